@@ -1,0 +1,138 @@
+"""What can go wrong in the storage engine, one class for each thing that a caller treats differently.
+
+    StorageError
+    ├── LogDirError          opening: the path is no log directory, or not one that can be used
+    ├── ConfigError          opening: a setting whose name or value Kafka would refuse
+    ├── UnknownTopic         looking up: no such topic in any of the directories
+    ├── UnknownPartition     looking up: the topic has no such partition, or its directory has gone
+    ├── OffsetNotFound       looking up: no record is served at that offset
+    ├── SegmentGone          reading: the file vanished under us, as live retention and cleaning do
+    └── CorruptError         reading: bytes that no Kafka broker wrote
+
+`OSError` is not wrapped: a disk that fails (EIO) or a file that may not be read (EACCES) keeps its errno, and
+its `filename` says which file it was.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+class StorageError(Exception):
+    """Base of all errors of the engine. `str()` is one line for people; the attributes are for programs."""
+
+
+class CorruptError(StorageError):
+    """Bytes on disk that break a rule of their format.
+
+    `position` is the byte in `file` where the broken thing starts, -1 when it is not known. Code that decodes
+    bytes without knowing where they came from leaves both out and counts positions from the start of what it was
+    given; the caller that does know adds them with `at`.
+    """
+
+    def __init__(self, what: str, file: str = "", position: int = -1) -> None:
+        super().__init__(what, file, position)
+        self.what = what
+        self.file = file
+        self.position = position
+
+    def __str__(self) -> str:
+        place = [printable(self.file)] if self.file else []
+        if self.position >= 0:
+            place.append(f"position {self.position}")
+        return ": ".join([*place, self.what])
+
+    def at(self, file: str, base: int = 0) -> CorruptError:
+        """The same error in `file`, its position counted from `base`, where the decoded bytes start."""
+        return CorruptError(self.what, file, base + max(self.position, 0))
+
+
+class OffsetNotFound(StorageError):
+    """No record is served at `offset`: `why` tells never written, compacted away, out of range or hidden."""
+
+    def __init__(self, offset: int, why: str) -> None:
+        super().__init__(offset, why)
+        self.offset = offset
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"offset {self.offset}: {self.why}"
+
+
+class UnknownTopic(StorageError):
+    """No partition of `topic` exists in the log directories."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.topic = topic
+
+    def __str__(self) -> str:
+        return f"no topic {printable(self.topic)}"
+
+
+class UnknownPartition(StorageError):
+    """There is no partition `partition` of `topic`, or its directory has gone since it was opened."""
+
+    def __init__(self, topic: str, partition: int) -> None:
+        super().__init__(topic, partition)
+        self.topic = topic
+        self.partition = partition
+
+    def __str__(self) -> str:
+        return f"no partition {printable(self.topic)}-{self.partition}"
+
+
+class LogDirError(StorageError):
+    """`path` is not a log directory, or one that cannot be served; `why` says what to do about it."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(path, why)
+        self.path = path
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{printable(self.path)}: {self.why}"
+
+
+class SegmentGone(StorageError):
+    """`file` was there when it was listed and is not there, or is another file, now.
+
+    No damage: a broker's retention, cleaner or topic deletion took it. Look again.
+    """
+
+    def __init__(self, file: str) -> None:
+        super().__init__(file)
+        self.file = file
+
+    def __str__(self) -> str:
+        return f"{printable(self.file)}: the file has gone or was replaced"
+
+
+class ConfigError(StorageError):
+    """The setting `name` does not exist, or has a value that Kafka would refuse; `why` gives what is allowed."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(name, why)
+        self.name = name
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{printable(self.name)}: {self.why}"
+
+
+def printable(name: str | os.PathLike[str]) -> str:
+    """`name` on one line, safe for a terminal and a UTF-8 log, however it was made up.
+
+    Line breaks, escapes and bytes that are not UTF-8 (surrogates, in Python's file names) come out as escapes.
+    """
+    text = os.fspath(name)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that os.fsdecode could not decode
+        return f"\\x{code - 0xDC00:02x}"
+    return char.encode("unicode_escape").decode("ascii")
