@@ -1,4 +1,4 @@
-"""What can go wrong in the storage engine, one class for each thing that a caller treats differently.
+"""What can go wrong in the storage engine: a class for each thing that a caller treats differently.
 
     StorageError
     ├── LogDirError          opening: the path is no log directory, or not one that can be used
@@ -9,25 +9,26 @@
     ├── SegmentGone          reading: the file vanished under us, as live retention and cleaning do
     └── CorruptError         reading: bytes that no Kafka broker wrote
 
-`OSError` is not wrapped: a disk that fails (EIO) or a file that may not be read (EACCES) keeps its errno, and
-its `filename` says which file it was.
+`OSError` is not wrapped: a disk that fails (EIO) or a file that may not be read (EACCES) keeps its
+errno, and its `filename` says which file it was.
 """
+
+# The names say what is the case ("offset not found"), which needs no suffix.
+# ruff: noqa: N818
 
 from __future__ import annotations
 
-import os
-
 
 class StorageError(Exception):
-    """Base of all errors of the engine. `str()` is one line for people; the attributes are for programs."""
+    """Base of all errors of the engine. `str()` is one line for people, attributes for programs."""
 
 
 class CorruptError(StorageError):
     """Bytes on disk that break a rule of their format.
 
-    `position` is the byte in `file` where the broken thing starts, -1 when it is not known. Code that decodes
-    bytes without knowing where they came from leaves both out and counts positions from the start of what it was
-    given; the caller that does know adds them with `at`.
+    `position` is the byte in `file` where the broken thing starts, -1 when it is not known. Code
+    that decodes bytes without knowing where they came from leaves both out and counts positions
+    from the start of what it was given; the caller that does know adds them with `at`.
     """
 
     def __init__(self, what: str, file: str = "", position: int = -1) -> None:
@@ -43,12 +44,12 @@ class CorruptError(StorageError):
         return ": ".join([*place, self.what])
 
     def at(self, file: str, base: int = 0) -> CorruptError:
-        """The same error in `file`, its position counted from `base`, where the decoded bytes start."""
+        """The same error in `file`, where the decoded bytes start at position `base`."""
         return CorruptError(self.what, file, base + max(self.position, 0))
 
 
 class OffsetNotFound(StorageError):
-    """No record is served at `offset`: `why` tells never written, compacted away, out of range or hidden."""
+    """No record is served at `offset`; `why`: never written, compacted away, out of range, hidden."""
 
     def __init__(self, offset: int, why: str) -> None:
         super().__init__(offset, why)
@@ -71,7 +72,8 @@ class UnknownTopic(StorageError):
 
 
 class UnknownPartition(StorageError):
-    """There is no partition `partition` of `topic`, or its directory has gone since it was opened."""
+    """There is no partition `partition` of `topic`, or its directory has gone since it was
+    opened."""
 
     def __init__(self, topic: str, partition: int) -> None:
         super().__init__(topic, partition)
@@ -83,7 +85,8 @@ class UnknownPartition(StorageError):
 
 
 class LogDirError(StorageError):
-    """`path` is not a log directory, or one that cannot be served; `why` says what to do about it."""
+    """`path` is not a log directory, or one that cannot be served; `why` says what to do about
+    it."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(path, why)
@@ -109,7 +112,8 @@ class SegmentGone(StorageError):
 
 
 class ConfigError(StorageError):
-    """The setting `name` does not exist, or has a value that Kafka would refuse; `why` gives what is allowed."""
+    """The setting `name` does not exist, or has a value that Kafka would refuse; `why` gives what
+    is allowed."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(name, why)
@@ -120,12 +124,12 @@ class ConfigError(StorageError):
         return f"{printable(self.name)}: {self.why}"
 
 
-def printable(name: str | os.PathLike[str]) -> str:
-    """`name` on one line, safe for a terminal and a UTF-8 log, however it was made up.
+def printable(text: str) -> str:
+    """`text` on one line, safe for a terminal and a UTF-8 log, however it was made up.
 
-    Line breaks, escapes and bytes that are not UTF-8 (surrogates, in Python's file names) come out as escapes.
+    Line breaks, escapes and bytes that are not UTF-8 (surrogates, in Python's file names) come out
+    as escapes.
     """
-    text = os.fspath(name)
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() else _escape(char) for char in text)
