@@ -1,0 +1,33 @@
+"""Kafka's variable-length integers, written: zigzag, then groups of seven bits, lowest first.
+
+Rule: Kafka `ByteUtils.writeVarint` and `writeVarlong`. The reading side is in the decoding kernels.
+"""
+
+INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+def encode_varint(value: int) -> bytes:
+    """A signed 32-bit number in 1 to 5 bytes. ValueError outside that range."""
+    if not INT32_MIN <= value <= INT32_MAX:
+        raise ValueError(f"{value} does not fit a varint of 32 bits")
+    return _groups((value << 1) ^ (value >> 31))
+
+
+def encode_varlong(value: int) -> bytes:
+    """A signed 64-bit number in 1 to 10 bytes. ValueError outside that range."""
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise ValueError(f"{value} does not fit a varint of 64 bits")
+    return _groups((value << 1) ^ (value >> 63))
+
+
+def _groups(unsigned: int) -> bytes:
+    # Python's shifts keep the sign, so zigzag never gives a negative number here.
+    if unsigned < 0x80:
+        return bytes((unsigned,))
+    out = bytearray()
+    while unsigned >= 0x80:
+        out.append(unsigned & 0x7F | 0x80)
+        unsigned >>= 7
+    out.append(unsigned)
+    return bytes(out)
