@@ -1,8 +1,9 @@
 """Compiles the kernels; everything else about the package is in pyproject.toml.
 
-Each module of kernels/ is Python in Cython's pure mode. It is installed twice, as source and as an extension
-module beside it, so that `KAFKAFS_KERNELS=python` can run the same loops uncompiled. `KAFKAFS_SANITIZE=1` builds
-the extensions with the address and undefined-behaviour sanitizers; run them with libasan preloaded.
+Each module of kernels/ is Python in Cython's pure mode. It is installed twice, as source and as an
+extension module beside it, so that `KAFKAFS_KERNELS=python` can run the same loops uncompiled.
+`KAFKAFS_SANITIZE=1` builds the extensions with the address and undefined-behaviour sanitizers; run
+them with libasan preloaded.
 """
 
 import os
@@ -15,7 +16,7 @@ KERNELS = Path("kafkafs/storage/format/kernels")
 
 
 def extension(source: Path) -> Extension:
-    compile_args = ["-O3"]
+    compile_args = ["-O3", "-g0"]
     link_args: list[str] = []
     if os.environ.get("KAFKAFS_SANITIZE") == "1":
         sanitizers = "-fsanitize=address,undefined"
