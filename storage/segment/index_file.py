@@ -1,0 +1,154 @@
+"""What `.index` and `.timeindex` share: entries of one size, in order, in a file that a broker
+writes.
+
+A live broker preallocates an index (10 MB), writes entries from the front through a memory map of
+its own, and cuts the zeros behind the last one off when the segment is rolled or closed; a crash
+leaves them. Neither a header nor a count says where the entries end (Kafka's AbstractIndex keeps
+that in memory), so:
+
+1. The written prefix is found by bisection with `pread`: written entries, then zeros.
+2. Only that prefix is mapped. The pages behind it go away when the broker cuts the file, and a
+   mapped page without a file behind it is a SIGBUS, which no `except` catches.
+3. Before a map is used the file's size is looked at, and a file that no longer holds the prefix is
+   measured and mapped again.
+4. Count and map change together, as one value, so that any thread may look up while another
+   refreshes; the old map lives until its last user drops it.
+
+An index costs two descriptors: the file's and the map's own duplicate of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
+from struct import Struct
+from typing import Any
+
+from ..disk import OpenFile
+
+# Kafka's AbstractIndex.warmEntries: the last 8192 bytes are what nearly all lookups touch
+# (consumers read near the end), so they are searched on their own and the pages they need stay in
+# the cache. More would not fit in three 4096-byte pages; less would lose lookups of replicas a
+# little behind.
+WARM_BYTES = 8192
+
+# How much is read at once where all entries are wanted.
+_BLOCK_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """The written entries of an index file at one moment."""
+
+    layout: Struct
+    count: int
+    memory: mmap | bytes  # at least count * layout.size bytes
+
+    def __getitem__(self, slot: int) -> tuple[Any, ...]:
+        """The fields of entry `slot`, 0 <= slot < count."""
+        if not 0 <= slot < self.count:
+            raise IndexError(f"entry {slot} of {self.count}")
+        return self.layout.unpack_from(self.memory, slot * self.layout.size)
+
+
+class IndexFile:
+    """The entries of one index file, as far as they are written."""
+
+    def __init__(self, file: OpenFile, layout: Struct, is_written: Callable[[bytes], bool]) -> None:
+        """`is_written` tells an entry's bytes from padding; it must hold for a prefix of the
+        file."""
+        self.file = file
+        self._layout = layout
+        self._is_written = is_written
+        self._entries = Entries(layout, 0, b"")
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Looks for entries written or cut since the last look; true when there are more or less.
+
+        Two system calls when nothing changed.
+        """
+        old = self._entries
+        while True:
+            count = self._count_written(old.count)
+            if count == old.count:
+                return False
+            try:
+                self._entries = Entries(self._layout, count, self._map(count))
+            except ValueError:  # the file was cut between the two looks, so count again
+                continue
+            return True
+
+    def entries(self) -> Entries:
+        """The entries found so far, safe to touch now."""
+        entries = self._entries
+        if self.file.size() < entries.count * self._layout.size:
+            self.refresh()
+            entries = self._entries
+        return entries
+
+    def stream(self) -> Iterator[tuple[Any, ...]]:
+        """The fields of all entries in order. Read, not mapped: it may take its time."""
+        size = self._layout.size
+        end = self._entries.count * size
+        block = _BLOCK_BYTES // size * size
+        for position in range(0, end, block):
+            data = self.file.read(position, min(block, end - position))
+            yield from self._layout.iter_unpack(data[: len(data) // size * size])
+
+    def _map(self, count: int) -> mmap | bytes:
+        """ValueError, from mmap itself, when the file is shorter by now."""
+        if count == 0:
+            return b""
+        return mmap(self.file.fd, count * self._layout.size, access=ACCESS_READ)
+
+    def _count_written(self, known: int) -> int:
+        """The length of the written prefix, of which `known` entries have been seen before."""
+        slots = self.file.size() // self._layout.size
+        if known >= slots or not self._written_at(known):
+            return min(known, slots)
+        if self._written_at(slots - 1):
+            return slots
+        written, padding = known, slots - 1
+        while padding - written > 1:
+            middle = (written + padding) // 2
+            if self._written_at(middle):
+                written = middle
+            else:
+                padding = middle
+        return padding
+
+    def _written_at(self, slot: int) -> bool:
+        size = self._layout.size
+        data = self.file.read(slot * size, size)
+        return len(data) == size and self._is_written(data)
+
+
+def floor_slot(key: Callable[[int], int], count: int, target: int, entry_size: int) -> int:
+    """The greatest slot whose key is <= `target`, -1 when there is none. Keys ascend with the slot.
+
+    Kafka's AbstractIndex.indexSlotRangeFor: the warm section at the end is tried first, and only a
+    target in front of it bisects the cold rest. Keys that do not ascend give some slot, or -1.
+    """
+    if count == 0:
+        return -1
+    first_warm = max(0, count - 1 - WARM_BYTES // entry_size)
+    if key(first_warm) < target:
+        return _bisect(key, first_warm, count - 1, target)
+    if key(0) > target:
+        return -1
+    return _bisect(key, 0, first_warm, target)
+
+
+def _bisect(key: Callable[[int], int], low: int, high: int, target: int) -> int:
+    while low < high:
+        middle = (low + high + 1) // 2
+        found = key(middle)
+        if found > target:
+            high = middle - 1
+        elif found < target:
+            low = middle
+        else:
+            return middle
+    return low

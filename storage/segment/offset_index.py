@@ -1,0 +1,115 @@
+"""`.index`: where in the segment's `.log` to start looking for an offset.
+
+An entry is a relative offset (offset minus the segment's base) and the position of a batch: by 3.9
+and 4.x that batch's own last offset; by 2.8 the last offset of a whole append, which the batch at
+the position begins. Either way the batch at the position starts at or below the entry's offset, and
+so does every one before it. An entry comes only after at least one batch, so both numbers are > 0.
+
+Rebuilt from the `.log`, never truth: it has no checksum, it may be missing, short, or describe
+another log. `lookup` gives a hint; the caller checks the batch that it finds there, and walks from
+the start of the segment if it does not fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+
+from ..disk import Directory, OpenFile
+from .index_file import Entries, IndexFile, floor_slot
+
+ENTRY = Struct(">ii")  # relative offset, position
+_RELATIVE_OFFSET, _POSITION = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetPosition:
+    """An absolute offset and a byte position in the `.log`."""
+
+    offset: int
+    position: int
+
+
+class OffsetIndex:
+    """The written entries of a segment's offset index, offsets and positions strictly ascending."""
+
+    def __init__(self, file: OpenFile, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.start = OffsetPosition(base_offset, 0)  # the answer where no entry can be used
+        self._file = IndexFile(file, ENTRY, _is_written)
+
+    @classmethod
+    def open(cls, directory: Directory, name: str, base_offset: int) -> OffsetIndex:
+        """The index in file `name`. SegmentGone when there is no such file."""
+        return cls(directory.open(name), base_offset)
+
+    @property
+    def path(self) -> str:
+        return self._file.file.path
+
+    def refresh(self) -> bool:
+        """Takes in what was written since; true when entries came or went."""
+        return self._file.refresh()
+
+    def __len__(self) -> int:
+        return self._file.entries().count
+
+    def entry(self, slot: int) -> OffsetPosition:
+        """Entry `slot`, 0 <= slot < len. IndexError otherwise."""
+        return self._entry(self._file.entries()[slot])
+
+    def entries(self) -> Iterator[OffsetPosition]:
+        """All entries in file order, as they are."""
+        return map(self._entry, self._file.stream())
+
+    def lookup(self, offset: int, log_size: int | None = None) -> OffsetPosition:
+        """The greatest entry with an offset <= `offset`; (base offset, 0) when there is none.
+
+        Also (base offset, 0) when that entry cannot be true: it does not ascend from its neighbour
+        or to it, or lies beyond `log_size`, the bytes of the `.log`.
+        """
+        entries = self._file.entries()
+        slot = self._floor_slot(entries, _RELATIVE_OFFSET, offset - self.base_offset)
+        return self._checked(entries, slot, log_size)
+
+    def lookup_position(self, position: int, log_size: int | None = None) -> OffsetPosition:
+        """As `lookup`, for the greatest entry with a position <= `position`."""
+        entries = self._file.entries()
+        slot = self._floor_slot(entries, _POSITION, position)
+        return self._checked(entries, slot, log_size)
+
+    def floor_slot(self, offset: int) -> int:
+        """The number of the greatest entry with an offset <= `offset`, -1 when there is none."""
+        entries = self._file.entries()
+        return self._floor_slot(entries, _RELATIVE_OFFSET, offset - self.base_offset)
+
+    @staticmethod
+    def _floor_slot(entries: Entries, field: int, target: int) -> int:
+        return floor_slot(lambda slot: entries[slot][field], entries.count, target, ENTRY.size)
+
+    def _checked(self, entries: Entries, slot: int, log_size: int | None) -> OffsetPosition:
+        if slot < 0:
+            return self.start
+        found = entries[slot]
+        before = entries[slot - 1] if slot > 0 else (0, 0)
+        if not _ascends(before, found):
+            return self.start
+        if slot + 1 < entries.count and not _ascends(found, entries[slot + 1]):
+            return self.start
+        if log_size is not None and found[_POSITION] >= log_size:
+            return self.start
+        return self._entry(found)
+
+    def _entry(self, fields: tuple[int, int]) -> OffsetPosition:
+        return OffsetPosition(self.base_offset + fields[_RELATIVE_OFFSET], fields[_POSITION])
+
+
+def _ascends(before: tuple[int, int], after: tuple[int, int]) -> bool:
+    return before[0] < after[0] and before[1] < after[1]
+
+
+def _is_written(data: bytes) -> bool:
+    # The position is what a broker writes second, so it is what tells a whole entry from a half
+    # one.
+    return data[4:] != b"\0\0\0\0"

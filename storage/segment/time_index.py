@@ -1,0 +1,114 @@
+"""`.timeindex`: from which offset on a record with some timestamp can be.
+
+An entry (timestamp, relative offset) says that every record up to that offset has a timestamp <=
+it: the timestamp is the largest of the segment so far, the offset the last one of the batch that
+carries it. Timestamps ascend strictly; offsets do not descend. An entry comes after an entry of the
+offset index, and when the segment is rolled or closed, but only if its timestamp is larger than the
+last.
+
+Rebuilt from the `.log`, never truth. Records without timestamps leave it empty, a broker that finds
+it missing leaves it empty too, and a lookup in the wrong index must not lose a record: what it
+answers is a hint that the caller checks against the batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from struct import Struct
+
+from ..disk import Directory, OpenFile
+from .index_file import Entries, IndexFile, floor_slot
+
+ENTRY = Struct(">qi")  # timestamp, relative offset
+_TIMESTAMP, _RELATIVE_OFFSET = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampOffset:
+    """A timestamp in milliseconds since 1970 (-1 none) and an absolute offset."""
+
+    timestamp: int
+    offset: int
+
+
+class TimeIndex:
+    """The written entries of a segment's time index.
+
+    An entry of zeros, which one record at the base offset with timestamp 0 gives, looks like
+    padding and is left out where it is the last: it says no more than having no entry does.
+    """
+
+    def __init__(self, file: OpenFile, base_offset: int) -> None:
+        self.base_offset = base_offset
+        self.start = TimestampOffset(-1, base_offset)  # the answer where no entry can be used
+        self._file = IndexFile(file, ENTRY, _is_written)
+
+    @classmethod
+    def open(cls, directory: Directory, name: str, base_offset: int) -> TimeIndex:
+        """The index in file `name`. SegmentGone when there is no such file."""
+        return cls(directory.open(name), base_offset)
+
+    @property
+    def path(self) -> str:
+        return self._file.file.path
+
+    def refresh(self) -> bool:
+        """Takes in what was written since; true when entries came or went."""
+        return self._file.refresh()
+
+    def __len__(self) -> int:
+        return self._file.entries().count
+
+    def entry(self, slot: int) -> TimestampOffset:
+        """Entry `slot`, 0 <= slot < len. IndexError otherwise."""
+        return self._entry(self._file.entries()[slot])
+
+    def entries(self) -> Iterator[TimestampOffset]:
+        """All entries in file order, as they are."""
+        return map(self._entry, self._file.stream())
+
+    def last_entry(self) -> TimestampOffset:
+        """The largest timestamp of the segment as far as it is indexed; (-1, base offset) if
+        none."""
+        entries = self._file.entries()
+        return self._checked(entries, entries.count - 1)
+
+    def lookup(self, timestamp: int) -> TimestampOffset:
+        """The last entry with a timestamp <= `timestamp`; (-1, base offset) when there is none.
+
+        Also (-1, base offset) when that entry cannot be true, because it does not ascend from its
+        neighbour or to it.
+        """
+        entries = self._file.entries()
+        return self._checked(entries, self._floor_slot(entries, timestamp))
+
+    def floor_slot(self, timestamp: int) -> int:
+        """The number of the last entry with a timestamp <= `timestamp`, -1 when there is none."""
+        return self._floor_slot(self._file.entries(), timestamp)
+
+    @staticmethod
+    def _floor_slot(entries: Entries, target: int) -> int:
+        return floor_slot(lambda slot: entries[slot][_TIMESTAMP], entries.count, target, ENTRY.size)
+
+    def _checked(self, entries: Entries, slot: int) -> TimestampOffset:
+        if slot < 0:
+            return self.start
+        found = entries[slot]
+        before = entries[slot - 1] if slot > 0 else (-1, 0)
+        if not _ascends(before, found):
+            return self.start
+        if slot + 1 < entries.count and not _ascends(found, entries[slot + 1]):
+            return self.start
+        return self._entry(found)
+
+    def _entry(self, fields: tuple[int, int]) -> TimestampOffset:
+        return TimestampOffset(fields[_TIMESTAMP], self.base_offset + fields[_RELATIVE_OFFSET])
+
+
+def _ascends(before: tuple[int, int], after: tuple[int, int]) -> bool:
+    return before[0] < after[0] and before[1] <= after[1]
+
+
+def _is_written(data: bytes) -> bool:
+    return any(data)
