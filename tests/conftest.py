@@ -1,0 +1,103 @@
+"""Fixtures for every test: the corpora that real brokers wrote, and Kafka's answers about them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import answers
+
+
+class Corpora:
+    """The corpora, each unpacked on first use and then shared by all tests, which only read."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._unpacked: dict[str, dict[str, tuple[int, ...]]] = {}
+
+    def path(self, name: str) -> Path:
+        """The log directory `name` as its broker left it; for writing there is `writable_corpus`."""
+        directory = self._root / name
+        if name not in self._unpacked:
+            archive = answers.DATA / "corpora" / f"{name}.tar.gz"
+            # GNU tar and not `tarfile`, because it keeps the holes of preallocated indexes.
+            subprocess.run(
+                ["tar", "-xzf", archive, "-C", self._root, "--no-same-owner"], check=True
+            )
+            self._unpacked[name] = fingerprint(directory)
+        return directory
+
+    def changed(self) -> list[str]:
+        """What is no longer as it was unpacked: names of files and directories."""
+        return [
+            f"{name}/{path}"
+            for name, before in self._unpacked.items()
+            for path in differences(before, fingerprint(self._root / name))
+        ]
+
+
+def fingerprint(directory: Path) -> dict[str, tuple[int, ...]]:
+    """What `stat` says of everything under `directory`: a change of one byte, name or mode shows.
+
+    The time of the last status change (ctime) is what makes this a proof: the kernel moves it on
+    every write, rename, truncation and chmod, and no program can set it back.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for folder, folders, files in os.walk(directory):
+        for name in (".", *folders, *files):
+            path = os.path.join(folder, name)
+            stat = os.lstat(path)
+            found[os.path.relpath(path, directory)] = (
+                stat.st_ino,
+                stat.st_mode,
+                stat.st_nlink,
+                stat.st_size,
+                stat.st_mtime_ns,
+                stat.st_ctime_ns,
+            )
+    return found
+
+
+def differences(before: dict[str, tuple[int, ...]], after: dict[str, tuple[int, ...]]) -> list[str]:
+    """The names whose fingerprints differ, or that only one side has."""
+    return sorted(
+        name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
+    )
+
+
+@pytest.fixture(scope="session")
+def corpora(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpora]:
+    """All corpora; the session fails if a test changed one of them."""
+    shared = Corpora(tmp_path_factory.mktemp("corpora"))
+    yield shared
+    changed = shared.changed()
+    assert not changed, f"reading changed {len(changed)} files of the corpora: {changed[:10]}"
+
+
+@pytest.fixture(scope="session")
+def corpus(corpora: Corpora) -> Callable[[str], Path]:
+    """`corpus(name)` is the unpacked log directory, shared by all tests and read-only for them."""
+    return corpora.path
+
+
+@pytest.fixture
+def writable_corpus(corpora: Corpora, tmp_path: Path) -> Callable[[str], Path]:
+    """`writable_corpus(name)` is a copy of the test's own, to damage or to give to a broker."""
+
+    def copy(name: str) -> Path:
+        target = tmp_path / name
+        source = corpora.path(name)
+        subprocess.run(["cp", "-a", "--sparse=always", source, target], check=True)
+        return target
+
+    return copy
+
+
+@pytest.fixture(scope="session")
+def expected() -> Callable[[str], Path]:
+    """`expected(name)` is the directory of Kafka's answers, which `tests.answers` reads."""
+    return answers.directory
