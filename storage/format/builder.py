@@ -9,9 +9,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from crc32c import crc32c
-
 from . import layout
+from .checksum import crc32c
 from .compress import compress
 from .layout import Codec, ControlType, TimestampType
 from .varint import encode_varint, encode_varlong
