@@ -1,6 +1,6 @@
-"""Kafka's variable-length integers, written: zigzag, then groups of seven bits, lowest first.
+"""Kafka's variable-length integers: zigzag, then groups of seven bits, lowest first.
 
-Rule: Kafka `ByteUtils.writeVarint` and `writeVarlong`. The reading side is in the decoding kernels.
+Rule: Kafka `ByteUtils.writeVarint` and `writeVarlong`.
 """
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
@@ -31,3 +31,17 @@ def _groups(unsigned: int) -> bytes:
         unsigned >>= 7
     out.append(unsigned)
     return bytes(out)
+
+
+def read_varint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
+    """The varint or varlong at ``data[at]`` and the position after it, for single values; runs of
+    records are the kernels' work, which also check what this takes for granted: that it is whole.
+    """
+    unsigned = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        unsigned |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return (unsigned >> 1) ^ -(unsigned & 1), at

@@ -1,0 +1,175 @@
+"""Records as columns: what the engine hands to whoever reads many of them.
+
+One ``Columns`` holds records of consecutive batches. Keys, values and headers stay where they are,
+in one buffer; a record is a row of positions in it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import CorruptError
+from . import batch as batch_columns
+from .batch import BatchHeader, BatchTable, Bytes, Int32s, Int64s
+from .layout import TimestampType
+from .varint import read_varint
+
+# Columns of ``spans``; sizes are -1 for null, the header start is where the first header lies.
+KEY_START, KEY_SIZE, VALUE_START, VALUE_SIZE, HEADER_START, HEADER_COUNT = range(6)
+
+Header = tuple[str, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record, with the header of the batch that it came in.
+
+    ``timestamp`` is milliseconds since 1970, -1 where the format has none. A header's name that is
+    not UTF-8 comes with replacement characters, as Kafka's own consumer gives it.
+    """
+
+    offset: int
+    timestamp: int
+    timestamp_type: TimestampType
+    key: bytes | None
+    value: bytes | None
+    headers: list[Header]
+    batch: BatchHeader
+
+    @property
+    def sequence(self) -> int:
+        """The producer's sequence number, -1 for none."""
+        return self.batch.sequence(self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """Where a read met bytes that cannot be records.
+
+    Offsets in [``first_offset``, ``next_offset``) are lost; ``next_offset`` is -1 when nothing
+    readable follows in the segment.
+    """
+
+    error: CorruptError
+    first_offset: int
+    next_offset: int
+
+
+class Columns:
+    """Rows of records; ascending offsets.
+
+    ``data``: the buffer. ``offsets``, ``timestamps``: int64 of shape (n,), ms since 1970 or -1.
+    ``spans``: int32 of shape (n, 6), positions and sizes in ``data``. ``batches``: the b batches
+    that the rows came from; rows of batch i are ``first_row[i]`` up to ``first_row[i + 1]``
+    (int64 of shape (b + 1,)). ``file``: path of the segment.
+    """
+
+    __slots__ = ("batches", "data", "file", "first_row", "offsets", "spans", "timestamps")
+
+    def __init__(
+        self,
+        data: Bytes,
+        offsets: Int64s,
+        timestamps: Int64s,
+        spans: Int32s,
+        batches: BatchTable,
+        first_row: Int64s,
+        file: str,
+    ) -> None:
+        self.data = data
+        self.offsets = offsets
+        self.timestamps = timestamps
+        self.spans = spans
+        self.batches = batches
+        self.first_row = first_row
+        self.file = file
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held, in bytes."""
+        return (
+            len(self.data)
+            + self.offsets.nbytes
+            + self.timestamps.nbytes
+            + self.spans.nbytes
+            + self.batches.rows.nbytes
+        )
+
+    def key(self, row: int) -> bytes | None:
+        return self._bytes(row, KEY_START)
+
+    def value(self, row: int) -> bytes | None:
+        return self._bytes(row, VALUE_START)
+
+    def _bytes(self, row: int, column: int) -> bytes | None:
+        start, size = self.spans[row, column : column + 2].tolist()
+        return None if size < 0 else bytes(self.data[start : start + size])
+
+    def headers(self, row: int) -> list[Header]:
+        at, count = self.spans[row, HEADER_START:].tolist()
+        headers: list[Header] = []
+        for _ in range(count):
+            size, at = read_varint(self.data, at)
+            name = bytes(self.data[at : at + size]).decode("utf-8", "replace")
+            size, at = read_varint(self.data, at + size)
+            headers.append((name, bytes(self.data[at : at + size]) if size >= 0 else None))
+            at += max(size, 0)
+        return headers
+
+    def batch_of(self, row: int) -> BatchHeader:
+        return self.batches[int(np.searchsorted(self.first_row, row, side="right")) - 1]
+
+    def timestamp_types(self) -> Int32s:
+        """``TimestampType`` of every row, int32 of shape (n,)."""
+        rows = self.batches.rows
+        types = ((rows[:, batch_columns.ATTRIBUTES] >> 3) & 1).astype(np.int32)
+        types[rows[:, batch_columns.MAGIC] == 0] = TimestampType.NO_TIMESTAMP
+        return np.repeat(types, np.diff(self.first_row))
+
+    def record(self, row: int) -> Record:
+        batch = self.batch_of(row)
+        return Record(
+            offset=int(self.offsets[row]),
+            timestamp=int(self.timestamps[row]),
+            timestamp_type=batch.timestamp_type,
+            key=self.key(row),
+            value=self.value(row),
+            headers=self.headers(row),
+            batch=batch,
+        )
+
+    def row_of(self, offset: int) -> int:
+        """Row of the record at ``offset``, -1 when it has none."""
+        row = int(np.searchsorted(self.offsets, offset))
+        return row if row < len(self) and self.offsets[row] == offset else -1
+
+    def slice(self, low: int, high: int) -> Columns:
+        """Rows [low, high), sharing the buffers; batches without a row are left out."""
+        first = max(int(np.searchsorted(self.first_row, low, side="right")) - 1, 0)
+        last = int(np.searchsorted(self.first_row, high, side="left"))
+        return Columns(
+            self.data,
+            self.offsets[low:high],
+            self.timestamps[low:high],
+            self.spans[low:high],
+            self.batches.select(slice(first, last)),
+            np.clip(self.first_row[first : last + 1], low, high) - low,
+            self.file,
+        )
+
+    def copy(self) -> Columns:
+        """The same with buffers of its own, to be kept while reading goes on."""
+        return Columns(
+            bytes(self.data),
+            self.offsets.copy(),
+            self.timestamps.copy(),
+            self.spans.copy(),
+            BatchTable(self.batches.rows.copy()),
+            self.first_row.copy(),
+            self.file,
+        )

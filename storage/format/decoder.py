@@ -1,0 +1,355 @@
+"""Batches to columns: checksums, decompression, and the kernels put together.
+
+A ``Decoder`` owns the buffers that columns are written to and uses them again for every run,
+because touching fresh memory costs more than decoding. So what ``decode`` yields is good until the
+next is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ..errors import CorruptError
+from . import batch as b
+from . import layout
+from .batch import BatchHeader, BatchTable, Bytes, Int32s, Int64s
+from .checksum import crc32, crc32c
+from .codecs import Scratch, decompress
+from .columns import Columns
+from .kernels import legacy as legacy_kernel
+from .kernels import records as records_kernel
+from .layout import Codec
+
+# Decompressed bytes after which columns are handed out, so that they are still in the cache.
+_STRETCH_BYTES: Final = 1 << 20
+# "No LogAppendTime" for the kernel: the one timestamp that cannot be.
+_CREATE_TIME: Final = -(1 << 63)
+_PLAIN, _COMPRESSED, _MESSAGE, _WRAPPER = range(4)
+
+_RECORD_ERRORS: Final = {
+    records_kernel.RECORD_LENGTH: "a record's length is negative or goes past its batch",
+    records_kernel.VARINT: "a varint is too long or cut off",
+    records_kernel.KEY_LENGTH: "a key goes past the end of its record",
+    records_kernel.VALUE_LENGTH: "a value goes past the end of its record",
+    records_kernel.HEADERS: "headers go past the end of their record",
+    records_kernel.RECORD_END: "a record is not as long as it says",
+    records_kernel.BATCH_END: "bytes remain after the last record, or records are missing",
+    records_kernel.OFFSET: "record offsets do not rise, or leave the range of their batch",
+}
+_MESSAGE_ERRORS: Final = {
+    legacy_kernel.KEY_LENGTH: "a key goes past the end of its message",
+    legacy_kernel.VALUE_LENGTH: "a value goes past the end of its message",
+    legacy_kernel.MESSAGE_END: "a message is not as long as it says",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BadBatch:
+    """A batch that could not be decoded; the error's position is that of the batch in its file."""
+
+    batch: BatchHeader
+    error: CorruptError
+
+
+def checksum_is_right(data: memoryview, header: BatchHeader, base: int) -> bool:
+    """Whether the batch has the CRC that its header says. ``data[0]`` is file position ``base``."""
+    return _computed_crc(data, header.position - base, header.size, header.magic) == header.crc
+
+
+def first_bad_checksum(data: memoryview, table: BatchTable, base: int) -> int:
+    """Index of the first batch whose CRC is wrong, the table's length when none is."""
+    columns = table.rows[:, (b.POSITION, b.SIZE, b.MAGIC, b.CRC)].tolist()
+    for index, (position, size, magic, crc) in enumerate(columns):
+        if _computed_crc(data, position - base, size, magic) != crc:
+            return index
+    return len(columns)
+
+
+def checksum_error(data: memoryview, header: BatchHeader, base: int) -> CorruptError:
+    computed = _computed_crc(data, header.position - base, header.size, header.magic)
+    return CorruptError(
+        f"batch {header.base_offset}-{header.last_offset}: crc is {computed:08x}, "
+        f"its header says {header.crc:08x}",
+        position=header.position,
+    )
+
+
+def _computed_crc(data: memoryview, at: int, size: int, magic: int) -> int:
+    if magic == 2:
+        return crc32c(data[at + layout.CRC_COVERS_FROM : at + size])
+    return crc32(data[at + layout.LEGACY_CRC_COVERS_FROM : at + size])
+
+
+class Decoder:
+    """Decodes runs of batches. One at a time: its buffers are shared by all that it yields."""
+
+    def __init__(self, max_batch_bytes: int) -> None:
+        self._scratch = Scratch(max_batch_bytes)
+        self._capacity = 0
+        self._reserve(16384)
+
+    def decode(
+        self, data: memoryview, base: int, table: BatchTable, file: str
+    ) -> Iterator[Columns | BadBatch]:
+        """Columns of the batches in ``table``, whose bytes lie in ``data`` (``data[0]`` being file
+        position ``base``) and whose checksums were found right."""
+        kinds = _kinds(table)
+        edges = np.flatnonzero(np.diff(kinds)) + 1
+        bounds = [0, *edges.tolist(), len(table)]
+        for low, high in zip(bounds, bounds[1:], strict=False):
+            stretch = table.select(slice(low, high))
+            if high == low:
+                continue
+            if kinds[low] == _PLAIN:
+                yield from self._plain(data, base, stretch, file)
+            elif kinds[low] == _COMPRESSED:
+                yield from self._compressed(data, base, stretch, file)
+            elif kinds[low] == _MESSAGE:
+                yield from self._messages(data, base, stretch, file)
+            else:
+                yield from self._wrappers(data, base, stretch, file)
+
+    def _plain(
+        self, data: memoryview, base: int, table: BatchTable, file: str
+    ) -> Iterator[Columns | BadBatch]:
+        starts = table.column(b.POSITION) - base
+        ends = starts + table.column(b.SIZE)
+        yield from self._records(data, starts + layout.RECORD_BATCH_OVERHEAD, ends, table, file)
+
+    def _compressed(
+        self, data: memoryview, base: int, table: BatchTable, file: str
+    ) -> Iterator[Columns | BadBatch]:
+        """Decompress batches side by side into the scratch, and decode them in one go."""
+        starts: list[int] = []
+        ends: list[int] = []
+        first = 0
+        self._scratch.clear()
+        for index, header in enumerate(table):
+            payload = data[header.position - base + layout.RECORD_BATCH_OVERHEAD :][
+                : header.size - layout.RECORD_BATCH_OVERHEAD
+            ]
+            start = self._scratch.used
+            try:
+                if header.record_count:
+                    decompress(header.codec, payload, header.magic, self._scratch)
+                _check_count(header, self._scratch.used - start)
+            except CorruptError as error:
+                self._scratch.used = start
+                yield from self._stretch(starts, ends, table.select(slice(first, index)), file)
+                yield BadBatch(header, _located(error, header))
+                first = index + 1
+                starts.clear(), ends.clear()
+                self._scratch.clear()
+                continue
+            starts.append(start)
+            ends.append(self._scratch.used)
+            if self._scratch.used >= _STRETCH_BYTES:
+                yield from self._stretch(starts, ends, table.select(slice(first, index + 1)), file)
+                first = index + 1
+                starts.clear(), ends.clear()
+                self._scratch.clear()
+        yield from self._stretch(starts, ends, table.select(slice(first, len(table))), file)
+
+    def _stretch(
+        self, starts: list[int], ends: list[int], table: BatchTable, file: str
+    ) -> Iterator[Columns | BadBatch]:
+        if starts:
+            yield from self._records(
+                self._scratch.data,
+                np.array(starts, dtype=np.int64),
+                np.array(ends, dtype=np.int64),
+                table,
+                file,
+            )
+
+    def _records(
+        self, data: memoryview, starts: Int64s, ends: Int64s, table: BatchTable, file: str
+    ) -> Iterator[Columns | BadBatch]:
+        """Decode magic 2 batches whose records lie at ``data[starts[i]:ends[i]]``."""
+        counts = np.ascontiguousarray(table.column(b.RECORD_COUNT))
+        attributes = table.column(b.ATTRIBUTES)
+        append_times = np.where(
+            (attributes & layout.TIMESTAMP_TYPE_MASK) != 0,
+            table.column(b.MAX_TIMESTAMP),
+            _CREATE_TIME,
+        )
+        self._reserve(int(counts.sum()))
+        first = 0
+        while first < len(table):
+            batches, rows, error, at = records_kernel.decode_records(
+                data,
+                starts[first:],
+                ends[first:],
+                counts[first:],
+                np.ascontiguousarray(table.column(b.BASE_OFFSET)[first:]),
+                np.ascontiguousarray(table.column(b.LAST_OFFSET)[first:]),
+                np.ascontiguousarray(table.column(b.BASE_TIMESTAMP)[first:]),
+                append_times[first:],
+                _CREATE_TIME,
+                self._offsets,
+                self._timestamps,
+                self._spans,
+            )
+            if rows:
+                yield self._columns(
+                    data, rows, table.select(slice(first, first + batches)), file,
+                    counts[first : first + batches],
+                )  # fmt: skip
+            first += batches
+            if error:
+                yield BadBatch(
+                    table[first],
+                    _located(
+                        CorruptError(f"{_RECORD_ERRORS[error]} (byte {at - int(starts[first])})"),
+                        table[first],
+                    ),
+                )
+                first += 1
+
+    def _messages(
+        self, data: memoryview, base: int, table: BatchTable, file: str
+    ) -> Iterator[Columns | BadBatch]:
+        """Uncompressed messages of magic 0 and 1: each is a batch of its own."""
+        self._reserve(len(table))
+        starts = table.column(b.POSITION) - base
+        first = 0
+        while first < len(table):
+            rest = table.select(slice(first, len(table)))
+            count, error = self._spans_of(data, starts[first:], rest)
+            if count:
+                self._offsets[:count] = rest.column(b.LAST_OFFSET)[:count]
+                self._timestamps[:count] = rest.column(b.MAX_TIMESTAMP)[:count]
+                yield self._columns(
+                    data, count, rest.select(slice(0, count)), file, np.ones(count, dtype=np.int64)
+                )
+            first += count
+            if error:
+                yield BadBatch(
+                    rest[count], _located(CorruptError(_MESSAGE_ERRORS[error]), rest[count])
+                )
+                first += 1
+
+    def _wrappers(
+        self, data: memoryview, base: int, table: BatchTable, file: str
+    ) -> Iterator[Columns | BadBatch]:
+        """Compressed message sets of magic 0 and 1, one at a time."""
+        for index, header in enumerate(table):
+            try:
+                columns = self._wrapper(data, header, base, table.select([index]), file)
+            except CorruptError as error:
+                yield BadBatch(header, _located(error, header))
+            else:
+                yield columns
+
+    def _wrapper(
+        self, data: memoryview, header: BatchHeader, base: int, table: BatchTable, file: str
+    ) -> Columns:
+        at = np.array([header.position - base], dtype=np.int64)
+        _, error = self._spans_of(data, at, table)
+        if error:
+            raise CorruptError(_MESSAGE_ERRORS[error])
+        start, size = self._spans[0, 2:4].tolist()
+        if size < 0:
+            raise CorruptError("a compressed message has no value")
+        self._scratch.clear()
+        decompress(header.codec, data[start : start + size], header.magic, self._scratch)
+        inner = _inner_messages(self._scratch.data, header)
+        count = len(inner)
+        self._reserve(count)
+        _, error = self._spans_of(self._scratch.data, inner.column(b.POSITION).copy(), inner)
+        if error:
+            raise CorruptError(f"inside a compressed message: {_MESSAGE_ERRORS[error]}")
+        self._offsets[:count] = inner.column(b.LAST_OFFSET) + _inner_base(header, inner)
+        append_time = bool(header.attributes & layout.TIMESTAMP_TYPE_MASK) and header.magic == 1
+        self._timestamps[:count] = (
+            header.max_timestamp if append_time else inner.column(b.MAX_TIMESTAMP)
+        )
+        return self._columns(
+            self._scratch.data, count, table, file, np.array([count], dtype=np.int64)
+        )
+
+    def _spans_of(self, data: memoryview, starts: Int64s, table: BatchTable) -> tuple[int, int]:
+        count, error = legacy_kernel.decode_messages(
+            data,
+            starts,
+            starts + table.column(b.SIZE),
+            np.ascontiguousarray(table.column(b.MAGIC)),
+            self._spans,
+        )
+        return count, error
+
+    def _columns(
+        self, data: Bytes, rows: int, table: BatchTable, file: str, counts: Int64s
+    ) -> Columns:
+        first_row = np.zeros(len(counts) + 1, dtype=np.int64)
+        np.cumsum(counts, out=first_row[1:])
+        return Columns(
+            data,
+            self._offsets[:rows],
+            self._timestamps[:rows],
+            self._spans[:rows],
+            table,
+            first_row,
+            file,
+        )
+
+    def _reserve(self, rows: int) -> None:
+        if rows > self._capacity:
+            self._capacity = max(rows, 2 * self._capacity)
+            self._offsets: Int64s = np.empty(self._capacity, dtype=np.int64)
+            self._timestamps: Int64s = np.empty(self._capacity, dtype=np.int64)
+            self._spans: Int32s = np.empty((self._capacity, 6), dtype=np.int32)
+
+
+def _kinds(table: BatchTable) -> Int64s:
+    """What each batch needs: _PLAIN, _COMPRESSED, _MESSAGE or _WRAPPER."""
+    compressed = (table.column(b.ATTRIBUTES) & layout.CODEC_MASK) != Codec.NONE
+    return compressed + np.where(table.column(b.MAGIC) == 2, _PLAIN, _MESSAGE)
+
+
+def _check_count(header: BatchHeader, size: int) -> None:
+    if header.record_count * layout.MIN_RECORD_BYTES > size:
+        raise CorruptError(f"record count is {header.record_count}, but there are {size} bytes")
+
+
+def _located(error: CorruptError, header: BatchHeader) -> CorruptError:
+    return CorruptError(
+        f"batch {header.base_offset}-{header.last_offset}: {error.what}", position=header.position
+    )
+
+
+def _inner_messages(data: memoryview, header: BatchHeader) -> BatchTable:
+    """Headers of the messages in a decompressed set (``AbstractLegacyRecordBatch``)."""
+    room = BatchTable.empty(len(data) // (layout.LOG_OVERHEAD + layout.V0_MIN_SIZE) + 1)
+    inner, walk = b.scan(data, len(data), 0, room, whole=True)
+    if walk.is_fault or walk.end != len(data):
+        raise CorruptError(f"inside a compressed message: {walk.what or 'the last one is cut off'}")
+    if not len(inner):
+        raise CorruptError("a compressed message holds no messages")
+    if (inner.column(b.MAGIC) != header.magic).any():
+        raise CorruptError("inside a compressed message: magic differs from the outer one")
+    if (inner.column(b.ATTRIBUTES) & layout.CODEC_MASK).any():
+        raise CorruptError("inside a compressed message: compressed again")
+    bad = first_bad_checksum(data, inner, 0)
+    if bad < len(inner):
+        raise CorruptError(
+            f"inside a compressed message: {checksum_error(data, inner[bad], 0).what}"
+        )
+    return inner
+
+
+def _inner_base(header: BatchHeader, inner: BatchTable) -> int:
+    """What to add to inner offsets. Magic 0 has absolute ones; magic 1 counts from the first, the
+    wrapper having the last one's, or 0 when an old librdkafka wrote it."""
+    if header.magic == 0 or header.last_offset == 0:
+        return 0
+    last = int(inner.column(b.LAST_OFFSET)[-1])
+    if header.last_offset < last:
+        raise CorruptError(
+            f"a compressed message's offset {header.last_offset} is less than {last} inside it"
+        )
+    return header.last_offset - last

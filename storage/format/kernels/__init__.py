@@ -1,0 +1,77 @@
+"""The compiled loops, and the only switch between their compiled and uncompiled form.
+
+Each module here is one source in Cython's pure-Python mode. ``KAFKAFS_KERNELS=python`` runs it as
+it stands, slowly; anything else demands the compiled form, so that nobody measures, or serves,
+the slow one without knowing.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from collections.abc import Callable
+from types import FunctionType, ModuleType
+from typing import Any
+
+COMPILED = os.environ.get("KAFKAFS_KERNELS", "c") != "python"
+
+
+def _load(name: str) -> ModuleType:
+    full_name = f"{__name__}.{name}"
+    folder = Path(__file__).parent
+    if COMPILED:
+        for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+            path = folder / f"{name}{suffix}"
+            if path.exists():
+                loader = importlib.machinery.ExtensionFileLoader(full_name, str(path))
+                return _execute(full_name, loader)
+        raise ImportError(
+            f"{folder}/{name}: not compiled; install kafkafs with pip, or run it slowly, "
+            "with the package Cython installed, under KAFKAFS_KERNELS=python"
+        )
+    loader = importlib.machinery.SourceFileLoader(full_name, str(folder / f"{name}.py"))
+    return _with_memoryviews(_execute(full_name, loader))
+
+
+def _execute(
+    full_name: str,
+    loader: importlib.machinery.SourceFileLoader | importlib.machinery.ExtensionFileLoader,
+) -> ModuleType:
+    spec = importlib.util.spec_from_loader(full_name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[full_name] = module
+    loader.exec_module(module)
+    return module
+
+
+def _with_memoryviews(module: ModuleType) -> ModuleType:
+    """Uncompiled, a kernel sees what the compiled one sees: views of plain integers, not numpy's
+    (which overflow) and not bytes (which have no shape)."""
+    for name, function in list(vars(module).items()):
+        if isinstance(function, FunctionType) and not name.startswith("_"):
+            setattr(module, name, _viewing(function))
+    return module
+
+
+def _viewing(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        return function(*(_view(argument) for argument in arguments))
+
+    return call
+
+
+def _view(argument: Any) -> Any:
+    return memoryview(argument) if hasattr(argument, "__len__") else argument
+
+
+headers = _load("headers")
+records = _load("records")
+legacy = _load("legacy")
+render = _load("render")
+gather = _load("gather")

@@ -1,0 +1,196 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""Walk batch headers in a buffer and lay their fields out as rows of a table.
+
+Every read is preceded by a check against ``available``; the table's rows by one against its length.
+"""
+
+from __future__ import annotations
+
+import cython
+
+# Columns of the table, one int64 each; batch.py names them for everybody else.
+COLUMNS = 14
+
+# Why a walk ended. The first three are no fault of the bytes.
+DONE = 0  # the buffer's end falls on a batch boundary
+FULL = 1  # the table has no row left
+MORE = 2  # the next batch (or its header) goes past the buffer
+BAD_SIZE = 3
+BAD_MAGIC = 4
+BAD_OFFSET = 5
+BAD_COUNT = 6
+BAD_CODEC = 7
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _uint32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
+    return (
+        (cython.cast(cython.longlong, data[at]) << 24)
+        | (cython.cast(cython.longlong, data[at + 1]) << 16)
+        | (cython.cast(cython.longlong, data[at + 2]) << 8)
+        | cython.cast(cython.longlong, data[at + 3])
+    )
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _int32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
+    value: cython.longlong = _uint32(data, at)
+    return value - ((value >> 31) << 32)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _int64(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
+    # a multiplication, because shifting a negative number left is undefined in C
+    return _int32(data, at) * (cython.cast(cython.longlong, 1) << 32) + _uint32(data, at + 4)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _fill_legacy(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    table: cython.longlong[:, ::1],
+    row: cython.Py_ssize_t,
+) -> cython.int:
+    """Fields that magic 0 and 1 have in their header; the rest are the "none" of their kind."""
+    table[row, 5] = data[at + 16]
+    table[row, 4] = -1
+    table[row, 6] = _uint32(data, at + 12)
+    table[row, 7] = data[at + 17]
+    table[row, 8] = -1
+    table[row, 9] = -1
+    if table[row, 5] == 1:
+        table[row, 8] = _int64(data, at + 18)
+        table[row, 9] = table[row, 8]
+    table[row, 3] = table[row, 2]  # the offset of a wrapper is its last message's
+    table[row, 10] = -1
+    table[row, 11] = -1
+    table[row, 12] = -1
+    table[row, 13] = -1
+    if (table[row, 7] & 7) == 0:
+        table[row, 13] = 1
+    elif (table[row, 7] & 7) > 3:
+        return 7
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _fill_v2(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    table: cython.longlong[:, ::1],
+    row: cython.Py_ssize_t,
+) -> cython.int:
+    last_offset_delta: cython.longlong = _int32(data, at + 23)
+    table[row, 4] = _int32(data, at + 12)
+    table[row, 5] = 2
+    table[row, 6] = _uint32(data, at + 17)
+    table[row, 7] = data[at + 22]  # only the low byte of the int16 has a meaning
+    table[row, 8] = _int64(data, at + 27)
+    table[row, 9] = _int64(data, at + 35)
+    table[row, 10] = _int64(data, at + 43)
+    table[row, 11] = (_int32(data, at + 51) >> 16)
+    table[row, 12] = _int32(data, at + 53)
+    table[row, 13] = _int32(data, at + 57)
+    table[row, 3] = table[row, 2] + last_offset_delta
+    if last_offset_delta < 0:
+        return 5
+    # a record takes 7 bytes at least, so that a count can be trusted as a size to allocate;
+    # compressed, it is the codec's limit that bounds what comes out
+    if table[row, 13] < 0 or ((table[row, 7] & 7) == 0 and table[row, 13] > (table[row, 1] - 61) // 7):
+        return 6
+    if table[row, 13] > last_offset_delta + 1:
+        return 6
+    if (table[row, 7] & 7) > 4:
+        return 7
+    return 0
+
+
+def scan_headers(
+    data: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    available: cython.Py_ssize_t,
+    file_position: cython.longlong,
+    previous_offset: cython.longlong,
+    whole: cython.bint,
+    table: cython.longlong[:, ::1],
+    first_row: cython.Py_ssize_t,
+) -> tuple[int, int, int]:
+    """Walk from ``data[start]`` (file position ``file_position``) up to ``available``.
+
+    With ``whole``, batches must lie in the buffer entirely; without, only their headers must, and
+    the walk goes past the buffer's end. ``previous_offset`` is the last offset before the walk
+    (-1 for none): offsets must rise. Returns (rows written, position in the buffer where the walk
+    ended, why), the position being that of the batch that was not taken.
+    """
+    at: cython.Py_ssize_t = start
+    row: cython.Py_ssize_t = first_row
+    rows: cython.Py_ssize_t = table.shape[0]
+    why: cython.int = 0
+    size: cython.longlong
+    need: cython.Py_ssize_t
+    if available > data.shape[0]:
+        raise ValueError("available goes past the buffer")
+    if start < 0 or first_row < 0 or table.shape[1] < 14:
+        raise ValueError("negative start, or a table of too few columns")
+    with cython.nogil:
+        while at < available:
+            if row >= rows:
+                why = 1
+                break
+            if available - at < 17:
+                why = 2
+                break
+            size = _int32(data, at + 8) + 12
+            table[row, 0] = file_position + (at - start)
+            table[row, 1] = size
+            table[row, 2] = _int64(data, at)
+            need = 61
+            if data[at + 16] == 2:
+                if size < 61:
+                    why = 3
+                    break
+            elif data[at + 16] < 2:
+                need = 18 if data[at + 16] == 0 else 26
+                if size < (26 if data[at + 16] == 0 else 34):
+                    why = 3
+                    break
+            else:
+                # a size below any message's tells zeros and garbage from an unknown magic
+                why = 3 if size < 26 else 4
+                break
+            if available - at < need or (whole and size > available - at):
+                why = 2
+                break
+            if data[at + 16] == 2:
+                why = _fill_v2(data, at, table, row)
+            else:
+                why = _fill_legacy(data, at, table, row)
+            if why == 0 and (
+                table[row, 2] < 0
+                or table[row, 2] <= previous_offset
+                or table[row, 3] < table[row, 2]
+            ):
+                why = 5
+            if why != 0:
+                break
+            previous_offset = table[row, 3]
+            row += 1
+            at += size
+        if why == 0 and at > available:
+            why = 2
+    return row - first_row, at, why

@@ -1,0 +1,293 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""Decode the records of magic 2 batches into columns.
+
+One call takes a run of batches, because a Python call per batch costs more than decoding a small
+batch. Bounds: ``end`` never exceeds the buffer (checked on entry), every read is below ``end``,
+every row below ``rows``.
+"""
+
+from __future__ import annotations
+
+import cython
+
+# Why a batch was refused.
+OK = 0
+RECORD_LENGTH = 1  # a record's length is negative or goes past the batch
+VARINT = 2  # a varint is too long, or cut off by the end of its record
+KEY_LENGTH = 3
+VALUE_LENGTH = 4
+HEADERS = 5
+RECORD_END = 6  # a record has more or fewer bytes than its length says
+BATCH_END = 7  # bytes remain after the last record
+OFFSET = 8  # offsets do not rise, or leave the batch's range
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.longlong, cython.Py_ssize_t))
+def _varint(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    most: cython.int,
+):
+    """Zigzag varint of at most ``most`` bytes at ``at``: (value, position after it; -1 if bad).
+
+    As Kafka's ``ByteUtils``: bits beyond 32 (64) in the last byte are dropped, over-long encodings
+    are taken.
+    """
+    raw: cython.ulonglong = 0
+    shift: cython.int = 0
+    byte: cython.ulonglong
+    count: cython.int = 0
+    while True:
+        if at >= end or count >= most:
+            return 0, -1
+        byte = data[at]
+        at += 1
+        count += 1
+        raw |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 128:
+            break
+    if not cython.compiled:
+        raw &= (1 << 64) - 1
+    if most == 5:
+        raw &= (cython.cast(cython.ulonglong, 1) << 32) - 1
+    # zigzag without a signed overflow: the half of an even number, or minus the half minus one
+    if raw & 1:
+        return -cython.cast(cython.longlong, raw >> 1) - 1, at
+    return cython.cast(cython.longlong, raw >> 1), at
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _skip_headers(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    count: cython.longlong,
+) -> cython.Py_ssize_t:
+    """Position after ``count`` headers, -1 when they do not fit."""
+    size: cython.longlong
+    while count > 0:
+        size, at = _varint(data, at, end, 5)
+        if at < 0 or size < 0 or size > end - at:
+            return -1
+        at += size
+        size, at = _varint(data, at, end, 5)
+        if at < 0 or size > end - at:
+            return -1
+        if size > 0:
+            at += size
+        count -= 1
+    return at
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _timestamp(
+    base: cython.longlong, delta: cython.longlong
+) -> cython.longlong:
+    """base + delta as Java adds longs: wrapping round, never undefined."""
+    if cython.compiled:
+        return cython.cast(
+            cython.longlong,
+            cython.cast(cython.ulonglong, base) + cython.cast(cython.ulonglong, delta),
+        )
+    return ((base + delta + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
+
+
+def decode_records(
+    data: cython.const[cython.uchar][::1],
+    starts: cython.longlong[::1],
+    ends: cython.longlong[::1],
+    counts: cython.longlong[::1],
+    base_offsets: cython.longlong[::1],
+    last_offsets: cython.longlong[::1],
+    base_timestamps: cython.longlong[::1],
+    append_times: cython.longlong[::1],
+    create_time: cython.longlong,
+    offsets: cython.longlong[::1],
+    timestamps: cython.longlong[::1],
+    spans: cython.int[:, ::1],
+) -> tuple[int, int, int, int]:
+    """Decode batches ``0..len(starts)``; batch i's records lie in ``data[starts[i]:ends[i]]``.
+
+    ``append_times[i]`` is the timestamp of every record of a LogAppendTime batch,
+    ``create_time`` (a value that is no timestamp) where each record has its own. ``spans`` rows are key start, key size, value start, value size, header start,
+    header count; sizes are -1 for null. Returns (batches decoded, rows written, error, position
+    of the error in ``data``); a batch that fails leaves no rows.
+    """
+    batch: cython.Py_ssize_t
+    batches: cython.Py_ssize_t = starts.shape[0]
+    row: cython.Py_ssize_t = 0
+    first: cython.Py_ssize_t
+    rows: cython.Py_ssize_t = offsets.shape[0]
+    at: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    record_end: cython.Py_ssize_t
+    left: cython.longlong
+    value: cython.longlong
+    offset: cython.longlong
+    base: cython.longlong
+    base_timestamp: cython.longlong
+    append_time: cython.longlong
+    previous: cython.longlong
+    last: cython.longlong
+    error: cython.int = 0
+    if (
+        ends.shape[0] != batches
+        or counts.shape[0] != batches
+        or base_offsets.shape[0] != batches
+        or last_offsets.shape[0] != batches
+        or base_timestamps.shape[0] != batches
+        or append_times.shape[0] != batches
+        or timestamps.shape[0] < rows
+        or spans.shape[0] < rows
+        or spans.shape[1] != 6
+        or data.shape[0] > 2147483647
+    ):
+        raise ValueError("arrays of different lengths, or a buffer past 2 GiB")
+    with cython.nogil:
+        batch = 0
+        at = 0
+        while batch < batches:
+            at = starts[batch]
+            end = ends[batch]
+            left = counts[batch]
+            if at < 0 or end > data.shape[0] or at > end or left < 0 or left > rows - row:
+                error = 7
+                break
+            first = row
+            base = base_offsets[batch]
+            last = last_offsets[batch]
+            previous = base - 1
+            base_timestamp = base_timestamps[batch]
+            append_time = append_times[batch]
+            while left > 0:
+                # length
+                if at < end and data[at] < 128:
+                    value = data[at] >> 1 if (data[at] & 1) == 0 else -1
+                    at += 1
+                elif end - at >= 2 and data[at + 1] < 128:
+                    value = (data[at] & 0x7F) | (cython.cast(cython.longlong, data[at + 1]) << 7)
+                    value = value >> 1 if (value & 1) == 0 else -1
+                    at += 2
+                else:
+                    value, at = _varint(data, at, end, 5)
+                    if at < 0:
+                        error = 2
+                        break
+                if value < 6 or value > end - at:
+                    error = 1
+                    break
+                record_end = at + value
+                at += 1  # attributes: written 0, ignored
+                # timestamp delta
+                if data[at] < 128:
+                    value = data[at] >> 1 if (data[at] & 1) == 0 else -cython.cast(
+                        cython.longlong, data[at] >> 1
+                    ) - 1
+                    at += 1
+                else:
+                    value, at = _varint(data, at, record_end, 10)
+                    if at < 0:
+                        error = 2
+                        break
+                timestamps[row] = (
+                    _timestamp(base_timestamp, value) if append_time == create_time else append_time
+                )
+                # offset delta
+                if at < record_end and data[at] < 128:
+                    value = data[at] >> 1 if (data[at] & 1) == 0 else -1
+                    at += 1
+                elif record_end - at >= 2 and data[at + 1] < 128:
+                    value = (data[at] & 0x7F) | (cython.cast(cython.longlong, data[at + 1]) << 7)
+                    value = value >> 1 if (value & 1) == 0 else -1
+                    at += 2
+                else:
+                    value, at = _varint(data, at, record_end, 5)
+                    if at < 0:
+                        error = 2
+                        break
+                offset = base + value
+                if value < 0 or offset <= previous or offset > last:
+                    error = 8
+                    break
+                previous = offset
+                offsets[row] = offset
+                # key
+                if at < record_end and data[at] < 128:
+                    value = data[at] >> 1 if (data[at] & 1) == 0 else -1
+                    at += 1
+                else:
+                    value, at = _varint(data, at, record_end, 5)
+                    if at < 0:
+                        error = 2
+                        break
+                if value > record_end - at:
+                    error = 3
+                    break
+                spans[row, 0] = cython.cast(cython.int, at)
+                if value < 0:
+                    spans[row, 1] = -1
+                else:
+                    spans[row, 1] = cython.cast(cython.int, value)
+                    at += value
+                # value
+                if at < record_end and data[at] < 128:
+                    value = data[at] >> 1 if (data[at] & 1) == 0 else -1
+                    at += 1
+                elif record_end - at >= 2 and data[at + 1] < 128:
+                    value = (data[at] & 0x7F) | (cython.cast(cython.longlong, data[at + 1]) << 7)
+                    value = value >> 1 if (value & 1) == 0 else -1
+                    at += 2
+                else:
+                    value, at = _varint(data, at, record_end, 5)
+                    if at < 0:
+                        error = 2
+                        break
+                if value > record_end - at:
+                    error = 4
+                    break
+                spans[row, 2] = cython.cast(cython.int, at)
+                if value < 0:
+                    spans[row, 3] = -1
+                else:
+                    spans[row, 3] = cython.cast(cython.int, value)
+                    at += value
+                # headers
+                if at < record_end and data[at] == 0:
+                    at += 1
+                    spans[row, 4] = cython.cast(cython.int, at)
+                    spans[row, 5] = 0
+                else:
+                    value, at = _varint(data, at, record_end, 5)
+                    if at < 0 or value < 0 or value > record_end - at:
+                        error = 5
+                        break
+                    spans[row, 4] = cython.cast(cython.int, at)
+                    spans[row, 5] = cython.cast(cython.int, value)
+                    at = _skip_headers(data, at, record_end, value)
+                    if at < 0:
+                        error = 5
+                        break
+                if at != record_end:
+                    error = 6
+                    break
+                row += 1
+                left -= 1
+            if error == 0 and at != end:
+                error = 7
+            if error != 0:
+                row = first
+                break
+            batch += 1
+    return batch, row, error, at
