@@ -13,9 +13,6 @@
 errno, and its `filename` says which file it was.
 """
 
-# The names say what is the case ("offset not found"), which needs no suffix.
-# ruff: noqa: N818
-
 from __future__ import annotations
 
 

@@ -1,0 +1,29 @@
+"""Kafka's ids of topics and directories: 16 bytes, written as 22 characters of URL-safe base64.
+
+Rule: org.apache.kafka.common.Uuid. An id whose bytes are all 0 stands for none.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+
+UUID_BYTES = 16
+_TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
+
+
+def uuid_text(data: bytes) -> str:
+    """The 22 characters for 16 bytes."""
+    return base64.urlsafe_b64encode(data).decode("ascii").rstrip("=")
+
+
+def is_uuid_text(text: str) -> bool:
+    """Whether `text` is what `uuid_text` gives for some id that is not all zeros."""
+    if _TEXT.fullmatch(text) is None:
+        return False
+    try:
+        data = base64.urlsafe_b64decode(text + "==")
+    except binascii.Error:
+        return False
+    return any(data) and uuid_text(data) == text
