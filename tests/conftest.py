@@ -20,7 +20,7 @@ class Corpora:
         self._unpacked: dict[str, dict[str, tuple[int, ...]]] = {}
 
     def path(self, name: str) -> Path:
-        """The log directory `name` as its broker left it; for writing there is `writable_corpus`."""
+        """The log directory `name` as its broker left it. To write, take `writable_corpus`."""
         directory = self._root / name
         if name not in self._unpacked:
             archive = answers.DATA / "corpora" / f"{name}.tar.gz"

@@ -1,0 +1,253 @@
+"""A real Kafka: its jars, fetched once, and a broker of them in a process of its own.
+
+`python -m tests.broker.kafka` fetches the jars and compiles the driver ahead of a test run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+HERE = Path(__file__).parent
+VERSION = "4.3.0"
+CLUSTER_ID = "a2Fma2Fmcy10ZXN0cy0wMQ"
+START_SECONDS = 90
+STOP_SECONDS = 60
+
+#: What starts a JVM fast; it matters more here than what it reaches after a minute.
+JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+
+#: Everything that Kafka does now and then happens within a second or two, and nothing expires by
+#: itself: without `log.retention.ms=-1` records with old timestamps vanish.
+QUICK = {
+    "auto.create.topics.enable": "false",
+    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "2000",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.cleaner.backoff.ms": "500",
+    "log.cleaner.dedupe.buffer.size": "8388608",
+    "log.initial.task.delay.ms": "500",
+    "log.retention.check.interval.ms": "500",
+    "log.retention.ms": "-1",
+    "log.segment.delete.delay.ms": "500",
+    "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+}
+
+
+class KafkaError(Exception):
+    """Kafka could not be fetched or started, or refused what it was asked."""
+
+
+def cache() -> Path:
+    """Where what tests download is kept between runs."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "kafkafs-tests"
+
+
+def installation() -> Path:
+    """The directory with the jars of Kafka and the compiled driver, made if it is not there.
+
+    It appears whole or not at all, so that a download cut short does not count as one.
+    """
+    home = cache() / f"kafka-{VERSION}"
+    if not (home / "jars").is_dir():
+        _provide(home / "jars", _download)
+    source = (HERE / "Driver.java").read_bytes()
+    driver = home / f"driver-{hashlib.sha256(source).hexdigest()[:16]}"
+    if not driver.is_dir():
+        for old in home.glob("driver-*"):
+            shutil.rmtree(old)
+        _provide(driver, lambda target: _compile(home / "jars", target))
+    return home
+
+
+def class_path(home: Path) -> str:
+    """All jars and the driver; slf4j-simple first, since of several bindings the first one logs."""
+    binding = next((home / "jars").glob("slf4j-simple-*.jar"))
+    driver = next(home.glob("driver-*"))
+    return f"{binding}:{driver}:{home / 'jars'}/*"
+
+
+def java(home: Path, *arguments: str, heap: str = "256m", log_level: str = "warn") -> list[str]:
+    """The command that runs a class of Kafka's. It dies with the process that starts it."""
+    return [
+        *("setpriv", "--pdeathsig", "KILL"),
+        *("java", f"-Xmx{heap}", *JVM),
+        f"-Dorg.slf4j.simpleLogger.defaultLogLevel={log_level}",
+        *("-cp", class_path(home), *arguments),
+    ]
+
+
+class Broker:
+    """One KRaft node, broker and controller, listening on the loopback interface.
+
+    `log_dirs` stay where they are when it stops or is killed; `start` on them again is a restart.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        properties: Mapping[str, str] | None = None,
+        log_dirs: Sequence[Path] | None = None,
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.log_dirs = list(log_dirs or [directory / "logs"])
+        self.output = directory / "broker.log"
+        self._config = directory / "server.properties"
+        self._properties = {**QUICK, **(properties or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = 0
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for clients, HOST:PORT; it changes with every start."""
+        return f"127.0.0.1:{self._port}"
+
+    @property
+    def log_dir(self) -> Path:
+        """The only, or first, of the log directories."""
+        return self.log_dirs[0]
+
+    @property
+    def pid(self) -> int:
+        """The process id of the JVM that runs; KafkaError when there is none."""
+        if self._process is None:
+            raise KafkaError("the broker does not run")
+        return self._process.pid
+
+    def start(self) -> None:
+        """Starts on the log directories, new ones formatted, and returns when it serves clients."""
+        home = installation()
+        self._port, controller = free_ports(2)
+        self._configure(controller)
+        if not (self.log_dir / "meta.properties").exists():
+            self._format(home)
+        with self.output.open("ab") as output:
+            self._process = subprocess.Popen(
+                java(home, "kafka.Kafka", str(self._config), heap="768m"),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        self._wait_until_it_listens(self._process)
+
+    def stop(self) -> None:
+        """A clean stop: SIGTERM, after which `.kafka_cleanshutdown` is there."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """A crash: SIGKILL, so that nothing is closed, trimmed or marked."""
+        self._end(signal.SIGKILL)
+
+    def close(self) -> None:
+        """Ends the process if it runs; never fails because it does not."""
+        if self._process is not None:
+            self.kill()
+
+    def _end(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+        assert self._process is not None
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            self._process.kill()
+            self._process.wait()
+            raise KafkaError(f"no stop within {STOP_SECONDS} s: {self._tail()}") from error
+        finally:
+            self._process = None
+
+    def _configure(self, controller: int) -> None:
+        listeners = f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller}"
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": listeners,
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": ",".join(map(str, self.log_dirs)),
+            **self._properties,
+        }
+        self._config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+
+    def _format(self, home: Path) -> None:
+        tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._config)]
+        with self.output.open("ab") as output:
+            done = subprocess.run(java(home, *tool), check=False, stdout=output, stderr=output)
+        if done.returncode:
+            raise KafkaError(f"formatting failed: {self._tail()}")
+
+    def _wait_until_it_listens(self, process: subprocess.Popen[bytes]) -> None:
+        give_up = time.monotonic() + START_SECONDS
+        while time.monotonic() < give_up:
+            if process.poll() is not None:
+                self._process = None
+                raise KafkaError(f"the broker ended with {process.returncode}: {self._tail()}")
+            with socket.socket() as client:
+                if client.connect_ex(("127.0.0.1", self._port)) == 0:
+                    return
+            time.sleep(0.05)
+        self.kill()
+        raise KafkaError(f"the broker did not listen within {START_SECONDS} s: {self._tail()}")
+
+    def _tail(self) -> str:
+        lines = self.output.read_text(errors="replace").splitlines()
+        return "\n".join([f"{self.output}:", *lines[-20:]])
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that nobody listened on a moment ago."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [server.getsockname()[1] for server in sockets]
+    for server in sockets:
+        server.close()
+    return ports
+
+
+def _provide(target: Path, make: Callable[[Path], None]) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        made = Path(scratch) / "made"
+        made.mkdir()
+        make(made)
+        made.rename(target)
+
+
+def _download(target: Path) -> None:
+    maven = ["mvn", "-B", "-q", "-f", str(HERE / "pom.xml"), f"-Dkafka.version={VERSION}"]
+    goal = ["dependency:copy-dependencies", f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
+    _run([*maven, *goal], "fetching the jars of Kafka with Maven")
+
+
+def _compile(jars: Path, target: Path) -> None:
+    source = HERE / "Driver.java"
+    _run(["javac", "-cp", f"{jars}/*", "-d", str(target), str(source)], "compiling Driver.java")
+
+
+def _run(command: list[str], what: str) -> None:
+    try:
+        done = subprocess.run(command, check=False, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise KafkaError(f"{what}: {command[0]} is not installed; run tests/setup.sh") from error
+    if done.returncode:
+        raise KafkaError(f"{what} failed: {(done.stdout + done.stderr)[-4000:]}")
+
+
+if __name__ == "__main__":
+    print(installation())
