@@ -78,10 +78,11 @@ _KINDS = {
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One name in a directory. `stat` (an `lstat`) is there where the listing was asked for it,
-    else None."""
+    else None. `inode` is the listing's; it tells a thing from its successor of the same name."""
 
     name: str
     kind: Kind
+    inode: int
     stat: os.stat_result | None = None
 
     @property
@@ -296,16 +297,19 @@ class FileCache(Generic[K, V]):
 def _entry(item: os.DirEntry[str], wants_stat: Callable[[str], bool] | None) -> Entry | None:
     """None when the name has gone since the directory was read."""
     try:
+        status = None
         if wants_stat is not None and wants_stat(item.name):
             status = item.stat(follow_symlinks=False)
-            return Entry(item.name, Kind.of(status.st_mode), status)
-        if item.is_file(follow_symlinks=False):  # from the listing itself, no further call
-            return Entry(item.name, Kind.FILE)
-        if item.is_dir(follow_symlinks=False):
-            return Entry(item.name, Kind.DIRECTORY)
-        return Entry(item.name, Kind.of(item.stat(follow_symlinks=False).st_mode))
+            kind = Kind.of(status.st_mode)
+        elif item.is_file(follow_symlinks=False):  # from the listing itself, no further call
+            kind = Kind.FILE
+        elif item.is_dir(follow_symlinks=False):
+            kind = Kind.DIRECTORY
+        else:
+            kind = Kind.of(item.stat(follow_symlinks=False).st_mode)
     except FileNotFoundError:
         return None
+    return Entry(item.name, kind, item.inode(), status)
 
 
 def _open(name: str, flags: int, directory: int | None) -> int:

@@ -1,0 +1,351 @@
+"""A log directory, and several of them as one: which partitions are there, and the small files
+beside.
+
+Nothing here opens a log. A listing is taken again only when the directory's own mtime says that a
+name in it came, went or changed, so that asking for the partitions costs one system call.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from .disk import Directory, Entry, Kind
+from .errors import (
+    LogDirError,
+    SegmentGone,
+    StorageError,
+    UnknownPartition,
+    UnknownTopic,
+    printable,
+)
+from .format import names
+from .format.checkpoints import (
+    MetaProperties,
+    parse_meta_properties,
+    parse_offsets,
+    parse_partition_metadata,
+)
+from .format.names import PartitionDirName, PartitionState
+from .small_file import SmallFile, Stamp, stamp
+
+T = TypeVar("T")
+TopicPartition = tuple[str, int]
+
+# A line of an offsets checkpoint has at most 249 + 10 + 20 characters and 3 separators: room for a
+# quarter of a million partitions, far beyond what a broker can hold.
+_MAX_CHECKPOINT_BYTES = 64 << 20
+_MAX_PROPERTIES_BYTES = 64 << 10
+_MAX_PARTITION_METADATA_BYTES = 4 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDir:
+    """A partition's directory. One that is deleted and made again is another one, by its
+    `inode`."""
+
+    log_dir: LogDir
+    name: str
+    topic: str
+    partition: int
+    state: PartitionState
+    inode: int
+
+    @property
+    def directory(self) -> Directory:
+        return self.log_dir.directory.child(self.name)
+
+    @property
+    def path(self) -> str:
+        return self.log_dir.directory.path_of(self.name)
+
+    def topic_id(self) -> str:
+        """The id in partition.metadata; "" when there is no such file. CorruptError when it is
+        torn."""
+        name = names.PARTITION_METADATA_FILE
+        try:
+            data = self.directory.read_small(name, _MAX_PARTITION_METADATA_BYTES)
+        except SegmentGone:
+            return ""
+        return parse_partition_metadata(data).topic_id
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """What was in a directory when it bore `stamp`. Replaced as a whole, so that any thread may
+    ask."""
+
+    stamp: Stamp | None = None
+    partitions: list[PartitionDir] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """The partitions in normal use of several listings. Replaced as a whole, too."""
+
+    listings: list[list[PartitionDir]] = field(default_factory=list)
+    partitions: dict[TopicPartition, PartitionDir] = field(default_factory=dict)
+    topics: dict[str, list[int]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+
+
+class LogDir:
+    """One path of Kafka's `log.dirs`."""
+
+    def __init__(self, path: str) -> None:
+        """LogDirError when `path` is not a log directory, saying what it looks like instead."""
+        self.path = path
+        self.directory = Directory(path)
+        self._meta = self._small(
+            names.META_PROPERTIES_FILE,
+            _MAX_PROPERTIES_BYTES,
+            parse_meta_properties,
+            MetaProperties(),
+        )
+        self._log_start_offsets = self._offsets(names.LOG_START_OFFSET_FILE)
+        self._recovery_points = self._offsets(names.RECOVERY_POINT_FILE)
+        self._high_watermarks = self._offsets(names.HIGH_WATERMARK_FILE)
+        self._cleaner_offsets = self._offsets(names.CLEANER_OFFSET_FILE)
+        self._listing = _Listing()
+        _check_is_log_dir(self.directory)
+
+    @property
+    def meta(self) -> MetaProperties:
+        """Whose the directory is; all absent where meta.properties is."""
+        return self._meta.value()
+
+    @property
+    def log_start_offsets(self) -> Mapping[TopicPartition, int]:
+        """Only partitions whose log starts behind the base of their first segment."""
+        return self._log_start_offsets.value()
+
+    @property
+    def recovery_points(self) -> Mapping[TopicPartition, int]:
+        """The offsets below which everything is on disk."""
+        return self._recovery_points.value()
+
+    @property
+    def high_watermarks(self) -> Mapping[TopicPartition, int]:
+        """The offsets below which everything is replicated. A live broker's is up to 5 s old."""
+        return self._high_watermarks.value()
+
+    @property
+    def cleaner_offsets(self) -> Mapping[TopicPartition, int]:
+        """The first offsets not yet cleaned, only of partitions that have been cleaned."""
+        return self._cleaner_offsets.value()
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the broker that wrote it stopped in good order. Only the marker's existence
+        counts (LogManager); a running broker has removed it."""
+        try:
+            self.directory.stat(names.CLEAN_SHUTDOWN_FILE)
+        except SegmentGone:
+            return False
+        return True
+
+    def partitions(self) -> list[PartitionDir]:
+        """The partition directories of every state, by topic and partition. LogDirError when the
+        log directory itself has gone."""
+        try:
+            now = stamp(self.directory.stat())
+            if now is None or now != self._listing.stamp:
+                self._listing = self._list(now)
+        except SegmentGone:
+            raise LogDirError(self.path, "no such directory any more") from None
+        return self._listing.partitions
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong in this directory, as of the last look at each file; a line each."""
+        files = (
+            self._meta,
+            self._log_start_offsets,
+            self._recovery_points,
+            self._high_watermarks,
+            self._cleaner_offsets,
+        )
+        in_files = [problem for file in files if (problem := file.problem())]
+        return in_files + self._listing.problems
+
+    def _small(self, name: str, limit: int, parse: Callable[[bytes], T], empty: T) -> SmallFile[T]:
+        return SmallFile(self.directory, name, limit, parse, empty)
+
+    def _offsets(self, name: str) -> SmallFile[dict[TopicPartition, int]]:
+        return self._small(name, _MAX_CHECKPOINT_BYTES, parse_offsets, {})
+
+    def _list(self, now: Stamp | None) -> _Listing:
+        found: list[PartitionDir] = []
+        problems: list[str] = []
+        for entry in self.directory.list():
+            parsed = names.parse_partition_dir(entry.name)
+            if entry.is_dir and parsed is not None:
+                found.append(self._partition_dir(entry, parsed))
+            else:
+                problems += self._unserved(entry, parsed)
+        found.sort(key=lambda partition: (partition.topic, partition.partition, partition.name))
+        return _Listing(now, found, sorted(problems))
+
+    def _partition_dir(self, entry: Entry, name: PartitionDirName) -> PartitionDir:
+        return PartitionDir(self, entry.name, name.topic, name.partition, name.state, entry.inode)
+
+    def _unserved(self, entry: Entry, parsed: PartitionDirName | None) -> Iterator[str]:
+        """Why something that may have been meant as a partition is not one."""
+        path = printable(self.directory.path_of(entry.name))
+        if entry.is_dir and entry.name != names.REMOTE_INDEX_CACHE:
+            yield f"{path}: not the name of a partition directory, not served"
+        elif parsed is not None and entry.kind is Kind.SYMLINK:
+            yield f"{path}: a symbolic link, which is not followed"
+
+
+class LogDirs:
+    """Several log directories as one, as the comma-separated list in Kafka's `log.dirs`."""
+
+    def __init__(self, paths: str | Sequence[str]) -> None:
+        """LogDirError when one of `paths` is no log directory, or the same one as another."""
+        listed = paths.split(",") if isinstance(paths, str) else paths
+        self.dirs = tuple(LogDir(path.strip()) for path in listed if path.strip())
+        if not self.dirs:
+            raise LogDirError(str(paths), "no log directory given")
+        _refuse_duplicates(self.dirs)
+        self._joined = _Joined()
+        self._failed: list[str] = []
+
+    def partitions(self) -> Mapping[TopicPartition, PartitionDir]:
+        """The directory in normal use of each partition, sorted by topic and number.
+
+        A directory that cannot be listed any more is a problem, and the others are still served;
+        LogDirError or OSError when there is no other.
+        """
+        return self._refreshed().partitions
+
+    def topics(self) -> Mapping[str, list[int]]:
+        """The topics in order of name, with the numbers of their partitions here."""
+        return self._refreshed().topics
+
+    def partition(self, topic: str, partition: int) -> PartitionDir:
+        """The directory of one partition. UnknownTopic, UnknownPartition."""
+        joined = self._refreshed()
+        found = joined.partitions.get((topic, partition))
+        if found is not None:
+            return found
+        if topic not in joined.topics:
+            raise UnknownTopic(topic)
+        raise UnknownPartition(topic, partition)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong in the directories, and between them; a line each."""
+        joined = self._refreshed()
+        each = [problem for log_dir in self.dirs for problem in log_dir.problems]
+        return [*self._failed, *self._strangers(), *joined.problems, *each]
+
+    def _refreshed(self) -> _Joined:
+        listings = self._list()
+        joined = self._joined
+        # An unchanged directory gives the very same list again.
+        if len(listings) != len(joined.listings) or any(
+            map(operator.is_not, listings, joined.listings)
+        ):
+            self._joined = joined = _join(listings)
+        return joined
+
+    def _list(self) -> list[list[PartitionDir]]:
+        """A listing per directory, empty for one that fails."""
+        listings: list[list[PartitionDir]] = []
+        failed: list[str] = []
+        for log_dir in self.dirs:
+            try:
+                listings.append(log_dir.partitions())
+            except (LogDirError, OSError) as error:
+                failed.append(str(error))
+                if len(failed) == len(self.dirs):
+                    raise
+                listings.append([])
+        self._failed = failed
+        return listings
+
+    def _strangers(self) -> Iterator[str]:
+        """Directories of another cluster or broker than the first; Kafka would not start on
+        them."""
+        first = self.dirs[0].meta
+        for log_dir in self.dirs[1:]:
+            meta = log_dir.meta
+            for what, one, other in (
+                ("cluster", first.cluster_id, meta.cluster_id),
+                ("node", first.node_id, meta.node_id),
+            ):
+                if one != other:
+                    yield f"{printable(log_dir.path)}: of {what} {other}, not {one} as the first"
+
+
+def _join(listings: list[list[PartitionDir]]) -> _Joined:
+    """Where a partition is in two directories, the first is served."""
+    partitions: dict[TopicPartition, PartitionDir] = {}
+    problems = []
+    for found in (found for listing in listings for found in listing):
+        if found.state is not PartitionState.NORMAL:
+            continue
+        served = partitions.setdefault((found.topic, found.partition), found)
+        if served is not found:
+            problems.append(f"{printable(found.path)}: not served, {printable(served.path)} is")
+    partitions = {key: partitions[key] for key in sorted(partitions)}
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return _Joined(listings, partitions, topics, problems)
+
+
+def _refuse_duplicates(log_dirs: Sequence[LogDir]) -> None:
+    seen: dict[tuple[int, int], str] = {}
+    for log_dir in log_dirs:
+        status = log_dir.directory.stat()
+        first = seen.setdefault((status.st_dev, status.st_ino), log_dir.path)
+        if first is not log_dir.path:
+            why = f"the same directory as {printable(first)}; give it once"
+            raise LogDirError(log_dir.path, why)
+
+
+def _check_is_log_dir(directory: Directory) -> None:
+    """LogDirError, saying what to give instead, unless a broker may have used `directory`."""
+    try:
+        entries = directory.list()
+    except SegmentGone:
+        raise LogDirError(directory.path, "no such directory") from None
+    if any(entry.name == names.META_PROPERTIES_FILE for entry in entries):
+        return
+    below = [entry.name for entry in entries if entry.is_dir]
+    # Without meta.properties it may be part of a backup, if there is a log in it.
+    if any(names.parse_partition_dir(name) and _has(directory, name, _is_log) for name in below):
+        return
+    if any(_is_log(entry) for entry in entries):
+        why = "the directory of one partition; give the log directory above it"
+    elif inner := [name for name in sorted(below) if _has(directory, name, _is_meta_properties)]:
+        paths = ",".join(directory.path_of(name) for name in inner)
+        why = f"not a log directory, but holds some; give {printable(paths)}"
+    else:
+        why = (
+            "not a Kafka log directory: neither meta.properties nor a directory"
+            " <topic>-<partition> with a log is in it"
+        )
+    raise LogDirError(directory.path, why)
+
+
+def _has(directory: Directory, name: str, condition: Callable[[Entry], bool]) -> bool:
+    """Whether the directory `name` holds such an entry; not, when it cannot be listed."""
+    try:
+        return any(condition(entry) for entry in directory.child(name).list())
+    except (StorageError, OSError):
+        return False
+
+
+def _is_log(entry: Entry) -> bool:
+    parsed = names.parse_segment_file(entry.name)
+    return entry.is_file and parsed is not None and parsed.kind is names.FileKind.LOG
+
+
+def _is_meta_properties(entry: Entry) -> bool:
+    return entry.name == names.META_PROPERTIES_FILE

@@ -1,0 +1,75 @@
+"""A small file's value, read again when the file has changed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from os import stat_result
+from typing import Generic, TypeVar
+
+from .disk import Directory
+from .errors import CorruptError, SegmentGone, StorageError, printable
+
+T = TypeVar("T")
+
+# A file system stamps changes with a clock that ticks every 1 to 10 ms, so two changes can carry
+# one stamp. What was changed this short a time before it was read may have changed again unseen,
+# and is read again next time (git guards its index against the same race).
+RACY_NS = 50_000_000
+
+Stamp = tuple[int, int, int]
+
+
+def stamp(status: stat_result) -> Stamp | None:
+    """What differs after any change, to compare with what a later call gives; None when a change
+    just now makes that unsafe. Ask before reading what the stamp is to stand for."""
+    if time.time_ns() - status.st_mtime_ns < RACY_NS:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+class SmallFile(Generic[T]):
+    """The value of file `name`, `empty` while it is absent or cannot be read."""
+
+    def __init__(
+        self, directory: Directory, name: str, limit: int, parse: Callable[[bytes], T], empty: T
+    ) -> None:
+        """`limit` is the size in bytes from which on the file is refused."""
+        self._directory = directory
+        self._name = name
+        self._limit = limit
+        self._parse = parse
+        self._empty = empty
+        # Value, problem, and the stamp they are of, as one, so that any thread may ask.
+        self._state: tuple[T, str, Stamp | None] = (empty, "", None)
+
+    def value(self) -> T:
+        """The value now. One system call when the file has not changed."""
+        return self._refreshed()[0]
+
+    def problem(self) -> str:
+        """Why there is no value, in one line; "" when the value is what the file says."""
+        return self._refreshed()[1]
+
+    def _refreshed(self) -> tuple[T, str, Stamp | None]:
+        state = self._state
+        try:
+            now = stamp(self._directory.stat(self._name))
+            if now is None or now != state[2]:
+                state = (self._read(), "", now)
+        except SegmentGone:
+            path = self._directory.path_of(self._name)
+            state = (self._empty, f"{printable(path)}: missing", None)
+        except StorageError as error:
+            state = (self._empty, str(error), None)
+        except OSError as error:
+            state = (self._empty, f"{printable(str(error.filename))}: {error.strerror}", None)
+        self._state = state
+        return state
+
+    def _read(self) -> T:
+        data = self._directory.read_small(self._name, self._limit)
+        try:
+            return self._parse(data)
+        except CorruptError as error:
+            raise error.at(self._directory.path_of(self._name)) from None
