@@ -194,3 +194,38 @@ def scan_headers(
         if why == 0 and at > available:
             why = 2
     return row - first_row, at, why
+
+
+def find_header(
+    data: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    available: cython.Py_ssize_t,
+    remaining: cython.longlong,
+    lowest_offset: cython.longlong,
+    highest_offset: cython.longlong,
+) -> int:
+    """First place at or after ``start`` that may be a batch header, -1 when there is none.
+
+    ``remaining`` is the number of bytes from ``data[start]`` to the end of the file: the batch must
+    fit. Its base offset must lie in [lowest_offset, highest_offset]. A cheap test, to be followed
+    by that of the checksum.
+    """
+    at: cython.Py_ssize_t = start
+    found: cython.Py_ssize_t = -1
+    magic: cython.int
+    size: cython.longlong
+    offset: cython.longlong
+    if start < 0 or available > data.shape[0]:
+        raise ValueError("the search goes past the buffer")
+    with cython.nogil:
+        while available - at >= 26:
+            magic = data[at + 16]
+            if magic <= 2:
+                size = _int32(data, at + 8) + 12
+                if size >= (61 if magic == 2 else 26) and size <= remaining - (at - start):
+                    offset = _int64(data, at)
+                    if lowest_offset <= offset <= highest_offset:
+                        found = at
+                        break
+            at += 1
+    return found

@@ -1,0 +1,129 @@
+"""One segment: its files as they were found, and what is known of them.
+
+``SegmentFiles`` is shared by all views that show the same files; ``Segment`` is one view's reading
+of them, and never changes. How much of the ``.log`` counts (``size``) is the view's decision: all
+of a rolled segment, the whole batches of the active one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar, cast
+
+from ..disk import Directory, FileCache, OpenFile
+from ..errors import CorruptError, SegmentGone
+from ..format.names import FileKind, FileState, segment_file
+from .offset_index import OffsetIndex
+from .time_index import TimeIndex
+
+T = TypeVar("T")
+Index = TypeVar("Index", OffsetIndex, TimeIndex)
+
+FilePool = FileCache[tuple[tuple[int, int], FileKind], object]
+
+
+class SegmentFiles:
+    """The files of one base offset in a partition directory.
+
+    ``identity`` is (device, inode) of the ``.log``: another one under the same name is another
+    segment. ``state`` is LIVE, or SWAP for a cleaner's output that was committed but not renamed.
+    Files are opened when first needed and kept open in ``pool`` as long as it has room.
+    """
+
+    __slots__ = ("_lock", "_memory", "_pool", "base_offset", "directory", "identity", "state")
+
+    def __init__(
+        self,
+        directory: Directory,
+        base_offset: int,
+        identity: tuple[int, int],
+        pool: FilePool,
+        state: FileState = FileState.LIVE,
+    ) -> None:
+        self.directory = directory
+        self.base_offset = base_offset
+        self.identity = identity
+        self.state = state
+        self._pool = pool
+        self._lock = threading.Lock()  # guards _memory
+        self._memory: dict[object, tuple[int, object]] = {}
+
+    def name(self, kind: FileKind) -> str:
+        return segment_file(self.base_offset, kind, self.state)
+
+    def path(self, kind: FileKind = FileKind.LOG) -> str:
+        return self.directory.path_of(self.name(kind))
+
+    def log(self) -> OpenFile:
+        """The ``.log``. SegmentGone when it is no longer the file that was listed."""
+        opened = self._pool.get((self.identity, FileKind.LOG), self._open_log)
+        assert isinstance(opened, OpenFile)
+        return opened
+
+    def _open_log(self) -> OpenFile:
+        opened = self.directory.open(self.name(FileKind.LOG))
+        if opened.identity != self.identity:
+            raise SegmentGone(opened.path)
+        return opened
+
+    def offset_index(self) -> OffsetIndex | None:
+        """None when the file is missing or is not a regular file."""
+        return self._index(FileKind.INDEX, OffsetIndex)
+
+    def time_index(self) -> TimeIndex | None:
+        return self._index(FileKind.TIMEINDEX, TimeIndex)
+
+    def _index(self, kind: FileKind, what: type[Index]) -> Index | None:
+        def open_index() -> Index:
+            return what.open(self.directory, self.name(kind), self.base_offset)
+
+        try:
+            index = self._pool.get((self.identity, kind), open_index)
+        except (SegmentGone, CorruptError):
+            return None
+        assert isinstance(index, what)
+        index.refresh()
+        return index
+
+    def remember(self, what: object, size: int, compute: Callable[[], T]) -> T:
+        """``compute()``, once for each ``what`` and ``size`` of the log that it holds for."""
+        with self._lock:
+            known = self._memory.get(what)
+        if known is not None and known[0] == size:
+            return cast(T, known[1])
+        value = compute()
+        with self._lock:
+            self._memory[what] = (size, value)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A segment as one view serves it.
+
+    ``size``: bytes of the ``.log`` that hold whole batches. ``next_base``: base offset of the
+    segment after it, -1 for the active one. ``mtime_ns`` is that of the ``.log``.
+    """
+
+    files: SegmentFiles
+    size: int
+    mtime_ns: int
+    next_base: int = -1
+
+    @property
+    def base_offset(self) -> int:
+        return self.files.base_offset
+
+    @property
+    def is_active(self) -> bool:
+        return self.next_base < 0
+
+    @property
+    def path(self) -> str:
+        return self.files.path()
+
+    @property
+    def file_name(self) -> str:
+        return self.files.name(FileKind.LOG)
