@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Gets a Debian machine ready, and is quick when it is: packages, a virtual environment in .venv, kafkafs in it.
+#   tests/setup.sh mount   what mounting and examples/quickstart.sh need
+#   tests/setup.sh test    that, and what the tests need: linters, Java, the jars of a Kafka broker
+# Installs packages as root, or through sudo. Says on stderr what it does, and on stdout where the environment is.
+# A machine that cannot have what is needed is refused with one line that says what is missing.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+what=${1:-test}
+python=${PYTHON:-python3}
+venv=.venv
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+refuse() { say "cannot go on: $*"; exit 1; }
+have() { command -v "$1" >/dev/null 2>&1; }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then "$@"
+    elif have sudo; then sudo "$@"
+    else refuse "'$*' needs root: run this as root, or install sudo"
+    fi
+}
+
+# The Debian packages that are missing, told by what they bring and not by their names: any JDK or compiler will do.
+missing_packages() {
+    have jq || echo jq
+    have getfattr || echo attr
+    have gcc || echo gcc libc6-dev
+    have pkg-config || echo pkg-config
+    have fusermount3 || echo fuse3
+    pkg-config --exists fuse3 2>/dev/null || echo libfuse3-dev
+    "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
+    "$python" -c 'import os, sysconfig as s; os.stat(s.get_path("include") + "/Python.h")' 2>/dev/null || echo python3-dev
+    if [ "$what" = test ]; then
+        have javac || echo default-jdk-headless
+        have mvn || echo maven
+    fi
+}
+
+install_packages() {
+    local packages
+    packages=$(missing_packages | tr '\n' ' ')
+    [ -n "$packages" ] || return 0
+    have apt-get || refuse "this machine has no apt-get; install what the Debian packages $packages bring"
+    say "installing $packages"
+    as_root apt-get update -qq >&2 || say "apt-get update failed; trying with the lists that are there"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >&2 ||
+        refuse "apt-get could not install $packages"
+    packages=$(missing_packages | tr '\n' ' ')
+    [ -z "$packages" ] || refuse "still missing after installing: $packages"
+}
+
+check_python() {
+    have "$python" || refuse "there is no $python"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        refuse "$("$python" --version) is too old: kafkafs needs Python 3.11"
+}
+
+check_fuse() {
+    [ -e /dev/fuse ] || as_root modprobe fuse 2>/dev/null || true
+    [ -e /dev/fuse ] || refuse "there is no /dev/fuse: FUSE cannot be used here (a container needs --device /dev/fuse --cap-add SYS_ADMIN)"
+    (exec 3<>/dev/fuse) 2>/dev/null || refuse "/dev/fuse cannot be opened by $(id -un)"
+    if [ "$(id -u)" = 0 ]; then
+        local capabilities
+        capabilities=$(sed -n 's/^CapEff:\s*//p' /proc/self/status)
+        # bit 21 is CAP_SYS_ADMIN, without which the mount system call is refused
+        [ $((0x$capabilities >> 21 & 1)) = 1 ] || refuse "root may not mount here: the container needs --cap-add SYS_ADMIN"
+    fi
+}
+
+check_java() {
+    javac -version >/dev/null 2>&1 || refuse "there is no Java: javac does not run"
+}
+
+# pip is asked only when what it would install has changed: the declarations, the kernels' sources, Python itself.
+install_kafkafs() {
+    local extras=$1 stamp wanted
+    stamp=$venv/kafkafs-$what.stamp
+    wanted=$({ "$python" -c 'import sys; print(sys.executable, sys.version)'; pwd; cat pyproject.toml setup.py storage/format/kernels/*.py; } | sha256sum)
+    [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || return 0
+    if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
+        rm -rf "$venv"
+        "$python" -m venv "$venv"
+    fi
+    say "pip install --editable .$extras"
+    "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".$extras" >&2 || refuse "pip could not install kafkafs"
+    rm -f "$venv"/kafkafs-*.stamp
+    printf '%s\n' "$wanted" >"$stamp"
+}
+
+case $what in mount | test) ;; *) refuse "no such set-up: $what (mount or test)" ;; esac
+check_python
+install_packages
+check_fuse
+if [ "$what" = test ]; then
+    check_java
+    install_kafkafs '[test]'
+    "$venv/bin/python" -m tests.broker.kafka >/dev/null || refuse "the jars of a Kafka broker could not be had (the lines above say why)"
+elif [ ! -e "$venv/kafkafs-test.stamp" ]; then
+    install_kafkafs ''
+else
+    what=test install_kafkafs '[test]'
+fi
+printf '%s\n' "$PWD/$venv"
