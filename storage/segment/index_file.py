@@ -67,7 +67,7 @@ class IndexFile:
     def refresh(self) -> bool:
         """Looks for entries written or cut since the last look; true when there are more or less.
 
-        Two system calls when nothing changed.
+        Three system calls when nothing changed.
         """
         old = self._entries
         while True:
@@ -106,7 +106,9 @@ class IndexFile:
     def _count_written(self, known: int) -> int:
         """The length of the written prefix, of which `known` entries have been seen before."""
         slots = self.file.size() // self._layout.size
-        if known >= slots or not self._written_at(known):
+        # One entry of zeros with another behind it is written: only the time index of a record at
+        # the base offset with timestamp 0 starts so.
+        if known >= slots or not (self._written_at(known) or self._written_at(known + 1)):
             return min(known, slots)
         if self._written_at(slots - 1):
             return slots

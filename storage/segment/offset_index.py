@@ -92,8 +92,9 @@ class OffsetIndex:
         if slot < 0:
             return self.start
         found = entries[slot]
-        before = entries[slot - 1] if slot > 0 else (0, 0)
-        if not _ascends(before, found):
+        if not _ascends((0, 0), found):
+            return self.start
+        if slot > 0 and not _ascends(entries[slot - 1], found):
             return self.start
         if slot + 1 < entries.count and not _ascends(found, entries[slot + 1]):
             return self.start

@@ -17,10 +17,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
+import numpy as np
+
 from ..disk import Directory, OpenFile
 from .index_file import Entries, IndexFile, floor_slot
 
 ENTRY = Struct(">qi")  # timestamp, relative offset
+_FIELDS = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])  # the same for many
 _TIMESTAMP, _RELATIVE_OFFSET = 0, 1
 
 
@@ -43,6 +46,7 @@ class TimeIndex:
         self.base_offset = base_offset
         self.start = TimestampOffset(-1, base_offset)  # the answer where no entry can be used
         self._file = IndexFile(file, ENTRY, _is_written)
+        self._risen = (0, True)  # so many entries were checked by `ascends`, with this result
 
     @classmethod
     def open(cls, directory: Directory, name: str, base_offset: int) -> TimeIndex:
@@ -74,6 +78,25 @@ class TimeIndex:
         entries = self._file.entries()
         return self._checked(entries, entries.count - 1)
 
+    def ascends(self) -> bool:
+        """Whether the whole index rises in time and offset. One that does not is not Kafka's, and
+        searching it would find anything. What was checked before is not read again."""
+        count = self._file.entries().count
+        checked, rises = self._risen
+        if count != checked:
+            if count < checked:
+                checked, rises = 0, True
+            first = max(checked - 1, 0)
+            data = self._file.file.read(first * ENTRY.size, (count - first) * ENTRY.size)
+            fields = np.frombuffer(data[: len(data) // ENTRY.size * ENTRY.size], dtype=_FIELDS)
+            rises = (
+                rises
+                and bool((np.diff(fields["timestamp"]) > 0).all())
+                and bool((np.diff(fields["relative"]) >= 0).all())
+            )
+            self._risen = (count, rises)
+        return rises
+
     def lookup(self, timestamp: int) -> TimestampOffset:
         """The last entry with a timestamp <= `timestamp`; (-1, base offset) when there is none.
 
@@ -95,8 +118,9 @@ class TimeIndex:
         if slot < 0:
             return self.start
         found = entries[slot]
-        before = entries[slot - 1] if slot > 0 else (-1, 0)
-        if not _ascends(before, found):
+        if not _ascends((-1, 0), found):
+            return self.start
+        if slot > 0 and not _ascends(entries[slot - 1], found):
             return self.start
         if slot + 1 < entries.count and not _ascends(found, entries[slot + 1]):
             return self.start

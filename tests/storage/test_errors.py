@@ -1,0 +1,54 @@
+"""Errors say one printable line, and survive the way to another process."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from kafkafs.storage.errors import (
+    ConfigError,
+    CorruptError,
+    LogDirError,
+    OffsetNotFound,
+    SegmentGone,
+    StorageError,
+    UnknownPartition,
+    UnknownTopic,
+    printable,
+)
+
+ERRORS = [
+    (CorruptError("bad CRC", "/d/t-0/0.log", 61), "/d/t-0/0.log: position 61: bad CRC"),
+    (CorruptError("bad CRC"), "bad CRC"),
+    (OffsetNotFound(7, "never written"), "offset 7: never written"),
+    (UnknownTopic("t"), "no topic t"),
+    (UnknownPartition("t", 3), "no partition t-3"),
+    (LogDirError("/d", "no such directory"), "/d: no such directory"),
+    (SegmentGone("/d/t-0/0.log"), "/d/t-0/0.log: the file has gone or was replaced"),
+    (ConfigError("segment.bytes", "0 is not at least 14"), "segment.bytes: 0 is not at least 14"),
+]
+
+
+@pytest.mark.parametrize(("error", "line"), ERRORS, ids=lambda value: type(value).__name__)
+def test_an_error_is_one_line_that_says_what_and_where(error: StorageError, line: str) -> None:
+    assert str(error) == line
+
+
+@pytest.mark.parametrize(("error", "line"), ERRORS, ids=lambda value: type(value).__name__)
+def test_an_error_pickles_with_its_attributes(error: StorageError, line: str) -> None:
+    copy = pickle.loads(pickle.dumps(error))
+    assert (type(copy), str(copy), vars(copy)) == (type(error), line, vars(error))
+
+
+def test_a_corrupt_error_is_located_by_the_caller_that_knows_the_file() -> None:
+    located = CorruptError("bad varint", position=9).at("/d/t-0/0.log", 1000)
+    assert (located.file, located.position, located.what) == ("/d/t-0/0.log", 1009, "bad varint")
+    assert CorruptError("short").at("/f").position == 0
+
+
+def test_no_name_can_break_the_line_or_reach_the_terminal() -> None:
+    hostile = b"a\nb\x1b[2J\xff\xe2\x80\xae".decode("utf-8", "surrogateescape")
+    assert printable(hostile) == r"a\nb\x1b[2J\xff\u202e"
+    assert str(SegmentGone(hostile)).isprintable()
+    printable(hostile).encode("utf-8")
