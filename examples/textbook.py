@@ -29,6 +29,9 @@ from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batc
 from tests.logs import TopicSettings, write_log_dir, write_partition
 
 TOPIC = "textbook"
+# Of the broker whose log directory the quickstart mounts beside this one: Kafka, too, wants all
+# directories of one `log.dirs` to be of one broker.
+NODE_ID, CLUSTER_ID = 1, "MkU3OEVBNTcwNTJENDM2Qg"
 TOPIC_ID = hashlib.md5(TOPIC.encode()).digest()
 
 MINUTE = 60_000
@@ -218,7 +221,7 @@ def write_textbook(log_dir: Path) -> None:
         directory = log_dir / f"{TOPIC}-{partition}"
         written = write_partition(directory, batches, settings, topic_id=TOPIC_ID)
         ends[TOPIC, partition] = written.end_offset
-    write_log_dir(log_dir, ends)
+    write_log_dir(log_dir, ends, node_id=NODE_ID, cluster_id=CLUSTER_ID)
 
 
 def main() -> None:

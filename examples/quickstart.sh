@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# Mounts two Kafka log directories and reads them as files. Each command is printed before it runs.
+#   examples/quickstart.sh
+# The first directory is what a Kafka 4.3 broker left when it stopped (from the test data), the second has the topic
+# `textbook` (examples/textbook.py). Both are copied to a temporary directory, which is gone at the end. Needs what
+# `tests/setup.sh mount` installs, as root or through sudo; safe to repeat.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+clone=$PWD
+
+venv=$(tests/setup.sh mount)
+PATH=$venv/bin:$PATH
+export PATH
+
+work=$(mktemp -d "${TMPDIR:-/tmp}/kafkafs-quickstart.XXXXXX")
+# shellcheck disable=SC2317  # called by the trap
+clean_up() {
+    cd /
+    if mountpoint -q "$work/mnt"; then kafkafs umount "$work/mnt" || umount --lazy "$work/mnt"; fi
+    rm -rf --one-file-system "$work"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+title() { printf '\n\n# %s\n' "$*"; }
+
+# Shown as one would type it; what comes out follows.
+run() {
+    printf '\n$ %s\n' "$1"
+    eval "$1"
+}
+
+tar -xzf tests/data/corpora/kafka43-clean.tar.gz -C "$work" --no-same-owner
+mv "$work/kafka43-clean" "$work/broker"
+python -m examples.textbook "$work/textbook"
+mkdir "$work/mnt"
+cd "$work"
+export TZ=UTC LC_ALL=C.UTF-8
+
+title 'Topics are directories, partitions too, and every record is a file'
+run 'kafkafs mount broker,textbook mnt'
+run 'ls mnt'
+run 'ls mnt/orders mnt/orders/0'
+run 'ls mnt/orders/0/offset | wc -l'
+
+title 'The value, byte for byte; the record as JSON; what else Kafka knows about it'
+run 'cat mnt/orders/0/offset/600; echo'
+run 'jq . mnt/orders/0/offset/600.json'
+run 'ls -l mnt/orders/0/offset/600'
+run 'getfattr -d mnt/orders/0/offset/600'
+
+title 'Tools for text work on a partition as a stream'
+run "jq -r '.value | fromjson | select(.total > 985) | [.order, .customer, .total] | @tsv' mnt/orders/0/records.jsonl"
+run "grep -c willow mnt/orders/*/values"
+run "grep -rl 'candles' mnt/textbook/0/offset/60?"
+run 'tail -c 135 mnt/textbook/0/values'
+
+title 'By time: the first record at or after it, and files changed since then'
+run 'cat mnt/textbook/1/time/1526384718288; echo'
+run 'readlink mnt/textbook/1/time/2018-05-15T11:45:18.288Z'
+run "find mnt/textbook/1/offset -newermt '2018-05-15 11:45:18.27' ! -newermt '2018-05-15 11:45:19' -printf '%f  %TT\n' | sort"
+
+title 'How it was found: index entries and batches, step by step'
+run 'kafkafs explain broker,textbook textbook/0/offset/600'
+run 'kafkafs explain broker,textbook textbook/1/time/1526384718288'
+
+title 'As Arrow, without a copy of the log'
+run "python - <<'END'
+import pyarrow as pa
+
+with pa.ipc.open_stream('mnt/orders/1/records.arrow') as reader:
+    table = reader.read_all()
+print(table.schema)
+print(table.num_rows, 'records,', len(table['key'].unique()), 'customers')
+END"
+
+title 'The log directory is as it was: a mount only reads'
+run 'jq . mnt/.kafkafs/status.json'
+run 'kafkafs umount mnt'
+
+cd "$clone"
