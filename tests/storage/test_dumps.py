@@ -1,8 +1,8 @@
 """Every index and snapshot in the corpora reads as Kafka's own dump tool read it.
 
-data/dumps.json has, for each file, the number of lines that the broker's own DumpLogSegments printed
-and the first 16 hexadecimal digits of the SHA-256 of those lines joined by newlines (0: it printed
-none).
+data/dumps.json has, for each file, the number of lines that DumpLogSegments of the broker's own
+version printed, and the first 16 hexadecimal digits of the SHA-256 of those lines joined by
+newlines (0: it printed none).
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ def digest_of(path: Path) -> int | list[int | str]:
 
 def as_by_2_8(line: str) -> str:
     """What 2.8.2 prints of a producer: no time of its own, and Scala's options."""
-    return re.sub(r" lastTimestamp: \d+", "", line).replace("OptionalLong.empty", "None")
+    line = re.sub(r" lastTimestamp: \d+", "", line)
+    line = re.sub(r"OptionalLong\[(\d+)\]", r"Some(\1)", line)
+    return line.replace("OptionalLong.empty", "None")
 
 
 def dump(path: Path) -> Iterator[str]:
