@@ -43,8 +43,8 @@ install_packages() {
     [ -n "$packages" ] || return 0
     have apt-get || refuse "this machine has no apt-get; install what the Debian packages $packages bring"
     say "installing $packages"
-    as_root apt-get update -qq >&2 || say "apt-get update failed; trying with the lists that are there"
-    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >&2 ||
+    as_root apt-get update -qq >/dev/null || say "apt-get update failed; trying with the lists that are there"
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >/dev/null ||
         refuse "apt-get could not install $packages"
     packages=$(missing_packages | tr '\n' ' ')
     [ -z "$packages" ] || refuse "still missing after installing: $packages"

@@ -1,0 +1,159 @@
+"""What pip installs is whole: all layers, each kernel in both forms, no dependency too many."""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+KERNELS = "kafkafs/storage/format/kernels"
+LAYERS = ("storage", "mount", "kafkafs")
+#: Imported by the kernels and compiled away: only KAFKAFS_KERNELS=python needs the package.
+PURE_MODE = "cython"
+
+
+def project() -> dict[str, Any]:
+    """The [project] table of pyproject.toml."""
+    with (ROOT / "pyproject.toml").open("rb") as source:
+        table: dict[str, Any] = tomllib.load(source)["project"]
+    return table
+
+
+def distribution(requirement: str) -> str:
+    """The name in a requirement such as `pyarrow>=15`, as packages compare names."""
+    found = re.match(r"[A-Za-z0-9._-]+", requirement)
+    assert found
+    return re.sub(r"[-_.]+", "-", found[0]).lower()
+
+
+def foreign_imports() -> Iterator[tuple[str, str]]:
+    """(file, top-level module) for each import of a module that is neither ours nor Python's."""
+    for layer in LAYERS:
+        for path in sorted((ROOT / layer).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+                    names = [node.module]
+                for name in {name.split(".")[0] for name in names}:
+                    if name not in sys.stdlib_module_names and name not in ("kafkafs", PURE_MODE):
+                        yield str(path.relative_to(ROOT)), name
+
+
+def test_dependencies_are_what_the_code_imports() -> None:
+    declared = {distribution(each) for each in project()["dependencies"]}
+    optional = {distribution(each) for each in project()["optional-dependencies"]["spark"]}
+    owners = importlib.metadata.packages_distributions()
+    used = {
+        distribution(owner)
+        for _, module in foreign_imports()
+        for owner in owners.get(module, [module])
+    }
+    assert used - optional == declared
+
+
+def test_the_top_level_is_as_agreed() -> None:
+    """So that a reader finds the way from `ls`; dotfiles are free."""
+    agreed = {"pyproject.toml", "setup.py", "kafkafs", "mount", "storage", "tests", "examples"}
+    agreed |= {"README.md", "LICENSE", "CHANGELOG.md"}
+    made_by_tools = {"build", "dist", "kafkafs.egg-info"}
+    here = {path.name for path in ROOT.iterdir() if not path.name.startswith(".")}
+    assert here - made_by_tools == agreed
+
+
+def test_the_changelog_knows_this_version() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    versions = re.findall(r"^## \[(.+?)\]", changelog, re.MULTILINE)
+    assert versions[0] == "Unreleased" or versions[0] == project()["version"]
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the sdist of this tree, and the wheel that was built from that sdist."""
+    tree = tmp_path_factory.mktemp("packaging") / "tree"
+    leftovers = shutil.ignore_patterns(
+        ".*", "build", "dist", "data", "*.so", "*.egg-info", "__pycache__"
+    )
+    shutil.copytree(ROOT, tree, symlinks=True, ignore=leftovers)
+    target = tree.parent / "dist"
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir"]
+    done = subprocess.run([*command, target, tree], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return target
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    """The wheel."""
+    return next(built.glob("*.whl"))
+
+
+@pytest.mark.slow
+class TestBuilt:
+    def test_the_sdist_holds_all_that_a_build_needs(self, built: Path) -> None:
+        with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
+            names = {name.partition("/")[2] for name in sdist.getnames()}
+        assert {"pyproject.toml", "setup.py", "LICENSE", "README.md"} <= names
+        assert sources() <= names
+        assert not [name for name in names if name.endswith((".c", ".so"))]
+
+    def test_the_wheel_holds_every_module_of_every_layer(self, wheel: Path) -> None:
+        names = set(zipfile.ZipFile(wheel).namelist())
+        assert sources() <= names
+        assert {
+            "kafkafs/py.typed",
+            "kafkafs/storage/FORMAT.md",
+            "kafkafs/mount/SEMANTICS.md",
+        } <= names
+        assert {name.split("/")[0] for name in names if ".dist-info" not in name} == {"kafkafs"}
+
+    def test_the_wheel_holds_each_kernel_compiled_beside_its_source(self, wheel: Path) -> None:
+        names = zipfile.ZipFile(wheel).namelist()
+        stems = [name.removesuffix(".py") for name in names if is_kernel(name)]
+        assert stems
+        for stem in stems:
+            assert [name for name in names if name.startswith(f"{stem}.") and name.endswith(".so")]
+
+    @pytest.mark.parametrize("form", ["c", "python"])
+    def test_the_installed_package_runs(self, wheel: Path, tmp_path: Path, form: str) -> None:
+        """Both forms of the kernels, away from the source tree and from what is installed of it."""
+        install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+        subprocess.run([*install, "--target", tmp_path, wheel], check=True)
+        program = (
+            "import kafkafs, kafkafs.mount, kafkafs.storage.format.kernels as k;"
+            "print(kafkafs.__version__, k.records.__file__)"
+        )
+        done = subprocess.run(
+            [sys.executable, "-P", "-c", program],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(tmp_path), "KAFKAFS_KERNELS": form},
+        )
+        version, kernel = done.stdout.split()
+        assert version == project()["version"]
+        assert kernel.startswith(str(tmp_path))
+        assert kernel.endswith({"c": ".so", "python": ".py"}[form])
+
+
+def sources() -> set[str]:
+    """Every module of the three layers, by its installed path."""
+    found = {path.relative_to(ROOT) for layer in LAYERS for path in (ROOT / layer).rglob("*.py")}
+    return {str(path if path.parts[0] == "kafkafs" else "kafkafs" / path) for path in found}
+
+
+def is_kernel(name: str) -> bool:
+    """Whether this file of a wheel is the source of a kernel."""
+    return name.startswith(KERNELS) and name.endswith(".py") and not name.endswith("__init__.py")
