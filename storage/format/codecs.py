@@ -73,6 +73,10 @@ class Scratch:
         self.used += len(data)
 
     @property
+    def capacity(self) -> int:
+        return len(self._buffer)
+
+    @property
     def data(self) -> memoryview:
         return memoryview(self._buffer)[: self.used]
 

@@ -92,6 +92,11 @@ class Decoder:
         self._capacity = 0
         self._reserve(16384)
 
+    @property
+    def nbytes(self) -> int:
+        """Memory held, in bytes."""
+        return self._scratch.capacity + self._capacity * 40
+
     def decode(
         self, data: memoryview, base: int, table: BatchTable, file: str
     ) -> Iterator[Columns | BadBatch]:

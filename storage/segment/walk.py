@@ -72,9 +72,7 @@ def walk_headers(extent: Extent) -> Iterator[BatchTable | Fault]:
     position, previous, chunk = extent.start, extent.previous_offset, 4096
     while position < extent.end:
         data = extent.file.read(position, min(chunk, extent.end - position))
-        table, walk = b.scan(
-            data, len(data), position, room, previous_offset=previous, whole=False
-        )
+        table, walk = b.scan(data, len(data), position, room, previous_offset=previous, whole=False)
         if len(table):
             last = table[-1]
             if last.next_position > extent.end:
@@ -104,9 +102,7 @@ def read_runs(extent: Extent, run_bytes: int = RUN_BYTES) -> Iterator[Run | Faul
     position, previous = extent.start, extent.previous_offset
     while position < extent.end:
         got = extent.file.read_into(position, buffer[: extent.end - position])
-        table, walk = b.scan(
-            buffer, got, position, room, previous_offset=previous, whole=True
-        )
+        table, walk = b.scan(buffer, got, position, room, previous_offset=previous, whole=True)
         good = first_bad_checksum(buffer, table, position)
         if good:
             yield Run(buffer[:got], position, table.select(slice(0, good)))

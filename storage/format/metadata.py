@@ -1,0 +1,175 @@
+"""Records of `__cluster_metadata`: the few kinds that tell a topic's id, partitions and settings.
+
+A record's value is a frame version, an api key and a version, each an unsigned varint, then that
+message in Kafka's flexible encoding (KIP-482), fields in the order of its schema:
+
+    key  message                  fields
+    2    TopicRecord              name: compact string · topic id: 16 bytes
+    3    PartitionRecord          partition: int32 · topic id: 16 bytes · ...
+    4    ConfigRecord             resource type: int8 · resource name, name: compact string
+                                  · value: compact string or null
+    9    RemoveTopicRecord        topic id: 16 bytes
+    23   BeginTransactionRecord   what follows counts only once it is ended (KIP-868)
+    24   EndTransactionRecord
+    25   AbortTransactionRecord
+
+Each message ends in tagged fields, which newer brokers may add to, as they may add versions that
+put fields behind the known ones; neither is looked at. A compact string is its length plus 1 (0 is
+null) as an unsigned varint, then UTF-8.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from struct import Struct
+
+from ..errors import CorruptError
+from .uuids import UUID_BYTES, uuid_text
+
+FRAME_VERSION = 1
+_INT8, _INT32 = Struct(">b"), Struct(">i")
+
+
+class ResourceType(IntEnum):
+    """What a setting is of (ConfigResource.Type); other numbers are of no interest here."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """A topic was created."""
+
+    name: str
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRecord:
+    """A partition was created."""
+
+    topic_id: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRecord:
+    """A setting was given a value, or removed (None). Of type BROKER, the resource is a node's id,
+    or "" for all nodes."""
+
+    resource_type: int
+    resource_name: str
+    name: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveTopicRecord:
+    """A topic was deleted, and its settings with it."""
+
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class BeginTransactionRecord:
+    """What follows belongs together."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndTransactionRecord:
+    """What belongs together is complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class AbortTransactionRecord:
+    """What belongs together does not count."""
+
+
+MetadataRecord = (
+    TopicRecord
+    | PartitionRecord
+    | ConfigRecord
+    | RemoveTopicRecord
+    | BeginTransactionRecord
+    | EndTransactionRecord
+    | AbortTransactionRecord
+)
+
+
+def parse_metadata_record(data: bytes | memoryview) -> MetadataRecord | None:
+    """The record in a value, None when it is of another kind. CorruptError, position in `data`."""
+    fields = _Fields(data)
+    frame = fields.unsigned_varint()
+    if frame != FRAME_VERSION:
+        raise CorruptError(f"frame version {frame} of a metadata record, not 1", position=0)
+    api_key = fields.unsigned_varint()
+    fields.unsigned_varint()  # the message's version
+    match api_key:
+        case 2:
+            return TopicRecord(fields.string(), fields.uuid())
+        case 3:
+            partition = fields.int32()
+            return PartitionRecord(fields.uuid(), partition)
+        case 4:
+            resource = fields.int8(), fields.string()
+            return ConfigRecord(*resource, fields.string(), fields.nullable_string())
+        case 9:
+            return RemoveTopicRecord(fields.uuid())
+        case 23:
+            return BeginTransactionRecord()
+        case 24:
+            return EndTransactionRecord()
+        case 25:
+            return AbortTransactionRecord()
+    return None
+
+
+class _Fields:
+    """Takes one field after the other from a message, each only if it is wholly there."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data = memoryview(data)
+        self._position = 0
+
+    def unsigned_varint(self) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self._take(1, "a varint")[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise CorruptError("a varint of more than 5 bytes", position=self._position)
+
+    def int8(self) -> int:
+        return int(_INT8.unpack(self._take(_INT8.size, "an int8"))[0])
+
+    def int32(self) -> int:
+        return int(_INT32.unpack(self._take(_INT32.size, "an int32"))[0])
+
+    def uuid(self) -> str:
+        return uuid_text(self._take(UUID_BYTES, "an id"))
+
+    def string(self) -> str:
+        start = self._position
+        text = self.nullable_string()
+        if text is None:
+            raise CorruptError("null where a string must be", position=start)
+        return text
+
+    def nullable_string(self) -> str | None:
+        length = self.unsigned_varint() - 1
+        if length < 0:
+            return None
+        start = self._position
+        try:
+            return self._take(length, "a string").decode("utf-8")
+        except UnicodeDecodeError:
+            raise CorruptError("a string that is not UTF-8", position=start) from None
+
+    def _take(self, size: int, what: str) -> bytes:
+        start, self._position = self._position, self._position + size
+        if self._position > len(self._data):
+            raise CorruptError(f"{what} goes past the end of its record", position=start)
+        return bytes(self._data[start : self._position])

@@ -1,0 +1,80 @@
+"""What all logs of an engine share while they read: limits, open files, decoded batches.
+
+Thread rules: everything here may be used from any thread. A ``Decoder`` belongs to the thread that
+``decoder`` gave it to until it is given back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ..format.columns import Columns
+from ..format.decoder import Decoder
+from ..segment.segment import FilePool
+
+BatchKey = tuple[tuple[int, int], int]  # identity of the .log, position of the batch
+
+
+@dataclass(frozen=True, slots=True)
+class ReadLimits:
+    """``max_batch_bytes``: largest batch, as stored and decompressed, that is held in memory.
+    ``cache_bytes``: decoded batches kept. ``open_files``: files and indexes kept open."""
+
+    max_batch_bytes: int = 128 << 20
+    cache_bytes: int = 64 << 20
+    open_files: int = 512
+
+
+class BatchCache:
+    """Decoded batches used last, bounded by their bytes."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._batches: OrderedDict[BatchKey, Columns] = OrderedDict()
+        self._bytes = 0
+        self._lock = threading.Lock()  # guards both
+
+    def get(self, key: BatchKey) -> Columns | None:
+        with self._lock:
+            columns = self._batches.get(key)
+            if columns is not None:
+                self._batches.move_to_end(key)
+            return columns
+
+    def put(self, key: BatchKey, columns: Columns) -> None:
+        size = columns.nbytes
+        if size > self._capacity:
+            return
+        with self._lock:
+            replaced = self._batches.pop(key, None)
+            self._bytes += size - (replaced.nbytes if replaced is not None else 0)
+            self._batches[key] = columns
+            while self._bytes > self._capacity:
+                self._bytes -= self._batches.popitem(last=False)[1].nbytes
+
+
+class ReadContext:
+    """Limits, caches and buffers of an engine's readers."""
+
+    def __init__(self, limits: ReadLimits | None = None) -> None:
+        self.limits = limits or ReadLimits()
+        self.files: FilePool = FilePool(self.limits.open_files)
+        self.batches = BatchCache(self.limits.cache_bytes)
+        self._decoders: list[Decoder] = []  # idle; append and pop are atomic
+
+    @contextmanager
+    def decoder(self) -> Iterator[Decoder]:
+        """A decoder for the time of the ``with``; its buffers have been used before, mostly."""
+        try:
+            decoder = self._decoders.pop()
+        except IndexError:
+            decoder = Decoder(self.limits.max_batch_bytes)
+        try:
+            yield decoder
+        finally:
+            if len(self._decoders) < 4 and decoder.nbytes < 16 << 20:
+                self._decoders.append(decoder)

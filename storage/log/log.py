@@ -1,0 +1,192 @@
+"""A partition that may be changing: what it looks like now, as one ``View`` after the other.
+
+``view`` costs two system calls when nothing happened. A broker may at any moment append, roll,
+delete from the front, or replace segments by cleaned ones; each shows as a changed directory or a
+longer file. Nothing is locked, opened for writing, or kept from the broker.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ..disk import Directory
+from ..errors import CorruptError, SegmentGone, UnknownPartition
+from ..format.layout import MAX_OFFSET
+from ..segment.segment import Segment, SegmentFiles
+from ..small_file import Stamp, stamp
+from .context import ReadContext
+from .segments import LogFile, Segments, drop_covered, list_logs, unchanged
+from .tail import Tail, advance, settled_fault, start_of_walk
+from .view import View
+
+# How often a view is tried again when files vanish while it is being made.
+_ATTEMPTS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """The directory as listed when it bore ``stamp``."""
+
+    stamp: Stamp | None
+    segments: tuple[Segment, ...]
+
+
+class Log:
+    """One partition's directory, opened for reading.
+
+    ``log_start_offset`` gives the checkpointed log start offset (0 where there is none).
+    ``damage``: the errors that reading this partition met, by file and position.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        topic: str,
+        partition: int,
+        log_start_offset: Callable[[], int],
+        context: ReadContext,
+    ) -> None:
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.damage: dict[tuple[str, int], CorruptError] = {}
+        self._log_start_offset = log_start_offset
+        self._context = context
+        self._lock = threading.Lock()  # guards what follows
+        self._listing: _Listing | None = None
+        self._tail: Tail | None = None
+        self._view: View | None = None
+
+    @property
+    def path(self) -> str:
+        return self.directory.path
+
+    def view(self) -> View:
+        """The partition now; the very same object as before when nothing changed.
+
+        UnknownPartition when the directory has gone.
+        """
+        with self._lock:
+            for _ in range(_ATTEMPTS):
+                try:
+                    return self._refresh()
+                except SegmentGone:
+                    self._listing = None  # a file went between listing and opening: look again
+            raise UnknownPartition(self.topic, self.partition)
+
+    def report(self, error: CorruptError) -> bool:
+        """Note damage; True when it was not known before."""
+        key = (error.file, error.position)
+        known = key in self.damage
+        self.damage[key] = error
+        return not known
+
+    def _refresh(self) -> View:
+        start = self._log_start_offset()
+        now = self._stamp()
+        if self._listing is None or now is None or now != self._listing.stamp:
+            self._listing = _Listing(now, self._list())
+        segments = self._listing.segments
+        if not segments:
+            return self._empty_view(start)
+        status = segments[-1].files.log().stat()
+        active = replace(segments[-1], size=status.st_size, mtime_ns=status.st_mtime_ns)
+        view = self._view
+        if (
+            view is not None
+            and view.tail is None
+            and view.segments[:-1] == segments[:-1]
+            and view.segments[-1].files is active.files
+            and view.segments[-1].size == active.size
+            and self._start(start, segments, view.end_offset) == view.start_offset
+        ):
+            return view
+        self._view = self._make_view(start, (*segments[:-1], active))
+        return self._view
+
+    def _stamp(self) -> Stamp | None:
+        try:
+            return stamp(self.directory.stat())
+        except SegmentGone:
+            raise UnknownPartition(self.topic, self.partition) from None
+
+    def _make_view(self, start: int, segments: tuple[Segment, ...]) -> View:
+        limit = self._context.limits.max_batch_bytes
+        tail = self._tail
+        if tail is None or not self._continues(tail, segments):
+            tail = start_of_walk(self.directory, segments)
+            tail = advance(tail, segments, limit)
+            if tail.next_offset > segments[-1].base_offset and not tail.position:
+                # The snapshot is of a later offset than the log has: it is of no use.
+                tail = advance(Tail(next_offset=segments[0].base_offset), segments, limit)
+        else:
+            tail = advance(tail, segments, limit)
+        self._tail = tail
+        end = tail.next_offset
+        last_stable = min([end, *tail.open_transactions.values()])
+        served = (*segments[:-1], replace(segments[-1], size=tail.position))
+        start = self._start(start, segments, end)
+        return View(
+            topic=self.topic,
+            partition=self.partition,
+            segments=Segments(served),
+            start_offset=start,
+            end_offset=max(end, start),
+            last_stable_offset=max(last_stable, start),
+            context=self._context,
+            tail=settled_fault(tail, segments[-1]),
+        )
+
+    @staticmethod
+    def _continues(tail: Tail, segments: tuple[Segment, ...]) -> bool:
+        """Whether the walk that ended at ``tail`` can go on: its segment is there, no shorter."""
+        return any(
+            segment.files.identity == tail.identity and segment.size >= tail.position
+            for segment in segments
+        )
+
+    @staticmethod
+    def _start(checkpointed: int, segments: tuple[Segment, ...], end: int) -> int:
+        return max(checkpointed, segments[0].base_offset)
+
+    def _empty_view(self, start: int) -> View:
+        return View(
+            topic=self.topic,
+            partition=self.partition,
+            segments=Segments(()),
+            start_offset=start,
+            end_offset=start,
+            last_stable_offset=start,
+            context=self._context,
+        )
+
+    def _list(self) -> tuple[Segment, ...]:
+        try:
+            logs = list_logs(self.directory)
+        except SegmentGone:
+            raise UnknownPartition(self.topic, self.partition) from None
+        if any(log.state.value for log in logs):
+            logs = drop_covered(logs, self._next_offset)
+        known = {} if self._view is None else {s.base_offset: s.files for s in self._view.segments}
+        bases = [log.base_offset for log in logs[1:]]
+        return tuple(
+            Segment(self._files(log, known), log.size, log.mtime_ns, next_base)
+            for log, next_base in zip(logs, [*bases, -1], strict=True)
+        )
+
+    def _files(self, log: LogFile, known: dict[int, SegmentFiles]) -> SegmentFiles:
+        files = known.get(log.base_offset)
+        if files is not None and unchanged(files, log):
+            return files
+        return SegmentFiles(
+            self.directory, log.base_offset, log.inode, self._context.files, log.state
+        )
+
+    def _next_offset(self, log: LogFile) -> int:
+        """Offset after the last batch of a ``.log``."""
+        segment = Segment(self._files(log, {}), log.size, log.mtime_ns)
+        tail = Tail(next_offset=log.base_offset)
+        tail = advance(tail, (segment,), self._context.limits.max_batch_bytes)
+        return min(tail.next_offset, MAX_OFFSET)

@@ -1,0 +1,183 @@
+"""The two textbook lookups: the batch of an offset, and the first record at or after a time.
+
+Both start from a segment's sparse index and walk. An index is never believed: it names a position,
+and only a batch header there that fits makes the walk begin there rather than at the segment's
+start. So a missing, stale, damaged or lying index costs time and nothing else. (`LogSegment`:
+translateOffset, findOffsetByTimestamp.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..disk import OpenFile
+from ..errors import CorruptError
+from ..format import batch as b
+from ..format.batch import BatchHeader, BatchTable, parse_header
+from ..format.layout import NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
+from ..segment.offset_index import OffsetIndex, OffsetPosition
+from ..segment.segment import Segment
+from ..segment.time_index import TimestampOffset
+from ..segment.walk import Extent, Fault, walk_headers
+from .trace import OffsetIndexStep, TimeIndexStep, Trace, Verdict, WalkStep
+
+
+def extent_from(segment: Segment, position: int, max_batch_bytes: int) -> Extent:
+    """The rest of a segment from a batch boundary on."""
+    log = segment.files.log()
+    return Extent(log, segment.base_offset, position, segment.size, max_batch_bytes)
+
+
+def position_for(
+    segment: Segment, offset: int, max_batch_bytes: int, trace: Trace | None = None
+) -> int:
+    """A batch boundary at or before the batch of ``offset``: from the index if what it says holds,
+    else 0."""
+    index = segment.files.offset_index()
+    if index is None or not len(index):
+        return 0
+    found = index.lookup(offset, segment.size)
+    fits = found.position == 0 or _begins_at_or_below(segment, found, offset)
+    if trace is not None:
+        trace.append(_index_step(index, found, offset, refused=not fits))
+    return found.position if fits else 0
+
+
+def _index_step(
+    index: OffsetIndex, found: OffsetPosition, target: int, refused: bool
+) -> OffsetIndexStep:
+    slot = index.floor_slot(target) if found.position else -1
+    return OffsetIndexStep(
+        index.path,
+        slot,
+        len(index),
+        target,
+        found.offset,
+        found.offset - index.base_offset,
+        found.position,
+        refused,
+    )
+
+
+def _begins_at_or_below(segment: Segment, found: OffsetPosition, offset: int) -> bool:
+    """Whether a batch header stands at the entry's position that the entry can mean."""
+    header = header_at(segment.files.log(), found.position)
+    return (
+        header is not None
+        and segment.base_offset <= header.base_offset <= found.offset <= offset
+        and header.next_position <= segment.size
+    )
+
+
+def header_at(log: OpenFile, position: int) -> BatchHeader | None:
+    try:
+        return parse_header(log.read(position, RECORD_BATCH_OVERHEAD), position)
+    except CorruptError:
+        return None
+
+
+def find_batch(
+    segment: Segment, offset: int, max_batch_bytes: int, trace: Trace | None = None
+) -> BatchHeader | None:
+    """Header of the first batch with a last offset >= ``offset``, None when the segment has none.
+
+    CorruptError when damage stands where the offset may have been.
+    """
+    position = position_for(segment, offset, max_batch_bytes, trace)
+    fault: Fault | None = None
+    for table in walk_headers(extent_from(segment, position, max_batch_bytes)):
+        if isinstance(table, Fault):
+            fault = table
+            continue
+        at = int(np.searchsorted(table.column(b.LAST_OFFSET), offset))
+        if trace is not None:
+            trace += [WalkStep(table[i], Verdict.ENDS_BEFORE) for i in range(at)]
+        if at < len(table):
+            header = table[at]
+            if fault is not None and header.begins_after(offset):
+                break
+            return header
+        if at:
+            fault = None  # the damage lies before a batch that ends before the offset
+    if fault is not None:
+        raise fault.error
+    return None
+
+
+def find_batches_since(
+    segment: Segment, timestamp: int, max_batch_bytes: int, trace: Trace | None = None
+) -> Iterator[BatchHeader | Fault]:
+    """Batches that may hold the first record with a timestamp >= ``timestamp`` (ms), in order."""
+    position = _position_for_time(segment, timestamp, max_batch_bytes, trace)
+    for table in walk_headers(extent_from(segment, position, max_batch_bytes)):
+        if isinstance(table, Fault):
+            yield table
+            continue
+        young = _greatest_timestamps(table) >= timestamp
+        for index in range(len(table)) if trace is not None else np.flatnonzero(young).tolist():
+            if young[index]:
+                yield table[index]
+            elif trace is not None:
+                trace.append(WalkStep(table[index], Verdict.TOO_OLD))
+
+
+def _greatest_timestamps(table: BatchTable) -> b.Int64s:
+    return table.column(b.MAX_TIMESTAMP)
+
+
+def _position_for_time(
+    segment: Segment, timestamp: int, max_batch_bytes: int, trace: Trace | None
+) -> int:
+    """Where to start: behind the last time entry below ``timestamp`` whose batch bears it out."""
+    index = segment.files.time_index()
+    if index is None or not len(index) or not index.ascends():
+        return 0
+    entry = index.lookup(timestamp - 1)
+    used = entry.timestamp >= 0 and _bears_out(segment, entry, max_batch_bytes)
+    if trace is not None:
+        trace.append(
+            TimeIndexStep(
+                index.path,
+                index.floor_slot(timestamp - 1) if used else -1,
+                len(index),
+                entry.timestamp if used else NO_TIMESTAMP,
+                entry.offset if used else segment.base_offset,
+                entry.offset - segment.base_offset if used else 0,
+            )
+        )
+    return position_for(segment, entry.offset, max_batch_bytes, trace) if used else 0
+
+
+def _bears_out(segment: Segment, entry: TimestampOffset, max_batch_bytes: int) -> bool:
+    """Whether the batch that a time entry names has the timestamp that the entry says."""
+    if not segment.base_offset <= entry.offset:
+        return False
+    try:
+        header = find_batch(segment, entry.offset, max_batch_bytes)
+    except CorruptError:
+        return False
+    return header is not None and header.max_timestamp == entry.timestamp
+
+
+def largest_timestamp(segment: Segment, max_batch_bytes: int) -> int:
+    """Greatest timestamp of a segment's batches in ms, -1 when none has one.
+
+    The last time entry, if its batch bears it out, and the batches behind it; else all batches.
+    """
+
+    def compute() -> int:
+        index = segment.files.time_index()
+        start, largest = 0, NO_TIMESTAMP
+        if index is not None and len(index) and index.ascends():
+            entry = index.last_entry()
+            if _bears_out(segment, entry, max_batch_bytes):
+                largest = entry.timestamp
+                start = position_for(segment, entry.offset, max_batch_bytes)
+        for table in walk_headers(extent_from(segment, start, max_batch_bytes)):
+            if not isinstance(table, Fault):
+                largest = max(largest, int(_greatest_timestamps(table).max()))
+        return largest
+
+    return segment.files.remember("largest timestamp", segment.size, compute)

@@ -1,0 +1,114 @@
+"""The segments of one partition, in order: which files make them up, and which one holds an offset.
+
+An immutable set. A log that changed gets a new one; whoever reads the old one is not disturbed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import overload
+
+from ..disk import Directory, Entry
+from ..format.names import FileKind, FileState, parse_segment_file
+from ..segment.segment import Segment, SegmentFiles
+
+
+class Segments(Sequence[Segment]):
+    """Segments by ascending base offset; the last one is the active one."""
+
+    __slots__ = ("_bases", "_segments")
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self._segments = tuple(segments)
+        self._bases = [segment.base_offset for segment in segments]
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    @overload
+    def __getitem__(self, index: int) -> Segment: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Segment]: ...
+    def __getitem__(self, index: int | slice) -> Segment | Sequence[Segment]:
+        return self._segments[index]
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    def floor_index(self, offset: int) -> int:
+        """Index of the segment with the greatest base offset <= ``offset``, -1 if there is none."""
+        return bisect_right(self._bases, offset) - 1
+
+    def from_offset(self, offset: int) -> Sequence[Segment]:
+        """The segment that holds ``offset`` and those after it."""
+        return self._segments[max(self.floor_index(offset), 0) :]
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A ``.log`` as the directory lists it. ``inode`` tells it from another of the same name."""
+
+    base_offset: int
+    state: FileState
+    inode: tuple[int, int]
+    size: int
+    mtime_ns: int
+
+
+def list_logs(directory: Directory) -> list[LogFile]:
+    """The ``.log`` files that make up the partition now, by ascending base offset.
+
+    Of the leftovers only a committed swap counts: when the cleaner's output is complete it is
+    ``.log.swap``, the originals become ``.deleted`` one by one, and then it gets its name. For that
+    moment (or for ever, if the broker died in it) the ``.swap`` is the segment; recovery in
+    ``LogLoader`` decides the same way. Before, as long as any ``.cleaned`` is there, it does not count.
+    """
+    live: dict[int, LogFile] = {}
+    swaps: dict[int, LogFile] = {}
+    cleaned: list[int] = []
+    for entry in directory.list(_is_log):
+        name = parse_segment_file(entry.name)
+        if name is None or name.kind is not FileKind.LOG or not entry.is_file:
+            continue
+        if name.state is FileState.LIVE:
+            live[name.base_offset] = _log_file(name.base_offset, name.state, entry)
+        elif name.state is FileState.SWAP:
+            swaps[name.base_offset] = _log_file(name.base_offset, name.state, entry)
+        elif name.state is FileState.CLEANED:
+            cleaned.append(name.base_offset)
+    uncommitted_from = min(cleaned, default=None)
+    for base, swap in swaps.items():
+        if base not in live and (uncommitted_from is None or base < uncommitted_from):
+            live[base] = swap
+    return sorted(live.values(), key=lambda log: log.base_offset)
+
+
+def drop_covered(logs: list[LogFile], next_offset: Callable[[LogFile], int]) -> list[LogFile]:
+    """Leave out originals that a swap in the list has taken the place of."""
+    kept: list[LogFile] = []
+    covered = -1
+    for log in logs:
+        if log.state is FileState.SWAP:
+            covered = max(covered, next_offset(log))
+        elif log.base_offset < covered:
+            continue
+        kept.append(log)
+    return kept
+
+
+def unchanged(files: SegmentFiles, log: LogFile) -> bool:
+    return files.identity == log.inode and files.state is log.state
+
+
+def _is_log(name: str) -> bool:
+    return ".log" in name
+
+
+def _log_file(base_offset: int, state: FileState, entry: Entry) -> LogFile:
+    status = entry.stat
+    assert status is not None  # asked for by _is_log
+    return LogFile(
+        base_offset, state, (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns
+    )

@@ -1,0 +1,126 @@
+"""The end of a log: where the last whole batch ends, and which transactions are open there.
+
+Both come from one walk over batch headers, which starts at the newest producer snapshot (one is
+written at every roll and at a clean stop) and afterwards only goes over what was appended since.
+(`LogLoader`, `ProducerStateManager`.)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ..disk import Directory
+from ..errors import CorruptError, SegmentGone
+from ..format import batch as b
+from ..format.batch import BatchTable
+from ..format.names import FileKind, FileState, parse_segment_file, segment_file
+from ..format.snapshot import parse_producer_snapshot
+from ..segment.segment import Segment
+from ..segment.walk import Extent, Fault, walk_headers
+from .lookup import position_for
+from .transactions import advance_open_transactions
+
+# A broker may be in the middle of writing what looks torn; after this time it is not.
+_SETTLED_NS = 1_000_000_000
+# Some hundred thousand producers.
+_MAX_SNAPSHOT_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """What a walk found up to ``position`` in the segment with the ``.log`` ``identity``.
+
+    ``next_offset``: the log end offset. ``open_transactions``: first offset by producer id.
+    ``fault``: what stands behind the last whole batch, if that is not a batch.
+    """
+
+    identity: tuple[int, int] = (0, 0)
+    position: int = 0
+    next_offset: int = 0
+    open_transactions: Mapping[int, int] = field(default_factory=dict)
+    fault: Fault | None = None
+
+
+def start_of_walk(directory: Directory, segments: Sequence[Segment]) -> Tail:
+    """Where to begin: the state in the newest readable snapshot, else the log's start."""
+    for offset, name in _snapshots(directory):
+        if offset < segments[0].base_offset:
+            break
+        try:
+            entries = parse_producer_snapshot(directory.read_small(name, _MAX_SNAPSHOT_BYTES))
+        except (CorruptError, SegmentGone):
+            continue
+        open_transactions = {
+            entry.producer_id: entry.current_txn_first_offset
+            for entry in entries
+            if entry.current_txn_first_offset >= 0
+        }
+        return Tail(next_offset=offset, open_transactions=open_transactions)
+    return Tail(next_offset=segments[0].base_offset)
+
+
+def _snapshots(directory: Directory) -> list[tuple[int, str]]:
+    names = (parse_segment_file(entry.name) for entry in directory.list())
+    offsets = [
+        name.base_offset
+        for name in names
+        if name and name.kind is FileKind.SNAPSHOT and name.state is FileState.LIVE
+    ]
+    return [
+        (offset, segment_file(offset, FileKind.SNAPSHOT))
+        for offset in sorted(offsets, reverse=True)
+    ]
+
+
+def advance(tail: Tail, segments: Sequence[Segment], max_batch_bytes: int) -> Tail:
+    """The tail after everything that is in ``segments``, those before ``tail.next_offset`` left
+    out. The last segment's ``size`` is that of its file."""
+    for segment in segments:
+        if 0 <= segment.next_base <= tail.next_offset:
+            continue
+        tail = _advance_segment(tail, segment, max_batch_bytes)
+    return tail
+
+
+def _advance_segment(tail: Tail, segment: Segment, max_batch_bytes: int) -> Tail:
+    log = segment.files.log()
+    if tail.identity == segment.files.identity:
+        position, previous = tail.position, tail.next_offset - 1
+    else:
+        position, previous = position_for(segment, tail.next_offset - 1, max_batch_bytes), -1
+    known = tail.next_offset  # batches below it are in the snapshot already
+    tail = replace(
+        tail,
+        identity=segment.files.identity,
+        position=position,
+        next_offset=max(tail.next_offset, segment.base_offset),
+        fault=None,
+    )
+    extent = Extent(log, segment.base_offset, position, segment.size, max_batch_bytes, previous)
+    for part in walk_headers(extent):
+        if isinstance(part, Fault):
+            tail = replace(tail, fault=part if part.reaches(segment.size) else None)
+            continue
+        new = part.select(part.column(b.BASE_OFFSET) >= known)
+        last = part[-1]
+        tail = replace(
+            tail,
+            position=last.next_position,
+            next_offset=max(tail.next_offset, last.last_offset + 1),
+            open_transactions=_advanced(tail.open_transactions, new),
+            fault=None,
+        )
+    return tail
+
+
+def _advanced(open_transactions: Mapping[int, int], table: BatchTable) -> Mapping[int, int]:
+    return advance_open_transactions(open_transactions, table) if len(table) else open_transactions
+
+
+def settled_fault(tail: Tail, segment: Segment) -> Fault | None:
+    """The fault behind the last batch, unless a broker may just be writing there."""
+    if tail.fault is None or time.time_ns() - segment.mtime_ns < _SETTLED_NS:
+        return None
+    return tail.fault

@@ -1,0 +1,150 @@
+"""Which records a reader with ``isolation=read_committed`` may see.
+
+A transactional batch is decided by the first marker of its producer that follows it: COMMIT or
+ABORT. That marker is in the log itself, under a checksum, so it is what is read here; the
+``.txnindex`` says the same only as long as nobody lost or damaged it. The last stable offset is the
+first offset of the oldest transaction without a marker: known from the newest producer snapshot,
+brought up to date with the batches after it (``ProducerStateManager``).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..format import batch as b
+from ..format.batch import BatchHeader, BatchTable
+from ..format.layout import (
+    CONTROL_MASK,
+    RECORD_BATCH_OVERHEAD,
+    TRANSACTIONAL_MASK,
+    ControlType,
+)
+from ..format.varint import read_varint
+from ..segment.segment import Segment
+from ..segment.walk import Extent, Fault, walk_headers
+
+# A marker's batch: 78 bytes as Kafka writes it; more is no marker that can be read.
+_MARKER_BYTES = 512
+
+
+class Isolation(StrEnum):
+    """Kafka's ``isolation.level``."""
+
+    READ_COMMITTED = "read_committed"
+    READ_UNCOMMITTED = "read_uncommitted"
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """The end of a transaction: ``offset`` of its control record, and whether it was an abort."""
+
+    offset: int
+    is_abort: bool
+
+
+# Markers of each producer id, by ascending offset.
+Markers = Mapping[int, list[Marker]]
+
+
+def read_markers(segment: Segment, max_batch_bytes: int) -> Markers:
+    """All transaction markers in a segment; remembered with its files."""
+
+    def read() -> Markers:
+        markers: defaultdict[int, list[Marker]] = defaultdict(list)
+        log = segment.files.log()
+        extent = Extent(log, segment.base_offset, 0, segment.size, max_batch_bytes)
+        for table in walk_headers(extent):
+            if isinstance(table, Fault):
+                continue
+            for header in _control_batches(table):
+                data = log.read(header.position, min(header.size, _MARKER_BYTES))
+                kind = control_type(data)
+                if kind in (ControlType.ABORT, ControlType.COMMIT):
+                    is_abort = kind is ControlType.ABORT
+                    markers[header.producer_id].append(Marker(header.base_offset, is_abort))
+        return dict(markers)
+
+    return segment.files.remember("markers", segment.size, read)
+
+
+def _control_batches(table: BatchTable) -> Iterator[BatchHeader]:
+    control = table.flagged(CONTROL_MASK) & table.flagged(TRANSACTIONAL_MASK)
+    if control.any():
+        yield from table.select(control)
+
+
+def control_type(data: bytes | memoryview) -> ControlType | None:
+    """Type of the (first) record of a control batch, None for one that is cut off or unknown.
+
+    A control batch is never compressed. Key: int16 version, int16 type (``ControlRecordType``).
+    """
+    at = RECORD_BATCH_OVERHEAD
+    try:
+        _, at = read_varint(data, at)
+        _, at = read_varint(data, at + 1)
+        _, at = read_varint(data, at)
+        size, at = read_varint(data, at)
+    except IndexError:
+        return None
+    key = bytes(data[at : at + 4])
+    if size < 4 or len(key) < 4:
+        return None
+    number = int.from_bytes(key[2:4], "big", signed=True)
+    return ControlType(number) if number in set(ControlType) else None
+
+
+class Fates:
+    """Which transactional batches of some consecutive segments were aborted.
+
+    Segments are looked at one after the other, as far as the next marker of a producer requires.
+    """
+
+    def __init__(self, segments: tuple[Segment, ...], max_batch_bytes: int) -> None:
+        self._segments = segments
+        self._max_batch_bytes = max_batch_bytes
+
+    def aborted(self, producer_id: int, offset: int, segment: Segment) -> bool:
+        """Whether the batch of ``producer_id`` at ``offset`` in ``segment`` was aborted; False for
+        one that no marker follows."""
+        for candidate in self._segments:
+            if candidate.base_offset < segment.base_offset:
+                continue
+            markers = read_markers(candidate, self._max_batch_bytes).get(producer_id)
+            if markers:
+                at = bisect_left(markers, offset, key=lambda marker: marker.offset)
+                if at < len(markers):
+                    return markers[at].is_abort
+        return False
+
+    def hidden(self, table: BatchTable, segment: Segment) -> NDArray[np.bool_]:
+        """Which batches of a table hold no records for a reader of committed ones."""
+        hidden = table.flagged(CONTROL_MASK)
+        transactional = table.flagged(TRANSACTIONAL_MASK) & ~hidden
+        for index in np.flatnonzero(transactional).tolist():
+            row = table.rows[index]
+            producer_id, offset = int(row[b.PRODUCER_ID]), int(row[b.BASE_OFFSET])
+            hidden[index] = self.aborted(producer_id, offset, segment)
+        return hidden
+
+
+def advance_open_transactions(
+    open_transactions: Mapping[int, int], table: BatchTable
+) -> Mapping[int, int]:
+    """First offset of each producer's open transaction, after the batches of ``table``."""
+    transactional = table.flagged(TRANSACTIONAL_MASK)
+    if not transactional.any():
+        return open_transactions
+    transactions = dict(open_transactions)
+    for header in table.select(transactional):
+        if header.is_control:
+            transactions.pop(header.producer_id, None)
+        else:
+            transactions.setdefault(header.producer_id, header.base_offset)
+    return transactions

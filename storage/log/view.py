@@ -1,0 +1,365 @@
+"""One partition at one moment, for reading: the road that every record takes.
+
+A ``View`` never changes and blocks nobody; a log that grew or was trimmed has another one. All data
+come from ``scan`` (many records, as columns) or ``find`` (one), and both stop at what the reader's
+isolation allows. Threads may share a view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..disk import OpenFile
+from ..errors import CorruptError, OffsetNotFound
+from ..format import batch as b
+from ..format.batch import BatchHeader, BatchTable
+from ..format.columns import Columns, Damage, Record
+from ..format.layout import CONTROL_MASK
+from ..format.decoder import BadBatch, checksum_error, checksum_is_right
+from ..segment.segment import Segment
+from ..segment.walk import Fault, Run, read_runs
+from . import lookup
+from .context import ReadContext
+from .segments import Segments
+from .trace import FoundStep, SegmentStep, Trace, Verdict, WalkStep
+from .transactions import Fates, Isolation
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Records of a partition in [``start_offset``, ``end_offset``).
+
+    ``start_offset`` is the log start offset; ``end_offset`` the offset after the last whole batch
+    (the log end offset); ``last_stable_offset`` the first offset of the oldest open transaction,
+    or the end. ``tail``: damage behind the last whole batch, if any.
+    """
+
+    topic: str
+    partition: int
+    segments: Segments
+    start_offset: int
+    end_offset: int
+    last_stable_offset: int
+    context: ReadContext
+    tail: Fault | None = None
+    _pinned: list[OpenFile] = field(default_factory=list)
+
+    def bound(self, isolation: Isolation) -> int:
+        """The offset where reading stops."""
+        if isolation is Isolation.READ_UNCOMMITTED:
+            return self.end_offset
+        return self.last_stable_offset
+
+    @property
+    def size(self) -> int:
+        """Bytes in the ``.log`` files."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def max_timestamp(self) -> int:
+        """Greatest timestamp of any batch, in ms; -1 when none has one."""
+        limit = self.context.limits.max_batch_bytes
+        return max((lookup.largest_timestamp(s, limit) for s in self.segments), default=-1)
+
+    def pin(self) -> None:
+        """Open every ``.log`` and hold it, so that the view can be read whatever is deleted."""
+        self._pinned.extend(segment.files.log() for segment in self.segments)
+
+    # -- many records ---------------------------------------------------------------------------
+
+    def scan(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+    ) -> Iterator[Columns | Damage]:
+        """Records with ``start`` <= offset < ``end`` that the isolation shows, in order.
+
+        Columns are good until the next are asked for. Where bytes cannot be read there is a
+        ``Damage``, and the scan goes on behind it.
+        """
+        # A control record is no record: Kafka's consumers never get one, whatever their isolation.
+        start = self.start_offset if start is None else max(start, self.start_offset)
+        end = self.bound(isolation) if end is None else min(end, self.bound(isolation))
+        previous = -1
+        for segment in self.segments.from_offset(start):
+            if segment.base_offset >= end:
+                break
+            for part in self._scan_segment(segment, start, end, isolation, previous):
+                if isinstance(part, Columns):
+                    previous = int(part.offsets[-1])
+                yield part
+        else:
+            if self.tail is not None and end >= self.end_offset:
+                yield Damage(self.tail.error, self.end_offset, -1)
+
+    def read(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+    ) -> Iterator[Columns]:
+        """As ``scan``, but damage is raised as the CorruptError that it is."""
+        for part in self.scan(start, end, isolation):
+            if isinstance(part, Damage):
+                raise part.error
+            yield part
+
+    def _scan_segment(
+        self, segment: Segment, start: int, end: int, isolation: Isolation, previous: int
+    ) -> Iterator[Columns | Damage]:
+        limit = self.context.limits.max_batch_bytes
+        position = lookup.position_for(segment, start, limit)
+        fates = self._fates(isolation)
+        reached = max(previous + 1, segment.base_offset)  # offsets below were read or passed
+        pending: Damage | None = None
+        with self.context.decoder() as decoder:
+            for run in read_runs(lookup.extent_from(segment, position, limit)):
+                if isinstance(run, Fault):
+                    if pending is None and (damage := _damage(run, reached, start, end)):
+                        pending = damage
+                    continue
+                if pending is not None:
+                    resumed = int(run.table.rows[0, b.BASE_OFFSET])
+                    if resumed > start:  # else it lies before what was asked for
+                        yield replace(pending, next_offset=min(resumed, end))
+                    pending = None
+                table = self._visible(run.table, segment, start, end, fates)
+                for part in decoder.decode(run.data, run.base, table, segment.path):
+                    if isinstance(part, BadBatch):
+                        error = part.error.at(segment.path)
+                        yield Damage(error, part.batch.base_offset, part.batch.last_offset + 1)
+                    elif len(trimmed := _within(part, start, end)):
+                        yield trimmed
+                reached = int(run.table.rows[-1, b.LAST_OFFSET]) + 1
+                if reached >= end:
+                    return
+        if pending is not None:
+            yield replace(pending, next_offset=segment.next_base)
+
+    def _fates(self, isolation: Isolation) -> Fates | None:
+        if isolation is Isolation.READ_UNCOMMITTED:
+            return None
+        return Fates(tuple(self.segments), self.context.limits.max_batch_bytes)
+
+    def _visible(
+        self, table: BatchTable, segment: Segment, start: int, end: int, fates: Fates | None
+    ) -> BatchTable:
+        """The batches of a table that have records in the range and under the isolation."""
+        rows = table.rows
+        shown = rows[:, b.LAST_OFFSET] >= start
+        shown &= (rows[:, b.BASE_OFFSET] < end) | (rows[:, b.MAGIC] < 2)
+        shown &= (rows[:, b.RECORD_COUNT] != 0) & ~table.flagged(CONTROL_MASK)
+        if fates is not None:
+            shown &= ~fates.hidden(table, segment)
+        return table if shown.all() else table.select(shown)
+
+    # -- one record -----------------------------------------------------------------------------
+
+    def find(
+        self,
+        offset: int,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        trace: Trace | None = None,
+    ) -> Record:
+        """The record at ``offset``. OffsetNotFound, or CorruptError where its batch is damaged."""
+        columns, row = self.locate(offset, isolation, trace)
+        return columns.record(row)
+
+    def locate(
+        self,
+        offset: int,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        trace: Trace | None = None,
+    ) -> tuple[Columns, int]:
+        """The decoded batch that holds ``offset``, and the row of its record; as ``find``."""
+        if self.tail is not None and offset == self.end_offset:
+            raise self.tail.error
+        self._check_range(offset, isolation)
+        segment = self.segments[max(self.segments.floor_index(offset), 0)]
+        if trace is not None:
+            trace.append(SegmentStep(segment.base_offset, segment.path))
+        header = lookup.find_batch(segment, offset, self.context.limits.max_batch_bytes, trace)
+        if header is None or header.begins_after(offset):
+            if trace is not None and header is not None:
+                trace.append(WalkStep(header, Verdict.BEGINS_AFTER))
+            raise OffsetNotFound(offset, "never written, or compacted away")
+        hidden = self._hidden(header, segment, isolation)
+        if trace is not None:
+            trace.append(WalkStep(header, hidden or Verdict.TAKEN))
+        if hidden is not None:
+            raise OffsetNotFound(offset, f"{hidden}: {isolation.value} does not show it")
+        columns = self._batch(segment, header)
+        row = columns.row_of(offset)
+        if row < 0:
+            raise OffsetNotFound(offset, "never written, or compacted away")
+        if trace is not None:
+            trace.append(FoundStep(offset, int(columns.timestamps[row]), row))
+        return columns, row
+
+    def _check_range(self, offset: int, isolation: Isolation) -> None:
+        if offset < self.start_offset:
+            raise OffsetNotFound(offset, f"below the log start offset {self.start_offset}")
+        if offset >= self.end_offset:
+            raise OffsetNotFound(offset, f"at or above the log end offset {self.end_offset}")
+        if offset >= self.bound(isolation):
+            raise OffsetNotFound(
+                offset, f"at or above the last stable offset {self.last_stable_offset}"
+            )
+
+    def _hidden(
+        self, header: BatchHeader, segment: Segment, isolation: Isolation
+    ) -> Verdict | None:
+        """Why a batch is not shown, None when it is. (Control records show uncommitted only.)"""
+        if isolation is Isolation.READ_UNCOMMITTED:
+            return None
+        if header.is_control:
+            return Verdict.CONTROL
+        if header.is_transactional:
+            fates = self._fates(isolation)
+            assert fates is not None
+            if fates.aborted(header.producer_id, header.base_offset, segment):
+                return Verdict.ABORTED
+        return None
+
+    def _batch(self, segment: Segment, header: BatchHeader) -> Columns:
+        """A batch, decoded; from the cache if it was looked at before. CorruptError."""
+        key = (segment.files.identity, header.position)
+        columns = self.context.batches.get(key)
+        if columns is not None:
+            return columns
+        log = segment.files.log()
+        limit = self.context.limits.max_batch_bytes
+        if header.size > limit:
+            what = f"batch of {header.size} bytes is larger than {limit}"
+            raise CorruptError(
+                f"{what} (setting kafkafs.max.batch.bytes)", log.path, header.position
+            )
+        data = memoryview(log.read(header.position, header.size))
+        if len(data) < header.size or not checksum_is_right(data, header, header.position):
+            raise checksum_error(data, header, header.position).at(log.path)
+        table = BatchTable(np.array([_row(header)], dtype=np.int64))
+        with self.context.decoder() as decoder:
+            for part in decoder.decode(data, header.position, table, log.path):
+                if isinstance(part, BadBatch):
+                    raise part.error.at(log.path)
+                columns = part.copy()
+        if columns is None:  # a batch that compaction emptied
+            raise OffsetNotFound(header.last_offset, "compacted away: its batch is empty")
+        self.context.batches.put(key, columns)
+        return columns
+
+    # -- by time --------------------------------------------------------------------------------
+
+    def offset_for_time(
+        self,
+        timestamp: int,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        trace: Trace | None = None,
+    ) -> int | None:
+        """Offset of the first record served with a timestamp >= ``timestamp`` (ms), or None.
+
+        Where bytes on the way are damaged: CorruptError, as the answer may have been in them.
+        """
+        limit = self.context.limits.max_batch_bytes
+        bound = self.bound(isolation)
+        skipped = 0
+        for segment in self.segments.from_offset(self.start_offset):
+            if segment.base_offset >= bound:
+                break
+            largest = lookup.largest_timestamp(segment, limit)
+            if largest < timestamp:
+                skipped += 1
+                continue
+            if trace is not None:
+                trace.append(SegmentStep(segment.base_offset, segment.path, largest, skipped))
+            found = self._first_since(segment, timestamp, isolation, trace)
+            if found is not None:
+                return found
+        return None
+
+    def _first_since(
+        self, segment: Segment, timestamp: int, isolation: Isolation, trace: Trace | None
+    ) -> int | None:
+        limit = self.context.limits.max_batch_bytes
+        for header in lookup.find_batches_since(segment, timestamp, limit, trace):
+            if isinstance(header, Fault):
+                raise header.error
+            if header.last_offset < self.start_offset or not header.record_count:
+                verdict = Verdict.EMPTY if not header.record_count else Verdict.ENDS_BEFORE
+                _note(trace, header, verdict)
+                continue
+            if header.base_offset >= self.bound(isolation):
+                return None
+            hidden = self._hidden(header, segment, isolation)
+            if header.is_control:
+                hidden = Verdict.CONTROL
+            if hidden is not None:
+                _note(trace, header, hidden)
+                continue
+            columns = self._batch(segment, header)
+            shown = (columns.timestamps >= timestamp) & (columns.offsets >= self.start_offset)
+            shown &= columns.offsets < self.bound(isolation)
+            rows = np.flatnonzero(shown)
+            _note(trace, header, Verdict.TAKEN if len(rows) else Verdict.NO_RECORD)
+            if len(rows):
+                row = int(rows[0])
+                offset = int(columns.offsets[row])
+                if trace is not None:
+                    trace.append(FoundStep(offset, int(columns.timestamps[row]), row))
+                return offset
+        return None
+
+    # -- ends -----------------------------------------------------------------------------------
+
+    def first(self, isolation: Isolation = Isolation.READ_COMMITTED) -> int | None:
+        """Offset of the first record shown, None when there is none. Damage is passed over."""
+        for part in self.scan(isolation=isolation):
+            if isinstance(part, Columns):
+                return int(part.offsets[0])
+        return None
+
+    def last(self, isolation: Isolation = Isolation.READ_COMMITTED) -> int | None:
+        """Offset of the last record shown, None when there is none. Damage is passed over."""
+        high = self.bound(isolation)
+        step = 64
+        while high > self.start_offset:
+            low = max(self.start_offset, high - step)
+            last: int | None = None
+            for part in self.scan(low, high, isolation):
+                if isinstance(part, Columns):
+                    last = int(part.offsets[-1])
+            if last is not None:
+                return last
+            high, step = low, step * 8
+        return None
+
+
+def _note(trace: Trace | None, header: BatchHeader, verdict: Verdict) -> None:
+    if trace is not None:
+        trace.append(WalkStep(header, verdict))
+
+
+def _row(header: BatchHeader) -> tuple[int, ...]:
+    return tuple(getattr(header, name) for name in BatchHeader.__dataclass_fields__)
+
+
+def _damage(fault: Fault, reached: int, start: int, end: int) -> Damage | None:
+    """What a fault loses of [start, end); None for damage known to lie outside."""
+    if reached >= end:
+        return None
+    if fault.batch is not None and fault.batch.last_offset < start:
+        return None
+    return Damage(fault.error, max(reached, start), -1)
+
+
+def _within(columns: Columns, start: int, end: int) -> Columns:
+    """The rows of columns with ``start`` <= offset < ``end``."""
+    offsets = columns.offsets
+    if not len(offsets) or (offsets[0] >= start and offsets[-1] < end):
+        return columns
+    low, high = np.searchsorted(offsets, (start, end)).tolist()
+    return columns.slice(low, high)
