@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from examples.textbook import CAFE_SETTINGS, SHOP_SETTINGS, write_textbook
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.log.trace import OffsetIndexStep, SegmentStep, TimeIndexStep, Trace, WalkStep
 from tests.logs import Header, TopicSettings, rebuild_indexes, walk
 
 T = 1526384718288
@@ -93,6 +95,50 @@ def test_the_time_is_found_from_the_time_entry_through_the_offset_entry(textbook
     assert all(
         header.max_timestamp < T for header in batches(partition) if header.last_offset < 283
     )
+
+
+def steps(trace: Trace) -> list[tuple[int, ...]]:
+    """Of each step the numbers that the literature gives."""
+    found: list[tuple[int, ...]] = []
+    for step in trace:
+        if isinstance(step, SegmentStep):
+            found.append((step.base_offset,))
+        elif isinstance(step, OffsetIndexStep):
+            found.append((step.relative_offset, step.position))
+        elif isinstance(step, TimeIndexStep):
+            found.append((step.timestamp, step.relative_offset))
+        elif isinstance(step, WalkStep):
+            found.append((step.batch.position,))
+    return found
+
+
+def test_the_engine_finds_offsets_by_these_steps(textbook: Path) -> None:
+    engine = Engine(str(textbook))
+    trace: Trace = []
+    record = engine.log("textbook", 0).view().find(600, trace=trace)
+    assert steps(trace) == [(522,), (587 - 522, 6410), (6410,), (9886,)]
+    assert json.loads(record.value or b"")["order"] == 600
+    trace = []
+    record = engine.log("textbook", 1).view().find(268, trace=trace)
+    assert steps(trace) == [(251,), (14, 459), (459,), (557,), (656,)]
+    assert (record.key, record.value) == (b"8", b'["egg","ale"]')
+
+
+def test_the_engine_finds_the_time_by_these_steps(textbook: Path) -> None:
+    view = Engine(str(textbook)).log("textbook", 1).view()
+    trace: Trace = []
+    assert view.offset_for_time(T, trace=trace) == 284
+    assert steps(trace) == [
+        (251,),
+        (1526384718283, 28),
+        (26, 838),
+        (838,),
+        (959,),
+        (1050,),
+        (1171,),
+    ]
+    record = view.find(284)
+    assert (record.timestamp, record.value) == (T, b'["tea","pie"]')
 
 
 @pytest.mark.parametrize(("number", "settings"), [(0, SHOP_SETTINGS), (1, CAFE_SETTINGS)])
