@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.format.builder import (
+    BatchFields,
+    SimpleRecord,
+    build_batch,
+    build_end_txn_marker,
+)
+from kafkafs.storage.format.layout import Codec, ControlType
 from tests.logs import (
     PartitionWriter,
     TopicSettings,
@@ -17,9 +22,10 @@ from tests.logs import (
     write_log_dir,
     write_partition,
 )
+from tests.producers import Producers
 
 # What a later hand than the appending broker's left: deleted or cleaned segments, a raised start.
-NOT_AS_APPENDED = ("__cluster_metadata", "compacted", "emptied", "gone", "trimmed")
+NOT_AS_APPENDED = ("__cluster_metadata", "emptied", "gone")
 
 
 def settings_of(expected: Path, topic: str) -> TopicSettings:
@@ -45,7 +51,7 @@ def as_appended(log_dir: Path) -> list[Path]:
     return [
         path
         for path in sorted(log_dir.iterdir())
-        if path.is_dir() and path.name.rpartition("-")[0].split("-")[0] not in NOT_AS_APPENDED
+        if path.is_dir() and path.name.split("-")[0] not in NOT_AS_APPENDED
         and ".deleted" not in "".join(file.name for file in path.iterdir())
     ]  # fmt: skip
 
@@ -61,7 +67,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize(
     ("name", "count"),
-    [("kafka43-clean", 24), ("kafka39", 14)],
+    [("kafka43-clean", 25), ("kafka39", 14)],
 )
 def test_a_brokers_partitions_are_written_alike(
     name: str,
@@ -165,3 +171,49 @@ def test_a_compressed_batch_reads_back_as_one_header() -> None:
     header = parse_header(batch)
     assert (header.base_offset, header.last_offset, header.size) == (10, 12, len(batch))
     assert (header.leader_epoch, header.producer_id, header.producer_epoch) == (4, 7, 1)
+
+
+def producer_batch(offset: int, count: int, sequence: int, producer_id: int = 1000) -> bytes:
+    fields = BatchFields(
+        offset,
+        producer_id=producer_id,
+        producer_epoch=2,
+        base_sequence=sequence,
+        is_transactional=True,
+    )
+    return build_batch([SimpleRecord(1700000000000, b"k")] * count, fields)
+
+
+def marker(offset: int, kind: ControlType) -> bytes:
+    fields = BatchFields(offset, producer_id=1000, producer_epoch=2)
+    return build_end_txn_marker(kind, 1700000000000, 5, fields)
+
+
+def test_a_snapshot_is_the_one_kafka_wrote() -> None:
+    producers = Producers()
+    for batch in (
+        marker(43, ControlType.COMMIT),
+        producer_batch(44, 2, 3),
+        producer_batch(46, 5, 5),
+    ):
+        assert producers.append(parse_header(batch)) == []
+    assert producers.snapshot().hex() == (
+        "0001fdf77d280000000100000000000003e80002000000090000000000000032000000040000018bcfe56800"
+        "00000005000000000000002c"
+    )
+
+
+def test_an_aborted_transaction_is_the_index_entry_kafka_wrote() -> None:
+    producers = Producers()
+    assert producers.append(parse_header(producer_batch(110, 5, 0))) == []
+    [entry] = producers.append(parse_header(marker(115, ControlType.ABORT)))
+    assert entry.hex() == "000000000000000003e8000000000000006e00000000000000730000000000000074"
+
+
+def test_producers_come_in_the_order_of_javas_hash_map() -> None:
+    producers = Producers()
+    for producer_id in (17, 1, 33, 16, 5, 1000, 4000000001, 2):
+        producers.append(parse_header(producer_batch(0, 1, 0, producer_id)))
+    snapshot = producers.snapshot()
+    ids = [int.from_bytes(snapshot[at : at + 8]) for at in range(10, len(snapshot), 46)]
+    assert ids == [16, 17, 1, 33, 2, 5, 1000, 4000000001]
