@@ -11,9 +11,9 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from .errors import CorruptError, StorageError
+from .disk import OpenFile
+from .errors import CorruptError, SegmentGone, printable
 from .format.columns import Columns, Damage
-from .format.decoder import BadBatch
 from .format.layout import CONTROL_MASK
 from .format.metadata import (
     AbortTransactionRecord,
@@ -27,11 +27,15 @@ from .format.metadata import (
     TopicRecord,
     parse_metadata_record,
 )
-from .format.names import MetadataSnapshotName, parse_metadata_snapshot
+from .format.names import parse_metadata_snapshot
 from .log.context import ReadContext
 from .log.log import Log
 from .log.transactions import Isolation
+from .log.view import View
 from .segment.walk import Extent, Fault, read_runs
+
+# Problems told; a log that is garbage throughout has no end of them.
+_MAX_PROBLEMS = 100
 
 ALL_BROKERS = ""  # the broker whose settings are every broker's defaults
 
@@ -47,7 +51,7 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """The cluster at one moment: topics by name, and settings by broker (node id or ALL_BROKERS)."""
+    """The cluster at one moment: topics by name, settings by broker (node id or ALL_BROKERS)."""
 
     topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
     brokers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
@@ -103,12 +107,17 @@ class MetadataReplay:
                 self._ids[name] = topic_id
             case PartitionRecord(topic_id, partition):
                 self._partitions.setdefault(topic_id, set()).add(partition)
-            case ConfigRecord(kind, resource, name, None):
-                self._configs.get((kind, resource), {}).pop(name, None)
-            case ConfigRecord(kind, resource, name, value):
-                self._configs.setdefault((kind, resource), {})[name] = value
+            case ConfigRecord():
+                self._configure(record)
             case RemoveTopicRecord(topic_id):
                 self._remove(topic_id)
+
+    def _configure(self, record: ConfigRecord) -> None:
+        configs = self._configs.setdefault((record.resource_type, record.resource_name), {})
+        if record.value is None:
+            configs.pop(record.name, None)
+        else:
+            configs[record.name] = record.value
 
     def _remove(self, topic_id: str) -> None:
         self._partitions.pop(topic_id, None)
@@ -129,6 +138,7 @@ class ClusterMetadata:
         self._log = log
         self._context = context
         self._lock = threading.Lock()  # guards what follows
+        self._view: View | None = None
         self._replay = MetadataReplay()
         self._next_offset = -1  # of the log; -1 before the first look
         self._image = MetadataImage()
@@ -140,11 +150,74 @@ class ClusterMetadata:
         """
         with self._lock:
             view = self._log.view()
-            if not view.start_offset <= self._next_offset <= view.end_offset:
-                self._restart()  # the first look, or not the log that was read so far
-            if self._next_offset < view.end_offset:
-                parts = view.scan(self._next_offset, isolation=Isolation.READ_UNCOMMITTED)
-                self._take(parts)
-                self._next_offset = view.end_offset
-                self._image = self._replay.image()
+            if view is not self._view:
+                self._read_on(view)
+                self._view = view
             return self._image
+
+    def _read_on(self, view: View) -> None:
+        if not view.start_offset <= self._next_offset <= view.end_offset:
+            # The first look, or the log is not the one that was read so far.
+            self._replay = MetadataReplay()
+            self.problems = []
+            self._next_offset = self._read_snapshot()
+        if self._next_offset < view.start_offset:
+            self._problem(
+                f"{printable(self._log.path)}: offsets {self._next_offset} to "
+                f"{view.start_offset - 1} are in no snapshot and not in the log"
+            )
+        self._take(view.scan(self._next_offset, isolation=Isolation.READ_UNCOMMITTED))
+        self._next_offset = max(self._next_offset, view.end_offset)
+        self._image = self._replay.image()
+
+    def _read_snapshot(self) -> int:
+        """Takes in the newest snapshot; the offset from which on the log goes on."""
+        found = {
+            name: entry.name
+            for entry in self._log.directory.list()
+            if (name := parse_metadata_snapshot(entry.name)) is not None
+        }
+        for name in sorted(found, reverse=True):
+            try:
+                file = self._log.directory.open(found[name])
+            except (SegmentGone, CorruptError) as error:
+                self._problem(str(error))
+                continue
+            self._take(self._scan_file(file))
+            return name.end_offset
+        return 0
+
+    def _scan_file(self, file: OpenFile) -> Iterator[Columns | CorruptError]:
+        """The data records of a snapshot, which is laid out as a segment."""
+        limit = self._context.limits.max_batch_bytes
+        extent = Extent(file, base_offset=0, start=0, end=file.size(), max_batch_bytes=limit)
+        with self._context.decoder() as decoder:
+            for run in read_runs(extent):
+                if isinstance(run, Fault):
+                    yield run.error
+                    continue
+                data = run.table.select(~run.table.flagged(CONTROL_MASK))
+                for part in decoder.decode(run.data, run.base, data, file.path):
+                    yield part if isinstance(part, Columns) else part.error.at(file.path)
+
+    def _take(self, parts: Iterable[Columns | Damage | CorruptError]) -> None:
+        for part in parts:
+            if isinstance(part, Columns):
+                self._take_columns(part)
+            else:
+                self._problem(str(part.error if isinstance(part, Damage) else part))
+
+    def _take_columns(self, columns: Columns) -> None:
+        for row in range(len(columns)):
+            try:
+                record = parse_metadata_record(columns.value(row) or b"")
+            except CorruptError as error:
+                offset = int(columns.offsets[row])
+                self._problem(f"{printable(columns.file)}: offset {offset}: {error.what}")
+                continue
+            if record is not None:
+                self._replay.apply(record)
+
+    def _problem(self, line: str) -> None:
+        if len(self.problems) < _MAX_PROBLEMS:
+            self.problems.append(line)

@@ -84,9 +84,10 @@ class SegmentFileName:
     state: FileState = FileState.LIVE
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, order=True)
 class MetadataSnapshotName:
-    """A KRaft snapshot: the metadata log's records below `end_offset`, the last one of `epoch`."""
+    """A KRaft snapshot: the metadata log's records below `end_offset`, the last one of `epoch`. The
+    later one is the greater."""
 
     end_offset: int
     epoch: int

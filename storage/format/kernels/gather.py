@@ -1,0 +1,119 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""Bring scattered keys, values and headers together, as Arrow lays out binary columns.
+
+Bounds: spans are checked against ``data``, room in the results on entry or before each row.
+"""
+
+from __future__ import annotations
+
+import cython
+
+
+def gather(
+    data: cython.const[cython.uchar][::1],
+    spans: cython.const[cython.int][:, ::1],
+    column: cython.Py_ssize_t,
+    out_offsets: cython.int[::1],
+    out_data: cython.uchar[::1],
+    out_valid: cython.uchar[::1],
+) -> int:
+    """Copy the bytes whose start is in ``column`` (size in the next, negative for null) one after
+    the other into ``out_data``. ``out_offsets`` (rows + 1) and the bits of ``out_valid`` (zeroed
+    by the caller) are Arrow's. Returns the number of nulls, -1 for a span outside ``data``."""
+    row: cython.Py_ssize_t
+    rows: cython.Py_ssize_t = spans.shape[0]
+    at: cython.Py_ssize_t = 0
+    start: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    i: cython.Py_ssize_t
+    nulls: cython.Py_ssize_t = 0
+    if (
+        column < 0
+        or column + 1 >= spans.shape[1]
+        or out_offsets.shape[0] < rows + 1
+        or out_valid.shape[0] * 8 < rows
+        or out_data.shape[0] > 2147483647
+    ):
+        raise ValueError("no such column, or no room for its rows")
+    with cython.nogil:
+        for row in range(rows):
+            out_offsets[row] = cython.cast(cython.int, at)
+            start = spans[row, column]
+            size = spans[row, column + 1]
+            if size < 0:
+                nulls += 1
+                continue
+            if start < 0 or size > data.shape[0] - start or size > out_data.shape[0] - at:
+                nulls = -1
+                break
+            out_valid[row >> 3] |= cython.cast(cython.uchar, 1 << (row & 7))
+            for i in range(size):
+                out_data[at + i] = data[start + i]
+            at += size
+        out_offsets[rows] = cython.cast(cython.int, at)
+    return nulls
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
+def _varint_size(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t):
+    """A size in a header: (size, position after it), never past the end of ``data``."""
+    raw: cython.longlong = 0
+    shift: cython.int = 0
+    while at < data.shape[0] and shift < 35:
+        raw |= cython.cast(cython.longlong, data[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+        if data[at - 1] < 128:
+            break
+    raw &= (cython.cast(cython.longlong, 1) << 32) - 1
+    return ((raw >> 1) if (raw & 1) == 0 else -1), at
+
+
+def header_spans(
+    data: cython.const[cython.uchar][::1],
+    spans: cython.const[cython.int][:, ::1],
+    out: cython.int[:, ::1],
+) -> int:
+    """Spans of all headers of all rows, one after the other: name start, name size, value start,
+    value size. ``out`` has a row for each. Returns how many there are, -1 when they do not fit."""
+    row: cython.Py_ssize_t
+    rows: cython.Py_ssize_t = spans.shape[0]
+    header: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t
+    left: cython.int
+    size: cython.Py_ssize_t
+    if spans.shape[1] != 6 or out.shape[1] != 4:
+        raise ValueError("spans have six columns, header spans four")
+    with cython.nogil:
+        for row in range(rows):
+            at = spans[row, 4]
+            left = spans[row, 5]
+            if header < 0 or at < 0:
+                header = -1
+                break
+            while left > 0:
+                if header >= out.shape[0]:
+                    header = -1
+                    break
+                size, at = _varint_size(data, at)
+                if size < 0 or size > data.shape[0] - at:
+                    header = -1
+                    break
+                out[header, 0] = cython.cast(cython.int, at)
+                out[header, 1] = cython.cast(cython.int, size)
+                at += size
+                size, at = _varint_size(data, at)
+                if size > data.shape[0] - at:
+                    header = -1
+                    break
+                out[header, 2] = cython.cast(cython.int, at)
+                out[header, 3] = cython.cast(cython.int, size)
+                if size > 0:
+                    at += size
+                header += 1
+                left -= 1
+    return header

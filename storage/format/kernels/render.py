@@ -1,0 +1,381 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+"""Write records as text: lines of values or keys, and JSON lines.
+
+Bounds: spans were made by the decoding kernels, which checked them against the same ``data``; they
+are checked again on entry, row by row. Room in ``out`` is checked before each row.
+"""
+
+from __future__ import annotations
+
+import cython
+
+NO_ROOM = -1
+BAD_SPAN = -2
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _copy(
+    data: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    i: cython.Py_ssize_t
+    for i in range(size):
+        out[at + i] = data[start + i]
+    return at + size
+
+
+def write_lines(
+    data: cython.const[cython.uchar][::1],
+    spans: cython.int[:, ::1],
+    column: cython.Py_ssize_t,
+    out: cython.uchar[::1],
+) -> int:
+    """One line a row: the bytes whose start is in ``column`` (their size in the next), and a
+    newline; nothing but the newline for null. Returns the bytes written, or NO_ROOM, BAD_SPAN."""
+    row: cython.Py_ssize_t
+    rows: cython.Py_ssize_t = spans.shape[0]
+    at: cython.Py_ssize_t = 0
+    start: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    room: cython.Py_ssize_t = out.shape[0]
+    if column < 0 or column + 1 >= spans.shape[1]:
+        raise ValueError("no such column")
+    with cython.nogil:
+        for row in range(rows):
+            start = spans[row, column]
+            size = spans[row, column + 1]
+            if size < 0:
+                size = 0
+            if start < 0 or size > data.shape[0] - start:
+                at = -2
+                break
+            if size >= room - at:
+                at = -1
+                break
+            at = _copy(data, start, size, out, at)
+            out[at] = 10
+            at += 1
+    return at
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _write_int(
+    value: cython.longlong, out: cython.uchar[::1], at: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    digits: cython.int = 1
+    i: cython.int
+    rest: cython.ulonglong
+    probe: cython.ulonglong
+    if value < 0:
+        out[at] = 45
+        at += 1
+        # minus (value + 1), plus 1, because the smallest int64 has no positive twin
+        rest = cython.cast(cython.ulonglong, -(value + 1)) + 1
+    else:
+        rest = cython.cast(cython.ulonglong, value)
+    probe = rest
+    while probe >= 10:
+        probe = probe // 10
+        digits += 1
+    for i in range(digits):
+        out[at + digits - 1 - i] = cython.cast(cython.uchar, 48 + rest % 10)
+        rest = rest // 10
+    return at + digits
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _utf8_length(
+    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.int:
+    """Bytes of the non-ASCII character at ``at``; 0 when it is not UTF-8 (RFC 3629: neither
+    over-long forms nor surrogates)."""
+    first: cython.int = data[at]
+    second: cython.int
+    need: cython.int
+    i: cython.int
+    if first < 0xC2 or first > 0xF4:
+        return 0
+    need = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+    if end - at < need:
+        return 0
+    second = data[at + 1]
+    if (
+        (first == 0xE0 and second < 0xA0)
+        or (first == 0xED and second > 0x9F)
+        or (first == 0xF0 and second < 0x90)
+        or (first == 0xF4 and second > 0x8F)
+    ):
+        return 0
+    for i in range(1, need):
+        if (data[at + i] & 0xC0) != 0x80:
+            return 0
+    return need
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _escape(byte: cython.int, out: cython.uchar[::1], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """A quote, a backslash or a control character, as JSON wants it."""
+    nibble: cython.int
+    out[at] = 92
+    if byte == 34 or byte == 92:
+        out[at + 1] = cython.cast(cython.uchar, byte)
+        return at + 2
+    if byte == 10 or byte == 13 or byte == 9 or byte == 8 or byte == 12:
+        out[at + 1] = (
+            110 if byte == 10 else 114 if byte == 13 else 116 if byte == 9 else 98 if byte == 8 else 102
+        )
+        return at + 2
+    out[at + 1] = 117
+    out[at + 2] = 48
+    out[at + 3] = 48
+    out[at + 4] = cython.cast(cython.uchar, 48 + (byte >> 4))
+    nibble = byte & 15
+    out[at + 5] = cython.cast(cython.uchar, 48 + nibble if nibble < 10 else 87 + nibble)
+    return at + 6
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _base64_digit(value: cython.int) -> cython.uchar:
+    if value < 26:
+        return cython.cast(cython.uchar, 65 + value)
+    if value < 52:
+        return cython.cast(cython.uchar, 71 + value)
+    if value < 62:
+        return cython.cast(cython.uchar, value - 4)
+    return 43 if value == 62 else 47
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _write_base64(
+    data: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    opening: cython.const[cython.uchar][::1],
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """``{"base64":"..."}``, of which ``opening`` is the beginning."""
+    i: cython.Py_ssize_t = 0
+    group: cython.int
+    at = _copy(opening, 0, opening.shape[0], out, at)
+    while i < size:
+        group = cython.cast(cython.int, data[start + i]) << 16
+        if i + 1 < size:
+            group |= cython.cast(cython.int, data[start + i + 1]) << 8
+        if i + 2 < size:
+            group |= data[start + i + 2]
+        out[at] = _base64_digit(group >> 18)
+        out[at + 1] = _base64_digit((group >> 12) & 63)
+        out[at + 2] = _base64_digit((group >> 6) & 63) if i + 1 < size else 61
+        out[at + 3] = _base64_digit(group & 63) if i + 2 < size else 61
+        at += 4
+        i += 3
+    out[at] = 34
+    out[at + 1] = 125
+    return at + 2
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _write_bytes(
+    data: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    null: cython.const[cython.uchar][::1],
+    opening: cython.const[cython.uchar][::1],
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """null, a string where the bytes are UTF-8, or base64. There must be room for the worst."""
+    begin: cython.Py_ssize_t = at
+    i: cython.Py_ssize_t = start
+    end: cython.Py_ssize_t = start + size
+    byte: cython.int
+    length: cython.int
+    if size < 0:
+        return _copy(null, 0, null.shape[0], out, at)
+    out[at] = 34
+    at += 1
+    while i < end:
+        byte = data[i]
+        if byte < 128:
+            if byte >= 32 and byte != 34 and byte != 92:
+                out[at] = cython.cast(cython.uchar, byte)
+                at += 1
+            else:
+                at = _escape(byte, out, at)
+            i += 1
+        else:
+            length = _utf8_length(data, i, end)
+            if length == 0:
+                return _write_base64(data, start, size, opening, out, begin)
+            at = _copy(data, i, length, out, at)
+            i += length
+    out[at] = 34
+    return at + 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
+def _varint_size(
+    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t
+):
+    """A size in a header: (size, position after it). The decoding kernel has checked it; against
+    a buffer that is not the one it checked, the position never goes past the end."""
+    raw: cython.longlong = 0
+    shift: cython.int = 0
+    while at < data.shape[0] and shift < 35:
+        raw |= cython.cast(cython.longlong, data[at] & 0x7F) << shift
+        shift += 7
+        at += 1
+        if data[at - 1] < 128:
+            break
+    raw &= (cython.cast(cython.longlong, 1) << 32) - 1
+    return ((raw >> 1) if (raw & 1) == 0 else -1), at
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _write_headers(
+    data: cython.const[cython.uchar][::1],
+    header_at: cython.Py_ssize_t,
+    count: cython.int,
+    texts: cython.const[cython.uchar][::1],
+    marks: cython.const[cython.int][::1],
+    null: cython.const[cython.uchar][::1],
+    opening: cython.const[cython.uchar][::1],
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """The objects of a headers list, without its brackets; NO_ROOM when ``out`` may not suffice."""
+    i: cython.int
+    size: cython.Py_ssize_t
+    for i in range(count):
+        size, header_at = _varint_size(data, header_at)
+        if size < 0 or size > data.shape[0] - header_at:
+            return -2
+        if size * 6 + 64 > out.shape[0] - at:
+            return -1
+        if i > 0:
+            out[at] = 44
+            at += 1
+        at = _copy(texts, marks[7], marks[8] - marks[7], out, at)
+        at = _write_bytes(data, header_at, size, null, opening, out, at)
+        header_at += size
+        size, header_at = _varint_size(data, header_at)
+        if size > data.shape[0] - header_at:
+            return -2
+        if (size if size > 0 else 0) * 6 + 64 > out.shape[0] - at:
+            return -1
+        at = _copy(texts, marks[8], marks[9] - marks[8], out, at)
+        at = _write_bytes(data, header_at, size, null, opening, out, at)
+        if size > 0:
+            header_at += size
+        out[at] = 125
+        at += 1
+    return at
+
+
+def write_json(
+    data: cython.const[cython.uchar][::1],
+    offsets: cython.const[cython.longlong][::1],
+    timestamps: cython.const[cython.longlong][::1],
+    types: cython.const[cython.int][::1],
+    spans: cython.const[cython.int][:, ::1],
+    texts: cython.const[cython.uchar][::1],
+    marks: cython.const[cython.int][::1],
+    null: cython.const[cython.uchar][::1],
+    opening: cython.const[cython.uchar][::1],
+    first: cython.Py_ssize_t,
+    out: cython.uchar[::1],
+) -> tuple[int, int]:
+    """One JSON line a row, from row ``first`` on, until ``out`` is full.
+
+    ``texts[marks[i]:marks[i + 1]]`` is what stands before the key (0), the value (1), the offset
+    (2; topic and partition are in it), the timestamp (3), the timestamp's type -1, 0, 1 and then
+    the headers (4, 5, 6), the name (7) and the value (8) of a header, and after the headers (9).
+    ``opening`` begins an object of base64. Returns (rows written, bytes written or BAD_SPAN).
+    """
+    row: cython.Py_ssize_t = first
+    rows: cython.Py_ssize_t = spans.shape[0]
+    at: cython.Py_ssize_t = 0
+    begin: cython.Py_ssize_t = 0
+    kind: cython.Py_ssize_t
+    key_size: cython.Py_ssize_t
+    value_size: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    frame: cython.Py_ssize_t = texts.shape[0] + 160
+    if (
+        first < 0
+        or offsets.shape[0] < rows
+        or timestamps.shape[0] < rows
+        or types.shape[0] < rows
+        or marks.shape[0] < 11
+        or spans.shape[1] != 6
+    ):
+        raise ValueError("columns of different lengths")
+    with cython.nogil:
+        while row < rows:
+            begin = at
+            key_size = spans[row, 1]
+            value_size = spans[row, 3]
+            if (
+                spans[row, 0] < 0
+                or spans[row, 2] < 0
+                or key_size > data.shape[0] - spans[row, 0]
+                or value_size > data.shape[0] - spans[row, 2]
+            ):
+                at = -2
+                break
+            size = (key_size if key_size > 0 else 0) + (value_size if value_size > 0 else 0)
+            if size * 6 + frame > out.shape[0] - at:
+                break
+            at = _copy(texts, marks[0], marks[1] - marks[0], out, at)
+            at = _write_bytes(data, spans[row, 0], key_size, null, opening, out, at)
+            at = _copy(texts, marks[1], marks[2] - marks[1], out, at)
+            at = _write_bytes(data, spans[row, 2], value_size, null, opening, out, at)
+            at = _copy(texts, marks[2], marks[3] - marks[2], out, at)
+            at = _write_int(offsets[row], out, at)
+            at = _copy(texts, marks[3], marks[4] - marks[3], out, at)
+            at = _write_int(timestamps[row], out, at)
+            kind = types[row] + 5
+            if kind < 4 or kind > 6:
+                kind = 4
+            at = _copy(texts, marks[kind], marks[kind + 1] - marks[kind], out, at)
+            if spans[row, 5] > 0:
+                at = _write_headers(
+                    data, spans[row, 4], spans[row, 5], texts, marks, null, opening, out, at
+                )
+                if at == -1 or (at >= 0 and marks[10] - marks[9] > out.shape[0] - at):
+                    at = begin  # no room for all headers: the row is for the next call
+                    break
+                if at < 0:
+                    break
+            at = _copy(texts, marks[9], marks[10] - marks[9], out, at)
+            row += 1
+    return row - first, at

@@ -1,0 +1,97 @@
+"""Records as text: ``values`` and ``keys`` lines, and JSON lines in the one schema.
+
+The JSON line names what Spark's Kafka source names: key, value, topic, partition, offset,
+timestamp, timestampType, headers. It loses nothing: bytes that are UTF-8 are a string, others
+``{"base64": "…"}``.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from typing import Final
+
+import numpy as np
+
+from ..errors import CorruptError
+from .batch import Int32s
+from .columns import KEY_SIZE, KEY_START, VALUE_SIZE, VALUE_START, Columns
+from .kernels import render as kernel
+from .layout import TimestampType
+
+_NULL: Final = b"null"
+_BASE64: Final = b'{"base64":"'
+# Output is made in pieces of this size, unless one record takes more.
+_PIECE_BYTES: Final = 1 << 20
+
+
+def values_lines(columns: Columns, topic: str, partition: int) -> memoryview:
+    """Every value and a newline; an empty line for null."""
+    return _lines(columns, VALUE_START, VALUE_SIZE)
+
+
+def keys_lines(columns: Columns, topic: str, partition: int) -> memoryview:
+    """Every key and a newline; an empty line for null."""
+    return _lines(columns, KEY_START, KEY_SIZE)
+
+
+def _lines(columns: Columns, start: int, size: int) -> memoryview:
+    total = int(np.maximum(columns.spans[:, size], 0).sum()) + len(columns)
+    out = np.empty(total, dtype=np.uint8)
+    written = kernel.write_lines(columns.data, columns.spans, start, out)
+    if written != total:
+        raise CorruptError("records changed while they were written out", columns.file)
+    return memoryview(out)
+
+
+def json_lines(columns: Columns, topic: str, partition: int) -> memoryview:
+    """A line of JSON for every record."""
+    texts, marks = _texts(topic, partition)
+    types = columns.timestamp_types()
+    pieces: list[memoryview] = []
+    row, room = 0, _PIECE_BYTES
+    while row < len(columns):
+        out = np.empty(room, dtype=np.uint8)
+        rows, written = kernel.write_json(
+            columns.data,
+            columns.offsets,
+            columns.timestamps,
+            types,
+            columns.spans,
+            texts,
+            marks,
+            _NULL,
+            _BASE64,
+            row,
+            out,
+        )
+        if written < 0:
+            raise CorruptError("records changed while they were written out", columns.file)
+        if rows == 0:
+            room *= 4
+            continue
+        pieces.append(memoryview(out)[:written])
+        row += rows
+    return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+
+
+@lru_cache(maxsize=256)
+def _texts(topic: str, partition: int) -> tuple[bytes, Int32s]:
+    """What stands between the fields, and where each piece begins; as the kernel wants it."""
+    place = f',"topic":{json.dumps(topic)},"partition":{partition},"offset":'
+    texts = [
+        '{"key":',
+        ',"value":',
+        place,
+        ',"timestamp":',
+        *(
+            f',"timestampType":"{TimestampType(number).kafka_name}","headers":['
+            for number in (-1, 0, 1)
+        ),
+        '{"key":',
+        ',"value":',
+        "]}\n",
+    ]
+    encoded = [text.encode() for text in texts]
+    marks = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
+    return b"".join(encoded), marks
