@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 
-from .errors import UnknownTopic
 from .log.context import ReadContext, ReadLimits
 from .log.log import Log
 from .log_dir import LogDir, LogDirs, PartitionDir

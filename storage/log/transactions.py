@@ -2,14 +2,15 @@
 
 A transactional batch is decided by the first marker of its producer that follows it: COMMIT or
 ABORT. That marker is in the log itself, under a checksum, so it is what is read here; the
-``.txnindex`` says the same only as long as nobody lost or damaged it. The last stable offset is the
+``.txnindex`` says the same only as long as nobody lost or damaged it, and is asked where the marker
+cannot be read. The last stable offset is the
 first offset of the oldest transaction without a marker: known from the newest producer snapshot,
 brought up to date with the batches after it (``ProducerStateManager``).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -18,20 +19,26 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
+from ..disk import OpenFile
+from ..errors import CorruptError, SegmentGone
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable
+from ..format.decoder import checksum_is_right
 from ..format.layout import (
     CONTROL_MASK,
     RECORD_BATCH_OVERHEAD,
     TRANSACTIONAL_MASK,
     ControlType,
 )
+from ..format.names import FileKind
 from ..format.varint import read_varint
 from ..segment.segment import Segment
+from ..segment.txn_index import TransactionIndex
 from ..segment.walk import Extent, Fault, walk_headers
 
 # A marker's batch: 78 bytes as Kafka writes it; more is no marker that can be read.
 _MARKER_BYTES = 512
+_NEARBY_BATCHES = 1024
 
 
 class Isolation(StrEnum):
@@ -54,30 +61,79 @@ Markers = Mapping[int, list[Marker]]
 
 
 def read_markers(segment: Segment, max_batch_bytes: int) -> Markers:
-    """All transaction markers in a segment; remembered with its files."""
+    """All transaction markers in a segment; remembered with its files.
+
+    Where the log is damaged, the ``.txnindex`` tells of aborts whose markers cannot be read.
+    """
 
     def read() -> Markers:
         markers: defaultdict[int, list[Marker]] = defaultdict(list)
         log = segment.files.log()
+        is_damaged = False
         extent = Extent(log, segment.base_offset, 0, segment.size, max_batch_bytes)
-        for table in walk_headers(extent):
-            if isinstance(table, Fault):
+        for part in walk_headers(extent):
+            if isinstance(part, Fault):
+                is_damaged = True
                 continue
-            for header in _control_batches(table):
-                data = log.read(header.position, min(header.size, _MARKER_BYTES))
-                kind = control_type(data)
-                if kind in (ControlType.ABORT, ControlType.COMMIT):
-                    is_abort = kind is ControlType.ABORT
-                    markers[header.producer_id].append(Marker(header.base_offset, is_abort))
+            for header in _end_transaction_batches(part):
+                marker = _read_marker(log, header)
+                if marker is not None:
+                    markers[header.producer_id].append(marker)
+                is_damaged |= marker is None
+        if is_damaged:
+            _add_indexed_aborts(segment, markers)
         return dict(markers)
 
     return segment.files.remember("markers", segment.size, read)
 
 
-def _control_batches(table: BatchTable) -> Iterator[BatchHeader]:
+def _end_transaction_batches(table: BatchTable) -> Iterator[BatchHeader]:
     control = table.flagged(CONTROL_MASK) & table.flagged(TRANSACTIONAL_MASK)
     if control.any():
         yield from table.select(control)
+
+
+def _read_marker(log: OpenFile, header: BatchHeader) -> Marker | None:
+    """None for a batch that is damaged or is no COMMIT or ABORT."""
+    data = memoryview(log.read(header.position, min(header.size, _MARKER_BYTES)))
+    if len(data) < header.size or not checksum_is_right(data, header, header.position):
+        return None
+    kind = control_type(data)
+    if kind not in (ControlType.ABORT, ControlType.COMMIT):
+        return None
+    return Marker(header.base_offset, kind is ControlType.ABORT)
+
+
+def _add_indexed_aborts(segment: Segment, markers: defaultdict[int, list[Marker]]) -> None:
+    name = segment.files.name(FileKind.TXNINDEX)
+    try:
+        entries = list(TransactionIndex.open(segment.files.directory, name).entries())
+    except (SegmentGone, CorruptError):
+        return
+    for entry in entries:
+        known = markers[entry.producer_id]
+        if all(marker.offset != entry.last_offset for marker in known):
+            insort(known, Marker(entry.last_offset, True), key=lambda marker: marker.offset)
+
+
+def nearby_marker(segment: Segment, header: BatchHeader, max_batch_bytes: int) -> Marker | None:
+    """The marker that decides ``header``, if it follows soon; None when it is further away.
+
+    A transaction is short, mostly, so that one look-up need not walk a whole segment.
+    """
+    log = segment.files.log()
+    extent = Extent(log, segment.base_offset, header.next_position, segment.size, max_batch_bytes)
+    seen = 0
+    for part in walk_headers(extent):
+        if isinstance(part, Fault):
+            return None
+        for candidate in _end_transaction_batches(part):
+            if candidate.producer_id == header.producer_id:
+                return _read_marker(log, candidate)
+        seen += len(part)
+        if seen > _NEARBY_BATCHES:
+            return None
+    return None
 
 
 def control_type(data: bytes | memoryview) -> ControlType | None:
@@ -122,6 +178,13 @@ class Fates:
                 if at < len(markers):
                     return markers[at].is_abort
         return False
+
+    def is_aborted(self, header: BatchHeader, segment: Segment) -> bool:
+        """The same for one batch, without walking whole segments where a marker is near."""
+        near = nearby_marker(segment, header, self._max_batch_bytes)
+        if near is not None:
+            return near.is_abort
+        return self.aborted(header.producer_id, header.base_offset, segment)
 
     def hidden(self, table: BatchTable, segment: Segment) -> NDArray[np.bool_]:
         """Which batches of a table hold no records for a reader of committed ones."""

@@ -17,10 +17,10 @@ from ..errors import CorruptError, OffsetNotFound
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable
 from ..format.columns import Columns, Damage, Record
-from ..format.layout import CONTROL_MASK
 from ..format.decoder import BadBatch, checksum_error, checksum_is_right
+from ..format.layout import CONTROL_MASK
 from ..segment.segment import Segment
-from ..segment.walk import Fault, Run, read_runs
+from ..segment.walk import Fault, read_runs
 from . import lookup
 from .context import ReadContext
 from .segments import Segments
@@ -192,7 +192,7 @@ class View:
             trace.append(WalkStep(header, hidden or Verdict.TAKEN))
         if hidden is not None:
             raise OffsetNotFound(offset, f"{hidden}: {isolation.value} does not show it")
-        columns = self._batch(segment, header)
+        columns = self.batch(segment, header)
         row = columns.row_of(offset)
         if row < 0:
             raise OffsetNotFound(offset, "never written, or compacted away")
@@ -221,11 +221,11 @@ class View:
         if header.is_transactional:
             fates = self._fates(isolation)
             assert fates is not None
-            if fates.aborted(header.producer_id, header.base_offset, segment):
+            if fates.is_aborted(header, segment):
                 return Verdict.ABORTED
         return None
 
-    def _batch(self, segment: Segment, header: BatchHeader) -> Columns:
+    def batch(self, segment: Segment, header: BatchHeader) -> Columns:
         """A batch, decoded; from the cache if it was looked at before. CorruptError."""
         key = (segment.files.identity, header.position)
         columns = self.context.batches.get(key)
@@ -300,7 +300,7 @@ class View:
             if hidden is not None:
                 _note(trace, header, hidden)
                 continue
-            columns = self._batch(segment, header)
+            columns = self.batch(segment, header)
             shown = (columns.timestamps >= timestamp) & (columns.offsets >= self.start_offset)
             shown &= columns.offsets < self.bound(isolation)
             rows = np.flatnonzero(shown)

@@ -1,0 +1,73 @@
+"""What a broker answers when it is asked for the offset of a time, where that is not our answer.
+
+A broker looks into one segment only: the first whose largest timestamp reaches the time. A segment
+without timestamps (magic 0, or emptied by the cleaner) counts with its file's mtime, and so hides
+all behind it; and the record that is found may be a control record (``LogSegment``,
+``UnifiedLog.fetchOffsetByTimestamp``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ..errors import OffsetNotFound
+from ..format.batch import BatchHeader
+from ..format.layout import NO_TIMESTAMP
+from ..segment.segment import Segment
+from ..segment.walk import Fault
+from . import lookup
+from .trace import BrokerStep
+from .transactions import Isolation
+from .view import View
+
+
+def broker_answer(view: View, timestamp: int, isolation: Isolation) -> BrokerStep:
+    """A broker's answer for ``timestamp`` (ms): an offset and what it rests on; offset -1 is "none".
+
+    CorruptError where the batches it would look at are damaged.
+    """
+    for segment in view.segments:
+        largest = lookup.largest_timestamp(segment, view.context.limits.max_batch_bytes)
+        reason = "the first segment whose largest timestamp reaches the time"
+        if largest == NO_TIMESTAMP:
+            largest = segment.mtime_ns // 1_000_000
+            reason = "the first segment, having no timestamps, counts with its file's mtime"
+        if largest >= timestamp:
+            return _answer_from(view, segment, timestamp, isolation, reason)
+    return BrokerStep(-1, "no segment's largest timestamp reaches the time")
+
+
+def _answer_from(
+    view: View, segment: Segment, timestamp: int, isolation: Isolation, reason: str
+) -> BrokerStep:
+    for header in _young_batches(view, segment, timestamp):
+        offset = _first_in(view, segment, header, timestamp)
+        if offset is None:
+            continue
+        if offset >= view.bound(isolation):
+            return BrokerStep(-1, f"record {offset} in segment {segment.base_offset} is not stable")
+        if header.is_control:
+            return BrokerStep(offset, "a control record, which no consumer is given")
+        return BrokerStep(offset, f"segment {segment.base_offset}: {reason}")
+    return BrokerStep(-1, f"segment {segment.base_offset} has no such record: {reason}")
+
+
+def _young_batches(view: View, segment: Segment, timestamp: int) -> Iterator[BatchHeader]:
+    limit = view.context.limits.max_batch_bytes
+    for header in lookup.find_batches_since(segment, timestamp, limit):
+        if isinstance(header, Fault):
+            raise header.error
+        if header.last_offset >= view.start_offset:
+            yield header
+
+
+def _first_in(view: View, segment: Segment, header: BatchHeader, timestamp: int) -> int | None:
+    try:
+        columns = view.batch(segment, header)
+    except OffsetNotFound:  # a batch that compaction emptied
+        return None
+    young = (columns.timestamps >= timestamp) & (columns.offsets >= view.start_offset)
+    rows = np.flatnonzero(young)
+    return int(columns.offsets[rows[0]]) if len(rows) else None
