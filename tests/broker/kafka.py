@@ -34,6 +34,7 @@ QUICK = {
     "group.initial.rebalance.delay.ms": "0",
     "log.cleaner.backoff.ms": "500",
     "log.cleaner.dedupe.buffer.size": "8388608",
+    "log.flush.start.offset.checkpoint.interval.ms": "500",
     "log.initial.task.delay.ms": "500",
     "log.retention.check.interval.ms": "500",
     "log.retention.ms": "-1",
