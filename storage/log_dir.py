@@ -29,7 +29,7 @@ from .format.checkpoints import (
     parse_partition_metadata,
 )
 from .format.names import PartitionDirName, PartitionState
-from .small_file import SmallFile, Stamp, stamp
+from .small_file import SmallFile, Stamp, read_value, stamp
 
 T = TypeVar("T")
 TopicPartition = tuple[str, int]
@@ -64,12 +64,11 @@ class PartitionDir:
     def topic_id(self) -> str:
         """The id in partition.metadata; "" when there is no such file. CorruptError when it is
         torn."""
-        name = names.PARTITION_METADATA_FILE
+        name, limit = names.PARTITION_METADATA_FILE, _MAX_PARTITION_METADATA_BYTES
         try:
-            data = self.directory.read_small(name, _MAX_PARTITION_METADATA_BYTES)
+            return read_value(self.directory, name, limit, parse_partition_metadata).topic_id
         except SegmentGone:
             return ""
-        return parse_partition_metadata(data).topic_id
 
 
 @dataclass(frozen=True, slots=True)

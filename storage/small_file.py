@@ -28,6 +28,16 @@ def stamp(status: stat_result) -> Stamp | None:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
+def read_value(directory: Directory, name: str, limit: int, parse: Callable[[bytes], T]) -> T:
+    """The value of a file of at most `limit` bytes. SegmentGone when there is none; the
+    CorruptError of `parse` gets the file's path."""
+    data = directory.read_small(name, limit)
+    try:
+        return parse(data)
+    except CorruptError as error:
+        raise error.at(directory.path_of(name)) from None
+
+
 class SmallFile(Generic[T]):
     """The value of file `name`, `empty` while it is absent or cannot be read."""
 
@@ -56,7 +66,8 @@ class SmallFile(Generic[T]):
         try:
             now = stamp(self._directory.stat(self._name))
             if now is None or now != state[2]:
-                state = (self._read(), "", now)
+                value = read_value(self._directory, self._name, self._limit, self._parse)
+                state = (value, "", now)
         except SegmentGone:
             path = self._directory.path_of(self._name)
             state = (self._empty, f"{printable(path)}: missing", None)
@@ -66,10 +77,3 @@ class SmallFile(Generic[T]):
             state = (self._empty, f"{printable(str(error.filename))}: {error.strerror}", None)
         self._state = state
         return state
-
-    def _read(self) -> T:
-        data = self._directory.read_small(self._name, self._limit)
-        try:
-            return self._parse(data)
-        except CorruptError as error:
-            raise error.at(self._directory.path_of(self._name)) from None

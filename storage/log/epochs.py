@@ -10,9 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..disk import Directory
-from ..errors import CorruptError, SegmentGone
+from ..errors import SegmentGone
 from ..format.checkpoints import EpochEntry, parse_leader_epochs
 from ..format.names import LEADER_EPOCH_FILE
+from ..small_file import read_value
 
 # A line is at most 32 bytes; epochs count a partition's changes of leader.
 _MAX_BYTES = 16 << 20
@@ -54,10 +55,7 @@ def read_leader_epochs(directory: Directory) -> LeaderEpochs:
     CorruptError when it is torn.
     """
     try:
-        data = directory.read_small(LEADER_EPOCH_FILE, _MAX_BYTES)
+        entries = read_value(directory, LEADER_EPOCH_FILE, _MAX_BYTES, parse_leader_epochs)
     except SegmentGone:
         return LeaderEpochs()
-    try:
-        return LeaderEpochs.assigned(parse_leader_epochs(data))
-    except CorruptError as error:
-        raise error.at(directory.path_of(LEADER_EPOCH_FILE)) from None
+    return LeaderEpochs.assigned(entries)

@@ -1,0 +1,55 @@
+"""Leader epochs: which one an offset was written in, and files that contradict themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafkafs.storage.disk import Directory
+from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.format.checkpoints import EpochEntry
+from kafkafs.storage.log.epochs import LeaderEpochs, read_leader_epochs
+
+
+def epochs(*entries: tuple[int, int]) -> LeaderEpochs:
+    return LeaderEpochs.assigned(EpochEntry(*entry) for entry in entries)
+
+
+def test_an_offset_is_of_the_epoch_that_began_at_or_before_it() -> None:
+    found = epochs((0, 40), (4, 2500), (6, 3750))
+    assert [found.epoch_of(offset) for offset in (0, 39, 40, 2499, 2500, 3750, 9999)] == [
+        -1, -1, 0, 0, 4, 6, 6,
+    ]  # fmt: skip
+    assert found.latest == 6
+
+
+def test_a_log_without_epochs() -> None:
+    assert (epochs().latest, epochs().epoch_of(7)) == (-1, -1)
+
+
+@pytest.mark.parametrize(
+    ("entries", "kept"),
+    [
+        ([(0, 0), (2, 10), (4, 10)], [(0, 0), (4, 10)]),
+        ([(0, 0), (5, 10), (3, 20)], [(0, 0), (3, 20)]),
+        ([(0, 100), (1, 5)], [(1, 5)]),
+    ],
+)
+def test_a_later_entry_drops_what_it_contradicts(
+    entries: list[tuple[int, int]], kept: list[tuple[int, int]]
+) -> None:
+    assert epochs(*entries) == LeaderEpochs(tuple(EpochEntry(*entry) for entry in kept))
+
+
+def test_a_brokers_file(corpus: Callable[[str], Path]) -> None:
+    root = Directory(str(corpus("kafka43-clean")))
+    assert read_leader_epochs(root.child("trimmed-0")).entries == (EpochEntry(0, 1433),)
+    assert read_leader_epochs(Directory(str(corpus("kafka28"))).child("v0-none-0")).latest == -1
+
+
+def test_a_torn_file_is_corrupt_and_named(tmp_path: Path) -> None:
+    (tmp_path / "leader-epoch-checkpoint").write_text("0\n1\n0\n")
+    with pytest.raises(CorruptError, match="leader-epoch-checkpoint: position 4: an entry of 1"):
+        read_leader_epochs(Directory(str(tmp_path)))
