@@ -7,7 +7,7 @@ reads takes no lock and writes nothing, so it is safe beside the broker that own
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from .log.context import ReadContext, ReadLimits
 from .log.log import Log
@@ -58,12 +58,6 @@ class Engine:
         return self.log_dirs.problems
 
 
-class _start_of:
+def _start_of(log_dir: LogDir, key: tuple[str, int]) -> Callable[[], int]:
     """The checkpointed log start offset of a partition, read when asked for."""
-
-    def __init__(self, log_dir: LogDir, key: tuple[str, int]) -> None:
-        self._log_dir = log_dir
-        self._key = key
-
-    def __call__(self) -> int:
-        return self._log_dir.log_start_offsets.get(self._key, 0)
+    return lambda: log_dir.log_start_offsets.get(key, 0)

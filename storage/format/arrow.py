@@ -49,9 +49,7 @@ def to_record_batch(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _binary(
-    columns: Columns, spans: Int32s, start: int, kind: pa.DataType = SCHEMA.field("key").type
-) -> pa.Array:
+def _binary(columns: Columns, spans: Int32s, start: int, kind: pa.DataType) -> pa.Array:
     rows = len(spans)
     sizes = spans[:, start + 1]
     total = int(np.maximum(sizes, 0).sum(dtype=np.int64))
@@ -73,11 +71,11 @@ def _binary(
 
 
 def _key(columns: Columns, topic: str, partition: int) -> pa.Array:
-    return _binary(columns, columns.spans, KEY_START)
+    return _binary(columns, columns.spans, KEY_START, pa.binary())
 
 
 def _value(columns: Columns, topic: str, partition: int) -> pa.Array:
-    return _binary(columns, columns.spans, VALUE_START)
+    return _binary(columns, columns.spans, VALUE_START, pa.binary())
 
 
 def _topic(columns: Columns, topic: str, partition: int) -> pa.Array:
@@ -128,7 +126,7 @@ def _headers(columns: Columns, topic: str, partition: int) -> pa.Array:
     spans = np.empty((int(ends[-1]), 4), dtype=np.int32)
     if kernel.header_spans(columns.data, columns.spans, spans) != len(spans):
         raise CorruptError("records changed while they were copied", columns.file)
-    fields = [_names(columns, spans), _binary(columns, spans, 2)]
+    fields = [_names(columns, spans), _binary(columns, spans, 2, pa.binary())]
     items = pa.StructArray.from_arrays(fields, fields=list(_HEADER))
     return pa.ListArray.from_arrays(pa.array(ends), items, type=SCHEMA.field("headers").type)
 

@@ -145,7 +145,8 @@ class BatchTable:
 
     def flagged(self, mask: int) -> NDArray[np.bool_]:
         """Which batches have an attribute that only magic 2 knows."""
-        return ((self.rows[:, ATTRIBUTES] & mask) != 0) & (self.rows[:, MAGIC] > 1)
+        flagged: NDArray[np.bool_] = (self.rows[:, ATTRIBUTES] & mask) != 0
+        return flagged & (self.rows[:, MAGIC] > 1)
 
 
 def scan(

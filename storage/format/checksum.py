@@ -1,4 +1,4 @@
-"""Checksums of the formats: CRC-32C in magic 2 and snapshots, CRC-32 in magic 0 and 1, xxHash in lz4.
+"""Checksums of the formats: CRC-32C in magic 2 and snapshots, CRC-32 before, xxHash in lz4.
 
 ``crc32c`` uses the processor's instruction where it has one (24-33 GB/s were measured) and a
 table elsewhere; it takes any buffer and lets other threads run meanwhile.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 import cramjam
 import zstandard
@@ -24,6 +24,14 @@ from .layout import Codec
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER_BYTES: Final = 16
 LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+# What the libraries raise for bytes that they cannot decompress.
+_GARBAGE: Final[tuple[type[Exception], ...]] = (
+    cramjam.DecompressionError,
+    zstandard.ZstdError,
+    zlib.error,
+    cast(type[Exception], isal_zlib.error),  # its stub declares an instance
+    ValueError,
+)
 # How much more room to make when a codec does not know its size beforehand.
 _STEP: Final = 256 * 1024
 
@@ -86,13 +94,7 @@ def decompress(codec: Codec, payload: memoryview, magic: int, out: Scratch) -> N
     out.begin()
     try:
         _DECOMPRESSORS[codec](payload, magic, out)
-    except (
-        cramjam.DecompressionError,
-        zstandard.ZstdError,
-        zlib.error,
-        isal_zlib.error,
-        ValueError,
-    ) as error:
+    except _GARBAGE as error:
         raise CorruptError(f"{codec.kafka_name} payload cannot be decompressed: {error}") from error
 
 
@@ -114,12 +116,12 @@ def _gzip(payload: memoryview, magic: int, out: Scratch) -> None:
 
 
 def _snappy(payload: memoryview, magic: int, out: Scratch) -> None:
-    if len(payload) < XERIAL_HEADER_BYTES or payload[:8] != XERIAL_MAGIC:
+    if len(payload) < XERIAL_HEADER_BYTES or bytes(payload[:8]) != XERIAL_MAGIC:
         _snappy_block(payload, out)
         return
     at = XERIAL_HEADER_BYTES  # the two version numbers are not checked by snappy-java either
     while at < len(payload):
-        if payload[at : at + 8] == XERIAL_MAGIC:  # streams may be concatenated
+        if bytes(payload[at : at + 8]) == XERIAL_MAGIC:  # streams may be concatenated
             at += XERIAL_HEADER_BYTES
             continue
         size = int.from_bytes(payload[at : at + 4], "big", signed=True)
@@ -164,7 +166,7 @@ def _lz4(payload: memoryview, magic: int, out: Scratch) -> None:
 
 def _lz4_header(payload: memoryview, check: bool) -> tuple[int, int, int]:
     """(position of the first block, flags, most bytes of a block)."""
-    if len(payload) < 7 or payload[:4] != LZ4_MAGIC:
+    if len(payload) < 7 or bytes(payload[:4]) != LZ4_MAGIC:
         raise CorruptError("lz4 payload does not begin with an lz4 frame")
     flags, descriptor = payload[4], payload[5]
     if flags >> 6 != 1 or flags & 0x03 or not flags & 0x20:

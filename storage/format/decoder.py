@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -105,7 +106,7 @@ class Decoder:
         kinds = _kinds(table)
         edges = np.flatnonzero(np.diff(kinds)) + 1
         bounds = [0, *edges.tolist(), len(table)]
-        for low, high in zip(bounds, bounds[1:], strict=False):
+        for low, high in pairwise(bounds):
             stretch = table.select(slice(low, high))
             if high == low:
                 continue
@@ -147,7 +148,8 @@ class Decoder:
                 yield from self._stretch(starts, ends, table.select(slice(first, index)), file)
                 yield BadBatch(header, _located(error, header))
                 first = index + 1
-                starts.clear(), ends.clear()
+                starts.clear()
+                ends.clear()
                 self._scratch.clear()
                 continue
             starts.append(start)
@@ -155,7 +157,8 @@ class Decoder:
             if self._scratch.used >= _STRETCH_BYTES:
                 yield from self._stretch(starts, ends, table.select(slice(first, index + 1)), file)
                 first = index + 1
-                starts.clear(), ends.clear()
+                starts.clear()
+                ends.clear()
                 self._scratch.clear()
         yield from self._stretch(starts, ends, table.select(slice(first, len(table))), file)
 
@@ -244,7 +247,7 @@ class Decoder:
         """Compressed message sets of magic 0 and 1, one at a time."""
         for index, header in enumerate(table):
             try:
-                columns = self._wrapper(data, header, base, table.select([index]), file)
+                columns = self._wrapper(data, header, base, table.select(slice(index, index + 1)), file)
             except CorruptError as error:
                 yield BadBatch(header, _located(error, header))
             else:
@@ -313,7 +316,8 @@ class Decoder:
 def _kinds(table: BatchTable) -> Int64s:
     """What each batch needs: _PLAIN, _COMPRESSED, _MESSAGE or _WRAPPER."""
     compressed = (table.column(b.ATTRIBUTES) & layout.CODEC_MASK) != Codec.NONE
-    return compressed + np.where(table.column(b.MAGIC) == 2, _PLAIN, _MESSAGE)
+    kinds: Int64s = np.where(table.column(b.MAGIC) == 2, _PLAIN, _MESSAGE) + compressed
+    return kinds
 
 
 def _check_count(header: BatchHeader, size: int) -> None:

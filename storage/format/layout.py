@@ -1,4 +1,4 @@
-"""Constants of Kafka's record formats. ``FORMAT.md`` shows the same as tables; change both together.
+"""Constants of Kafka's record formats. ``FORMAT.md`` shows them as tables; change both together.
 
 Sources: ``DefaultRecordBatch``, ``LegacyRecord``, ``Records`` and ``CompressionType`` of Apache
 Kafka; KIP-98 (magic 2), KIP-32 (magic 1), KIP-405 and KIP-534 (delete horizon).

@@ -41,7 +41,7 @@ def _lines(columns: Columns, start: int, size: int) -> memoryview:
     written = kernel.write_lines(columns.data, columns.spans, start, out)
     if written != total:
         raise CorruptError("records changed while they were written out", columns.file)
-    return memoryview(out)
+    return out.data
 
 
 def json_lines(columns: Columns, topic: str, partition: int) -> memoryview:
@@ -70,7 +70,7 @@ def json_lines(columns: Columns, topic: str, partition: int) -> memoryview:
         if rows == 0:
             room *= 4
             continue
-        pieces.append(memoryview(out)[:written])
+        pieces.append(out.data[:written])
         row += rows
     return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
 

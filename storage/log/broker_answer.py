@@ -24,7 +24,7 @@ from .view import View
 
 
 def broker_answer(view: View, timestamp: int, isolation: Isolation) -> BrokerStep:
-    """A broker's answer for ``timestamp`` (ms): an offset and what it rests on; offset -1 is "none".
+    """A broker's answer for ``timestamp`` (ms): an offset (-1: none) and what it rests on.
 
     CorruptError where the batches it would look at are damaged.
     """

@@ -63,7 +63,7 @@ def list_logs(directory: Directory) -> list[LogFile]:
     Of the leftovers only a committed swap counts: when the cleaner's output is complete it is
     ``.log.swap``, the originals become ``.deleted`` one by one, and then it gets its name. For that
     moment (or for ever, if the broker died in it) the ``.swap`` is the segment; recovery in
-    ``LogLoader`` decides the same way. Before, as long as any ``.cleaned`` is there, it does not count.
+    ``LogLoader`` decides the same way. As long as any ``.cleaned`` is there, it does not count yet.
     """
     live: dict[int, LogFile] = {}
     swaps: dict[int, LogFile] = {}

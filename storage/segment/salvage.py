@@ -44,7 +44,7 @@ def next_batch(
         at = 0
         while True:
             remaining = end - position - at
-            at = kernel.find_header(data, at, len(data), remaining, lowest, highest)
+            at = int(kernel.find_header(data, at, len(data), remaining, lowest, highest))
             if at < 0:
                 break
             size = int.from_bytes(data[at + 8 : at + 12], "big") + 12

@@ -20,7 +20,7 @@ from .salvage import next_batch
 # Bytes read at a time. A run should fit a processor's cache, so that what was checked is still
 # there when it is decoded.
 RUN_BYTES: Final = 1 << 20
-# A walk reads as much as a few headers need: small batches lie close together, large ones far apart.
+# A walk reads as much as a few headers need; small batches lie close together, large far apart.
 _WALK_MIN: Final = 512
 _WALK_MAX: Final = 256 << 10
 _TABLE_ROWS: Final = 8192

@@ -33,8 +33,8 @@ def _load(name: str) -> ModuleType:
             f"{folder}/{name}: not compiled; install kafkafs with pip, or run it slowly, "
             "with the package Cython installed, under KAFKAFS_KERNELS=python"
         )
-    loader = importlib.machinery.SourceFileLoader(full_name, str(folder / f"{name}.py"))
-    return _with_memoryviews(_execute(full_name, loader))
+    source = importlib.machinery.SourceFileLoader(full_name, str(folder / f"{name}.py"))
+    return _with_memoryviews(_execute(full_name, source))
 
 
 def _execute(

@@ -1,4 +1,5 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: initializedcheck=False, cdivision=True
 """Bring scattered keys, values and headers together, as Arrow lays out binary columns.
 
 Bounds: spans are checked against ``data``, room in the results on entry or before each row.

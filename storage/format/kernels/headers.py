@@ -1,4 +1,5 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: initializedcheck=False, cdivision=True
 """Walk batch headers in a buffer and lay their fields out as rows of a table.
 
 Every read is preceded by a check against ``available``; the table's rows by one against its length.
@@ -103,7 +104,7 @@ def _fill_v2(
     table[row, 8] = _int64(data, at + 27)
     table[row, 9] = _int64(data, at + 35)
     table[row, 10] = _int64(data, at + 43)
-    table[row, 11] = (_int32(data, at + 51) >> 16)
+    table[row, 11] = _int32(data, at + 51) >> 16
     table[row, 12] = _int32(data, at + 53)
     table[row, 13] = _int32(data, at + 57)
     table[row, 3] = table[row, 2] + last_offset_delta
@@ -111,7 +112,9 @@ def _fill_v2(
         return 5
     # a record takes 7 bytes at least, so that a count can be trusted as a size to allocate;
     # compressed, it is the codec's limit that bounds what comes out
-    if table[row, 13] < 0 or ((table[row, 7] & 7) == 0 and table[row, 13] > (table[row, 1] - 61) // 7):
+    if table[row, 13] < 0:
+        return 6
+    if (table[row, 7] & 7) == 0 and table[row, 13] > (table[row, 1] - 61) // 7:
         return 6
     if table[row, 13] > last_offset_delta + 1:
         return 6

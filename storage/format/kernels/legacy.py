@@ -1,4 +1,5 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: initializedcheck=False, cdivision=True
 """Find key and value in messages of magic 0 and 1.
 
 Bounds: every message is checked to lie in the buffer, every read to lie in its message.

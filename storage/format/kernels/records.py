@@ -1,4 +1,5 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: initializedcheck=False, cdivision=True
 """Decode the records of magic 2 batches into columns.
 
 One call takes a run of batches, because a Python call per batch costs more than decoding a small
@@ -92,9 +93,7 @@ def _skip_headers(
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _timestamp(
-    base: cython.longlong, delta: cython.longlong
-) -> cython.longlong:
+def _timestamp(base: cython.longlong, delta: cython.longlong) -> cython.longlong:
     """base + delta as Java adds longs: wrapping round, never undefined."""
     if cython.compiled:
         return cython.cast(
@@ -120,10 +119,11 @@ def decode_records(
 ) -> tuple[int, int, int, int]:
     """Decode batches ``0..len(starts)``; batch i's records lie in ``data[starts[i]:ends[i]]``.
 
-    ``append_times[i]`` is the timestamp of every record of a LogAppendTime batch,
-    ``create_time`` (a value that is no timestamp) where each record has its own. ``spans`` rows are key start, key size, value start, value size, header start,
-    header count; sizes are -1 for null. Returns (batches decoded, rows written, error, position
-    of the error in ``data``); a batch that fails leaves no rows.
+    ``append_times[i]`` is the timestamp of every record of a LogAppendTime batch, or
+    ``create_time`` (a value that is no timestamp) where each record has its own. ``spans`` rows
+    are key start, key size, value start, value size, header start, header count; sizes are -1 for
+    null. Returns (batches decoded, rows written, error, position of the error in ``data``); a
+    batch that fails leaves no rows.
     """
     batch: cython.Py_ssize_t
     batches: cython.Py_ssize_t = starts.shape[0]
@@ -192,9 +192,11 @@ def decode_records(
                 at += 1  # attributes: written 0, ignored
                 # timestamp delta
                 if data[at] < 128:
-                    value = data[at] >> 1 if (data[at] & 1) == 0 else -cython.cast(
-                        cython.longlong, data[at] >> 1
-                    ) - 1
+                    value = (
+                        data[at] >> 1
+                        if (data[at] & 1) == 0
+                        else -cython.cast(cython.longlong, data[at] >> 1) - 1
+                    )
                     at += 1
                 else:
                     value, at = _varint(data, at, record_end, 10)

@@ -1,4 +1,5 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
+# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: initializedcheck=False, cdivision=True
 """Write records as text: lines of values or keys, and JSON lines.
 
 Bounds: spans were made by the decoding kernels, which checked them against the same ``data``; they
@@ -136,9 +137,16 @@ def _escape(byte: cython.int, out: cython.uchar[::1], at: cython.Py_ssize_t) -> 
         out[at + 1] = cython.cast(cython.uchar, byte)
         return at + 2
     if byte == 10 or byte == 13 or byte == 9 or byte == 8 or byte == 12:
-        out[at + 1] = (
-            110 if byte == 10 else 114 if byte == 13 else 116 if byte == 9 else 98 if byte == 8 else 102
-        )
+        if byte == 8:
+            out[at + 1] = 98
+        elif byte == 9:
+            out[at + 1] = 116
+        elif byte == 10:
+            out[at + 1] = 110
+        elif byte == 12:
+            out[at + 1] = 102
+        else:
+            out[at + 1] = 114
         return at + 2
     out[at + 1] = 117
     out[at + 2] = 48
@@ -241,9 +249,7 @@ def _write_bytes(
 @cython.nogil
 @cython.exceptval(check=False)
 @cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
-def _varint_size(
-    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t
-):
+def _varint_size(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t):
     """A size in a header: (size, position after it). The decoding kernel has checked it; against
     a buffer that is not the one it checked, the position never goes past the end."""
     raw: cython.longlong = 0
