@@ -22,7 +22,7 @@ FLOORS = (
     ("segment",),
     ("log",),
     ("cleaner",),
-    ("log_dir", "engine"),
+    ("log_dir", "cluster_metadata", "engine"),
 )
 FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in names}
 
