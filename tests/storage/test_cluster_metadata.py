@@ -1,0 +1,172 @@
+"""The cluster's topics, read from a broker's own directory, as the broker itself told them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafkafs.storage.cluster_metadata import ClusterMetadata, MetadataImage
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from tests import answers
+from tests.logs import walk
+
+KRAFT = sorted(set(answers.CORPORA) - {"kafka28", "kafka43-two-dirs"})
+LOG = "00000000000000000000.log"
+
+
+def metadata_of(paths: str) -> ClusterMetadata:
+    engine = Engine(paths)
+    return ClusterMetadata(engine.log("__cluster_metadata", 0), engine.context)
+
+
+@pytest.mark.parametrize("name", KRAFT)
+def test_ids_and_settings_are_those_that_the_broker_told(
+    name: str, corpus: Callable[[str], Path]
+) -> None:
+    metadata = metadata_of(str(corpus(name)))
+    image = metadata.image()
+    assert metadata.problems == []
+    assert {name: topic.topic_id for name, topic in image.topics.items()} == answers.topic_ids(name)
+    configs = {name: dict(topic.configs) for name, topic in image.topics.items()}
+    assert configs == answers.topic_configs(name)
+    assert "gone" not in image.topics
+    assert metadata.image() is image
+
+
+def test_partitions_of_two_directories(corpus: Callable[[str], Path]) -> None:
+    root = corpus("kafka43-two-dirs")
+    image = metadata_of(f"{root}/dir1,{root}/dir2").image()
+    here = Engine(f"{root}/dir1,{root}/dir2").topics()
+    for name, topic in image.topics.items():
+        assert sorted(topic.partitions) == here[name]
+    assert image.brokers == {"": {"min.insync.replicas": "1"}}
+
+
+@pytest.fixture
+def copy(tmp_path: Path, corpus: Callable[[str], Path]) -> Path:
+    """A log directory with the metadata log of kafka43-clean alone."""
+    source = corpus("kafka43-clean")
+    shutil.copytree(source / "__cluster_metadata-0", tmp_path / "__cluster_metadata-0")
+    shutil.copy(source / "meta.properties", tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def whole(corpus: Callable[[str], Path]) -> MetadataImage:
+    return metadata_of(str(corpus("kafka43-clean"))).image()
+
+
+def cut(path: Path, batches: int) -> tuple[bytes, bytes, int]:
+    """The log's bytes before and behind its first batches, and the offset between them."""
+    data = (path / "__cluster_metadata-0" / LOG).read_bytes()
+    headers = list(walk(data))
+    position = headers[batches].position
+    return data[:position], data[position:], headers[batches].base_offset
+
+
+def empty(path: Path) -> Path:
+    """The partition's directory with nothing in it."""
+    partition = path / "__cluster_metadata-0"
+    for file in partition.iterdir():
+        file.unlink()
+    return partition
+
+
+def test_a_growing_log_is_read_on(copy: Path, whole: MetadataImage) -> None:
+    front, back, _ = cut(copy, 40)
+    log = empty(copy) / LOG
+    log.write_bytes(front)
+    metadata = metadata_of(str(copy))
+    first = metadata.image()
+    assert 0 < len(first.topics) < len(whole.topics)
+    with log.open("ab") as broker:
+        broker.write(back)
+    assert metadata.image() == whole
+
+
+@pytest.mark.parametrize("batches", [1, 40, 80])
+def test_a_snapshot_stands_for_the_log_before_it(
+    copy: Path, whole: MetadataImage, batches: int
+) -> None:
+    front, back, offset = cut(copy, batches)
+    partition = empty(copy)
+    (partition / f"{offset:020d}-0000000001.checkpoint").write_bytes(front)
+    (partition / "00000000000000000000-0000000000.checkpoint").write_bytes(b"older")
+    (partition / f"{offset:020d}.log").write_bytes(back)
+    metadata = metadata_of(str(copy))
+    assert metadata.image() == whole
+    assert metadata.problems == []
+
+
+def test_a_snapshot_that_the_log_has_not_reached(copy: Path, whole: MetadataImage) -> None:
+    data = (copy / "__cluster_metadata-0" / LOG).read_bytes()
+    partition = empty(copy)
+    (partition / "00000000000000000999-0000000001.checkpoint").write_bytes(data)
+    (partition / LOG).touch()
+    metadata = metadata_of(str(copy))
+    assert metadata.image() == whole
+    assert metadata.image() == whole
+
+
+def test_what_is_in_no_snapshot_and_not_in_the_log_is_told(copy: Path) -> None:
+    _, back, offset = cut(copy, 40)
+    (empty(copy) / f"{offset:020d}.log").write_bytes(back)
+    metadata = metadata_of(str(copy))
+    metadata.image()
+    assert metadata.problems == [
+        f"{copy}/__cluster_metadata-0: offsets 0 to {offset - 1} are in no snapshot and not in "
+        "the log"
+    ]
+
+
+@pytest.mark.timeout(10)
+def test_a_snapshot_that_cannot_be_read_is_told_and_passed_over(copy: Path) -> None:
+    partition = copy / "__cluster_metadata-0"
+    os.mkfifo(partition / "00000000000000000009-0000000001.checkpoint")
+    (partition / "00000000000000000000-0000000001.checkpoint").write_bytes(b"\xff" * 100)
+    metadata = metadata_of(str(copy))
+    assert len(metadata.image().topics) > 20
+    assert "9-0000000001.checkpoint: a FIFO" in metadata.problems[0]
+    assert "0-0000000001.checkpoint: position 0" in metadata.problems[1]
+
+
+def test_a_record_that_is_garbage_is_told_and_the_rest_counts(
+    copy: Path, whole: MetadataImage
+) -> None:
+    partition = copy / "__cluster_metadata-0"
+    end = list(walk((partition / LOG).read_bytes()))[-1].last_offset + 1
+    garbage = [SimpleRecord(value=b"\x01\x02"), SimpleRecord(value=None)]
+    with (partition / LOG).open("ab") as broker:
+        broker.write(build_batch(garbage, BatchFields(base_offset=end)))
+    metadata = metadata_of(str(copy))
+    assert metadata.image() == whole
+    assert metadata.problems == [
+        f"{partition}/{LOG}: offset {end}: a varint goes past the end of its record",
+        f"{partition}/{LOG}: offset {end + 1}: a varint goes past the end of its record",
+    ]
+
+
+def test_a_damaged_log_is_told_and_read_past_the_damage(copy: Path) -> None:
+    partition = copy / "__cluster_metadata-0"
+    data = bytearray((partition / LOG).read_bytes())
+    hurt = list(walk(bytes(data)))[40]
+    data[hurt.position + hurt.size - 1] ^= 1
+    (partition / LOG).write_bytes(data)
+    metadata = metadata_of(str(copy))
+    assert len(metadata.image().topics) > 10
+    assert f"{LOG}: position {hurt.position}" in metadata.problems[0]
+
+
+def test_a_log_that_was_cut_back_is_read_anew(copy: Path, whole: MetadataImage) -> None:
+    front, back, _ = cut(copy, 40)
+    log = empty(copy) / LOG
+    log.write_bytes(front + back)
+    metadata = metadata_of(str(copy))
+    assert metadata.image() == whole
+    os.truncate(log, len(front))
+    assert 0 < len(metadata.image().topics) < len(whole.topics)
