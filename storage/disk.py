@@ -203,6 +203,16 @@ class OpenFile:
         """Bytes in the file now."""
         return os.fstat(self.fd).st_size
 
+    def next_data(self, position: int) -> int:
+        """The first position from `position` on that is not in a hole (Linux's SEEK_DATA); the
+        file's size when only a hole follows. What lies between reads as zeros."""
+        try:
+            return os.lseek(self.fd, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return self.size()
+            raise _translated(error, self.path, CorruptError) from None
+
     def read(self, position: int, size: int) -> bytes:
         """`size` bytes from `position`; fewer only where the file ends."""
         if size > _TRUSTED_READ:

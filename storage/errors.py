@@ -46,7 +46,7 @@ class CorruptError(StorageError):
 
 
 class OffsetNotFound(StorageError):
-    """No record is served at `offset`; `why` tells: never written, compacted, out of range, hidden."""
+    """No record is served at `offset`; `why`: never written, compacted, out of range, hidden."""
 
     def __init__(self, offset: int, why: str) -> None:
         super().__init__(offset, why)

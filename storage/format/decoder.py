@@ -247,7 +247,8 @@ class Decoder:
         """Compressed message sets of magic 0 and 1, one at a time."""
         for index, header in enumerate(table):
             try:
-                columns = self._wrapper(data, header, base, table.select(slice(index, index + 1)), file)
+                alone = table.select(slice(index, index + 1))
+                columns = self._wrapper(data, header, base, alone, file)
             except CorruptError as error:
                 yield BadBatch(header, _located(error, header))
             else:

@@ -11,10 +11,15 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from ..disk import FileCache
 from ..format.columns import Columns
 from ..format.decoder import Decoder
 from ..segment.segment import FilePool
+
+if TYPE_CHECKING:
+    from .transactions import Markers
 
 BatchKey = tuple[tuple[int, int], int]  # identity of the .log, position of the batch
 
@@ -64,6 +69,8 @@ class ReadContext:
         self.limits = limits or ReadLimits()
         self.files: FilePool = FilePool(self.limits.open_files)
         self.batches = BatchCache(self.limits.cache_bytes)
+        # Markers of the segments looked at last; a long log's would not all fit.
+        self.markers: FileCache[tuple[tuple[int, int], int], Markers] = FileCache(32)
         self._decoders: list[Decoder] = []  # idle; append and pop are atomic
 
     @contextmanager

@@ -18,7 +18,7 @@ from ..segment.segment import Segment, SegmentFiles
 from ..small_file import Stamp, stamp
 from .context import ReadContext
 from .segments import LogFile, Segments, drop_covered, list_logs, unchanged
-from .tail import Tail, advance, settled_fault, start_of_walk
+from .tail import Tail, advance, settled_fault, walk_from_start
 from .view import View
 
 # How often a view is tried again when files vanish while it is being made.
@@ -57,6 +57,7 @@ class Log:
         self._lock = threading.Lock()  # guards what follows
         self._listing: _Listing | None = None
         self._tail: Tail | None = None
+        self._walked: tuple[object, ...] = ()  # what the active segment was when _tail was made
         self._view: View | None = None
 
     @property
@@ -93,18 +94,24 @@ class Log:
             return self._empty_view(start)
         status = segments[-1].files.log().stat()
         active = replace(segments[-1], size=status.st_size, mtime_ns=status.st_mtime_ns)
+        segments = (*segments[:-1], active)
+        self._walk(segments)
         view = self._view
-        if (
-            view is not None
-            and view.tail is None
+        if view is None or not self._is_current(view, start, segments):
+            view = self._view = self._make_view(start, segments)
+        return view
+
+    def _is_current(self, view: View, start: int, segments: tuple[Segment, ...]) -> bool:
+        tail = self._tail
+        assert tail is not None
+        return (
+            view.end_offset == max(tail.next_offset, view.start_offset)
+            and view.start_offset == max(start, segments[0].base_offset)
             and view.segments[:-1] == segments[:-1]
-            and view.segments[-1].files is active.files
-            and view.segments[-1].size == active.size
-            and self._start(start, segments, view.end_offset) == view.start_offset
-        ):
-            return view
-        self._view = self._make_view(start, (*segments[:-1], active))
-        return self._view
+            and view.segments[-1].files is segments[-1].files
+            and view.segments[-1].size == tail.position
+            and view.tail == settled_fault(tail, segments[-1])
+        )
 
     def _stamp(self) -> Stamp | None:
         try:
@@ -112,22 +119,27 @@ class Log:
         except SegmentGone:
             raise UnknownPartition(self.topic, self.partition) from None
 
-    def _make_view(self, start: int, segments: tuple[Segment, ...]) -> View:
-        limit = self._context.limits.max_batch_bytes
+    def _walk(self, segments: tuple[Segment, ...]) -> None:
+        """Bring ``_tail`` to the log's present end, reading only what is new."""
+        active = segments[-1]
+        now = (active.files.identity, active.size, active.mtime_ns)
         tail = self._tail
+        if tail is not None and now == self._walked:
+            return
+        limit = self._context.limits.max_batch_bytes
         if tail is None or not self._continues(tail, segments):
-            tail = start_of_walk(self.directory, segments)
-            tail = advance(tail, segments, limit)
-            if tail.next_offset > segments[-1].base_offset and not tail.position:
-                # The snapshot is of a later offset than the log has: it is of no use.
-                tail = advance(Tail(next_offset=segments[0].base_offset), segments, limit)
+            tail = walk_from_start(self.directory, segments, limit)
         else:
             tail = advance(tail, segments, limit)
-        self._tail = tail
+        self._tail, self._walked = tail, now
+
+    def _make_view(self, start: int, segments: tuple[Segment, ...]) -> View:
+        tail = self._tail
+        assert tail is not None
         end = tail.next_offset
+        start = max(start, segments[0].base_offset)
         last_stable = min([end, *tail.open_transactions.values()])
         served = (*segments[:-1], replace(segments[-1], size=tail.position))
-        start = self._start(start, segments, end)
         return View(
             topic=self.topic,
             partition=self.partition,
@@ -146,10 +158,6 @@ class Log:
             segment.files.identity == tail.identity and segment.size >= tail.position
             for segment in segments
         )
-
-    @staticmethod
-    def _start(checkpointed: int, segments: tuple[Segment, ...], end: int) -> int:
-        return max(checkpointed, segments[0].base_offset)
 
     def _empty_view(self, start: int) -> View:
         return View(
@@ -187,6 +195,6 @@ class Log:
     def _next_offset(self, log: LogFile) -> int:
         """Offset after the last batch of a ``.log``."""
         segment = Segment(self._files(log, {}), log.size, log.mtime_ns)
-        tail = Tail(next_offset=log.base_offset)
-        tail = advance(tail, (segment,), self._context.limits.max_batch_bytes)
+        limit = self._context.limits.max_batch_bytes
+        tail = advance(Tail(log.base_offset), (segment,), limit)
         return min(tail.next_offset, MAX_OFFSET)

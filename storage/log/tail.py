@@ -15,6 +15,7 @@ from ..disk import Directory
 from ..errors import CorruptError, SegmentGone
 from ..format import batch as b
 from ..format.batch import BatchTable
+from ..format.layout import MAX_OFFSET
 from ..format.names import FileKind, FileState, parse_segment_file, segment_file
 from ..format.snapshot import parse_producer_snapshot
 from ..segment.segment import Segment
@@ -32,21 +33,38 @@ _MAX_SNAPSHOT_BYTES = 32 << 20
 class Tail:
     """What a walk found up to ``position`` in the segment with the ``.log`` ``identity``.
 
-    ``next_offset``: the log end offset. ``open_transactions``: first offset by producer id.
-    ``fault``: what stands behind the last whole batch, if that is not a batch.
+    ``next_offset``: the log end offset. ``open_transactions``: first offset by producer id, all
+    batches below ``counted`` being taken into account. ``fault``: what stands behind the last
+    whole batch, if that is not a batch.
     """
 
+    counted: int
+    open_transactions: Mapping[int, int] = field(default_factory=dict)
     identity: tuple[int, int] = (0, 0)
     position: int = 0
     next_offset: int = 0
-    open_transactions: Mapping[int, int] = field(default_factory=dict)
     fault: Fault | None = None
 
 
-def start_of_walk(directory: Directory, segments: Sequence[Segment]) -> Tail:
-    """Where to begin: the state in the newest readable snapshot, else the log's start."""
+def walk_from_start(
+    directory: Directory, segments: Sequence[Segment], max_batch_bytes: int
+) -> Tail:
+    """The tail of a log that was not looked at before."""
+    tail = advance(_newest_state(directory, segments, MAX_OFFSET), segments, max_batch_bytes)
+    if tail.counted > tail.next_offset:
+        # A snapshot of later than the log's end: the end was lost, and the snapshot tells nothing.
+        state = _newest_state(directory, segments, tail.next_offset)
+        tail = advance(state, segments, max_batch_bytes)
+    return tail
+
+
+def _newest_state(directory: Directory, segments: Sequence[Segment], highest: int) -> Tail:
+    """What the newest readable snapshot of at most ``highest`` says; else nothing, at the start."""
+    start = segments[0].base_offset
     for offset, name in _snapshots(directory):
-        if offset < segments[0].base_offset:
+        if offset > highest:
+            continue
+        if offset < start:
             break
         try:
             entries = parse_producer_snapshot(directory.read_small(name, _MAX_SNAPSHOT_BYTES))
@@ -57,8 +75,8 @@ def start_of_walk(directory: Directory, segments: Sequence[Segment]) -> Tail:
             for entry in entries
             if entry.current_txn_first_offset >= 0
         }
-        return Tail(next_offset=offset, open_transactions=open_transactions)
-    return Tail(next_offset=segments[0].base_offset)
+        return Tail(offset, open_transactions)
+    return Tail(start)
 
 
 def _snapshots(directory: Directory) -> list[tuple[int, str]]:
@@ -75,12 +93,11 @@ def _snapshots(directory: Directory) -> list[tuple[int, str]]:
 
 
 def advance(tail: Tail, segments: Sequence[Segment], max_batch_bytes: int) -> Tail:
-    """The tail after everything that is in ``segments``, those before ``tail.next_offset`` left
-    out. The last segment's ``size`` is that of its file."""
+    """The tail after everything that is in ``segments``; what was counted is gone over again only
+    as far as finding the end takes. The last segment's ``size`` is that of its file."""
     for segment in segments:
-        if 0 <= segment.next_base <= tail.next_offset:
-            continue
-        tail = _advance_segment(tail, segment, max_batch_bytes)
+        if segment.is_active or segment.next_base > tail.counted:
+            tail = _advance_segment(tail, segment, max_batch_bytes)
     return tail
 
 
@@ -89,27 +106,28 @@ def _advance_segment(tail: Tail, segment: Segment, max_batch_bytes: int) -> Tail
     if tail.identity == segment.files.identity:
         position, previous = tail.position, tail.next_offset - 1
     else:
-        position, previous = position_for(segment, tail.next_offset - 1, max_batch_bytes), -1
-    known = tail.next_offset  # batches below it are in the snapshot already
-    tail = replace(
-        tail,
-        identity=segment.files.identity,
-        position=position,
-        next_offset=max(tail.next_offset, segment.base_offset),
-        fault=None,
-    )
+        position, previous = position_for(segment, tail.counted - 1, max_batch_bytes), -1
+        tail = replace(
+            tail,
+            identity=segment.files.identity,
+            position=position,
+            next_offset=segment.base_offset,
+        )
+    tail = replace(tail, fault=None)
     extent = Extent(log, segment.base_offset, position, segment.size, max_batch_bytes, previous)
     for part in walk_headers(extent):
         if isinstance(part, Fault):
             tail = replace(tail, fault=part if part.reaches(segment.size) else None)
             continue
-        new = part.select(part.column(b.BASE_OFFSET) >= known)
         last = part[-1]
         tail = replace(
             tail,
+            counted=max(tail.counted, last.last_offset + 1),
+            open_transactions=_advanced(
+                tail.open_transactions, part.select(part.column(b.BASE_OFFSET) >= tail.counted)
+            ),
             position=last.next_position,
-            next_offset=max(tail.next_offset, last.last_offset + 1),
-            open_transactions=_advanced(tail.open_transactions, new),
+            next_offset=last.last_offset + 1,
             fault=None,
         )
     return tail

@@ -35,6 +35,7 @@ from ..format.varint import read_varint
 from ..segment.segment import Segment
 from ..segment.txn_index import TransactionIndex
 from ..segment.walk import Extent, Fault, walk_headers
+from .context import ReadContext
 
 # A marker's batch: 78 bytes as Kafka writes it; more is no marker that can be read.
 _MARKER_BYTES = 512
@@ -60,8 +61,8 @@ class Marker:
 Markers = Mapping[int, list[Marker]]
 
 
-def read_markers(segment: Segment, max_batch_bytes: int) -> Markers:
-    """All transaction markers in a segment; remembered with its files.
+def read_markers(segment: Segment, context: ReadContext) -> Markers:
+    """All transaction markers in a segment; the context remembers some.
 
     Where the log is damaged, the ``.txnindex`` tells of aborts whose markers cannot be read.
     """
@@ -70,7 +71,8 @@ def read_markers(segment: Segment, max_batch_bytes: int) -> Markers:
         markers: defaultdict[int, list[Marker]] = defaultdict(list)
         log = segment.files.log()
         is_damaged = False
-        extent = Extent(log, segment.base_offset, 0, segment.size, max_batch_bytes)
+        limit = context.limits.max_batch_bytes
+        extent = Extent(log, segment.base_offset, 0, segment.size, limit)
         for part in walk_headers(extent):
             if isinstance(part, Fault):
                 is_damaged = True
@@ -84,7 +86,7 @@ def read_markers(segment: Segment, max_batch_bytes: int) -> Markers:
             _add_indexed_aborts(segment, markers)
         return dict(markers)
 
-    return segment.files.remember("markers", segment.size, read)
+    return context.markers.get((segment.files.identity, segment.size), read)
 
 
 def _end_transaction_batches(table: BatchTable) -> Iterator[BatchHeader]:
@@ -116,13 +118,14 @@ def _add_indexed_aborts(segment: Segment, markers: defaultdict[int, list[Marker]
             insort(known, Marker(entry.last_offset, True), key=lambda marker: marker.offset)
 
 
-def nearby_marker(segment: Segment, header: BatchHeader, max_batch_bytes: int) -> Marker | None:
+def nearby_marker(segment: Segment, header: BatchHeader, context: ReadContext) -> Marker | None:
     """The marker that decides ``header``, if it follows soon; None when it is further away.
 
     A transaction is short, mostly, so that one look-up need not walk a whole segment.
     """
     log = segment.files.log()
-    extent = Extent(log, segment.base_offset, header.next_position, segment.size, max_batch_bytes)
+    limit = context.limits.max_batch_bytes
+    extent = Extent(log, segment.base_offset, header.next_position, segment.size, limit)
     seen = 0
     for part in walk_headers(extent):
         if isinstance(part, Fault):
@@ -162,9 +165,9 @@ class Fates:
     Segments are looked at one after the other, as far as the next marker of a producer requires.
     """
 
-    def __init__(self, segments: tuple[Segment, ...], max_batch_bytes: int) -> None:
+    def __init__(self, segments: tuple[Segment, ...], context: ReadContext) -> None:
         self._segments = segments
-        self._max_batch_bytes = max_batch_bytes
+        self._context = context
 
     def aborted(self, producer_id: int, offset: int, segment: Segment) -> bool:
         """Whether the batch of ``producer_id`` at ``offset`` in ``segment`` was aborted; False for
@@ -172,7 +175,7 @@ class Fates:
         for candidate in self._segments:
             if candidate.base_offset < segment.base_offset:
                 continue
-            markers = read_markers(candidate, self._max_batch_bytes).get(producer_id)
+            markers = read_markers(candidate, self._context).get(producer_id)
             if markers:
                 at = bisect_left(markers, offset, key=lambda marker: marker.offset)
                 if at < len(markers):
@@ -181,7 +184,7 @@ class Fates:
 
     def is_aborted(self, header: BatchHeader, segment: Segment) -> bool:
         """The same for one batch, without walking whole segments where a marker is near."""
-        near = nearby_marker(segment, header, self._max_batch_bytes)
+        near = nearby_marker(segment, header, self._context)
         if near is not None:
             return near.is_abort
         return self.aborted(header.producer_id, header.base_offset, segment)

@@ -143,7 +143,7 @@ class View:
     def _fates(self, isolation: Isolation) -> Fates | None:
         if isolation is Isolation.READ_UNCOMMITTED:
             return None
-        return Fates(tuple(self.segments), self.context.limits.max_batch_bytes)
+        return Fates(tuple(self.segments), self.context)
 
     def _visible(
         self, table: BatchTable, segment: Segment, start: int, end: int, fates: Fates | None

@@ -38,6 +38,8 @@ def next_batch(
     budget = _CHECKED_FREE
     position = start
     while position < end:
+        # preallocated files are holes; the bytes before data belong to a header that begins in one
+        position = max(position, min(file.next_data(position), end) - RECORD_BATCH_OVERHEAD)
         data = file.read(position, min(_CHUNK, end - position))
         if not data:
             return end
