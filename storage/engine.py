@@ -9,9 +9,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from .cluster_metadata import ClusterMetadata, MetadataImage
+from .errors import CorruptError, UnknownPartition, UnknownTopic
 from .log.context import ReadContext, ReadLimits
 from .log.log import Log
 from .log_dir import LogDir, LogDirs, PartitionDir
+
+METADATA_TOPIC = "__cluster_metadata"
 
 
 class Engine:
@@ -23,6 +27,7 @@ class Engine:
         self.context = ReadContext(limits)
         self._logs: dict[tuple[str, int], tuple[PartitionDir, Log]] = {}
         self._lock = threading.Lock()  # guards _logs
+        self._metadata: tuple[Log, ClusterMetadata] | None = None
 
     def topics(self) -> Mapping[str, list[int]]:
         """Topics in order of name, with the numbers of their partitions here."""
@@ -47,6 +52,36 @@ class Engine:
         there = self.log_dirs.partitions()
         with self._lock:
             return [log for key, (found, log) in self._logs.items() if there.get(key) == found]
+
+    def topic_id(self, topic: str) -> str:
+        """The topic's id, 22 characters of URL-safe base64, as the cluster's metadata or else its
+        own directories tell it; "" where neither does. UnknownTopic."""
+        partitions = self.topics().get(topic)
+        if partitions is None:
+            raise UnknownTopic(topic)
+        known = self.metadata().topics.get(topic)
+        if known is not None:
+            return known.topic_id
+        try:
+            return self.partition_dir(topic, partitions[0]).topic_id()
+        except CorruptError:
+            return ""
+
+    def metadata(self) -> MetadataImage:
+        """The cluster as `__cluster_metadata-0` describes it; empty where there is none."""
+        try:
+            log = self.log(METADATA_TOPIC, 0)
+            if self._metadata is None or self._metadata[0] is not log:
+                self._metadata = log, ClusterMetadata(log, self.context)
+            return self._metadata[1].image()
+        except (UnknownTopic, UnknownPartition):
+            return MetadataImage()
+
+    def close(self) -> None:
+        """Forget the open files. They are opened again when they are needed."""
+        self.context.files.drop_where(lambda key: True)
+        with self._lock:
+            self._logs.clear()
 
     def partition_dir(self, topic: str, partition: int) -> PartitionDir:
         """The directory of one partition. UnknownTopic, UnknownPartition."""
