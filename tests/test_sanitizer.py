@@ -1,0 +1,60 @@
+"""The compiled kernels touch no byte that is not theirs: the tests of storage, under sanitizers."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+KERNELS = "storage/format/kernels"
+
+
+@pytest.fixture
+def sanitized(tmp_path: Path) -> Path:
+    """A copy of this tree whose kernels are built with the address and undefined sanitizers."""
+    tree = tmp_path / "tree"
+    leftovers = shutil.ignore_patterns(".*", "build", "*.so", "*.egg-info", "__pycache__")
+    shutil.copytree(ROOT, tree, symlinks=True, ignore=leftovers)
+    subprocess.run(
+        [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"],
+        check=True,
+        cwd=tree,
+        env={**os.environ, "KAFKAFS_SANITIZE": "1"},
+    )
+    return tree
+
+
+def library(name: str) -> str:
+    """The path of one of the compiler's own shared libraries."""
+    found = subprocess.run(
+        ["gcc", f"-print-file-name={name}"], check=True, capture_output=True, text=True
+    )
+    return found.stdout.strip()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_no_kernel_reads_or_writes_out_of_bounds(sanitized: Path) -> None:
+    compiled = list((sanitized / KERNELS).glob("*.so"))
+    assert compiled
+    assert all(b"__asan_init" in path.read_bytes() for path in compiled)
+    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "tests/storage"]
+    done = subprocess.run(
+        command,
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=sanitized,
+        env={
+            **os.environ,
+            "LD_PRELOAD": f"{library('libasan.so')}:{library('libubsan.so')}",
+            # Python itself never frees what it interns.
+            "ASAN_OPTIONS": "detect_leaks=0",
+        },
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-20_000:]
