@@ -125,7 +125,8 @@ class BatchTable:
 
     @classmethod
     def empty(cls, capacity: int = 0) -> BatchTable:
-        return cls(np.zeros((capacity, kernel.COLUMNS), dtype=np.int64))
+        """Room for so many rows; what they hold is not defined."""
+        return cls(np.empty((capacity, kernel.COLUMNS), dtype=np.int64))
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -30,19 +30,38 @@ def extent_from(segment: Segment, position: int, max_batch_bytes: int) -> Extent
     return Extent(log, segment.base_offset, position, segment.size, max_batch_bytes)
 
 
-def position_for(
-    segment: Segment, offset: int, max_batch_bytes: int, trace: Trace | None = None
-) -> int:
+def position_for(segment: Segment, offset: int, max_batch_bytes: int) -> int:
     """A batch boundary at or before the batch of ``offset``: from the index if what it says holds,
     else 0."""
-    index = segment.files.offset_index()
+    index = segment.offset_index()
     if index is None or not len(index):
         return 0
     found = index.lookup(offset, segment.size)
-    fits = found.position == 0 or _begins_at_or_below(segment, found, offset)
-    if trace is not None:
-        trace.append(_index_step(index, found, offset, refused=not fits))
-    return found.position if fits else 0
+    if found.position:
+        header = header_at(segment.files.log(), found.position)
+        if header is not None and _fits(segment, found, header):
+            return found.position
+    return 0
+
+
+def walk_from(
+    segment: Segment, offset: int, max_batch_bytes: int, trace: Trace | None = None
+) -> Iterator[BatchTable | Fault]:
+    """Headers from a boundary at or before the batch of ``offset`` on, as ``position_for``."""
+    index = segment.offset_index()
+    if index is not None and len(index):
+        found = index.lookup(offset, segment.size)
+        walk = walk_headers(extent_from(segment, found.position, max_batch_bytes))
+        first = next(walk, None) if found.position else None
+        fits = isinstance(first, BatchTable) and _fits(segment, found, first[0])
+        if trace is not None:
+            refused = found.position > 0 and not fits
+            trace.append(_index_step(index, found, offset, refused))
+        if first is not None and fits:
+            yield first
+            yield from walk
+            return
+    yield from walk_headers(extent_from(segment, 0, max_batch_bytes))
 
 
 def _index_step(
@@ -61,12 +80,10 @@ def _index_step(
     )
 
 
-def _begins_at_or_below(segment: Segment, found: OffsetPosition, offset: int) -> bool:
-    """Whether a batch header stands at the entry's position that the entry can mean."""
-    header = header_at(segment.files.log(), found.position)
+def _fits(segment: Segment, found: OffsetPosition, header: BatchHeader) -> bool:
+    """Whether the batch at an entry's position is one that the entry can mean."""
     return (
-        header is not None
-        and segment.base_offset <= header.base_offset <= found.offset <= offset
+        segment.base_offset <= header.base_offset <= found.offset
         and header.next_position <= segment.size
     )
 
@@ -85,9 +102,8 @@ def find_batch(
 
     CorruptError when damage stands where the offset may have been.
     """
-    position = position_for(segment, offset, max_batch_bytes, trace)
     fault: Fault | None = None
-    for table in walk_headers(extent_from(segment, position, max_batch_bytes)):
+    for table in walk_from(segment, offset, max_batch_bytes, trace):
         if isinstance(table, Fault):
             fault = table
             continue
@@ -110,8 +126,7 @@ def find_batches_since(
     segment: Segment, timestamp: int, max_batch_bytes: int, trace: Trace | None = None
 ) -> Iterator[BatchHeader | Fault]:
     """Batches that may hold the first record with a timestamp >= ``timestamp`` (ms), in order."""
-    position = _position_for_time(segment, timestamp, max_batch_bytes, trace)
-    for table in walk_headers(extent_from(segment, position, max_batch_bytes)):
+    for table in _walk_for_time(segment, timestamp, max_batch_bytes, trace):
         if isinstance(table, Fault):
             yield table
             continue
@@ -127,27 +142,25 @@ def _greatest_timestamps(table: BatchTable) -> b.Int64s:
     return table.column(b.MAX_TIMESTAMP)
 
 
-def _position_for_time(
+def _walk_for_time(
     segment: Segment, timestamp: int, max_batch_bytes: int, trace: Trace | None
-) -> int:
-    """Where to start: behind the last time entry below ``timestamp`` whose batch bears it out."""
-    index = segment.files.time_index()
-    if index is None or not len(index) or not index.ascends():
-        return 0
-    entry = index.lookup(timestamp - 1)
-    used = entry.timestamp >= 0 and _bears_out(segment, entry, max_batch_bytes)
-    if trace is not None:
-        trace.append(
-            TimeIndexStep(
-                index.path,
-                index.floor_slot(timestamp - 1) if used else -1,
-                len(index),
-                entry.timestamp if used else NO_TIMESTAMP,
-                entry.offset if used else segment.base_offset,
-                entry.offset - segment.base_offset if used else 0,
+) -> Iterator[BatchTable | Fault]:
+    """Headers from behind the last time entry below ``timestamp`` whose batch bears it out."""
+    index = segment.time_index()
+    entry = TimestampOffset(NO_TIMESTAMP, segment.base_offset)
+    if index is not None and len(index) and index.ascends():
+        found = index.lookup(timestamp - 1)
+        used = found.timestamp >= 0 and _bears_out(segment, found, max_batch_bytes)
+        entry = found if used else entry
+        if trace is not None:
+            slot = index.floor_slot(timestamp - 1) if used else -1
+            relative = entry.offset - segment.base_offset
+            trace.append(
+                TimeIndexStep(index.path, slot, len(index), entry.timestamp, entry.offset, relative)
             )
-        )
-    return position_for(segment, entry.offset, max_batch_bytes, trace) if used else 0
+        if used:
+            return walk_from(segment, entry.offset, max_batch_bytes, trace)
+    return walk_headers(extent_from(segment, 0, max_batch_bytes))
 
 
 def _bears_out(segment: Segment, entry: TimestampOffset, max_batch_bytes: int) -> bool:
@@ -168,7 +181,7 @@ def largest_timestamp(segment: Segment, max_batch_bytes: int) -> int:
     """
 
     def compute() -> int:
-        index = segment.files.time_index()
+        index = segment.time_index()
         start, largest = 0, NO_TIMESTAMP
         if index is not None and len(index) and index.ascends():
             entry = index.last_entry()

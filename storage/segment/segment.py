@@ -69,13 +69,14 @@ class SegmentFiles:
         return opened
 
     def offset_index(self) -> OffsetIndex | None:
-        """None when the file is missing or is not a regular file."""
         return self._index(FileKind.INDEX, OffsetIndex)
 
     def time_index(self) -> TimeIndex | None:
         return self._index(FileKind.TIMEINDEX, TimeIndex)
 
     def _index(self, kind: FileKind, what: type[Index]) -> Index | None:
+        """None when the file is missing or is not a regular file."""
+
         def open_index() -> Index:
             return what.open(self.directory, self.name(kind), self.base_offset)
 
@@ -84,7 +85,6 @@ class SegmentFiles:
         except (SegmentGone, CorruptError):
             return None
         assert isinstance(index, what)
-        index.refresh()
         return index
 
     def remember(self, what: object, size: int, compute: Callable[[], T]) -> T:
@@ -111,6 +111,20 @@ class Segment:
     size: int
     mtime_ns: int
     next_base: int = -1
+
+    def offset_index(self) -> OffsetIndex | None:
+        """None when the file is missing or is not a regular file. Up to date."""
+        index = self.files.offset_index()
+        if index is not None and self.is_active:
+            index.refresh()
+        return index
+
+    def time_index(self) -> TimeIndex | None:
+        """As ``offset_index``."""
+        index = self.files.time_index()
+        if index is not None and self.is_active:
+            index.refresh()
+        return index
 
     @property
     def base_offset(self) -> int:

@@ -23,7 +23,8 @@ RUN_BYTES: Final = 1 << 20
 # A walk reads as much as a few headers need; small batches lie close together, large far apart.
 _WALK_MIN: Final = 512
 _WALK_MAX: Final = 256 << 10
-_TABLE_ROWS: Final = 8192
+_RUN_ROWS: Final = 8192
+_WALK_ROWS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,7 @@ def walk_headers(extent: Extent) -> Iterator[BatchTable | Fault]:
 
     Checksums are not looked at. A batch that goes past the extent's end is a fault.
     """
-    room = BatchTable.empty(_TABLE_ROWS)
+    room = BatchTable.empty(_WALK_ROWS)
     position, previous, chunk = extent.start, extent.previous_offset, 4096
     while position < extent.end:
         data = extent.file.read(position, min(chunk, extent.end - position))
@@ -98,7 +99,7 @@ def walk_headers(extent: Extent) -> Iterator[BatchTable | Fault]:
 def read_runs(extent: Extent, run_bytes: int = RUN_BYTES) -> Iterator[Run | Fault]:
     """All batches with their bytes, checksums checked, about ``run_bytes`` at a time."""
     buffer = memoryview(bytearray(max(1, min(run_bytes, extent.end - extent.start))))
-    room = BatchTable.empty(_TABLE_ROWS)
+    room = BatchTable.empty(_RUN_ROWS)
     position, previous = extent.start, extent.previous_offset
     while position < extent.end:
         got = extent.file.read_into(position, buffer[: extent.end - position])
