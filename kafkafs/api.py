@@ -1,0 +1,253 @@
+"""Log directories from Python: `kafkafs.open`, its topics and partitions, and `scan` to Arrow.
+
+    with kafkafs.open("/data") as d:
+        for topic, partitions in d.topics.items():
+            print(topic, partitions)
+        p = d["orders", 0]
+        p.record(600).value
+        p.scan(columns=["offset", "value"]).read_all()
+
+The engine, numpy and pyarrow are imported when they are first needed.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from kafkafs.storage.errors import LogDirError
+
+from .settings import read_limits
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkafs.storage.engine import Engine
+    from kafkafs.storage.format.columns import Columns, Damage, Record
+    from kafkafs.storage.log.log import Log
+    from kafkafs.storage.log.transactions import Isolation
+    from kafkafs.storage.log.view import View
+
+READ_COMMITTED: Final = "read_committed"
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+Path = str | os.PathLike[str]
+
+
+def open(
+    log_dirs: Path | Sequence[Path],
+    *,
+    writable: bool = False,
+    settings: Mapping[str, str] | None = None,
+) -> Directory:
+    """The log directories as one: a path, several joined by commas as in Kafka's `log.dirs`, or a
+    sequence of paths.
+
+    Nothing in them is changed and no lock is taken; they may be a running broker's. `settings` are
+    those of `kafkafs -c`. LogDirError when a path is no log directory, ConfigError for a setting
+    that does not exist or has a wrong value.
+    """
+    paths = _paths(log_dirs)
+    if writable:
+        raise LogDirError(",".join(paths), "kafkafs only reads so far; leave out writable=True")
+    from kafkafs.storage.engine import Engine
+
+    return Directory(Engine(paths, read_limits((settings or {}).items())))
+
+
+def _paths(log_dirs: Path | Sequence[Path]) -> list[str]:
+    if isinstance(log_dirs, str):
+        return [path.strip() for path in log_dirs.split(",")]
+    listed = [log_dirs] if isinstance(log_dirs, os.PathLike) else log_dirs
+    return [os.fspath(path) for path in listed]
+
+
+class Directory:
+    """Open log directories; `with` closes them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def topics(self) -> dict[str, list[int]]:
+        """The topics that are there now, by name, each with the numbers of its partitions."""
+        return {topic: list(numbers) for topic, numbers in self._engine.topics().items()}
+
+    def __getitem__(self, topic_partition: tuple[str, int]) -> Partition:
+        """The partition `directory[topic, number]`. UnknownTopic, UnknownPartition."""
+        topic, number = topic_partition
+        return Partition(self._engine.log(topic, operator.index(number)))
+
+    def __iter__(self) -> Iterator[Partition]:
+        """Every partition that is there now, by topic and number."""
+        for topic, numbers in self.topics.items():
+            for number in numbers:
+                yield self[topic, number]
+
+    def topic_id(self, topic: str) -> str:
+        """Kafka's id of the topic, 22 characters of URL-safe base64; "" where none is known."""
+        return self._engine.topic_id(topic)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong in the directories, a line each; none of it stops reading."""
+        return list(self._engine.problems)
+
+    def close(self) -> None:
+        """Closes the files. Reading from it afterwards opens them again."""
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Partition:
+    """One partition of a topic; every question is answered from its log as it is at that moment.
+
+    `isolation` is Kafka's isolation.level: "read_committed", which hides aborted transactions,
+    everything from the first open one on, and control records, or "read_uncommitted". Questions
+    raise UnknownPartition when the partition has been deleted.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+
+    def __repr__(self) -> str:
+        return f"<Partition {self.topic}-{self.partition}>"
+
+    @property
+    def topic(self) -> str:
+        return self._log.topic
+
+    @property
+    def partition(self) -> int:
+        return self._log.partition
+
+    @property
+    def start_offset(self) -> int:
+        """The log start offset: no record below it is served."""
+        return self._log.view().start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The log end offset: that of the next record to be appended."""
+        return self._log.view().end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of the oldest open transaction, or the end offset."""
+        return self._log.view().last_stable_offset
+
+    def record(self, offset: int, *, isolation: str = READ_COMMITTED) -> Record:
+        """The record at `offset`. OffsetNotFound when none is served there; CorruptError when its
+        batch is damaged."""
+        return self._log.view().find(operator.index(offset), _isolation(isolation))
+
+    def offset_for_time(
+        self, time: int | datetime, *, isolation: str = READ_COMMITTED
+    ) -> int | None:
+        """Offset of the first record whose timestamp is at or after `time`, None without one.
+
+        `time`: milliseconds since 1970, or a datetime; one without a time zone is taken as UTC.
+        """
+        return self._log.view().offset_for_time(milliseconds(time), _isolation(isolation))
+
+    def scan(
+        self,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        start_time: int | datetime | None = None,
+        end_time: int | datetime | None = None,
+        columns: Sequence[str] | None = None,
+        isolation: str = READ_COMMITTED,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> pa.RecordBatchReader:
+        """Records with `start` <= offset < `end`, as Arrow record batches that are decoded while
+        they are read.
+
+        `start_time` and `end_time` become offsets by `offset_for_time`, as in Kafka's consumer:
+        from the first record at or after the one up to the first at or after the other. In a log
+        whose timestamps go back, filter by `timestamp` where it must be exact. `columns` names
+        those to be built, in that order, of key, value, topic, partition, offset, timestamp,
+        timestampType and headers; all by default. Damaged bytes end the scan with CorruptError,
+        unless there is an `on_damage`: it is told, and the scan goes on behind them.
+        """
+        import pyarrow as pa
+
+        from kafkafs.storage.format.arrow import SCHEMA, to_record_batch
+
+        level = _isolation(isolation)
+        view = self._log.view()
+        low = _later_of(start, _offset_from(view, start_time, level))
+        high = _earlier_of(end, _offset_from(view, end_time, level))
+        names = list(SCHEMA.names if columns is None else columns)
+        if unknown := [name for name in names if name not in SCHEMA.names]:
+            raise ValueError(f"no column {unknown[0]!r}; there are {', '.join(SCHEMA.names)}")
+        batches = (
+            to_record_batch(part, self.topic, self.partition, names).select(names)
+            for part in _undamaged(view, low, high, level, on_damage)
+        )
+        schema = pa.schema([SCHEMA.field(name) for name in names])
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def milliseconds(time: int | datetime) -> int:
+    """`time` in milliseconds since 1970, the next whole one where it lies between two."""
+    if not isinstance(time, datetime):
+        return operator.index(time)
+    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return -((_EPOCH - aware) // timedelta(milliseconds=1))
+
+
+def _isolation(name: str) -> Isolation:
+    from kafkafs.storage.log.transactions import Isolation
+
+    return Isolation(name)
+
+
+def _offset_from(view: View, time: int | datetime | None, isolation: Isolation) -> int | None:
+    """The offset where `time` begins: the end when no record is that late."""
+    if time is None:
+        return None
+    found = view.offset_for_time(milliseconds(time), isolation)
+    return view.end_offset if found is None else found
+
+
+def _later_of(*offsets: int | None) -> int | None:
+    return max((offset for offset in offsets if offset is not None), default=None)
+
+
+def _earlier_of(*offsets: int | None) -> int | None:
+    return min((offset for offset in offsets if offset is not None), default=None)
+
+
+def _undamaged(
+    view: View,
+    start: int | None,
+    end: int | None,
+    isolation: Isolation,
+    on_damage: Callable[[Damage], None] | None,
+) -> Iterator[Columns]:
+    if on_damage is None:
+        yield from view.read(start, end, isolation)
+        return
+    from kafkafs.storage.format.columns import Damage
+
+    for part in view.scan(start, end, isolation):
+        if isinstance(part, Damage):
+            on_damage(part)
+        else:
+            yield part

@@ -1,0 +1,147 @@
+"""`kafkafs explain`: the lookup behind `offset/N` or `time/T`, step by step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import click
+
+from .params import (
+    Setting,
+    complete_tree_path,
+    json_option,
+    log_dirs_argument,
+    plain_path,
+    reading_options,
+)
+from .verb import Verb
+
+if TYPE_CHECKING:
+    from .lookup_report import Report
+
+
+@click.command(
+    cls=Verb,
+    short_help="Show step by step how a record is found.",
+    examples=[
+        (
+            "kafkafs explain /data orders/0/offset/600",
+            "segment, index entry, file position, batches walked, the record",
+        ),
+        (
+            "kafkafs explain /data orders/0/time/2018-05-15T11:45:18.288Z",
+            "the same by time, and a broker's answer where it is another one",
+        ),
+        (
+            "kafkafs explain --json /data orders/0/offset/600 | jq '.steps[] | .position?'",
+            "for programs",
+        ),
+    ],
+)
+@log_dirs_argument
+@click.argument(
+    "path",
+    callback=lambda ctx, parameter, value: plain_path(value or ""),
+    shell_complete=complete_tree_path,
+)
+@reading_options
+@json_option("the steps as one JSON object")
+def command(
+    log_dirs: tuple[str, ...],
+    path: str,
+    settings: tuple[Setting, ...],
+    isolation: str,
+    as_json: bool,
+) -> int:
+    """Show how the record at PATH is found: TOPIC/PARTITION/offset/N or TOPIC/PARTITION/time/T.
+
+    \b
+    An offset: the segment with the greatest base offset at or below it; in its .index the
+    greatest entry at or below it; from the position there, batch after batch.
+    A time: the first segment whose largest timestamp is not before it; in its .timeindex the
+    greatest entry before it; that entry's offset in the .index; from there, batch after batch.
+
+    An index that is missing, stale or wrong only makes the walk longer. Exit code 1: there is no
+    such record, and the steps tell why.
+    """
+    from .output import binary, json_line, line
+
+    report = look_up(log_dirs, settings, isolation, path)
+    out = binary()
+    if as_json:
+        out.write(json_line(report.as_json()))
+    else:
+        out.writelines(line(text) for text in report.lines())
+    return 0 if report.found is not None else 1
+
+
+def look_up(
+    log_dirs: tuple[str, ...], settings: tuple[Setting, ...], isolation: str, path: str
+) -> Report:
+    """Does the lookup that `path` asks for and keeps its steps."""
+    from kafkafs.storage.errors import CorruptError, OffsetNotFound
+    from kafkafs.storage.log.broker_answer import broker_answer
+    from kafkafs.storage.log.transactions import Isolation
+
+    from .lookup_report import Report
+    from .opening import open_engine
+
+    question = parse(path)
+    level = Isolation(isolation)
+    log = open_engine(log_dirs, settings).log(question.topic, question.partition)
+    view = log.view()
+    report = Report(
+        topic=log.topic,
+        partition=log.partition,
+        path=log.path,
+        start_offset=view.start_offset,
+        end_offset=view.end_offset,
+        isolation=isolation,
+        offset=question.offset,
+        timestamp=question.timestamp,
+        steps=[],
+    )
+    try:
+        if report.by_time:
+            found = view.offset_for_time(question.timestamp, level, report.steps)
+            answer = broker_answer(view, question.timestamp, level)
+            if answer.offset != (-1 if found is None else found):
+                report.steps.append(answer)
+        else:
+            view.find(question.offset, level, report.steps)
+    except (OffsetNotFound, CorruptError) as error:
+        return replace(report, error=error)
+    return report
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What to look for in a partition: an offset or a timestamp (ms), the other is -1."""
+
+    topic: str
+    partition: int
+    offset: int = -1
+    timestamp: int = -1
+
+
+def parse(path: str) -> Question:
+    """The question in a path of the tree. A wrong usage unless it is one of the two forms."""
+    from kafkafs.mount.nodes.times import parse_time
+
+    match path.split("/"):
+        case [topic, partition, "offset", name] if _is_number(partition):
+            number = name.removesuffix(".json").removesuffix(".key")
+            if _is_number(number):
+                return Question(topic, int(partition), offset=int(number))
+        case [topic, partition, "time", name] if _is_number(partition):
+            timestamp = parse_time(name)
+            if timestamp is not None:
+                return Question(topic, int(partition), timestamp=timestamp)
+    raise click.BadParameter(
+        f"{path!r} is neither TOPIC/PARTITION/offset/N nor TOPIC/PARTITION/time/T"
+    )
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()

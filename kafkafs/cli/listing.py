@@ -1,0 +1,135 @@
+"""How `ls` prints the names of a directory: as they come, never many of them at a time."""
+
+from __future__ import annotations
+
+import shutil
+import stat as modes
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, BinaryIO, Final
+
+from kafkafs.mount.nodes.node import Directory, Link, Node, Row, Run, rows_of
+
+from .output import aligned, json_line, line, shown, size_text, time_text
+from .stat import kind
+
+# So many names are aligned with each other, and no more are held: ten million records are listed in
+# the memory that a thousand take.
+_TOGETHER: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """`long`: with attributes. `human`: sizes with a unit. `columns`: several names a line."""
+
+    long: bool
+    human: bool
+    columns: bool
+    as_json: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """A name with its attributes; `target` is where a link leads."""
+
+    name: str
+    mode: int
+    size: int
+    mtime_ms: int
+    inode: int
+    target: str
+
+
+def print_listing(
+    node: Node, path: str, style: Style, out: BinaryIO, *, hidden: bool, itself: bool
+) -> None:
+    """The names in `node`, which is at `path`, or that path if it is a file or `itself` is meant.
+    `hidden`: also names that begin with a dot."""
+    if isinstance(node, Directory) and not itself:
+        runs = node.runs(0)
+    else:
+        runs, hidden = rows_of([(path or "/", node)], 0), True
+    if style.as_json:
+        out.writelines(json_line(_fields(item)) for item in _items(node, runs, hidden))
+    elif style.long:
+        items = _items(node, runs, hidden)
+        while some := list(islice(items, _TOGETHER)):
+            lines = aligned([_cells(item, style.human) for item in some], right=(1,))
+            out.writelines(map(line, lines))
+    elif style.columns:
+        _print_columns(_names(runs, hidden), out)
+    else:
+        out.writelines(name + b"\n" for name in _names(runs, hidden))
+
+
+def _rows(run: Run, hidden: bool) -> Iterable[Row]:
+    return run.rows if hidden else (row for row in run.rows if not row[0].startswith(b"."))
+
+
+def _names(runs: Iterable[Run], hidden: bool) -> Iterator[bytes]:
+    for run in runs:
+        for row in _rows(run, hidden):
+            yield row[0]
+
+
+def _items(node: Node, runs: Iterable[Run], hidden: bool) -> Iterator[_Item]:
+    for run in runs:
+        for raw, inode, size, mtime_ns, _ in _rows(run, hidden):
+            name = _text(raw)
+            target = _target(node, name) if modes.S_ISLNK(run.mode) else ""
+            yield _Item(name, run.mode, size, mtime_ns // 1_000_000, inode, target)
+
+
+def _target(node: Node, name: str) -> str:
+    link = node.child(name) if isinstance(node, Directory) else node
+    return link.target() if isinstance(link, Link) else ""
+
+
+def _fields(item: _Item) -> dict[str, Any]:
+    target = {"target": item.target} if item.target else {}
+    return {
+        "name": item.name,
+        "kind": kind(item.mode),
+        "mode": f"{modes.S_IMODE(item.mode):04o}",
+        "size": item.size,
+        "mtime": item.mtime_ms,
+        "inode": item.inode,
+        **target,
+    }
+
+
+def _cells(item: _Item, human: bool) -> Sequence[str]:
+    name = shown(item.name) + (f" -> {shown(item.target)}" if item.target else "")
+    size = size_text(item.size, human)
+    return modes.filemode(item.mode), size, time_text(item.mtime_ms), name
+
+
+def _print_columns(names: Iterator[bytes], out: BinaryIO) -> None:
+    """As ls on a terminal: down the columns. More names than one looks through come one a line."""
+    some = [shown(_text(name)) for name in islice(names, _TOGETHER)]
+    more = next(names, None)
+    if more is not None:
+        rest = (shown(_text(name)) for name in chain([more], names))
+        out.writelines(map(line, chain(some, rest)))
+    elif some:
+        out.writelines(map(line, _in_columns(some, shutil.get_terminal_size().columns)))
+
+
+def _in_columns(names: Sequence[str], width: int) -> Iterator[str]:
+    for height in range(1, len(names) + 1):
+        columns = [names[at : at + height] for at in range(0, len(names), height)]
+        widths = [max(map(len, column)) for column in columns]
+        if sum(widths) + 2 * (len(columns) - 1) <= width or height == len(names):
+            break
+    for row in range(height):
+        cells = [
+            column[row].ljust(wide)
+            for column, wide in zip(columns, widths, strict=True)
+            if row < len(column)
+        ]
+        yield "  ".join(cells).rstrip()
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "surrogateescape")

@@ -1,0 +1,107 @@
+"""The program: which verbs there are, and how any of them ends.
+
+A verb's module is imported when the verb is named, and imports what it works with when it runs, so
+that `kafkafs --version` does not wait for numpy nor `kafkafs ls` for pyarrow.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import MutableMapping, Sequence
+from typing import Any, Final
+
+import click
+
+from kafkafs import __version__
+
+from . import failures
+from .verb import debug_option
+
+PROGRAM: Final = "kafkafs"
+COMPLETE_VARIABLE: Final = "_KAFKAFS_COMPLETE"
+
+# Verb to the module that has it, as `command`; in the order of the help.
+VERBS: Final = {
+    "mount": "mount",
+    "umount": "umount",
+    "ls": "ls",
+    "cat": "cat",
+    "stat": "stat",
+    "explain": "explain",
+    "topic": "topic",
+    "completion": "completion",
+}
+
+
+class Program(click.Group):
+    """The command `kafkafs`: imports the verb that is named, and ends the process with one code."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = importlib.import_module(f"kafkafs.cli.{VERBS[cmd_name]}")
+        command: click.Command = module.command
+        return command
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        extra.update(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, standalone_mode=False)
+        try:
+            code = super().main(*args, **extra)
+        except click.UsageError as error:
+            click.echo(failures.usage_line(error), err=True)
+            code = error.exit_code
+        except failures.Failure as error:
+            click.echo(error.line(), err=True)
+            code = error.exit_code
+        except click.Abort:
+            code = failures.INTERRUPTED
+        sys.exit(code)
+
+    def _main_shell_completion(
+        self, ctx_args: MutableMapping[str, Any], prog_name: str, complete_var: str | None = None
+    ) -> None:
+        if os.environ.get(COMPLETE_VARIABLE):
+            importlib.import_module("kafkafs.cli.shells").register()
+        super()._main_shell_completion(ctx_args, prog_name, complete_var)
+
+
+@click.group(
+    cls=Program,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    params=[debug_option()],
+)
+@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Read a Kafka log directory as files: topics and partitions are directories, every record is a
+    file.
+
+    LOG_DIRS is what the broker's log.dirs names: one directory, or several joined by commas. A live
+    broker's, a stopped one's or a copy; reading changes nothing in it and takes no lock.
+
+    \b
+      kafkafs ls /data                          the topics
+      kafkafs cat /data orders/0/offset/600     the value of one record
+      kafkafs mount /data /mnt/kafka            the same tree for every program
+      kafkafs VERB --help                       what a verb does, with examples
+    """
+
+
+def main() -> None:
+    """Entry point of the program `kafkafs`."""
+    if called_by_mount_fuse(sys.argv[1:]):
+        importlib.import_module("kafkafs.cli.mount_helper").main()
+    # As cat and ls do: who reads less than everything (`| head -1`) ends the verb without a word.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    cli()
+
+
+def called_by_mount_fuse(arguments: Sequence[str]) -> bool:
+    """Whether this is `mount -t fuse.kafkafs`: mount.fuse3 runs the program that is named like the
+    file system's subtype, with the source first. No verb begins with a slash."""
+    return bool(arguments) and arguments[0].startswith("/")

@@ -1,0 +1,95 @@
+"""`mount.kafkafs SPEC MOUNTPOINT [-sfnv] [-o OPTIONS]`: what mount(8) runs for a line of fstab.
+
+mount(8) looks for /sbin/mount.TYPE, so `mount -t kafkafs` needs a link from there to this program.
+`mount -t fuse.kafkafs` needs none: mount.fuse3 finds the program `kafkafs` on the PATH, and runs it
+with the same arguments (`main.called_by_mount_fuse`).
+
+SPEC is LOG_DIRS. The exit codes are mount's: 0 mounted, 1 wrong usage, 32 could not mount.
+"""
+
+from __future__ import annotations
+
+import getopt
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+USAGE_ERROR: Final = 1
+MOUNT_FAILED: Final = 32
+PROGRAM: Final = "mount.kafkafs"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What mount(8) asks for. `fake` (-f): everything but mounting. `sloppy` (-s): options that we
+    do not know are no error. -n (no mtab), -v, -N (namespace, already entered) and -t change
+    nothing."""
+
+    spec: str
+    mountpoint: str
+    options: str
+    fake: bool
+    sloppy: bool
+
+
+class UsageError(Exception):
+    """Arguments that mount(8) would not give."""
+
+
+def parse(arguments: Sequence[str]) -> Request:
+    """The arguments after the program's name. Options may stand before, between and behind the
+    others; -o may be given again."""
+    try:
+        flags, operands = getopt.gnu_getopt(list(arguments), "sfnvN:o:t:")
+    except getopt.GetoptError as error:
+        raise UsageError(str(error)) from None
+    if len(operands) != 2:
+        raise UsageError(f"usage: {PROGRAM} LOG_DIRS MOUNTPOINT [-sfnv] [-o OPTIONS]")
+    given = [flag for flag, _ in flags]
+    options = ",".join(value for flag, value in flags if flag == "-o")
+    spec, mountpoint = operands
+    return Request(spec, mountpoint, options, fake="-f" in given, sloppy="-s" in given)
+
+
+def known_options(options: str) -> str:
+    """Those of `options` that a mount knows."""
+    from kafkafs.mount.options import parse_options
+    from kafkafs.storage.errors import ConfigError
+
+    known = []
+    for option in options.split(","):
+        try:
+            parse_options(option)
+        except ConfigError:
+            continue
+        known.append(option)
+    return ",".join(known)
+
+
+def command_line(request: Request) -> list[str]:
+    """The arguments of `kafkafs` that do what is asked for."""
+    options = known_options(request.options) if request.sloppy else request.options
+    fake = ["--check"] if request.fake else []
+    return ["mount", *fake, "-o", options, "--", request.spec, request.mountpoint]
+
+
+def main() -> NoReturn:
+    """Entry point of the program `mount.kafkafs`."""
+    from .main import cli
+
+    try:
+        arguments = command_line(parse(sys.argv[1:]))
+    except UsageError as error:
+        print(f"{PROGRAM}: {error}", file=sys.stderr)
+        sys.exit(USAGE_ERROR)
+    code = 0
+    try:
+        cli(arguments)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0
+    sys.exit({0: 0, 2: USAGE_ERROR}.get(code, MOUNT_FAILED))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""From the arguments of a reading verb to the engine, the tree and the nodes in it."""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from kafkafs.mount.errnos import NoSuchName, TreeError
+from kafkafs.settings import read_limits
+from kafkafs.storage.errors import StorageError
+
+from . import failures
+from .params import Setting, plain_path
+
+if TYPE_CHECKING:
+    from kafkafs.mount.nodes.node import Node
+    from kafkafs.mount.tree import Tree
+    from kafkafs.storage.engine import Engine
+
+# As deep as Linux follows links. Ours lead to records, so one step is the rule.
+_MAX_LINKS = 40
+
+
+def open_engine(log_dirs: tuple[str, ...], settings: Iterable[Setting] = ()) -> Engine:
+    """Reads only, and takes no lock. LogDirError, ConfigError."""
+    from kafkafs.storage.engine import Engine
+
+    return Engine(log_dirs, read_limits(settings))
+
+
+def open_tree(
+    log_dirs: tuple[str, ...], settings: Iterable[Setting] = (), isolation: str = "read_committed"
+) -> Tree:
+    """What a mount of the same directories would show."""
+    from kafkafs.mount.options import MountOptions
+    from kafkafs.mount.tree import Tree
+    from kafkafs.storage.log.transactions import Isolation
+
+    # A verb tells of damage itself; what the tree logs is for a mount's log.
+    logging.getLogger("kafkafs").addHandler(logging.NullHandler())
+    engine = open_engine(log_dirs, settings)
+    return Tree(engine, MountOptions(isolation=Isolation(isolation)))
+
+
+def resolve(tree: Tree, path: str) -> Node:
+    """The node at `path`; where that is a link, the node that it leads to."""
+    from kafkafs.mount.nodes.node import Link
+
+    for _ in range(_MAX_LINKS):
+        node = tree.resolve(path)
+        if not isinstance(node, Link):
+            return node
+        path = plain_path(posixpath.normpath(f"{posixpath.dirname(path)}/{node.target()}"))
+    raise NoSuchName(path)
+
+
+def for_each(paths: Iterable[str], work: Callable[[str], int | None]) -> int:
+    """Does `work` on every path, whatever becomes of the others; the exit code."""
+    code = 0
+    for path in paths:
+        try:
+            code = work(path) or code
+        except (StorageError, TreeError, OSError) as error:
+            code = failures.tell(error, path or "/")
+    return code

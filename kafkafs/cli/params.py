@@ -1,0 +1,121 @@
+"""Arguments and options that several verbs take, and how a shell completes them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Setting = tuple[str, str]
+
+ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
+
+
+def log_dirs_argument(function: Function) -> Function:
+    """`log_dirs`: a tuple of paths, from one or several joined by commas as in Kafka's log.dirs."""
+    return click.argument(
+        "log_dirs", metavar="LOG_DIRS", callback=_split_log_dirs, shell_complete=_complete_log_dirs
+    )(function)
+
+
+def paths_argument(*, required: bool) -> Callable[[Function], Function]:
+    """`paths`: any number of paths below the mount's root; "" is the root itself."""
+    return click.argument(
+        "paths",
+        nargs=-1,
+        required=required,
+        metavar="PATH..." if required else "[PATH]...",
+        callback=lambda ctx, parameter, values: tuple(map(plain_path, values)),
+        shell_complete=complete_tree_path,
+    )
+
+
+def settings_option(function: Function) -> Function:
+    """`settings`: pairs of name and value. Whether there is such a setting is the engine's to
+    say."""
+    return click.option(
+        "-c",
+        "settings",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=_split_settings,
+        help="A setting for this run, under Kafka's name; may be given again.",
+    )(function)
+
+
+def reading_options(function: Function) -> Function:
+    """`settings` and `isolation`, which every verb takes that reads records."""
+    isolated = click.option(
+        "--isolation",
+        type=click.Choice(ISOLATION_LEVELS),
+        default=ISOLATION_LEVELS[0],
+        show_default=True,
+        help="Whether control records and those of open and aborted transactions show.",
+    )
+    return settings_option(isolated(function))
+
+
+def json_option(what: str) -> Callable[[Function], Function]:
+    return click.option("--json", "as_json", is_flag=True, help=f"Print {what}.")
+
+
+def plain_path(path: str) -> str:
+    """`path` without the slashes and dots that mean nothing."""
+    return "/".join(part for part in path.split("/") if part not in ("", "."))
+
+
+def _split_log_dirs(
+    _ctx: click.Context, _parameter: click.Parameter, value: str | None
+) -> tuple[str, ...]:
+    paths = tuple(path.strip() for path in (value or "").split(",") if path.strip())
+    if value is not None and not paths:
+        raise click.BadParameter("no directory given")
+    return paths
+
+
+def _split_settings(
+    _ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[Setting, ...]:
+    return tuple(map(_split_setting, values))
+
+
+def _split_setting(value: str) -> Setting:
+    name, equals, setting = value.partition("=")
+    if not (name and equals):
+        raise click.BadParameter(f"{value!r} is not NAME=VALUE")
+    return name.strip(), setting.strip()
+
+
+def _complete_log_dirs(
+    _ctx: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    given, comma, last = incomplete.rpartition(",")
+    if not comma:
+        return [CompletionItem(incomplete, type="dir")]
+    return [CompletionItem(f"{given},{path}", type="part") for path in _directories(last)]
+
+
+def _directories(prefix: str) -> list[str]:
+    """The directories whose paths begin with `prefix`, as a shell would complete them."""
+    above, start = os.path.split(prefix)
+    try:
+        with os.scandir(above or ".") as entries:
+            names = [entry.name for entry in entries if entry.is_dir()]
+    except OSError:
+        return []
+    fitting = sorted(name for name in names if name.startswith(start))
+    return [f"{os.path.join(above, name)}/" for name in fitting if start or name[0] != "."]
+
+
+def complete_tree_path(
+    ctx: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Paths that begin with `incomplete` inside the log directories named before it."""
+    from .path_completion import paths_from
+
+    log_dirs = ctx.params.get("log_dirs")
+    return paths_from(log_dirs, incomplete) if log_dirs else []

@@ -1,0 +1,50 @@
+"""Completing a path inside log directories, as a shell completes one on disk."""
+
+from __future__ import annotations
+
+import stat
+from time import monotonic
+from typing import Final
+
+from click.shell_completion import CompletionItem
+
+from kafkafs.mount.errnos import TreeError
+from kafkafs.mount.nodes.node import Directory
+from kafkafs.storage.errors import StorageError
+
+from .opening import open_tree
+
+# More than anybody looks through; and a partition may have millions.
+_MAX_ITEMS: Final = 500
+_MAX_SECONDS: Final = 1.0
+
+
+def paths_from(log_dirs: tuple[str, ...], incomplete: str) -> list[CompletionItem]:
+    """The paths that begin with `incomplete`, one level deep. None where anything is wrong, as
+    nobody would see a message."""
+    above, slash, start = incomplete.rpartition("/")
+    deadline = monotonic() + _MAX_SECONDS
+    found: list[CompletionItem] = []
+    try:
+        directory = open_tree(log_dirs).resolve(above)
+        if not isinstance(directory, Directory):
+            return []
+        for run in directory.runs(0):
+            is_directory = stat.S_ISDIR(run.mode)
+            names = (row[0].decode("utf-8", "surrogateescape") for row in run.rows)
+            found += [
+                _item(above + slash + name, is_directory)
+                for name in names
+                if name.startswith(start) and (start or name[0] != ".")
+            ]
+            if len(found) >= _MAX_ITEMS or monotonic() > deadline:
+                break
+    except (StorageError, TreeError, OSError):
+        return found
+    return found[:_MAX_ITEMS]
+
+
+def _item(path: str, is_directory: bool) -> CompletionItem:
+    if is_directory:
+        return CompletionItem(f"{path}/", type="part")
+    return CompletionItem(path)

@@ -1,0 +1,120 @@
+"""`kafkafs stat`: what is known of a file beside its bytes."""
+
+from __future__ import annotations
+
+import base64
+import stat as modes
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .params import Setting, json_option, log_dirs_argument, paths_argument, reading_options
+from .verb import Verb
+
+if TYPE_CHECKING:
+    from kafkafs.mount.nodes.node import Node
+
+
+@click.command(
+    cls=Verb,
+    short_help="Print attributes of files: size, time, key, headers, batch.",
+    examples=[
+        ("kafkafs stat /data orders/0/offset/600", "a record's size, time, key, headers, batch"),
+        ("kafkafs stat -L /data orders/0/offset/last", "those of the record a link leads to"),
+        (
+            "kafkafs stat --json /data orders/0/offset/600 | jq -r '.xattrs[\"user.kafka.codec\"]'",
+            "for programs",
+        ),
+    ],
+)
+@log_dirs_argument
+@paths_argument(required=False)
+@click.option("-L", "--dereference", is_flag=True, help="Of a link, show what it leads to.")
+@reading_options
+@json_option("one JSON object a line for each PATH; times are milliseconds since 1970")
+def command(
+    log_dirs: tuple[str, ...],
+    paths: tuple[str, ...],
+    dereference: bool,
+    settings: tuple[Setting, ...],
+    isolation: str,
+    as_json: bool,
+) -> int:
+    """Print the attributes and extended attributes of PATHS, of the tree's root without any.
+
+    Values that are not UTF-8 text are printed as 0x and hexadecimal digits, in JSON as
+    {"base64": "…"}.
+    """
+    from .opening import for_each, open_tree, resolve
+    from .output import binary, json_line, line
+
+    tree = open_tree(log_dirs, settings, isolation)
+    out = binary()
+
+    def print_attributes(path: str) -> None:
+        node = resolve(tree, path) if dereference else tree.resolve(path)
+        facts = describe(node, path)
+        if as_json:
+            out.write(json_line(facts))
+        else:
+            out.writelines(line(text) for text in _lines(facts, node.xattrs()))
+
+    return for_each(paths or ("",), print_attributes)
+
+
+def describe(node: Node, path: str) -> dict[str, Any]:
+    """What `stat --json` prints."""
+    from kafkafs.mount.nodes.node import Link
+
+    found = node.attributes()
+    facts: dict[str, Any] = {
+        "path": path or "/",
+        "kind": kind(found.mode),
+        "mode": f"{modes.S_IMODE(found.mode):04o}",
+        "size": found.size,
+        "mtime": found.mtime_ns // 1_000_000,
+        "inode": found.inode,
+    }
+    if isinstance(node, Link):
+        facts["target"] = node.target()
+    facts["xattrs"] = {name: _json_value(value) for name, value in node.xattrs().items()}
+    return facts
+
+
+def kind(mode: int) -> str:
+    """What a mode's type bits say, in a word."""
+    if modes.S_ISDIR(mode):
+        return "directory"
+    return "link" if modes.S_ISLNK(mode) else "file"
+
+
+def _lines(facts: Mapping[str, Any], xattrs: Mapping[str, bytes]) -> Iterator[str]:
+    from .output import shown, time_text
+
+    yield shown(facts["path"])
+    rows = [(name, str(facts[name])) for name in ("kind", "mode", "size", "mtime", "inode")]
+    rows[3] = ("mtime", time_text(facts["mtime"]))
+    if "target" in facts:
+        rows.append(("target", shown(facts["target"])))
+    rows += [(shown(name), _text_value(value)) for name, value in xattrs.items()]
+    width = max(len(name) for name, _ in rows)
+    for name, value in rows:
+        yield f"  {name:{width}}  {value}".rstrip()
+
+
+def _json_value(value: bytes) -> str | dict[str, str]:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode("ascii")}
+
+
+def _text_value(value: bytes) -> str:
+    """`value` on one line: escaped where it has line breaks or the like, even in a pipe."""
+    from kafkafs.storage.errors import printable
+
+    try:
+        return printable(value.decode())
+    except UnicodeDecodeError:
+        return f"0x{value.hex()}"

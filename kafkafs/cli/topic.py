@@ -1,0 +1,160 @@
+"""`kafkafs topic list`: what is in the log directories, as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import failures
+from .params import Setting, json_option, log_dirs_argument, settings_option
+from .verb import Verb
+
+if TYPE_CHECKING:
+    from kafkafs.storage.engine import Engine
+
+
+@click.group(short_help="List topics with their partitions, offsets, sizes and ids.")
+def command() -> None:
+    """What concerns topics as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSummary:
+    """What `topic list` tells of a partition; `size` is bytes of its .log files."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    last_stable_offset: int
+    end_offset: int
+    segments: int
+    size: int
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "partition": self.partition,
+            "startOffset": self.start_offset,
+            "lastStableOffset": self.last_stable_offset,
+            "endOffset": self.end_offset,
+            "segments": self.segments,
+            "size": self.size,
+        }
+
+
+@command.command(
+    "list",
+    cls=Verb,
+    short_help="List topics with their partitions, offsets, sizes and ids.",
+    examples=[
+        ("kafkafs topic list /data", "every partition"),
+        ("kafkafs topic list -h /data1,/data2 orders", "one topic, sizes for people"),
+        (
+            "kafkafs topic list --json /data | jq 'select(any(.partitions[]; .size > 1e9)).topic'",
+            "topics with a partition of more than a gigabyte",
+        ),
+    ],
+)
+@log_dirs_argument
+@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@click.option("-h", "--human-readable", "human", is_flag=True, help="Sizes like 7.5K, 12M, 3.0G.")
+@settings_option
+@json_option("one JSON object a line for each topic")
+def list_topics(
+    log_dirs: tuple[str, ...],
+    topics: tuple[str, ...],
+    human: bool,
+    settings: tuple[Setting, ...],
+    as_json: bool,
+) -> int:
+    """List the partitions in LOG_DIRS, or only those of each TOPIC: log start offset, last stable
+    offset, log end offset, number of segments, bytes, and the topic's id.
+
+    A partition that cannot be read is told on stderr, and the exit code is 1.
+    """
+    from .opening import open_engine
+    from .output import binary, json_line, line
+
+    engine = open_engine(log_dirs, settings)
+    chosen = _chosen(engine, topics)
+    summaries, failed = _summarize(engine, chosen)
+    out = binary()
+    if as_json:
+        for topic in chosen:
+            out.write(json_line(_topic_json(engine, topic, summaries)))
+    else:
+        out.writelines(line(text) for text in _table(engine, summaries, human))
+    return failed
+
+
+def _chosen(engine: Engine, names: Sequence[str]) -> list[str]:
+    from kafkafs.storage.errors import UnknownTopic
+
+    there = engine.topics()
+    for name in names:
+        if name not in there:
+            raise UnknownTopic(name)
+    return [topic for topic in there if not names or topic in names]
+
+
+def _summarize(engine: Engine, topics: Sequence[str]) -> tuple[list[PartitionSummary], int]:
+    """Of every partition that can be read, and the exit code."""
+    from kafkafs.storage.errors import StorageError
+
+    from .output import progress
+
+    there = engine.topics()
+    partitions = [(topic, number) for topic in topics for number in there.get(topic, ())]
+    summaries, failed = [], 0
+    for topic, number in progress(partitions, "reading partitions"):
+        try:
+            summaries.append(_summary(engine, topic, number))
+        except (StorageError, OSError) as error:
+            failed = failures.tell(error, f"{topic}-{number}")
+    return summaries, failed
+
+
+def _summary(engine: Engine, topic: str, number: int) -> PartitionSummary:
+    view = engine.log(topic, number).view()
+    return PartitionSummary(
+        topic=topic,
+        partition=number,
+        start_offset=view.start_offset,
+        last_stable_offset=view.last_stable_offset,
+        end_offset=view.end_offset,
+        segments=len(view.segments),
+        size=view.size,
+    )
+
+
+def _topic_json(
+    engine: Engine, topic: str, summaries: Sequence[PartitionSummary]
+) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "topicId": engine.topic_id(topic) or None,
+        "partitions": [summary.as_json() for summary in summaries if summary.topic == topic],
+    }
+
+
+def _table(engine: Engine, summaries: Sequence[PartitionSummary], human: bool) -> Iterator[str]:
+    from .output import aligned, shown, size_text
+
+    ids = {topic: engine.topic_id(topic) for topic in {summary.topic for summary in summaries}}
+    rows = [("TOPIC", "PARTITION", "START", "STABLE", "END", "SEGMENTS", "SIZE", "TOPIC ID")]
+    for summary in summaries:
+        rows.append(
+            (
+                shown(summary.topic),
+                str(summary.partition),
+                str(summary.start_offset),
+                str(summary.last_stable_offset),
+                str(summary.end_offset),
+                str(summary.segments),
+                size_text(summary.size, human),
+                ids[summary.topic] or "-",
+            )
+        )
+    yield from aligned(rows, right=range(1, 7))

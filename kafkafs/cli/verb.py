@@ -1,0 +1,73 @@
+"""What all verbs have in common: `--debug`, examples at the end of their help, how they end."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import click
+
+from . import failures
+
+# A command line, and what it does.
+Example = tuple[str, str]
+
+_DEBUG: Final = "kafkafs.debug"
+
+
+class Verb(click.Command):
+    """A command of kafkafs; its help ends in examples.
+
+    The function returns its exit code, or None for 0. An error that it lets through ends the
+    program with one line on stderr (`failures.py`), after a traceback where `--debug` asks for it.
+    """
+
+    def __init__(self, *args: Any, examples: Sequence[Example] = (), **attrs: Any) -> None:
+        super().__init__(*args, **attrs)
+        self.examples = examples
+        self.params.append(debug_option())
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit, click.Abort) as ending:
+            if isinstance(ending, failures.Failure):
+                _show_traceback(ctx)
+            raise
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(failures.INTERRUPTED) from None
+        except Exception as error:
+            _show_traceback(ctx)
+            raise failures.failure(error) from error
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Examples"):
+            formatter.write("\n".join(_example_lines(self.examples, formatter.current_indent)))
+            formatter.write("\n")
+
+
+def _example_lines(examples: Iterable[Example], indent: int) -> Iterable[str]:
+    for line, meaning in examples:
+        yield f"{'':{indent}}{line}"
+        yield f"{'':{indent}}    {meaning}"
+
+
+def debug_option() -> click.Option:
+    """`--debug`, which counts wherever on the line it stands."""
+    return click.Option(
+        ["--debug"],
+        is_flag=True,
+        expose_value=False,
+        callback=_note_debug,
+        help="Show where in the program an error came from.",
+    )
+
+
+def _note_debug(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    ctx.meta[_DEBUG] = ctx.meta.get(_DEBUG, False) or value
+
+
+def _show_traceback(ctx: click.Context) -> None:
+    if ctx.meta.get(_DEBUG):
+        traceback.print_exc()

@@ -1,0 +1,71 @@
+"""A pseudo-terminal with a program in it: what a person sees, and can type."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import termios
+import time
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+_CONTROL = re.compile(rb"\x1b\[[0-9;?>=]*[a-zA-Z]|\x1b[()=>][0-9AB]?|\x1b\][^\x07]*\x07|\x07")
+
+
+class Terminal:
+    """`with Terminal([...]) as t: t.type("ls\\n"); t.wait_for("README")`."""
+
+    def __init__(
+        self, arguments: Sequence[str], environment: Mapping[str, str], columns: int = 200
+    ) -> None:
+        self.seen = ""
+        self._raw = b""
+        self._pid, self._fd = pty.fork()
+        if self._pid == 0:
+            os.execvpe(arguments[0], list(arguments), dict(environment))
+        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+
+    def type(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    def wait_for(self, text: str, seconds: float = 20) -> str:
+        """Everything seen so far, as soon as `text` is in what came since the last call."""
+        already = len(self.seen)
+        deadline = time.monotonic() + seconds
+        while text not in self.seen[already:]:
+            left = deadline - time.monotonic()
+            ready, _, _ = select.select([self._fd], [], [], max(left, 0))
+            if not ready or not self._read():
+                raise AssertionError(f"{text!r} did not come; there is {self.seen[already:]!r}")
+        return self.seen
+
+    def exit_code(self) -> int:
+        """Reads to the end, and waits for it."""
+        while self._read():
+            pass
+        _, status = os.waitpid(self._pid, 0)
+        self._pid = 0
+        return os.waitstatus_to_exitcode(status)
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._fd, 65536)
+        except OSError:  # EIO: the other side is closed
+            return False
+        self._raw += data
+        self.seen = _CONTROL.sub(b"", self._raw).decode(errors="replace").replace("\r", "")
+        return bool(data)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._pid:
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+        os.close(self._fd)
