@@ -1,0 +1,71 @@
+"""The topics and partitions of an engine as the mount uses them, each with its inode numbers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.errors import UnknownPartition, UnknownTopic
+
+from .inodes import Places
+from .options import MountOptions
+from .partition import Partition, Place, Topic
+
+
+class Catalog:
+    """What all nodes share. Any thread may use it."""
+
+    def __init__(self, engine: Engine, options: MountOptions) -> None:
+        self.engine = engine
+        self.options = options
+        self.places: Places[Place | Topic] = Places()
+        self.started_ns = time.time_ns()
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._lock = threading.Lock()  # guards _partitions
+
+    def topics(self) -> Mapping[str, list[int]]:
+        """Topics in order of name, each with the numbers of its partitions in order."""
+        return self.engine.topics()
+
+    def topic(self, name: str) -> list[int]:
+        """The partitions of a topic. UnknownTopic."""
+        try:
+            return self.engine.topics()[name]
+        except KeyError:
+            raise UnknownTopic(name) from None
+
+    def partition(self, topic: str, number: int) -> Partition:
+        """The partition as it is now: another one after it was deleted and created again.
+        UnknownTopic, UnknownPartition."""
+        log = self.engine.log(topic, number)
+        key = (topic, number)
+        known = self._partitions.get(key)
+        if known is not None and known.log is log:
+            return known
+        with self._lock:
+            known = self._partitions.get(key)
+            if known is None or known.log is not log:
+                known = Partition(log, self.options.isolation, self.places)
+                self._partitions[key] = known
+            return known
+
+    def is_current(self, partition: Partition) -> bool:
+        """Whether this incarnation is the one that is there."""
+        try:
+            return self.partition(partition.topic, partition.number) is partition
+        except (UnknownTopic, UnknownPartition):
+            return False
+
+    def in_use(self) -> list[Partition]:
+        """The partitions that somebody asked for, in their incarnation asked for last."""
+        with self._lock:
+            return list(self._partitions.values())
+
+    def forget(self, partition: Partition) -> None:
+        """Drop a partition that is no longer there."""
+        with self._lock:
+            key = (partition.topic, partition.number)
+            if self._partitions.get(key) is partition:
+                del self._partitions[key]

@@ -1,0 +1,90 @@
+"""Errors to errno numbers: the one place that decides what a caller of the kernel is told.
+
+    TreeError
+    ├── NoSuchName       looking up: the directory has no such name
+    ├── Stale            by inode number: what it stood for has gone
+    ├── Idle             following: nothing came for a while
+    ├── WouldBlock       following without waiting: nothing there now
+    ├── ReadOnly         changing anything
+    └── TooManyInodes    more topics, partitions and cleanings than inode numbers have room for
+"""
+
+# The names say what is the case, which needs no suffix.
+# ruff: noqa: N818
+
+from __future__ import annotations
+
+import errno
+from typing import Final
+
+from kafkafs.storage import errors
+
+
+class TreeError(Exception):
+    """Base of what the tree itself refuses; `str()` is one line for people."""
+
+
+class NoSuchName(TreeError):
+    """A directory has no entry `name`."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{errors.printable(self.name)}: no such file or directory"
+
+
+class Stale(TreeError):
+    """What an inode number stood for was deleted or replaced."""
+
+
+class Idle(TreeError):
+    """A read at the end of a followed stream waited long enough; the caller may read again."""
+
+
+class WouldBlock(TreeError):
+    """A read at the end of a followed stream that was opened with O_NONBLOCK."""
+
+
+class ReadOnly(TreeError):
+    """The tree is not writable."""
+
+
+class TooManyInodes(TreeError):
+    """No inode number is left for another partition."""
+
+
+#: Every error that an operation can end in. What is not here is a fault of ours.
+ERRNOS: Final[dict[type[Exception], int]] = {
+    TreeError: errno.EIO,
+    NoSuchName: errno.ENOENT,
+    Stale: errno.ESTALE,
+    Idle: errno.EINTR,
+    WouldBlock: errno.EAGAIN,
+    ReadOnly: errno.EROFS,
+    TooManyInodes: errno.EOVERFLOW,
+    errors.StorageError: errno.EIO,
+    errors.LogDirError: errno.EIO,
+    errors.ConfigError: errno.EINVAL,
+    errors.UnknownTopic: errno.ENOENT,
+    errors.UnknownPartition: errno.ENOENT,
+    errors.OffsetNotFound: errno.ENOENT,
+    errors.SegmentGone: errno.ENOENT,
+    errors.CorruptError: errno.EIO,
+}
+
+# What the disk may say of a log directory that means the same to who reads the mount.
+_PASSED_ON: Final = frozenset(
+    (errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
+)
+
+
+def errno_of(error: Exception) -> int:
+    """The number for `error`: its class's, or the nearest base's; EIO for what nobody foresaw."""
+    if isinstance(error, OSError):
+        return error.errno if error.errno in _PASSED_ON else errno.EIO
+    for kind in type(error).__mro__:
+        if kind in ERRNOS:
+            return ERRNOS[kind]
+    return errno.EIO

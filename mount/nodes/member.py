@@ -1,0 +1,51 @@
+"""The fixed names in a partition: what their inode numbers say, and what directories share."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from ..inodes import Kind
+from ..partition import Partition, Scope
+from .node import Attributes, Directory, directory_attributes
+
+
+class Member(IntEnum):
+    """The number in an inode number of Kind.PARTITION."""
+
+    DIRECTORY = 0
+    OFFSET = 1
+    TIME = 2
+    SEGMENTS = 3
+    RECORDS_JSONL = 4
+    RECORDS_ARROW = 5
+    VALUES = 6
+    KEYS = 7
+    FOLLOW = 8
+    FOLLOW_JSONL = 9
+    STATUS = 10
+    FIRST_RECORD = 11
+    LAST_RECORD = 12
+
+
+def member_inode(partition: Partition, member: Member) -> int:
+    return partition.inode(Kind.PARTITION, Scope.PARTITION, member)
+
+
+def changed_ns(partition: Partition) -> int:
+    """When the broker last wrote to the partition, in ns since 1970; 0 when it has no segment."""
+    segments = partition.view().segments
+    return segments[-1].mtime_ns if len(segments) else 0
+
+
+class MemberDirectory(Directory):
+    """A directory in a partition's."""
+
+    member: Member
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.inode = member_inode(partition, self.member)
+        self.parent_inode = member_inode(partition, Member.DIRECTORY)
+
+    def attributes(self) -> Attributes:
+        return directory_attributes(self.inode, changed_ns(self.partition))

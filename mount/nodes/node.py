@@ -1,0 +1,154 @@
+"""What every node of the tree is: a directory, a file or a link, with a number and attributes."""
+
+from __future__ import annotations
+
+import stat
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from ..handles import Handle
+
+#: How long, in seconds, the kernel may believe what it was told. FOR_EVER is for what cannot
+#: change; where it goes the kernel is told. A removed or replaced name is believed for less than a
+#: second, of which BRIEFLY is a half and the look-out for changes (`watch.py`) the other.
+FOR_EVER: Final = float(10 * 365 * 86400)
+BRIEFLY: Final = 0.5
+NOT_AT_ALL: Final = 0.0
+
+DIRECTORY_MODE: Final = stat.S_IFDIR | 0o555
+FILE_MODE: Final = stat.S_IFREG | 0o444
+LINK_MODE: Final = stat.S_IFLNK | 0o777
+
+# What `stat` advises for reading: cat and cp then read this much at a time.
+STREAM_BLOCK: Final = 1 << 20
+_BLOCK: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """What `stat` says. `name_lifetime` and `lifetime`: seconds for which the kernel may believe
+    that the name leads to this inode, and that the inode has these attributes."""
+
+    inode: int
+    mode: int
+    size: int
+    mtime_ns: int
+    name_lifetime: float
+    lifetime: float
+    block_size: int = _BLOCK
+
+
+# A name in a directory: its bytes, inode number, size, mtime in ns, and where a listing goes on
+# behind it. A plain tuple, because a directory may have millions of them.
+Row = tuple[bytes, int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Consecutive names of a listing that have in common all that `Attributes` has beside a row."""
+
+    rows: Iterable[Row]
+    mode: int = FILE_MODE
+    name_lifetime: float = BRIEFLY
+    lifetime: float = BRIEFLY
+    block_size: int = _BLOCK
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A name in a listing with its attributes. `next_start`: where to go on behind it."""
+
+    name: str
+    attributes: Attributes
+    next_start: int
+
+
+class Node(ABC):
+    """`inode` is the node's number for as long as the mount lasts."""
+
+    inode: int
+
+    @abstractmethod
+    def attributes(self) -> Attributes: ...
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        """Extended attributes by their full names."""
+        return {}
+
+
+class Directory(Node):
+    """`parent_inode`: the number of the directory above, its own at the top."""
+
+    parent_inode: int
+
+    @abstractmethod
+    def child(self, name: str) -> Node:
+        """The node called `name`. NoSuchName, or an error of the engine that says as much."""
+
+    @abstractmethod
+    def runs(self, start: int) -> Iterator[Run]:
+        """The names from `start` on: 0, or what a row had as its last field. `.` and `..` are left
+        out; their places are 1 and 2. Each step may read from disk."""
+
+    def list(self, start: int = 0) -> Iterator[Entry]:
+        """The same, name by name."""
+        for run in self.runs(start):
+            for name, inode, size, mtime_ns, next_start in run.rows:
+                attributes = Attributes(
+                    inode,
+                    run.mode,
+                    size,
+                    mtime_ns,
+                    run.name_lifetime,
+                    run.lifetime,
+                    run.block_size,
+                )
+                yield Entry(name.decode("utf-8", "surrogateescape"), attributes, next_start)
+
+    def child_is_near(self, name: str) -> bool:
+        """Whether `child(name)` needs no more than memory and pages that are mostly cached."""
+        return True
+
+
+class File(Node):
+    @abstractmethod
+    def open(self, *, waits: bool = True) -> Handle:
+        """What is in the file now, for reading. `waits`: whether a read may wait for more."""
+
+
+class Link(Node):
+    @abstractmethod
+    def target(self) -> str:
+        """Where the link leads, from the directory that it is in."""
+
+
+#: Where the names of a listing begin: 0 is the start, 1 and 2 lie behind `.` and `..`.
+FIRST: Final = 3
+
+
+def directory_attributes(inode: int, mtime_ns: int) -> Attributes:
+    return Attributes(inode, DIRECTORY_MODE, 0, mtime_ns, BRIEFLY, BRIEFLY)
+
+
+def link_attributes(inode: int, mtime_ns: int) -> Attributes:
+    """A link's size is 0, because where it leads may change."""
+    return Attributes(inode, LINK_MODE, 0, mtime_ns, NOT_AT_ALL, NOT_AT_ALL)
+
+
+def stream_attributes(inode: int, mtime_ns: int) -> Attributes:
+    return Attributes(inode, FILE_MODE, 0, mtime_ns, BRIEFLY, BRIEFLY, STREAM_BLOCK)
+
+
+def rows_of(nodes: Iterable[tuple[str, Node]], start: int) -> Iterator[Run]:
+    """Runs of a directory with few names, always in the same order: each node in a run of its
+    own."""
+    for at, (name, node) in enumerate(nodes, FIRST):
+        if at < start:
+            continue
+        found = node.attributes()
+        row = (name.encode("utf-8", "surrogateescape"), found.inode, found.size, found.mtime_ns)
+        yield Run(
+            [(*row, at + 1)], found.mode, found.name_lifetime, found.lifetime, found.block_size
+        )

@@ -1,0 +1,143 @@
+"""`offset/`: every record served, by its offset, and links to the first and the last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from kafkafs.storage.errors import OffsetNotFound
+from kafkafs.storage.format.batch import Int64s
+from kafkafs.storage.format.columns import VALUE_SIZE, Columns, Damage
+from kafkafs.storage.format.layout import MAX_OFFSET
+
+from ..errnos import NoSuchName
+from ..inodes import NUMBER_BITS, NUMBER_MASK, Kind, pack
+from ..partition import Partition, Scope
+from .member import Member, MemberDirectory
+from .node import (
+    BRIEFLY,
+    FILE_MODE,
+    FIRST,
+    FOR_EVER,
+    LINK_MODE,
+    NOT_AT_ALL,
+    Attributes,
+    Link,
+    Node,
+    Row,
+    Run,
+    link_attributes,
+)
+from .record import JsonFile, KeyFile, RecordFile, ValueFile, locate, mtime_ns
+
+_SUFFIXES: Final[dict[str, type[RecordFile]]] = {"": ValueFile, "json": JsonFile, "key": KeyFile}
+_LINKS: Final = {"first": Member.FIRST_RECORD, "last": Member.LAST_RECORD}
+# Behind the links: the row of offset N ends in N + 1 + _OFFSETS_FROM, so that a listing can be taken
+# up again at any of them. (The six greatest offsets there can be share the last number.)
+_OFFSETS_FROM: Final = FIRST + len(_LINKS)
+# Rows made at a time, which bounds the memory of a listing.
+_ROWS: Final = 4096
+# Greatest timestamp in ms that is still an int64 in ns.
+_MAX_MS: Final = (2**63 - 1) // 1_000_000
+
+
+class OffsetDirectory(MemberDirectory):
+    member = Member.OFFSET
+
+    def child(self, name: str) -> Node:
+        if name in _LINKS:
+            link = RecordLink(self.partition, _LINKS[name])
+            link.target()  # is there a record to lead to?
+            return link
+        digits, _, suffix = name.partition(".")
+        kind = _SUFFIXES.get(suffix)
+        if kind is None or not (digits.isascii() and digits.isdigit()) or name[-1] == ".":
+            raise NoSuchName(name)
+        listed = digits[0] != "0" or len(digits) == 1
+        offset = int(digits)
+        return kind(
+            self.partition, offset, locate(self.partition, offset), FOR_EVER if listed else BRIEFLY
+        )
+
+    def child_is_near(self, name: str) -> bool:
+        return name.isdigit()
+
+    def runs(self, start: int) -> Iterator[Run]:
+        partition = self.partition
+        offset = max(start - _OFFSETS_FROM, 0)
+        has_links = start >= _OFFSETS_FROM
+        for part in partition.view().scan(start=offset, isolation=partition.isolation):
+            if isinstance(part, Damage):
+                partition.note_damage(part.error)
+                continue
+            if not has_links:
+                yield self._links(start)
+                has_links = True
+            yield from self._records(part)
+
+    def _links(self, start: int) -> Run:
+        rows: list[Row] = [
+            (name.encode(), self.partition.inode(Kind.PARTITION, Scope.PARTITION, member), 0, 0, at)
+            for at, (name, member) in enumerate(_LINKS.items(), FIRST + 1)
+            if at > start
+        ]
+        return Run(rows, LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
+
+    def _records(self, columns: Columns) -> Iterator[Run]:
+        for low in range(0, len(columns), _ROWS):
+            high = min(low + _ROWS, len(columns))
+            offsets = columns.offsets[low:high]
+            sizes = np.maximum(columns.spans[low:high, VALUE_SIZE], 0)
+            rows = zip(
+                map(b"%d".__mod__, offsets.tolist()),
+                self._inodes(offsets),
+                sizes.tolist(),
+                _mtimes_ns(columns.timestamps[low:high]),
+                _next_starts(offsets),
+                strict=True,
+            )
+            yield Run(rows, FILE_MODE, FOR_EVER, FOR_EVER)
+
+    def _inodes(self, offsets: Int64s) -> list[int]:
+        window = int(offsets[0]) >> NUMBER_BITS
+        if int(offsets[-1]) >> NUMBER_BITS != window:
+            inode = self.partition.inode
+            return [inode(Kind.VALUE, Scope.RECORDS, offset) for offset in offsets.tolist()]
+        base = pack(Kind.VALUE, self.partition.place(Scope.RECORDS, window), 0)
+        numbers: list[int] = ((offsets & NUMBER_MASK) | base).tolist()
+        return numbers
+
+
+def _mtimes_ns(timestamps: Int64s) -> list[int]:
+    """As `mtime_ns`, for many."""
+    if timestamps.min() < 0 or timestamps.max() > _MAX_MS:
+        return [mtime_ns(timestamp) for timestamp in timestamps.tolist()]
+    nanoseconds: list[int] = (timestamps * 1_000_000).tolist()
+    return nanoseconds
+
+
+def _next_starts(offsets: Int64s) -> list[int]:
+    starts: list[int] = (np.minimum(offsets, MAX_OFFSET - _OFFSETS_FROM - 1) + _OFFSETS_FROM + 1).tolist()
+    return starts
+
+
+class RecordLink(Link):
+    """`first` or `last`: asked anew each time, because records come and go."""
+
+    def __init__(self, partition: Partition, member: Member) -> None:
+        self.partition = partition
+        self.member = member
+        self.inode = partition.inode(Kind.PARTITION, Scope.PARTITION, member)
+
+    def attributes(self) -> Attributes:
+        return link_attributes(self.inode, 0)
+
+    def target(self) -> str:
+        view = self.partition.view()
+        find = view.first if self.member is Member.FIRST_RECORD else view.last
+        offset = find(self.partition.isolation)
+        if offset is None:
+            raise OffsetNotFound(view.start_offset, "no record is served")
+        return str(offset)

@@ -1,0 +1,91 @@
+"""`<topic>/<partition>/`: the fixed names in it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from kafkafs.storage.errors import UnknownPartition
+
+from ..catalog import Catalog
+from ..errnos import NoSuchName, Stale
+from ..partition import Partition
+from ..status import partition_status
+from .computed import ComputedFile
+from .member import Member, changed_ns, member_inode
+from .node import Attributes, Directory, Node, Run, directory_attributes, rows_of
+from .offsets import OffsetDirectory, RecordLink
+from .segments import SegmentsDirectory
+from .stream import FollowFile, StreamFile
+from .times import TimeDirectory
+
+#: In the order in which they are listed.
+NAMES: Final = {
+    "offset": Member.OFFSET,
+    "time": Member.TIME,
+    "segments": Member.SEGMENTS,
+    "records.jsonl": Member.RECORDS_JSONL,
+    "records.arrow": Member.RECORDS_ARROW,
+    "values": Member.VALUES,
+    "keys": Member.KEYS,
+    "follow": Member.FOLLOW,
+    "follow.jsonl": Member.FOLLOW_JSONL,
+    "status.json": Member.STATUS,
+}
+_DIRECTORIES: Final[dict[Member, Callable[[Partition], Node]]] = {
+    Member.OFFSET: OffsetDirectory,
+    Member.TIME: TimeDirectory,
+    Member.SEGMENTS: SegmentsDirectory,
+}
+
+
+class PartitionDirectory(Directory):
+    def __init__(self, catalog: Catalog, partition: Partition, parent_inode: int) -> None:
+        self._catalog = catalog
+        self.partition = partition
+        self.parent_inode = parent_inode
+        self.inode = member_inode(partition, Member.DIRECTORY)
+
+    def attributes(self) -> Attributes:
+        """The time is that of the broker's directory: a topic of a thousand partitions is listed
+        without opening one of them."""
+        status = self.partition.log.directory.stat()
+        return directory_attributes(self.inode, status.st_mtime_ns)
+
+    def child(self, name: str) -> Node:
+        if name not in NAMES:
+            raise NoSuchName(name)
+        return member_node(self._catalog, self.partition, NAMES[name])
+
+    def child_is_near(self, name: str) -> bool:
+        return self.partition.is_known
+
+    def runs(self, start: int) -> Iterator[Run]:
+        nodes = ((name, self.child(name)) for name in NAMES)
+        return rows_of(nodes, start)
+
+
+def member_node(catalog: Catalog, partition: Partition, member: Member) -> Node:
+    """What a fixed name in a partition stands for."""
+    if member in _DIRECTORIES:
+        return _DIRECTORIES[member](partition)
+    if member in (Member.FOLLOW, Member.FOLLOW_JSONL):
+        return FollowFile(catalog, partition, member)
+    if member in (Member.FIRST_RECORD, Member.LAST_RECORD):
+        return RecordLink(partition, member)
+    if member is Member.STATUS:
+        inode = member_inode(partition, member)
+        return ComputedFile(
+            inode, changed_ns(partition), lambda: partition_status(catalog, partition)
+        )
+    if member is Member.DIRECTORY:
+        raise UnknownPartition(partition.topic, partition.number)
+    return StreamFile(partition, member)
+
+
+def member_by_number(number: int) -> Member:
+    """The member that an inode's number stands for. Stale when it is none."""
+    try:
+        return Member(number)
+    except ValueError:
+        raise Stale from None

@@ -1,0 +1,105 @@
+"""`segments/`: the files of the partition's directory, as they are."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Iterator
+
+from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone
+from kafkafs.storage.format.names import FileKind, FileState, parse_segment_file, segment_file
+
+from ..errnos import NoSuchName, Stale
+from ..handles import FileHandle, Handle
+from ..inodes import NUMBER_MASK, Inode, Kind, segment_file_name, segment_kind
+from ..partition import Partition, Scope
+from .member import Member, MemberDirectory
+from .node import BRIEFLY, FILE_MODE, FIRST, FOR_EVER, NOT_AT_ALL, Attributes, File, Run
+
+
+class SegmentsDirectory(MemberDirectory):
+    member = Member.SEGMENTS
+
+    def child(self, name: str) -> SegmentFile:
+        try:
+            status = self.partition.log.directory.stat(name)
+        except (SegmentGone, LogDirError):
+            raise NoSuchName(name) from None
+        if not stat.S_ISREG(status.st_mode):
+            raise NoSuchName(name)
+        return SegmentFile(self.partition, name, status)
+
+    def runs(self, start: int) -> Iterator[Run]:
+        """In order of name. Names come and go, so a place in the listing is a count of names, and
+        one that is created meanwhile may show twice."""
+        entries = self.partition.log.directory.list(lambda name: True)
+        files = sorted((e.name, e.stat) for e in entries if e.is_file and e.stat is not None)
+        for at, (name, status) in enumerate(files, FIRST):
+            if at < start:
+                continue
+            found = SegmentFile(self.partition, name, status).attributes()
+            row = (os.fsencode(name), found.inode, found.size, found.mtime_ns, at + 1)
+            yield Run([row], found.mode, found.name_lifetime, found.lifetime)
+
+
+class SegmentFile(File):
+    """One of the broker's files, as it was when `status` was taken."""
+
+    def __init__(self, partition: Partition, name: str, status: os.stat_result) -> None:
+        self.partition = partition
+        self.name = name
+        self.status = status
+        self.inode = _inode(partition, name)
+
+    def attributes(self) -> Attributes:
+        size, mtime_ns = self.status.st_size, self.status.st_mtime_ns
+        if _is_final(self.partition, self.name):
+            return Attributes(self.inode, FILE_MODE, size, mtime_ns, FOR_EVER, FOR_EVER)
+        return Attributes(self.inode, FILE_MODE, size, mtime_ns, BRIEFLY, NOT_AT_ALL)
+
+    def open(self, *, waits: bool = True) -> Handle:
+        try:
+            return FileHandle(self.partition.log.directory.open(self.name))
+        except (SegmentGone, LogDirError, CorruptError):
+            raise Stale from None
+
+
+def _is_final(partition: Partition, name: str) -> bool:
+    """Whether the file's bytes will stay: the `.log` of a segment that is not the active one.
+
+    Its indexes may be made again when the broker starts after a crash.
+    """
+    parsed = parse_segment_file(name)
+    if parsed is None or parsed.kind is not FileKind.LOG or parsed.state is not FileState.LIVE:
+        return False
+    segments = partition.view().segments
+    return len(segments) > 0 and parsed.base_offset < segments[-1].base_offset
+
+
+def _inode(partition: Partition, name: str) -> int:
+    parsed = parse_segment_file(name)
+    if parsed is not None:
+        return partition.inode(segment_kind(parsed), Scope.FILES, parsed.base_offset)
+    return partition.inode(Kind.OTHER_FILE, Scope.FILES, _digest(name))
+
+
+def _digest(name: str) -> int:
+    """A number for a name that carries none: 40 bits of its hash."""
+    digest = hashlib.blake2b(os.fsencode(name), digest_size=8).digest()
+    return int.from_bytes(digest, "big") & NUMBER_MASK
+
+
+def segment_file_by_inode(partition: Partition, inode: Inode, number: int) -> SegmentFile:
+    """The file that an inode number was given to; `number` is its whole number. Stale."""
+    directory = SegmentsDirectory(partition)
+    try:
+        if inode.kind >= Kind.SEGMENT_FILE:
+            parsed = segment_file_name(inode.kind, number)
+            return directory.child(segment_file(parsed.base_offset, parsed.kind, parsed.state))
+        for entry in partition.log.directory.list():
+            if parse_segment_file(entry.name) is None and _digest(entry.name) == number:
+                return directory.child(entry.name)
+    except (NoSuchName, LogDirError, SegmentGone):
+        raise Stale from None
+    raise Stale

@@ -1,0 +1,145 @@
+"""`time/`: links from a time to the first record at or after it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.format.layout import MAX_OFFSET
+from kafkafs.storage.log.view import View
+
+from ..errnos import NoSuchName
+from ..inodes import Kind
+from ..partition import Partition, Scope
+from .member import Member, MemberDirectory
+from .node import FIRST, LINK_MODE, NOT_AT_ALL, Attributes, Link, Row, Run, link_attributes
+
+_MAX_MS: Final = 2**63 - 1
+_DIGITS: Final = re.compile(r"[0-9]{1,19}")
+# A date, and perhaps a time; datetime.fromisoformat takes more, some of it not ISO 8601.
+_ISO: Final = re.compile(
+    r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d([.,]\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII
+)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ROWS: Final = 4096
+
+
+def parse_time(text: str) -> int | None:
+    """Milliseconds since 1970 of a number or a time in ISO 8601, UTC where it names no zone.
+
+    None when it is neither. Parts of a millisecond are rounded up and times before 1970 are 0,
+    which changes no answer to "the first record at or after".
+    """
+    if _DIGITS.fullmatch(text):
+        milliseconds = int(text)
+        return milliseconds if milliseconds <= _MAX_MS else None
+    if _ISO.fullmatch(text) is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+        since = (time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH
+    except (ValueError, OverflowError):  # no such day or hour, or year 0
+        return None
+    return max(-(-since // timedelta(milliseconds=1)), 0)
+
+
+class TimeDirectory(MemberDirectory):
+    member = Member.TIME
+
+    def child(self, name: str) -> TimeLink:
+        timestamp = parse_time(name)
+        if timestamp is None:
+            raise NoSuchName(name)
+        if first_since(self.partition, timestamp) is None:
+            raise NoSuchName(name)
+        return TimeLink(self.partition, timestamp)
+
+    def child_is_near(self, name: str) -> bool:
+        return False
+
+    def runs(self, start: int) -> Iterator[Run]:
+        """Rows end in the time + 1, behind the places of `.` and `..`."""
+        partition = self.partition
+        view = partition.view()
+        latest = _latest_served(partition, view)
+        after = max(start - FIRST, 0) - 1
+        rows: list[Row] = []
+        for timestamp in _indexed(view, after, latest):
+            inode = partition.inode(Kind.TIME, Scope.PARTITION, timestamp)
+            next_start = min(timestamp + 1 + FIRST, MAX_OFFSET)
+            rows.append((b"%d" % timestamp, inode, 0, timestamp * 1_000_000, next_start))
+            if len(rows) == _ROWS:
+                yield Run(rows, LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
+                rows = []
+        if rows:
+            yield Run(rows, LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
+
+
+def _indexed(view: View, after: int, latest: int) -> Iterator[int]:
+    """The times in the indexes of a view that are > `after` and than all before them, and
+    <= `latest`."""
+    for segment in view.segments:
+        index = segment.files.time_index()
+        if index is None:
+            continue
+        for entry in index.entries():
+            if after < entry.timestamp <= latest and entry.offset >= view.start_offset:
+                yield entry.timestamp
+                after = entry.timestamp
+
+
+def _latest_served(partition: Partition, view: View) -> int:
+    """The greatest timestamp at or after which a record is served, -1 when there is none.
+
+    Mostly the greatest of all. It is not where the newest records are hidden or damaged, and then
+    it is found by bisection, because later times only ever find less.
+    """
+    high = view.max_timestamp
+    if high < 0 or _is_found(partition, high):
+        return high
+    low = -1
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _is_found(partition, middle):
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _is_found(partition: Partition, timestamp: int) -> bool:
+    try:
+        return first_since(partition, timestamp) is not None
+    except CorruptError:
+        return False
+
+
+def first_since(partition: Partition, timestamp: int) -> int | None:
+    """Offset of the first record served at or after a time. CorruptError when it may be damaged."""
+    try:
+        return partition.view().offset_for_time(timestamp, partition.isolation)
+    except CorruptError as error:
+        partition.note_damage(error)
+        raise
+
+
+class TimeLink(Link):
+    """Asked anew each time: retention moves where it leads."""
+
+    def __init__(self, partition: Partition, timestamp: int) -> None:
+        """`timestamp` is in ms since 1970, not negative."""
+        self.partition = partition
+        self.timestamp = timestamp
+        self.inode = partition.inode(Kind.TIME, Scope.PARTITION, timestamp)
+
+    def attributes(self) -> Attributes:
+        return link_attributes(self.inode, self.timestamp * 1_000_000)
+
+    def target(self) -> str:
+        offset = first_since(self.partition, self.timestamp)
+        if offset is None:
+            raise NoSuchName(str(self.timestamp))
+        return f"../offset/{offset}"

@@ -1,0 +1,100 @@
+"""The top of the mount, and `.kafkafs/`: what is known of the mount as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import IntEnum
+
+from kafkafs.storage.errors import UnknownTopic
+
+from .. import render, status
+from ..catalog import Catalog
+from ..errnos import NoSuchName, Stale
+from ..inodes import ROOT, Kind, pack
+from .computed import ComputedFile
+from .node import Attributes, Directory, Node, Run, directory_attributes, rows_of
+from .topic import SETTINGS, TopicDirectory
+
+ABOUT = ".kafkafs"
+STATUS = "status.json"
+
+
+class Top(IntEnum):
+    """The number in an inode number of Kind.TOP; the first is the kernel's choice."""
+
+    ROOT = ROOT
+    ABOUT = 2
+    STATUS = 3
+    SETTINGS = 4
+
+
+class RootDirectory(Directory):
+    inode = ROOT
+    parent_inode = ROOT
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def attributes(self) -> Attributes:
+        return directory_attributes(self.inode, self._catalog.started_ns)
+
+    def child(self, name: str) -> Directory:
+        if name == ABOUT:
+            return AboutDirectory(self._catalog)
+        try:
+            self._catalog.topic(name)
+        except UnknownTopic:
+            raise NoSuchName(name) from None
+        return TopicDirectory(self._catalog, name)
+
+    def runs(self, start: int) -> Iterator[Run]:
+        topics = self._catalog.topics()
+        names = (ABOUT, *topics)
+        return rows_of(((name, self._listed(name)) for name in names), start)
+
+    def _listed(self, name: str) -> Directory:
+        return AboutDirectory(self._catalog) if name == ABOUT else TopicDirectory(self._catalog, name)
+
+
+class AboutDirectory(Directory):
+    inode = pack(Kind.TOP, 0, Top.ABOUT)
+    parent_inode = ROOT
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+
+    def attributes(self) -> Attributes:
+        return directory_attributes(self.inode, self._catalog.started_ns)
+
+    def child(self, name: str) -> ComputedFile:
+        catalog = self._catalog
+        if name == STATUS:
+            return ComputedFile(
+                pack(Kind.TOP, 0, Top.STATUS),
+                catalog.started_ns,
+                lambda: status.mount_status(catalog),
+            )
+        if name == SETTINGS:
+            return ComputedFile(
+                pack(Kind.TOP, 0, Top.SETTINGS),
+                catalog.started_ns,
+                lambda: render.properties(status.engine_settings(catalog)),
+            )
+        raise NoSuchName(name)
+
+    def runs(self, start: int) -> Iterator[Run]:
+        return rows_of(((name, self.child(name)) for name in (STATUS, SETTINGS)), start)
+
+
+def top_node(catalog: Catalog, number: int) -> Node:
+    """The node of an inode number of Kind.TOP. Stale when there is none."""
+    if number == Top.ROOT:
+        return RootDirectory(catalog)
+    about = AboutDirectory(catalog)
+    if number == Top.ABOUT:
+        return about
+    if number == Top.STATUS:
+        return about.child(STATUS)
+    if number == Top.SETTINGS:
+        return about.child(SETTINGS)
+    raise Stale

@@ -1,0 +1,70 @@
+"""The options of a mount, as `-o a,b=c` gives them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from kafkafs.storage.errors import ConfigError
+from kafkafs.storage.log.transactions import Isolation
+
+#: Passed on to the kernel as they are.
+KERNEL_FLAGS: Final = frozenset(
+    "nosuid suid nodev dev noexec exec noatime atime nodiratime diratime relatime sync".split()
+)
+#: What fstab, mount(8) and systemd say to each other. `rw` is what mount(8) adds where nobody asked
+#: for anything; it makes nothing writable.
+_NOT_FOR_US: Final = frozenset(
+    "defaults ro rw auto noauto user nouser users group owner _netdev nofail".split()
+)
+_NOT_FOR_US_EITHER: Final = ("x-", "X-", "comment=")
+
+
+@dataclass(frozen=True, slots=True)
+class MountOptions:
+    """`isolation`: which records are served. `allow_other`: whether other users may look.
+    `log`: the file that a daemon logs to, "" for syslog. `debug`: whether it logs each decision.
+    `kernel_flags`: some of `KERNEL_FLAGS`, in the order given."""
+
+    isolation: Isolation = Isolation.READ_COMMITTED
+    allow_other: bool = False
+    log: str = ""
+    debug: bool = False
+    kernel_flags: tuple[str, ...] = ()
+
+
+def parse_options(text: str, base: MountOptions | None = None) -> MountOptions:
+    """`base` changed by the options in `text`, separated by commas; of one given twice, the last
+    counts. ConfigError names what does not exist, or what a value may be."""
+    options = base or MountOptions()
+    for option in filter(None, map(str.strip, text.split(","))):
+        options = _changed(options, option)
+    return options
+
+
+def _changed(options: MountOptions, option: str) -> MountOptions:
+    name, equals, value = option.partition("=")
+    if option in _NOT_FOR_US or option.startswith(_NOT_FOR_US_EITHER):
+        return options
+    if option in KERNEL_FLAGS:
+        return replace(options, kernel_flags=(*options.kernel_flags, option))
+    if name in ("allow_other", "debug"):
+        if equals:
+            raise ConfigError(name, "takes no value")
+        return replace(options, **{name: True})
+    if name == "isolation":
+        return replace(options, isolation=_isolation(value))
+    if name == "log":
+        if not value:
+            raise ConfigError(name, "needs the name of a file: log=/var/log/kafkafs.log")
+        return replace(options, log=value)
+    known = "isolation=, allow_other, log=, debug, and those of mount(8)"
+    raise ConfigError(name, f"no such mount option; there are {known}")
+
+
+def _isolation(value: str) -> Isolation:
+    try:
+        return Isolation(value)
+    except ValueError:
+        allowed = " or ".join(isolation.value for isolation in Isolation)
+        raise ConfigError("isolation", f"must be {allowed}") from None

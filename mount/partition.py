@@ -1,0 +1,152 @@
+"""A partition as the mount sees it: its log, what of it is served, and its inode numbers.
+
+One `Partition` is one incarnation: when the topic is deleted and created again there is another,
+with numbers of its own. Within one, `Versions` count what gave other bytes to the same name, as far
+as a view shows it:
+
+1. A log cut back (a follower did as its leader says): offsets may come to hold other records.
+2. Segments replaced (the cleaner): the same names in `segments/`, the same offsets at other places.
+
+Deletion from the front makes no new version: what is gone is gone, and the rest is as it was.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+
+from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.log.log import Log
+from kafkafs.storage.log.transactions import Isolation
+from kafkafs.storage.log.view import View
+
+from .errnos import Stale
+from .inodes import NUMBER_BITS, NUMBER_MASK, Kind, Places, pack
+
+logger = logging.getLogger(__name__)
+
+
+class Scope(Enum):
+    """What numbers of one kind change with."""
+
+    PARTITION = auto()  # never
+    RECORDS = auto()  # a log cut back
+    FILES = auto()  # also segments replaced
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A partition in one of its histories. `window`: the bits of a number above the fortieth."""
+
+    partition: Partition
+    scope: Scope = Scope.PARTITION
+    version: int = 0
+    window: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as a place for inode numbers."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """How often `records` may have become others, and `files` been replaced."""
+
+    records: int = 0
+    files: int = 0
+
+    def of(self, scope: Scope) -> int:
+        if scope is Scope.PARTITION:
+            return 0
+        return self.records if scope is Scope.RECORDS else self.files
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A view, and the versions that it came with."""
+
+    view: View
+    versions: Versions
+
+
+class Partition:
+    """One incarnation of a partition. Any thread may use it."""
+
+    def __init__(self, log: Log, isolation: Isolation, places: Places[Place | Topic]) -> None:
+        self.log = log
+        self.topic = log.topic
+        self.number = log.partition
+        self.isolation = isolation
+        self._places = places
+        self._lock = threading.Lock()  # guards changing _seen
+        self._seen: Seen | None = None
+
+    def __repr__(self) -> str:
+        return f"Partition({self.topic!r}, {self.number})"
+
+    def view(self) -> View:
+        """What is in the partition now. UnknownPartition when its directory has gone."""
+        return self.seen().view
+
+    def seen(self) -> Seen:
+        view = self.log.view()
+        seen = self._seen
+        if seen is not None and seen.view is view:
+            return seen
+        with self._lock:
+            before = self._seen
+            if before is None:
+                self._seen = Seen(view, Versions())
+            elif before.view is not view:
+                self._seen = Seen(view, _next_versions(before, view))
+            return self._seen or Seen(view, Versions())
+
+    @property
+    def versions(self) -> Versions:
+        """Those of the view looked at last."""
+        return self._seen.versions if self._seen is not None else Versions()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a view was ever looked at. The first one costs a walk over the log's end."""
+        return self._seen is not None
+
+    def bound(self, view: View) -> int:
+        """The offset where what is served of `view` ends."""
+        return view.bound(self.isolation)
+
+    def place(self, scope: Scope, window: int = 0) -> int:
+        """The number of this partition's place for inode numbers of `scope`."""
+        return self._places.number(Place(self, scope, self.versions.of(scope), window))
+
+    def inode(self, kind: Kind | int, scope: Scope, number: int) -> int:
+        """An inode number for a `number` of any size."""
+        return pack(kind, self.place(scope, number >> NUMBER_BITS), number & NUMBER_MASK)
+
+    def check_current(self, place: Place) -> None:
+        """Stale when numbers of `place` are no longer given out."""
+        if place.version != self.versions.of(place.scope):
+            raise Stale
+
+    def note_damage(self, error: CorruptError) -> None:
+        """Log `error` and list it in status.json, once for each place in a file."""
+        if self.log.report(error):
+            logger.warning("%s-%d: %s", self.topic, self.number, error)
+
+
+def _next_versions(before: Seen, view: View) -> Versions:
+    """The versions of `view`, which follows upon `before`."""
+    versions = before.versions
+    if view.end_offset < before.view.end_offset:
+        return Versions(versions.records + 1, versions.files + 1)
+    kept = {segment.files.identity for segment in view.segments}
+    first = view.segments[0].base_offset if len(view.segments) else view.end_offset
+    for segment in before.view.segments:
+        if segment.base_offset >= first and segment.files.identity not in kept:
+            return replace(versions, files=versions.files + 1)
+    return versions

@@ -1,0 +1,126 @@
+"""A record, its attributes, settings and status as the bytes of files.
+
+Many records at once are rendered by `kafkafs.storage.format.lines` and `.arrow`; what is here is
+for one of something.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from kafkafs.storage.format.batch import BatchHeader
+from kafkafs.storage.format.columns import Columns, Header
+from kafkafs.storage.format.lines import json_lines
+
+#: The name space of a record's extended attributes.
+XATTR_PREFIX: Final = "user.kafka."
+# Linux: XATTR_NAME_MAX.
+_MAX_XATTR_NAME: Final = 255
+
+
+def record_json(columns: Columns, row: int, topic: str, partition: int) -> bytes:
+    """`offset/N.json`: the line of `records.jsonl` with the fields of the record's batch."""
+    line = bytes(json_lines(columns.slice(row, row + 1), topic, partition))
+    batch = columns.batch_of(row)
+    sequence = batch.sequence(int(columns.offsets[row]))
+    return line.removesuffix(b"}\n") + b"," + _compact(_batch_fields(batch, sequence))[1:] + b"\n"
+
+
+def _batch_fields(batch: BatchHeader, sequence: int) -> dict[str, Any]:
+    return {
+        "leaderEpoch": batch.leader_epoch,
+        "producerId": batch.producer_id,
+        "producerEpoch": batch.producer_epoch,
+        "sequence": sequence,
+        "isTransactional": batch.is_transactional,
+        "isControl": batch.is_control,
+        "codec": batch.codec.kafka_name,
+        "batch": _place_of(batch),
+    }
+
+
+def _place_of(batch: BatchHeader) -> dict[str, int]:
+    return {
+        "baseOffset": batch.base_offset,
+        "position": batch.position,
+        "size": batch.size,
+    }
+
+
+def record_xattrs(columns: Columns, row: int, topic: str, partition: int) -> dict[str, bytes]:
+    """The extended attributes of a record's files, names without their prefix."""
+    record = columns.record(row)
+    batch = record.batch
+    texts = {
+        "topic": topic,
+        "partition": partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "timestamp_type": record.timestamp_type.kafka_name,
+        "codec": batch.codec.kafka_name,
+        "leader_epoch": batch.leader_epoch,
+        "producer_id": batch.producer_id,
+        "producer_epoch": batch.producer_epoch,
+        "sequence": record.sequence,
+        "key_size": _size(record.key),
+        "value_size": _size(record.value),
+        "tombstone": "true" if record.value is None and record.key is not None else "false",
+    }
+    attributes = {name: str(value).encode() for name, value in texts.items()}
+    if record.key is not None:
+        attributes["key"] = record.key
+    attributes["batch"] = _compact(_place_of(batch))
+    line = bytes(json_lines(columns.slice(row, row + 1), topic, partition))
+    attributes["headers"] = _compact(json.loads(line)["headers"])
+    attributes.update(_header_xattrs(record.headers))
+    return attributes
+
+
+def _header_xattrs(headers: list[Header]) -> Iterator[tuple[str, bytes]]:
+    """The last header of each name, as Kafka's `lastHeader`; names that Linux has no room for are
+    only in the list of all headers."""
+    for name, value in dict(headers).items():
+        size = len(f"{XATTR_PREFIX}header.{name}".encode())
+        if value is not None and name and "\0" not in name and size <= _MAX_XATTR_NAME:
+            yield f"header.{name}", value
+
+
+def _size(value: bytes | None) -> int:
+    return -1 if value is None else len(value)
+
+
+def _compact(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def status(fields: Mapping[str, Any]) -> bytes:
+    """A `status.json`: for people first, so indented."""
+    return (json.dumps(fields, ensure_ascii=True, indent=2) + "\n").encode()
+
+
+def properties(settings: Mapping[str, str]) -> bytes:
+    """Settings as Java's `.properties` text, sorted by name."""
+    lines = (f"{_escaped(name, ' :=#!')}={_escaped(settings[name], '')}\n" for name in sorted(settings))
+    return "".join(lines).encode("latin-1")
+
+
+_NAMED: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
+
+
+def _escaped(text: str, also: str) -> str:
+    """`text` as `java.util.Properties.store` writes it, `also` being escaped, and a first blank."""
+    escaped = "".join(_escaped_char(char, also) for char in text)
+    return "\\" + escaped if escaped.startswith(" ") else escaped
+
+
+def _escaped_char(char: str, also: str) -> str:
+    if char in _NAMED:
+        return _NAMED[char]
+    if char in also:
+        return "\\" + char
+    if " " <= char <= "~":
+        return char
+    units = char.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

@@ -1,0 +1,87 @@
+"""The tree of a mount as objects, by path or by inode number. Needs neither FUSE nor trio."""
+
+from __future__ import annotations
+
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.errors import OffsetNotFound, SegmentGone, UnknownPartition
+
+from .catalog import Catalog
+from .errnos import NoSuchName, Stale
+from .inodes import NUMBER_BITS, Inode, Kind, unpack
+from .nodes.member import Member
+from .nodes.node import Directory, Node
+from .nodes.partition import PartitionDirectory, member_by_number, member_node
+from .nodes.record import RECORD_FILES, locate
+from .nodes.segments import segment_file_by_inode
+from .nodes.times import TimeLink, first_since
+from .nodes.top import RootDirectory, top_node
+from .nodes.topic import DIRECTORY_NUMBER, SETTINGS_NUMBER, TopicDirectory
+from .options import MountOptions
+from .partition import Partition, Place, Topic
+
+
+class Tree:
+    """What a mount of `engine` with `options` shows. Any thread may use it."""
+
+    def __init__(self, engine: Engine, options: MountOptions | None = None) -> None:
+        self.catalog = Catalog(engine, options or MountOptions())
+        self.root = RootDirectory(self.catalog)
+
+    def resolve(self, path: str) -> Node:
+        """The node at `path` below the root; links are not followed. NoSuchName and what the engine
+        says of an offset or a partition."""
+        node: Node = self.root
+        for name in path.split("/"):
+            if name in ("", "."):
+                continue
+            if name == ".." or "\0" in name or not isinstance(node, Directory):
+                raise NoSuchName(path)
+            node = node.child(name)
+        return node
+
+    def node(self, number: int) -> Node:
+        """The node of an inode number. Stale when what it stood for has gone."""
+        inode = unpack(number)
+        if inode.kind == Kind.TOP:
+            return top_node(self.catalog, inode.number)
+        place = self.catalog.places[inode.place]
+        if isinstance(place, Topic):
+            return self._topic_node(place, inode)
+        return self._partition_node(place, inode)
+
+    def _topic_node(self, place: Topic, inode: Inode) -> Node:
+        topic = TopicDirectory(self.catalog, place.name)
+        if place.name not in self.catalog.topics():
+            raise Stale
+        if inode.number == DIRECTORY_NUMBER:
+            return topic
+        if inode.number == SETTINGS_NUMBER:
+            return topic.settings()
+        raise Stale
+
+    def _partition_node(self, place: Place, inode: Inode) -> Node:
+        partition = place.partition
+        if not self.catalog.is_current(partition):
+            raise Stale
+        try:
+            partition.view()  # brings the versions up to date
+            partition.check_current(place)
+            return self._node_in(partition, inode, place.window << NUMBER_BITS | inode.number)
+        except (NoSuchName, OffsetNotFound, SegmentGone, UnknownPartition):
+            raise Stale from None
+
+    def _node_in(self, partition: Partition, inode: Inode, number: int) -> Node:
+        if inode.kind in RECORD_FILES:
+            return RECORD_FILES[inode.kind](partition, number, locate(partition, number))
+        if inode.kind == Kind.PARTITION:
+            member = member_by_number(number)
+            if member is Member.DIRECTORY:
+                topic = TopicDirectory(self.catalog, partition.topic)
+                return PartitionDirectory(self.catalog, partition, topic.inode)
+            return member_node(self.catalog, partition, member)
+        if inode.kind == Kind.TIME:
+            if first_since(partition, number) is None:
+                raise Stale
+            return TimeLink(partition, number)
+        return segment_file_by_inode(partition, inode, number)
+
