@@ -1,0 +1,304 @@
+"""Settings under Kafka's own names, with the defaults and ranges of 4.3.0 (LogConfig, KafkaConfig).
+
+A topic's setting comes, first found first, from
+
+1. what is said for this run, under the topic's name for it (`-c retention.ms=1000`),
+2. the topic's settings: kafkafs's own file in the log directory, then the cluster's metadata,
+3. what is said for this run under the broker's name for it (`-c log.retention.hours=1`),
+4. the broker's settings in the cluster's metadata, its own before those of all brokers,
+5. Kafka's default.
+
+What a broker wrote is not ours to refuse: a value that cannot be used is a problem to be told, and
+the next source counts. What is said for this run must be right. A broker's `server.properties` is
+not in its log directories; what was set there can only be said for the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from .errors import ConfigError
+from .settings import (
+    INT_MAX,
+    LONG_MAX,
+    Declared,
+    Rule,
+    ServerName,
+    attribute,
+    boolean,
+    declared,
+    double,
+    either,
+    integer,
+    list_of,
+    one_of,
+    ratio,
+    read_value,
+    setting,
+    unknown,
+)
+
+UNLIMITED = LONG_MAX
+_MINUTE_MS = 60 * 1000
+_HOUR_MS = 60 * _MINUTE_MS
+_DAY_MS = 24 * _HOUR_MS
+_MIB = 1 << 20
+_CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+
+
+def _int(at_least: int | None, at_most: int = INT_MAX) -> Rule:
+    return integer(at_least, at_most)
+
+
+def _long(at_least: int | None) -> Rule:
+    return integer(at_least, LONG_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """The settings of one topic. Times in ms, sizes in bytes; -1 no limit where a limit is
+    meant."""
+
+    segment_bytes: int = setting(
+        1 << 30,
+        _int(_MIB),
+        "log.segment.bytes",
+        written_rule=_int(14),  # before 4.0
+    )
+    internal_segment_bytes: int | None = setting(None, _int(None))
+    segment_ms: int = setting(
+        7 * _DAY_MS, _long(1), "log.roll.ms", ServerName("log.roll.hours", _HOUR_MS)
+    )
+    segment_jitter_ms: int = setting(
+        0, _long(0), "log.roll.jitter.ms", ServerName("log.roll.jitter.hours", _HOUR_MS)
+    )
+    segment_index_bytes: int = setting(10 * _MIB, _int(4), "log.index.size.max.bytes")
+    index_interval_bytes: int = setting(4096, _int(0), "log.index.interval.bytes")
+    preallocate: bool = setting(False, boolean, "log.preallocate")
+    flush_messages: int = setting(UNLIMITED, _long(1), "log.flush.interval.messages")
+    flush_ms: int = setting(
+        UNLIMITED, _long(0), "log.flush.interval.ms", "log.flush.scheduler.interval.ms"
+    )
+    retention_ms: int = setting(
+        7 * _DAY_MS,
+        _long(-1),
+        ServerName("log.retention.ms", is_limit=True),
+        ServerName("log.retention.minutes", _MINUTE_MS, is_limit=True),
+        ServerName("log.retention.hours", _HOUR_MS, is_limit=True),
+    )
+    retention_bytes: int = setting(-1, _long(None), "log.retention.bytes")
+    file_delete_delay_ms: int = setting(_MINUTE_MS, _long(0), "log.segment.delete.delay.ms")
+    cleanup_policy: tuple[str, ...] = setting(
+        ("delete",), list_of("compact", "delete"), "log.cleanup.policy"
+    )
+    min_cleanable_dirty_ratio: float = setting(0.5, ratio, "log.cleaner.min.cleanable.ratio")
+    delete_retention_ms: int = setting(_DAY_MS, _long(0), "log.cleaner.delete.retention.ms")
+    min_compaction_lag_ms: int = setting(0, _long(0), "log.cleaner.min.compaction.lag.ms")
+    max_compaction_lag_ms: int = setting(UNLIMITED, _long(1), "log.cleaner.max.compaction.lag.ms")
+    max_message_bytes: int = setting(_MIB + 12, _int(0), "message.max.bytes")
+    compression_type: str = setting("producer", one_of(*_CODECS), "compression.type")
+    compression_gzip_level: int = setting(-1, either(-1, _int(1, 9)), "compression.gzip.level")
+    compression_lz4_level: int = setting(9, _int(1, 17), "compression.lz4.level")
+    compression_zstd_level: int = setting(3, _int(-131072, 22), "compression.zstd.level")
+    message_timestamp_type: str = setting(
+        "CreateTime", one_of("CreateTime", "LogAppendTime"), "log.message.timestamp.type"
+    )
+    message_timestamp_before_max_ms: int = setting(
+        UNLIMITED, _long(0), "log.message.timestamp.before.max.ms"
+    )
+    message_timestamp_after_max_ms: int = setting(
+        _HOUR_MS, _long(0), "log.message.timestamp.after.max.ms"
+    )
+    # What follows says nothing about the files here, but is a topic's setting all the same.
+    min_insync_replicas: int = setting(1, _int(1), "min.insync.replicas")
+    unclean_leader_election_enable: bool = setting(False, boolean, "unclean.leader.election.enable")
+    leader_replication_throttled_replicas: tuple[str, ...] = setting((), list_of())
+    follower_replication_throttled_replicas: tuple[str, ...] = setting((), list_of())
+    remote_storage_enable: bool = setting(False, boolean)
+    remote_log_copy_disable: bool = setting(False, boolean)
+    remote_log_delete_on_disable: bool = setting(False, boolean)
+    local_retention_ms: int = setting(-2, _long(-2), "log.local.retention.ms")
+    local_retention_bytes: int = setting(-2, _long(-2), "log.local.retention.bytes")
+
+    @property
+    def segment_size(self) -> int:
+        """Bytes at which a segment is full. Only `internal.segment.bytes` may be below 1 MiB."""
+        if self.internal_segment_bytes is not None:
+            return self.internal_segment_bytes
+        return self.segment_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """The settings of a broker that no topic can change, as far as they concern its log
+    directories.
+    """
+
+    log_flush_scheduler_interval_ms: int = setting(UNLIMITED, _long(None))
+    log_flush_offset_checkpoint_interval_ms: int = setting(_MINUTE_MS, _int(0))
+    log_flush_start_offset_checkpoint_interval_ms: int = setting(_MINUTE_MS, _int(0))
+    replica_high_watermark_checkpoint_interval_ms: int = setting(5000, _long(None))
+    log_retention_check_interval_ms: int = setting(5 * _MINUTE_MS, _long(1))
+    log_cleaner_enable: bool = setting(True, boolean)
+    log_cleaner_threads: int = setting(1, _int(0))
+    log_cleaner_dedupe_buffer_size: int = setting(128 * _MIB, _long(None))
+    log_cleaner_io_buffer_load_factor: float = setting(0.9, double)
+    log_cleaner_io_buffer_size: int = setting(512 << 10, _int(0))
+    log_cleaner_io_max_bytes_per_second: float = setting(1.7976931348623157e308, double)
+    log_cleaner_backoff_ms: int = setting(15_000, _long(0))
+    log_initial_task_delay_ms: int = setting(30_000, _long(0))
+    num_recovery_threads_per_data_dir: int = setting(2, _int(1))
+    producer_id_expiration_ms: int = setting(_DAY_MS, _int(1))
+    producer_id_expiration_check_interval_ms: int = setting(10 * _MINUTE_MS, _int(1))
+    transaction_max_timeout_ms: int = setting(15 * _MINUTE_MS, _int(1))
+
+
+_TOPIC = declared(TopicConfig)
+_BROKER = declared(BrokerConfig)
+_SERVER_NAMES = {
+    server.name: (server, setting) for setting in _TOPIC.values() for server in setting.servers
+}
+_ALL = frozenset((*_TOPIC, *_BROKER, *_SERVER_NAMES))
+
+
+class Source(StrEnum):
+    """Where a setting's value comes from."""
+
+    RUN = "this run"
+    TOPIC_FILE = "kafkafs's settings of the topic"
+    TOPIC = "the cluster's settings of the topic"
+    RUN_BROKER = "this run, for the broker"
+    BROKER = "the cluster's settings of the broker"
+    ALL_BROKERS = "the cluster's settings of all brokers"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The texts of each source, by name. `run` has been checked by `run_settings`."""
+
+    run: Mapping[str, str] = field(default_factory=dict)
+    topic_file: Mapping[str, str] = field(default_factory=dict)
+    topic: Mapping[str, str] = field(default_factory=dict)
+    broker: Mapping[str, str] = field(default_factory=dict)
+    all_brokers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """A topic's settings, where those that are not defaults come from, and what was passed over."""
+
+    config: TopicConfig
+    sources: Mapping[str, Source]
+    problems: tuple[str, ...]
+
+
+def run_settings(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
+    """Names and values as given for a run; of a name given twice, the last counts. ConfigError for
+    one that Kafka would refuse or does not have."""
+    found = dict(pairs)
+    for name, text in found.items():
+        known = _TOPIC.get(name) or _BROKER.get(name)
+        if known is not None:
+            read_value(name, text, known.rule)
+        elif name in _SERVER_NAMES:
+            _server_value(name, text, strict=True)
+        else:
+            raise unknown(name, _ALL)
+    return found
+
+
+def broker_config(run: Mapping[str, str]) -> BrokerConfig:
+    """The broker's settings with those of this run, checked by `run_settings`."""
+    return BrokerConfig(**_values(_BROKER, run))
+
+
+def topic_config(settings: Settings) -> Resolved:
+    """A topic's settings out of all sources. ConfigError when this run's contradict each other."""
+    values: dict[str, Any] = {}
+    sources: dict[str, Source] = {}
+    problems: list[str] = []
+    for name, known in _TOPIC.items():
+        for source, text_name, text in _candidates(name, known, settings):
+            strict = source in (Source.RUN, Source.RUN_BROKER)
+            try:
+                value = _value(name, known, text_name, text, strict)
+            except ConfigError as error:
+                problems.append(f"{source}: {error}")
+                continue
+            values[attribute(name)], sources[name] = value, source
+            break
+    problems += _unknown_names(settings)
+    config = TopicConfig(**values)
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        why = f"{config.min_compaction_lag_ms} is more than max.compaction.lag.ms"
+        conflict = ConfigError("min.compaction.lag.ms", f"{why}, {config.max_compaction_lag_ms}")
+        if Source.RUN in (
+            sources.get("min.compaction.lag.ms"),
+            sources.get("max.compaction.lag.ms"),
+        ):
+            raise conflict
+        problems.append(str(conflict))
+    return Resolved(config, sources, tuple(problems))
+
+
+def _candidates(
+    name: str, known: Declared, settings: Settings
+) -> Iterable[tuple[Source, str, str]]:
+    """Source, name and text of each value that a setting may have, first found first."""
+    for source, texts in (
+        (Source.RUN, settings.run),
+        (Source.TOPIC_FILE, settings.topic_file),
+        (Source.TOPIC, settings.topic),
+    ):
+        if name in texts:
+            yield source, name, texts[name]
+    for server in known.servers:
+        if server.name in settings.run:
+            yield Source.RUN_BROKER, server.name, settings.run[server.name]
+    # As in a broker, one layer lies on the other before the first of the names counts.
+    for server in known.servers:
+        for source, texts in (
+            (Source.BROKER, settings.broker),
+            (Source.ALL_BROKERS, settings.all_brokers),
+        ):
+            if server.name in texts:
+                yield source, server.name, texts[server.name]
+
+
+def _value(name: str, known: Declared, text_name: str, text: str, strict: bool) -> Any:
+    if text_name != name:
+        return _server_value(text_name, text, strict)
+    return read_value(name, text, known.rule if strict else known.written_rule)
+
+
+def _server_value(name: str, text: str, strict: bool) -> Any:
+    """A topic's value from the broker's setting `name`, in the topic's unit."""
+    server, known = _SERVER_NAMES[name]
+    rule = known.rule if strict else known.written_rule
+    if server.factor == 1 and not server.is_limit:
+        return read_value(name, text, rule)
+    number = int(read_value(name, text, _long(None) if server.factor == 1 else _int(None)))
+    return read_value(
+        name, str(-1 if number < 0 and server.is_limit else number * server.factor), rule
+    )
+
+
+def _values(table: Mapping[str, Declared], texts: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        attribute(name): read_value(name, texts[name], known.rule)
+        for name, known in table.items()
+        if name in texts
+    }
+
+
+def _unknown_names(settings: Settings) -> Iterable[str]:
+    for source, texts in (
+        (Source.TOPIC_FILE, settings.topic_file),
+        (Source.TOPIC, settings.topic),
+    ):
+        for name in texts:
+            if name not in _TOPIC:
+                yield f"{source}: {name}: not a setting of Kafka 4.3"
