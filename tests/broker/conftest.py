@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from tests.answers import READ_COMMITTED, READ_UNCOMMITTED
 from tests.broker.driver import Driver
 from tests.broker.kafka import Broker
+from tests.broker.readers import (
+    EngineReader,
+    MountReader,
+    Reader,
+    locks,
+    mounted,
+    wait_until,
+    writable_files,
+)
+
+LEVELS = (READ_COMMITTED, READ_UNCOMMITTED)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -67,3 +80,63 @@ def start_driver(tmp_path: Path) -> Iterator[Callable[[Broker], Driver]]:
     yield start
     for driver in started:
         driver.close()
+
+
+@pytest.fixture(scope="session")
+def engine_readers(broker: Broker) -> dict[str, Reader]:
+    """An engine on the shared broker's directory for each isolation level."""
+    return {level: EngineReader(broker.log_dirs, level) for level in LEVELS}
+
+
+@pytest.fixture(scope="session")
+def mount_readers(
+    broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, MountReader]]:
+    """A mount of the shared broker's directory for each isolation level.
+
+    When all tests are done the daemons are looked at: what they hold open, and what they locked.
+    """
+    points = {level: tmp_path_factory.mktemp("live") / level for level in LEVELS}
+    with ExitStack() as stack:
+        daemons = [
+            stack.enter_context(mounted(broker.log_dirs, point, f"isolation={level}"))
+            for level, point in points.items()
+        ]
+        yield {level: MountReader(point) for level, point in points.items()}
+        for daemon in daemons:
+            assert writable_files(daemon, broker.log_dir) == []
+            assert locks(daemon) == []
+
+
+@pytest.fixture(params=["engine", "mount"])
+def readers(request: pytest.FixtureRequest) -> dict[str, Reader]:
+    """By isolation level, first the engine itself, then mounts."""
+    found: dict[str, Reader] = request.getfixturevalue(f"{request.param}_readers")
+    return found
+
+
+@pytest.fixture
+def reader(readers: dict[str, Reader]) -> Reader:
+    """A reader of committed records."""
+    return readers[READ_COMMITTED]
+
+
+@pytest.fixture
+def engine_reader(broker: Broker) -> EngineReader:
+    """A reader whose views can be held while the directory changes."""
+    return EngineReader(broker.log_dirs, READ_COMMITTED)
+
+
+@pytest.fixture
+def topic(broker: Broker, driver: Driver, request: pytest.FixtureRequest) -> Callable[..., str]:
+    """`topic(configs)` makes a topic named after the test, and returns when its directories are
+    there."""
+
+    def create(configs: dict[str, str] | None = None, partitions: int = 1) -> str:
+        name: str = request.node.name.replace("[", ".").replace("]", "")
+        driver.create_topic(name, partitions, configs)
+        paths = [broker.log_dir / f"{name}-{partition}" for partition in range(partitions)]
+        wait_until(lambda: all(path.is_dir() for path in paths))
+        return name
+
+    return create

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -22,6 +28,78 @@ class Reader(Protocol):
     def records(self, topic: str, partition: int = 0) -> list[ExpectedRecord]: ...
 
     def offset_for_time(self, topic: str, timestamp: int, partition: int = 0) -> int | None: ...
+
+
+@contextmanager
+def mounted(log_dirs: Sequence[Path], mountpoint: Path, options: str) -> Iterator[int]:
+    """Mounts the directories at `mountpoint` while the block runs; the daemon's process id.
+
+    The daemon must end by itself when it is told to, and leave with status 0.
+    """
+    mountpoint.mkdir(parents=True)
+    command = [sys.executable, "-m", "kafkafs", "mount", "--foreground", "-o", options]
+    daemon = subprocess.Popen([*command, ",".join(map(str, log_dirs)), str(mountpoint)])
+    try:
+        wait_until(lambda: mountpoint.is_mount() or daemon.poll() is not None)
+        assert mountpoint.is_mount(), f"the daemon ended with {daemon.returncode}"
+        yield daemon.pid
+    finally:
+        daemon.terminate()
+        status = daemon.wait(30)
+    assert status == 0
+    assert not mountpoint.is_mount()
+
+
+class MountReader:
+    """A mount, through the files that it shows."""
+
+    def __init__(self, mountpoint: Path) -> None:
+        self.mountpoint = mountpoint
+
+    def topics(self) -> dict[str, list[int]]:
+        found = {}
+        for topic in os.listdir(self.mountpoint):
+            # What the broker deletes between two steps is gone, as it is for any other program.
+            with suppress(FileNotFoundError):
+                names = os.listdir(self.mountpoint / topic)
+                found[topic] = sorted(int(name) for name in names if name.isdigit())
+        del found[".kafkafs"]
+        return found
+
+    def path(self, topic: str, partition: int = 0) -> Path:
+        """The directory of the partition."""
+        return self.mountpoint / topic / str(partition)
+
+    def records(self, topic: str, partition: int = 0) -> list[ExpectedRecord]:
+        with (self.path(topic, partition) / "records.jsonl").open(encoding="utf-8") as lines:
+            return [from_line(line) for line in lines]
+
+    def offset_for_time(self, topic: str, timestamp: int, partition: int = 0) -> int | None:
+        try:
+            link = os.readlink(self.path(topic, partition) / "time" / str(timestamp))
+        except FileNotFoundError:
+            return None
+        return int(Path(link).name)
+
+
+def from_line(text: str) -> ExpectedRecord:
+    """A line of `records.jsonl` in the form in which Kafka's answers come."""
+    line = json.loads(text)
+    return ExpectedRecord(
+        offset=line["offset"],
+        timestamp=line["timestamp"],
+        timestamp_type=line["timestampType"],
+        key=_from_json(line["key"]),
+        value=_from_json(line["value"]),
+        headers=tuple((h["key"], _from_json(h["value"])) for h in line["headers"]),
+        leader_epoch=None,
+    )
+
+
+def _from_json(value: str | dict[str, str] | None) -> bytes | None:
+    if isinstance(value, dict):
+        return base64.b64decode(value["base64"])
+    return None if value is None else value.encode()
 
 
 class EngineReader:
@@ -63,6 +141,24 @@ def as_expected(record: Record) -> ExpectedRecord:
 def without_epoch(records: list[ExpectedRecord]) -> list[ExpectedRecord]:
     """The consumer's records, as a `Reader` gives them."""
     return [replace(record, leader_epoch=None) for record in records]
+
+
+def writable_files(pid: int, directory: Path) -> list[str]:
+    """The files under `directory` that a process has open in a way in which it could write."""
+    found = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        target = os.readlink(entry)
+        info = Path(f"/proc/{pid}/fdinfo/{entry.name}").read_text()
+        flags = next(line.split()[1] for line in info.splitlines() if line.startswith("flags:"))
+        if target.startswith(f"{directory}/") and int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
+            found.append(target)
+    return found
+
+
+def locks(pid: int) -> list[str]:
+    """The file locks that a process holds or waits for, as the kernel lists them."""
+    lines = Path("/proc/locks").read_text().splitlines()
+    return [line for line in lines if str(pid) in line.split()]
 
 
 def wait_until(what: Callable[[], bool], seconds: float = 30) -> None:

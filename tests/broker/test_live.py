@@ -32,39 +32,6 @@ COMPACTED = {
 BASE_MS = 1_700_000_000_000
 
 
-@pytest.fixture(scope="module")
-def readers(broker: Broker) -> dict[str, Reader]:
-    """A reader of the shared broker for each isolation level."""
-    levels = (READ_COMMITTED, READ_UNCOMMITTED)
-    return {level: EngineReader(broker.log_dirs, level) for level in levels}
-
-
-@pytest.fixture
-def reader(readers: dict[str, Reader]) -> Reader:
-    """A reader of committed records."""
-    return readers[READ_COMMITTED]
-
-
-@pytest.fixture
-def engine_reader(broker: Broker) -> EngineReader:
-    """A reader whose views can be held while the directory changes."""
-    return EngineReader(broker.log_dirs, READ_COMMITTED)
-
-
-@pytest.fixture
-def topic(driver: Driver, reader: Reader, request: pytest.FixtureRequest) -> Callable[..., str]:
-    """`topic(configs)` makes a topic named after the test, and returns when the reader sees it."""
-
-    def create(configs: dict[str, str] | None = None, partitions: int = 1) -> str:
-        name: str = request.node.name.replace("[", ".").replace("]", "")
-        driver.create_topic(name, partitions, configs)
-        everywhere = list(range(partitions))
-        wait_until(lambda: reader.topics().get(name) == everywhere)
-        return name
-
-    return create
-
-
 def numbers(records: list[ExpectedRecord]) -> list[int]:
     """What `generate` numbered the records as."""
     return [int((record.value or b"-1").split()[0]) for record in records]
