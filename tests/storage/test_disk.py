@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -22,8 +23,13 @@ def directory(tmp_path: Path) -> Directory:
     return Directory(str(tmp_path)).child("t-0")
 
 
-def open_descriptors() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def open_descriptors(path: Path) -> int:
+    """How many of this process's descriptors are of something under `path`."""
+    found = 0
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the listing's own
+            found += os.readlink(descriptor).startswith(str(path))
+    return found
 
 
 def test_reads_any_range_and_stops_at_the_end(directory: Directory) -> None:
@@ -60,12 +66,12 @@ def test_an_open_file_outlives_its_name(directory: Directory, tmp_path: Path) ->
     assert file.identity == (status.st_dev, status.st_ino)
 
 
-def test_a_file_is_closed_when_nobody_holds_it(directory: Directory) -> None:
-    before = open_descriptors()
+def test_a_file_is_closed_when_nobody_holds_it(directory: Directory, tmp_path: Path) -> None:
+    before = open_descriptors(tmp_path)
     file = directory.open("f")
-    assert open_descriptors() == before + 1
+    assert open_descriptors(tmp_path) == before + 1
     del file
-    assert open_descriptors() == before
+    assert open_descriptors(tmp_path) == before
 
 
 def test_lists_what_is_there_without_following_links(directory: Directory, tmp_path: Path) -> None:
@@ -105,14 +111,14 @@ def test_nothing_but_a_regular_file_is_opened(directory: Directory, tmp_path: Pa
     partition = tmp_path / "t-0"
     (partition / "link").symlink_to(partition / "f")
     os.mkfifo(partition / "fifo")
-    before = open_descriptors()
+    before = open_descriptors(tmp_path)
     with pytest.raises(CorruptError, match="t-0/link: a symbolic link, not a regular file"):
         directory.open("link")
     with pytest.raises(CorruptError, match="t-0/fifo: a FIFO, not a regular file"):
         directory.open("fifo")
     with pytest.raises(CorruptError, match="t-0: a directory, not a regular file"):
         Directory(str(tmp_path)).open("t-0")
-    assert open_descriptors() == before
+    assert open_descriptors(tmp_path) == before
 
 
 def test_no_link_leads_out_of_the_log_directory(tmp_path: Path) -> None:
@@ -218,18 +224,20 @@ class TestFileCache:
         assert opened == ["a", "b", "c", "b"]
         assert len(cache) == 2
 
-    def test_an_evicted_file_stays_open_for_its_reader(self, directory: Directory) -> None:
-        before = open_descriptors()
+    def test_an_evicted_file_stays_open_for_its_reader(
+        self, directory: Directory, tmp_path: Path
+    ) -> None:
+        before = open_descriptors(tmp_path)
         cache: FileCache[str, OpenFile] = FileCache(1)
         held = cache.get("f", lambda: directory.open("f"))
         cache.get("g", lambda: directory.open("f"))
-        assert open_descriptors() == before + 2
+        assert open_descriptors(tmp_path) == before + 2
         assert held.read(1, 1) == b"\1"
         del held
-        assert open_descriptors() == before + 1
+        assert open_descriptors(tmp_path) == before + 1
         cache.drop("g")
         cache.drop("never there")
-        assert open_descriptors() == before
+        assert open_descriptors(tmp_path) == before
 
     def test_drops_by_condition(self) -> None:
         cache: FileCache[int, int] = FileCache(10)
@@ -249,8 +257,8 @@ class TestFileCache:
         assert len(cache) == 0
         assert cache.get("f", lambda: "there") == "there"
 
-    def test_many_threads_share_one(self, directory: Directory) -> None:
-        before = open_descriptors()
+    def test_many_threads_share_one(self, directory: Directory, tmp_path: Path) -> None:
+        before = open_descriptors(tmp_path)
         cache: FileCache[int, OpenFile] = FileCache(3)
         wrong: list[bytes] = []
 
@@ -267,4 +275,4 @@ class TestFileCache:
             thread.join()
         assert not wrong
         assert len(cache) == 3
-        assert open_descriptors() == before + 3
+        assert open_descriptors(tmp_path) == before + 3
