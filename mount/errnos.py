@@ -2,6 +2,8 @@
 
     TreeError
     ├── NoSuchName       looking up: the directory has no such name
+    ├── NoSuchAttribute  asking for an extended attribute: there is none of that name
+    ├── WrongKind        using a node as what it is not: a directory as a file, a file as a link
     ├── Stale            by inode number: what it stood for has gone
     ├── Idle             following: nothing came for a while
     ├── WouldBlock       following without waiting: nothing there now
@@ -35,6 +37,14 @@ class NoSuchName(TreeError):
         return f"{errors.printable(self.name)}: no such file or directory"
 
 
+class NoSuchAttribute(TreeError):
+    """A node has no extended attribute of that name."""
+
+
+class WrongKind(TreeError):
+    """A node was used as what it is not."""
+
+
 class Stale(TreeError):
     """What an inode number stood for was deleted or replaced."""
 
@@ -59,6 +69,8 @@ class TooManyInodes(TreeError):
 ERRNOS: Final[dict[type[Exception], int]] = {
     TreeError: errno.EIO,
     NoSuchName: errno.ENOENT,
+    NoSuchAttribute: errno.ENODATA,
+    WrongKind: errno.EINVAL,
     Stale: errno.ESTALE,
     Idle: errno.EINTR,
     WouldBlock: errno.EAGAIN,

@@ -15,11 +15,13 @@ OpenT = TypeVar("OpenT")
 class Handle(ABC):
     """An open file. Calls come from one thread at a time unless the class says otherwise.
 
-    `direct_io`: reads go past the kernel's page cache, which size 0 requires. `seekable`: whether
-    any position can be read, or only what follows on the last read.
+    `direct_io`: reads go past the kernel's page cache, which size 0 requires. `keep_cache`: what
+    the kernel kept of an earlier reading still holds. `seekable`: whether any position can be read,
+    or only what follows on the last read.
     """
 
     direct_io = False
+    keep_cache = True
     seekable = True
 
     @abstractmethod
@@ -52,8 +54,10 @@ class BytesHandle(Handle):
 class FileHandle(Handle):
     """A file of the log directory. Any number of threads may read."""
 
-    def __init__(self, file: OpenFile) -> None:
+    def __init__(self, file: OpenFile, *, is_final: bool) -> None:
+        """`is_final`: whether the file's bytes will stay."""
         self._file = file
+        self.keep_cache = is_final
 
     def read(self, position: int, size: int) -> Data:
         return self._file.read(position, size)

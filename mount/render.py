@@ -18,6 +18,8 @@ from kafkafs.storage.format.lines import json_lines
 XATTR_PREFIX: Final = "user.kafka."
 # Linux: XATTR_NAME_MAX.
 _MAX_XATTR_NAME: Final = 255
+# Linux: XATTR_SIZE_MAX and XATTR_LIST_MAX.
+_MAX_XATTR_BYTES: Final = 65536
 
 
 def record_json(columns: Columns, row: int, topic: str, partition: int) -> bytes:
@@ -85,6 +87,19 @@ def _header_xattrs(headers: list[Header]) -> Iterator[tuple[str, bytes]]:
         size = len(f"{XATTR_PREFIX}header.{name}".encode())
         if value is not None and name and "\0" not in name and size <= _MAX_XATTR_NAME:
             yield f"header.{name}", value
+
+
+def listed_xattrs(attributes: Mapping[str, bytes]) -> list[bytes]:
+    """The names that Linux can list: those whose values it can hand over, as many as there is room
+    for."""
+    room = _MAX_XATTR_BYTES
+    names = []
+    for name, value in attributes.items():
+        encoded = name.encode()
+        if len(value) <= _MAX_XATTR_BYTES and len(encoded) + 1 <= room:
+            names.append(encoded)
+            room -= len(encoded) + 1
+    return names
 
 
 def _size(value: bytes | None) -> int:

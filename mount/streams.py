@@ -94,18 +94,23 @@ class StreamHandle(Handle):
                 raise self._damage.pop(position)
             return self._gather(position, position + size)
 
+    def wants_more(self) -> bool:
+        """Whether there is less ahead of the last read than there should be."""
+        with self._state:
+            ahead = self._window_end - self._reached
+            return self._length is None and 0 <= ahead < READ_AHEAD
+
     def prepare(self) -> bool:
         """Make one piece more, ahead of the next read; False when enough is there."""
         if not self._producing.acquire(blocking=False):
             return False
         try:
-            with self._state:
-                position = self._reached
-                ahead = self._window_end - position
-                if self._length is not None or not 0 <= ahead < READ_AHEAD:
-                    return False
-            self._produce(position)
+            if not self.wants_more():
+                return False
+            self._produce(self._reached)
             return True
+        except (StorageError, OSError):
+            return False  # the read that comes there will meet it again, and tell
         finally:
             self._producing.release()
 

@@ -10,6 +10,7 @@ from .errnos import NoSuchName, Stale
 from .inodes import NUMBER_BITS, Inode, Kind, unpack
 from .nodes.member import Member
 from .nodes.node import Directory, Node
+from .nodes.offsets import OffsetDirectory
 from .nodes.partition import PartitionDirectory, member_by_number, member_node
 from .nodes.record import RECORD_FILES, locate
 from .nodes.segments import segment_file_by_inode
@@ -26,6 +27,7 @@ class Tree:
     def __init__(self, engine: Engine, options: MountOptions | None = None) -> None:
         self.catalog = Catalog(engine, options or MountOptions())
         self.root = RootDirectory(self.catalog)
+        self._offset_directories: dict[int, OffsetDirectory] = {}  # by inode number
 
     def resolve(self, path: str) -> Node:
         """The node at `path` below the root; links are not followed. NoSuchName and what the engine
@@ -48,6 +50,31 @@ class Tree:
         if isinstance(place, Topic):
             return self._topic_node(place, inode)
         return self._partition_node(place, inode)
+
+    def directory(self, number: int) -> Directory | None:
+        """As `node` for the directory that most lookups are in, made once: a partition's `offset`.
+        None for all others."""
+        directory = self._offset_directories.get(number)
+        if directory is None:
+            inode = unpack(number)
+            if inode.kind != Kind.PARTITION or inode.number != Member.OFFSET:
+                return None
+            place = self.catalog.places[inode.place]
+            assert isinstance(place, Place)
+            directory = OffsetDirectory(place.partition)
+            self._offset_directories[number] = directory
+        if not self.catalog.is_current(directory.partition):
+            del self._offset_directories[number]
+            raise Stale
+        return directory
+
+    def is_near(self, number: int) -> bool:
+        """Whether `node(number)` needs no more than memory and pages that are mostly cached."""
+        inode = unpack(number)
+        if inode.kind == Kind.TOP:
+            return True
+        place = self.catalog.places[inode.place]
+        return isinstance(place, Topic) or (place.partition.is_known and inode.kind != Kind.TIME)
 
     def _topic_node(self, place: Topic, inode: Inode) -> Node:
         topic = TopicDirectory(self.catalog, place.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
@@ -105,7 +107,7 @@ class Directory(Node):
                     run.lifetime,
                     run.block_size,
                 )
-                yield Entry(name.decode("utf-8", "surrogateescape"), attributes, next_start)
+                yield Entry(os.fsdecode(name), attributes, next_start)
 
     def child_is_near(self, name: str) -> bool:
         """Whether `child(name)` needs no more than memory and pages that are mostly cached."""
@@ -142,13 +144,21 @@ def stream_attributes(inode: int, mtime_ns: int) -> Attributes:
 
 
 def rows_of(nodes: Iterable[tuple[str, Node]], start: int) -> Iterator[Run]:
-    """Runs of a directory with few names, always in the same order: each node in a run of its
-    own."""
-    for at, (name, node) in enumerate(nodes, FIRST):
-        if at < start:
-            continue
-        found = node.attributes()
-        row = (name.encode("utf-8", "surrogateescape"), found.inode, found.size, found.mtime_ns)
-        yield Run(
-            [(*row, at + 1)], found.mode, found.name_lifetime, found.lifetime, found.block_size
-        )
+    """Runs of a directory with few names, always in the same order."""
+    found = [
+        (name, node.attributes(), at) for at, (name, node) in enumerate(nodes, FIRST) if at >= start
+    ]
+    for shared, entries in itertools.groupby(found, lambda entry: _shared(entry[1])):
+        rows = [
+            (os.fsencode(name), of.inode, of.size, of.mtime_ns, at + 1) for name, of, at in entries
+        ]
+        yield Run(rows, *shared)
+
+
+def _shared(attributes: Attributes) -> tuple[int, float, float, int]:
+    return (
+        attributes.mode,
+        attributes.name_lifetime,
+        attributes.lifetime,
+        attributes.block_size,
+    )

@@ -53,6 +53,7 @@ class RecordFile(File):
     """
 
     kind: Kind
+    suffix = ""
     scope = Scope.RECORDS
 
     def __init__(
@@ -63,6 +64,11 @@ class RecordFile(File):
         self.located = located
         self._name_lifetime = name_lifetime
         self.inode = partition.inode(self.kind, self.scope, offset)
+
+    @property
+    def name(self) -> str:
+        """The name that is believed for as long as the kernel likes."""
+        return f"{self.offset}{self.suffix}"
 
     @abstractmethod
     def data(self) -> bytes:
@@ -106,6 +112,7 @@ class KeyFile(RecordFile):
     """There is none for a null key."""
 
     kind = Kind.KEY
+    suffix = ".key"
 
     def __init__(
         self, partition: Partition, offset: int, located: Located, name_lifetime: float = FOR_EVER
@@ -124,6 +131,7 @@ class JsonFile(RecordFile):
     """Tells the place of the record's batch, which changes when the cleaner rewrites it."""
 
     kind = Kind.JSON
+    suffix = ".json"
     scope = Scope.FILES
 
     def __init__(

@@ -15,7 +15,7 @@ from ..handles import FileHandle, Handle
 from ..inodes import NUMBER_MASK, Inode, Kind, segment_file_name, segment_kind
 from ..partition import Partition, Scope
 from .member import Member, MemberDirectory
-from .node import BRIEFLY, FILE_MODE, FIRST, FOR_EVER, NOT_AT_ALL, Attributes, File, Run
+from .node import BRIEFLY, FILE_MODE, FOR_EVER, NOT_AT_ALL, Attributes, File, Run, rows_of
 
 
 class SegmentsDirectory(MemberDirectory):
@@ -35,12 +35,8 @@ class SegmentsDirectory(MemberDirectory):
         one that is created meanwhile may show twice."""
         entries = self.partition.log.directory.list(lambda name: True)
         files = sorted((e.name, e.stat) for e in entries if e.is_file and e.stat is not None)
-        for at, (name, status) in enumerate(files, FIRST):
-            if at < start:
-                continue
-            found = SegmentFile(self.partition, name, status).attributes()
-            row = (os.fsencode(name), found.inode, found.size, found.mtime_ns, at + 1)
-            yield Run([row], found.mode, found.name_lifetime, found.lifetime)
+        nodes = ((name, SegmentFile(self.partition, name, status)) for name, status in files)
+        return rows_of(nodes, start)
 
 
 class SegmentFile(File):
@@ -52,6 +48,10 @@ class SegmentFile(File):
         self.status = status
         self.inode = _inode(partition, name)
 
+    @property
+    def name_bytes(self) -> bytes:
+        return os.fsencode(self.name)
+
     def attributes(self) -> Attributes:
         size, mtime_ns = self.status.st_size, self.status.st_mtime_ns
         if _is_final(self.partition, self.name):
@@ -60,7 +60,8 @@ class SegmentFile(File):
 
     def open(self, *, waits: bool = True) -> Handle:
         try:
-            return FileHandle(self.partition.log.directory.open(self.name))
+            file = self.partition.log.directory.open(self.name)
+            return FileHandle(file, is_final=_is_final(self.partition, self.name))
         except (SegmentGone, LogDirError, CorruptError):
             raise Stale from None
 

@@ -1,0 +1,43 @@
+"""Attributes of the tree's nodes as pyfuse3 wants them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+import pyfuse3
+
+from .nodes.node import Attributes, Run
+
+_SECTOR = 512  # the unit of st_blocks
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who owns all files of a mount."""
+
+    uid: int = field(default_factory=os.getuid)
+    gid: int = field(default_factory=os.getgid)
+
+    def entry(self, attributes: Attributes) -> pyfuse3.EntryAttributes:
+        entry = pyfuse3.EntryAttributes()
+        entry.st_ino = pyfuse3.InodeT(attributes.inode)
+        entry.st_mode = pyfuse3.ModeT(attributes.mode)
+        entry.st_size = attributes.size
+        entry.st_blocks = -(-attributes.size // _SECTOR)
+        entry.st_blksize = attributes.block_size
+        # The times of access and of change are the one that is known.
+        entry.st_mtime_ns = entry.st_ctime_ns = entry.st_atime_ns = attributes.mtime_ns
+        entry.entry_timeout = attributes.name_lifetime
+        entry.attr_timeout = attributes.lifetime
+        entry.st_uid = self.uid
+        entry.st_gid = self.gid
+        return entry
+
+    @staticmethod
+    def set_shared(entry: pyfuse3.EntryAttributes, run: Run) -> None:
+        """Make `entry` say what all rows of `run` have in common."""
+        entry.st_mode = pyfuse3.ModeT(run.mode)
+        entry.st_blksize = run.block_size
+        entry.entry_timeout = run.name_lifetime
+        entry.attr_timeout = run.lifetime

@@ -1,0 +1,243 @@
+"""The handlers that pyfuse3 calls: find the node, call it, reply. No policy.
+
+A handler runs in the event loop and answers at once what memory and cached pages can answer; for
+all else it goes to a thread (`CONCURRENCY.md`). Every error leaves through `_refused`.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from functools import wraps
+from time import perf_counter
+from typing import Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar
+
+import pyfuse3
+import trio
+
+from kafkafs.storage.errors import StorageError, printable
+
+from . import render
+from .entries import Owner
+from .errnos import (
+    NoSuchAttribute,
+    NoSuchName,
+    ReadOnly,
+    TreeError,
+    WrongKind,
+    errno_of,
+)
+from .following import FollowHandle
+from .handles import Data, Handle, Table
+from .listing import Lister
+from .nodes.node import Directory, File, Link, Node
+from .nodes.record import RecordFile
+from .readers import FollowReader, Reader, StreamReader
+from .streams import StreamHandle
+from .tree import Tree
+from .watch import Watch
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Handler = Callable[Concatenate["Operations", P], Awaitable[T]]
+
+# A record that was looked up is opened next, as a rule; so many are kept, if they are small.
+_RECENT: Final = 128
+_RECENT_BYTES: Final = 256 << 10
+# A lookup in the event loop that took longer had to wait for the disk; for a while all go to
+# threads.
+_SLOW_SECONDS: Final = 0.003
+_SLOW_FOR_SECONDS: Final = 1.0
+
+
+def _handler(function: Handler[P, T]) -> Handler[P, T]:
+    """Errors as pyfuse3 wants them: anything but a FUSEError would end the mount."""
+
+    @wraps(function)
+    async def answered(self: Operations, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return await function(self, *args, **kwargs)
+        except (StorageError, TreeError) as error:
+            raise pyfuse3.FUSEError(errno_of(error)) from None
+        except OSError as error:
+            logger.warning("%s", printable(str(error)))
+            raise pyfuse3.FUSEError(errno_of(error)) from None
+        except Exception as error:
+            logger.exception("%s failed, which is a fault of kafkafs", function.__name__)
+            raise pyfuse3.FUSEError(errno_of(error)) from None
+
+    return answered
+
+
+class Operations(pyfuse3.Operations):
+    """Answers the kernel from a tree. The event loop alone uses it."""
+
+    supports_dot_lookup = False
+
+    def __init__(self, tree: Tree, nursery: trio.Nursery) -> None:
+        super().__init__()
+        self._tree = tree
+        self._nursery = nursery
+        self._owner = Owner()
+        self._files: Table[Reader] = Table()
+        self._directories: Table[Lister] = Table()
+        self._recent: OrderedDict[int, RecordFile] = OrderedDict()
+        self._slow_until = 0.0
+        self.watch = Watch(tree.catalog, self._open_nodes)
+
+    def _open_nodes(self) -> list[Node]:
+        return [reader.node for reader in self._files.values()]
+
+    # -- nodes ----------------------------------------------------------------------------------
+
+    async def _run(self, is_near: bool, function: Callable[..., T], *args: Any) -> T:
+        """Call in the event loop what is quick, all else in a thread."""
+        started = perf_counter()
+        if not is_near or started < self._slow_until:
+            return await trio.to_thread.run_sync(function, *args)
+        try:
+            return function(*args)
+        finally:
+            ended = perf_counter()
+            if ended - started > _SLOW_SECONDS:
+                self._slow_until = ended + _SLOW_FOR_SECONDS
+
+    async def _node(self, inode: int) -> Node:
+        recent = self._recent.get(inode)
+        if recent is not None:
+            return recent
+        return await self._run(self._tree.is_near(inode), self._tree.node, inode)
+
+    def _remember(self, node: Node) -> None:
+        if isinstance(node, RecordFile) and node.nbytes <= _RECENT_BYTES:
+            self._recent[node.inode] = node
+            if len(self._recent) > _RECENT:
+                self._recent.popitem(last=False)
+
+    # -- names and attributes -------------------------------------------------------------------
+
+    @_handler
+    async def lookup(
+        self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
+    ) -> pyfuse3.EntryAttributes:
+        directory = self._tree.directory(parent_inode)
+        if directory is None:
+            directory = await self._node(parent_inode)
+        if not isinstance(directory, Directory):
+            raise NoSuchName(os.fsdecode(name))
+        text = os.fsdecode(name)
+        node = await self._run(directory.child_is_near(text), directory.child, text)
+        self._remember(node)
+        return self._owner.entry(node.attributes())
+
+    @_handler
+    async def getattr(
+        self, inode: int, ctx: pyfuse3.RequestContext
+    ) -> pyfuse3.EntryAttributes:
+        return self._owner.entry((await self._node(inode)).attributes())
+
+    @_handler
+    async def readlink(self, inode: int, ctx: pyfuse3.RequestContext) -> bytes:
+        node = await self._node(inode)
+        if not isinstance(node, Link):
+            raise WrongKind
+        return os.fsencode(await trio.to_thread.run_sync(node.target))
+
+    @_handler
+    async def getxattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> bytes:
+        text = os.fsdecode(name)
+        if text.startswith(render.XATTR_PREFIX):  # ls and cp ask for those of others all the time
+            value = (await self._node(inode)).xattrs().get(text)
+            if value is not None:
+                return value
+        raise NoSuchAttribute
+
+    @_handler
+    async def listxattr(self, inode: int, ctx: pyfuse3.RequestContext) -> Sequence[bytes]:
+        return render.listed_xattrs((await self._node(inode)).xattrs())
+
+    @_handler
+    async def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
+        answer = pyfuse3.StatvfsData()
+        answer.f_bsize = answer.f_frsize = 4096
+        answer.f_namemax = 255
+        return answer
+
+    async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
+        """Inode numbers are computed: there is nothing to forget."""
+
+    # -- files ----------------------------------------------------------------------------------
+
+    @_handler
+    async def open(
+        self, inode: int, flags: int, ctx: pyfuse3.RequestContext
+    ) -> pyfuse3.FileInfo:
+        if flags & os.O_ACCMODE != os.O_RDONLY:
+            raise ReadOnly
+        node = await self._node(inode)
+        if not isinstance(node, File):
+            raise WrongKind
+        waits = not flags & os.O_NONBLOCK
+        handle = await self._run(isinstance(node, RecordFile), lambda: node.open(waits=waits))
+        return pyfuse3.FileInfo(
+            fh=pyfuse3.FileHandleT(self._files.add(self._reader(node, handle))),
+            direct_io=handle.direct_io,
+            keep_cache=handle.keep_cache,
+            nonseekable=not handle.seekable,
+        )
+
+    def _reader(self, node: Node, handle: Handle) -> Reader:
+        if isinstance(handle, StreamHandle):
+            return StreamReader(node, handle, self._nursery)
+        if isinstance(handle, FollowHandle):
+            return FollowReader(node, handle, self._nursery, self.watch)
+        return Reader(node, handle)
+
+    @_handler
+    async def read(self, fh: int, off: int, size: int) -> Data:
+        return await self._files[fh].read(off, size)
+
+    @_handler
+    async def release(self, fh: int) -> None:
+        await self._files.remove(fh).close()
+
+    @_handler
+    async def poll(
+        self,
+        inode: int,
+        fh: int,
+        poll_handle: pyfuse3.PollHandle | None,
+        ctx: pyfuse3.RequestContext,
+    ) -> int:
+        return await self._files[fh].poll(poll_handle)
+
+    # -- directories ----------------------------------------------------------------------------
+
+    @_handler
+    async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
+        node = await self._node(inode)
+        if not isinstance(node, Directory):
+            raise WrongKind
+        return self._directories.add(Lister(node, self._owner))
+
+    @_handler
+    async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
+        await self._directories[fh].reply(start_id, token)
+
+    @_handler
+    async def releasedir(self, fh: int) -> None:
+        self._directories.remove(fh).close()
+
+    # -- changes --------------------------------------------------------------------------------
+
+    async def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
+        """The kernel refuses these itself, unless somebody remounts with `rw`."""
+        raise pyfuse3.FUSEError(errno.EROFS)
+
+    create = mkdir = mknod = symlink = link = rename = unlink = rmdir = _refuse
+    setattr = setxattr = removexattr = write = _refuse

@@ -1,0 +1,159 @@
+"""Open files as the event loop reads them: at once where bytes are at hand, else in a thread.
+
+While a stream's bytes are on their way to the reader a thread makes the next ones. A reader of
+`follow` sleeps until the watch sees the partition change.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+from typing import Final, Protocol
+
+import pyfuse3
+import trio
+
+from .errnos import Idle, WouldBlock
+from .following import IDLE_SECONDS, FollowHandle
+from .handles import Data, Handle
+from .nodes.node import Node
+from .partition import Partition
+from .streams import StreamHandle
+
+logger = logging.getLogger(__name__)
+
+_READABLE: Final = select.POLLIN | select.POLLRDNORM
+
+
+class Reader:
+    """An open file of the kernel's. `node` is what was opened."""
+
+    def __init__(self, node: Node, handle: Handle) -> None:
+        self.node = node
+        self.handle = handle
+
+    async def read(self, position: int, size: int) -> Data:
+        data = self.handle.at_hand(position, size)
+        if data is None:
+            data = await trio.to_thread.run_sync(self.handle.read, position, size)
+        return data
+
+    async def poll(self, poll_handle: pyfuse3.PollHandle | None) -> int:
+        """The events that are there now. `poll_handle` is to be told when there are more."""
+        return _READABLE
+
+    async def close(self) -> None:
+        self.handle.close()
+
+
+class StreamReader(Reader):
+    """Reads a stream and keeps a thread busy ahead of it."""
+
+    def __init__(self, node: Node, handle: StreamHandle, nursery: trio.Nursery) -> None:
+        super().__init__(node, handle)
+        self._stream = handle
+        self._nursery = nursery
+        self._is_preparing = False
+        self._progress = trio.Event()  # a new one after each piece
+
+    async def read(self, position: int, size: int) -> Data:
+        data = self._stream.at_hand(position, size)
+        while data is None and self._is_preparing:
+            await self._progress.wait()
+            data = self._stream.at_hand(position, size)
+        if data is None:
+            data = await trio.to_thread.run_sync(self._stream.read, position, size)
+        if not self._is_preparing and self._stream.wants_more():
+            self._is_preparing = True
+            self._nursery.start_soon(self._prepare)
+        return data
+
+    async def _prepare(self) -> None:
+        token = trio.lowlevel.current_trio_token()
+
+        def work() -> None:
+            while self._stream.prepare():
+                token.run_sync_soon(self._note_progress, idempotent=True)
+
+        try:
+            await trio.to_thread.run_sync(work)
+        except Exception:
+            logger.exception("reading ahead failed")  # a fault of ours; the read will meet it, too
+        finally:
+            self._is_preparing = False
+            self._note_progress()
+
+    def _note_progress(self) -> None:
+        self._progress.set()
+        self._progress = trio.Event()
+
+    async def close(self) -> None:
+        await trio.to_thread.run_sync(self._stream.close)
+
+
+class Changes(Protocol):
+    """What tells of changes: the watch."""
+
+    def next_change(self, partition: Partition) -> trio.Event:
+        """Set when the partition has changed after this call, or the mount ends."""
+
+    @property
+    def is_ending(self) -> bool: ...
+
+
+class FollowReader(Reader):
+    """Reads what comes. One read, or look for something to read, at a time."""
+
+    def __init__(
+        self, node: Node, handle: FollowHandle, nursery: trio.Nursery, changes: Changes
+    ) -> None:
+        super().__init__(node, handle)
+        self._follow = handle
+        self._nursery = nursery
+        self._changes = changes
+        self._one = trio.Lock()
+        self._poll_handle: pyfuse3.PollHandle | None = None
+
+    async def read(self, position: int, size: int) -> Data:
+        with trio.move_on_after(IDLE_SECONDS):
+            async with self._one:
+                while not self._changes.is_ending:
+                    change = self._changes.next_change(self._follow.partition)
+                    data = await trio.to_thread.run_sync(self._follow.take, size)
+                    if data is not None:
+                        return data
+                    if not self._follow.waits:
+                        raise WouldBlock
+                    await change.wait()
+        raise Idle
+
+    async def poll(self, poll_handle: pyfuse3.PollHandle | None) -> int:
+        if await self._is_ready():
+            return _READABLE
+        if poll_handle is not None:
+            if self._poll_handle is None:
+                self._nursery.start_soon(self._wake_poller)
+            self._poll_handle = poll_handle
+        return 0
+
+    async def _is_ready(self) -> bool:
+        async with self._one:
+            return await trio.to_thread.run_sync(self._follow.is_ready)
+
+    async def _wake_poller(self) -> None:
+        try:
+            while self._poll_handle is not None and not self._changes.is_ending:
+                change = self._changes.next_change(self._follow.partition)
+                if await self._is_ready():
+                    self._poll_handle.notify()
+                    return
+                await change.wait()
+        except Exception:
+            logger.exception("waking a poller failed")
+        finally:
+            self._poll_handle = None
+
+    async def close(self) -> None:
+        self._poll_handle = None
+        async with self._one:
+            self._follow.close()

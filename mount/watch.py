@@ -1,0 +1,156 @@
+"""Growth and deletion seen: readers that wait are woken, the kernel's caches are told.
+
+Nothing tells a reader of a broker's directory that it changed, so it is looked at: two system calls
+for a partition in which nothing happened, and only for partitions whose records somebody looked up.
+
+What the kernel must forget when records or segments go is not listed anywhere (see `inodes.py`).
+But it forgets everything below a directory when it is told to forget the directory's name, except
+for files that are open at that moment; and those we know.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+import pyfuse3
+import trio
+
+from kafkafs.storage.errors import StorageError, UnknownPartition
+
+from .catalog import Catalog
+from .nodes.member import Member, member_inode
+from .nodes.node import Node
+from .nodes.record import RecordFile
+from .nodes.segments import SegmentFile
+from .partition import Partition, Seen
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between two looks at partitions that somebody follows, and at all others. With BRIEFLY,
+#: the time for which names are believed, the second stays below one second.
+FOLLOWED_SECONDS: Final = 0.1
+OTHERS_SECONDS: Final = 0.4
+
+Name = tuple[int, bytes]  # a directory's inode number, a name in it
+
+
+@dataclass(frozen=True, slots=True)
+class _Past:
+    """What a partition was like at the last look. None: it had gone."""
+
+    seen: Seen | None
+
+    def lost_something(self, now: Seen | None) -> bool:
+        """Whether a name may have gone, or stand for something else."""
+        if self.seen is None or now is None:
+            return self.seen is not now
+        if self.seen.versions != now.versions:
+            return True
+        return _begin(self.seen) != _begin(now)
+
+
+def _begin(seen: Seen) -> tuple[int, int]:
+    segments = seen.view.segments
+    return seen.view.start_offset, segments[0].base_offset if len(segments) else -1
+
+
+class Watch:
+    """Looks at the partitions in use while `run` runs. The event loop alone uses it."""
+
+    def __init__(self, catalog: Catalog, open_nodes: Callable[[], Iterable[Node]]) -> None:
+        """`open_nodes`: the nodes that are open now."""
+        self._catalog = catalog
+        self._open_nodes = open_nodes
+        self._past: dict[Partition, _Past] = {}
+        self._changes: dict[Partition, trio.Event] = {}
+        self._ending = False
+
+    @property
+    def is_ending(self) -> bool:
+        return self._ending
+
+    def next_change(self, partition: Partition) -> trio.Event:
+        """Set when the partition has changed after this call, or the mount ends."""
+        return self._changes.setdefault(partition, trio.Event())
+
+    def end(self) -> None:
+        """Wake everybody who waits; nobody will wait again."""
+        self._ending = True
+        for event in self._changes.values():
+            event.set()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        look_at_all = -math.inf
+        while True:
+            await trio.sleep(FOLLOWED_SECONDS if self._changes else OTHERS_SECONDS)
+            now = trio.current_time()
+            if now - look_at_all >= OTHERS_SECONDS * 0.9:
+                look_at_all = now
+                partitions = [known for known in self._catalog.in_use() if known.is_known]
+            else:
+                partitions = list(self._changes)
+            await self._look_at(partitions)
+
+    async def _look_at(self, partitions: list[Partition]) -> None:
+        found = await trio.to_thread.run_sync(_look, self._catalog, partitions)
+        lost: list[Partition] = []
+        for partition, seen in found.items():
+            past = self._past.get(partition)
+            if seen is None:
+                self._past.pop(partition, None)
+                self._catalog.forget(partition)
+            else:
+                self._past[partition] = _Past(seen)
+            if past is None or past.seen is not seen:
+                self._wake(partition)
+            if past is not None and past.lost_something(seen):
+                lost.append(partition)
+        if lost:
+            names = list(self._names_to_forget(lost))
+            await trio.to_thread.run_sync(_forget, names)
+
+    def _wake(self, partition: Partition) -> None:
+        event = self._changes.pop(partition, None)
+        if event is not None:
+            event.set()
+
+    def _names_to_forget(self, lost: list[Partition]) -> Iterable[Name]:
+        for node in self._open_nodes():
+            if isinstance(node, RecordFile) and node.partition in lost:
+                yield member_inode(node.partition, Member.OFFSET), node.name.encode()
+            elif isinstance(node, SegmentFile) and node.partition in lost:
+                yield member_inode(node.partition, Member.SEGMENTS), node.name_bytes
+        for partition in lost:
+            directory = member_inode(partition, Member.DIRECTORY)
+            yield directory, b"offset"
+            yield directory, b"segments"
+
+
+def _look(catalog: Catalog, partitions: list[Partition]) -> dict[Partition, Seen | None]:
+    """What the partitions are like now; those that cannot be looked at are left out."""
+    found: dict[Partition, Seen | None] = {}
+    for partition in partitions:
+        try:
+            found[partition] = partition.seen() if catalog.is_current(partition) else None
+        except UnknownPartition:
+            found[partition] = None
+        except (StorageError, OSError) as error:
+            logger.debug("%r cannot be looked at: %s", partition, error)
+    return found
+
+
+def _forget(names: list[Name]) -> None:
+    """Make the kernel forget names. It may wait for requests that are being answered, so this is no
+    work for the event loop."""
+    for directory, name in names:
+        try:
+            pyfuse3.invalidate_entry(pyfuse3.InodeT(directory), pyfuse3.FileNameT(name))
+        except FileNotFoundError:
+            continue  # it did not know the name
+        except OSError as error:
+            logger.debug("the kernel did not forget %r: %s", name, error)
