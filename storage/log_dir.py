@@ -186,6 +186,9 @@ class LogDir:
             else:
                 problems += self._unserved(entry, parsed)
         found.sort(key=lambda partition: (partition.topic, partition.partition, partition.name))
+        if found == self._listing.partitions:
+            # Only small files came and went, as a broker's checkpoints do every few seconds.
+            found = self._listing.partitions
         return _Listing(now, found, sorted(problems))
 
     def _partition_dir(self, entry: Entry, name: PartitionDirName) -> PartitionDir:

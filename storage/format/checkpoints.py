@@ -103,8 +103,7 @@ def parse_partition_metadata(data: bytes) -> PartitionMetadata:
 
 
 def parse_clean_shutdown(data: bytes) -> int:
-    """The broker epoch in `.kafka_cleanshutdown`, -1 when it names none (before 3.7 it was
-    empty)."""
+    """The broker epoch in `.kafka_cleanshutdown`, -1 where an older broker left the file empty."""
     if not data:
         return -1
     try:

@@ -124,6 +124,14 @@ def test_an_unchanged_directory_is_not_listed_again(
     assert log_dirs.partitions() is partitions
 
 
+def test_a_new_checkpoint_makes_no_new_partitions(tmp_path: Path) -> None:
+    log_dirs = LogDirs(str(make(tmp_path, "t-0")))
+    partitions = log_dirs.partitions()
+    (tmp_path / "replication-offset-checkpoint.tmp").touch()
+    (tmp_path / "replication-offset-checkpoint.tmp").rename(tmp_path / CHECKPOINTS[3])
+    assert log_dirs.partitions() is partitions
+
+
 def test_checkpoints_are_read_again_when_replaced(tmp_path: Path) -> None:
     log_dir = LogDir(str(make(tmp_path, "t-0")))
     assert log_dir.log_start_offsets == {}
