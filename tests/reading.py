@@ -1,0 +1,112 @@
+"""Reading a partition in tests: opened without an engine, read whole, and compared with a model.
+
+The model is the truth for a log of which every record is known: lists and loops, no index, no
+search. What the engine answers must be what the model does, whatever became of the index files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkafs.storage.disk import Directory
+from kafkafs.storage.errors import OffsetNotFound
+from kafkafs.storage.format.columns import Columns, Damage, Record
+from kafkafs.storage.log.context import ReadContext, ReadLimits
+from kafkafs.storage.log.log import Log
+from kafkafs.storage.log.transactions import Isolation
+from kafkafs.storage.log.view import View
+
+COMMITTED = Isolation.READ_COMMITTED
+UNCOMMITTED = Isolation.READ_UNCOMMITTED
+
+
+def open_log(directory: Path, start: int = 0, limits: ReadLimits | None = None) -> Log:
+    """The partition in `directory`, whose checkpointed log start offset is `start`."""
+    parent = Directory(str(directory.parent))
+    return Log(parent.child(directory.name), "topic", 0, lambda: start, ReadContext(limits))
+
+
+def open_view(directory: Path, start: int = 0, limits: ReadLimits | None = None) -> View:
+    """What is in the partition in `directory` now."""
+    return open_log(directory, start, limits).view()
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """What a record holds, without the batch that it came in."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+    @classmethod
+    def of(cls, record: Record) -> Plain:
+        return cls(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
+
+
+def plain(columns: Columns) -> list[Plain]:
+    """The records of columns, copied out of them."""
+    return [Plain.of(columns.record(row)) for row in range(len(columns))]
+
+
+def read(
+    view: View,
+    start: int | None = None,
+    end: int | None = None,
+    isolation: Isolation = COMMITTED,
+) -> list[Plain]:
+    """All records of a scan; damage is raised."""
+    return [record for part in view.read(start, end, isolation) for record in plain(part)]
+
+
+def scan(
+    view: View,
+    start: int | None = None,
+    end: int | None = None,
+    isolation: Isolation = COMMITTED,
+) -> tuple[list[Plain], list[Damage]]:
+    """What a scan finds: records, and damage."""
+    records: list[Plain] = []
+    damage: list[Damage] = []
+    for part in view.scan(start, end, isolation):
+        if isinstance(part, Damage):
+            damage.append(part)
+        else:
+            records += plain(part)
+    return records, damage
+
+
+def find(view: View, offset: int, isolation: Isolation = COMMITTED) -> Plain | None:
+    """The record at `offset`, None where there is none; damage is raised."""
+    try:
+        return Plain.of(view.find(offset, isolation))
+    except OffsetNotFound:
+        return None
+
+
+def first_since(records: Iterable[Plain], timestamp: int) -> int | None:
+    """The model's answer to a lookup by time."""
+    return next((record.offset for record in records if record.timestamp >= timestamp), None)
+
+
+def probes(timestamps: Iterable[int]) -> list[int]:
+    """Times to ask for: each one given, just before, just after, and far away on both sides."""
+    near = {time + step for time in timestamps for step in (-1, 0, 1)}
+    return sorted(near | {0, min(near, default=0) - 1000, max(near, default=0) + 1000})
+
+
+def check_against(view: View, records: Sequence[Plain], isolation: Isolation = COMMITTED) -> None:
+    """The view must answer every question as a log with exactly these records would."""
+    assert read(view, isolation=isolation) == list(records)
+    by_offset = {record.offset: record for record in records}
+    for offset in range(view.start_offset - 2, view.end_offset + 2):
+        assert find(view, offset, isolation) == by_offset.get(offset), offset
+    for timestamp in probes(record.timestamp for record in records):
+        expected = first_since(records, timestamp)
+        assert view.offset_for_time(timestamp, isolation) == expected, timestamp
+    assert view.first(isolation) == (records[0].offset if records else None)
+    assert view.last(isolation) == (records[-1].offset if records else None)
