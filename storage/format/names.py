@@ -14,14 +14,12 @@ from enum import StrEnum
 from .layout import MAX_INT32, MAX_OFFSET
 
 # Files in a log directory.
-LOCK_FILE = ".lock"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 META_PROPERTIES_FILE = "meta.properties"
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_FILE = "log-start-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 CLEANER_OFFSET_FILE = "cleaner-offset-checkpoint"
-BOOTSTRAP_FILE = "bootstrap.checkpoint"
 # Directories in it that are no partitions.
 REMOTE_INDEX_CACHE = "remote-log-index-cache"
 
