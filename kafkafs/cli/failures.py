@@ -79,8 +79,9 @@ def _os_error(error: OSError) -> str:
     what = os.strerror(error.errno) if error.errno else str(error)
     if error.errno in (errno.EACCES, errno.EPERM):
         what += "; run as a user who may read the log directory, such as the broker's"
+    # The engine's errors have the name of the file. What has none could not be written.
     name = error.filename
-    return f"{os.fsdecode(name)}: {what}" if isinstance(name, str | bytes) else what
+    return f"{os.fsdecode(name) if isinstance(name, str | bytes) else 'stdout'}: {what}"
 
 
 def usage_line(error: click.UsageError) -> str:
@@ -89,4 +90,5 @@ def usage_line(error: click.UsageError) -> str:
     message = " ".join(error.format_message().split()).rstrip(".")
     if message[1:2].islower():
         message = message[0].lower() + message[1:]
-    return f"{command}: {errors.printable(message)}; see `{command} --help`"
+    mark = "" if message.endswith("?") else ";"
+    return f"{command}: {errors.printable(message)}{mark} see `{command} --help`"

@@ -37,7 +37,6 @@ class _Item:
     mode: int
     size: int
     mtime_ms: int
-    inode: int
     target: str
 
 
@@ -75,10 +74,10 @@ def _names(runs: Iterable[Run], hidden: bool) -> Iterator[bytes]:
 
 def _items(node: Node, runs: Iterable[Run], hidden: bool) -> Iterator[_Item]:
     for run in runs:
-        for raw, inode, size, mtime_ns, _ in _rows(run, hidden):
+        for raw, _, size, mtime_ns, _ in _rows(run, hidden):
             name = _text(raw)
             target = _target(node, name) if modes.S_ISLNK(run.mode) else ""
-            yield _Item(name, run.mode, size, mtime_ns // 1_000_000, inode, target)
+            yield _Item(name, run.mode, size, mtime_ns // 1_000_000, target)
 
 
 def _target(node: Node, name: str) -> str:
@@ -94,7 +93,6 @@ def _fields(item: _Item) -> dict[str, Any]:
         "mode": f"{modes.S_IMODE(item.mode):04o}",
         "size": item.size,
         "mtime": item.mtime_ms,
-        "inode": item.inode,
         **target,
     }
 

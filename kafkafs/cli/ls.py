@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from . import failures
 from .params import Setting, json_option, log_dirs_argument, paths_argument, reading_options
 from .verb import Verb
 
@@ -46,7 +47,8 @@ def command(
     """List what is at PATHS, the topics without any: a directory's names, a file's own.
 
     Names come in the tree's order, records by offset, as they are read: a long listing begins at
-    once and needs little memory.
+    once and needs little memory. Where bytes of the log are damaged the records in them are left
+    out, the error goes to stderr, and the exit code is 1.
     """
     from .listing import Style, print_listing
     from .opening import for_each, open_tree
@@ -66,4 +68,8 @@ def command(
             separator = line("")
         print_listing(node, path, style, out, hidden=hidden, itself=itself)
 
-    return for_each(paths or ("",), print_names)
+    code = for_each(paths or ("",), print_names)
+    for log in tree.catalog.engine.opened():
+        for error in log.damage.values():
+            code = failures.tell(error)
+    return code

@@ -53,6 +53,9 @@ class Program(click.Group):
         extra.update(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, standalone_mode=False)
         try:
             code = super().main(*args, **extra)
+        except click.exceptions.NoArgsIsHelpError as error:
+            error.show()
+            code = error.exit_code
         except click.UsageError as error:
             click.echo(failures.usage_line(error), err=True)
             code = error.exit_code
@@ -96,6 +99,9 @@ def main() -> None:
     """Entry point of the program `kafkafs`."""
     if called_by_mount_fuse(sys.argv[1:]):
         importlib.import_module("kafkafs.cli.mount_helper").main()
+    # numpy's linear algebra would start threads when it is imported, which takes longer than most
+    # verbs do, and nothing here uses it.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # As cat and ls do: who reads less than everything (`| head -1`) ends the verb without a word.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     cli()

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from kafkafs.mount.errnos import NoSuchName, TreeError
-from kafkafs.settings import read_limits
 from kafkafs.storage.errors import StorageError
 
 from . import failures
@@ -27,7 +26,7 @@ def open_engine(log_dirs: tuple[str, ...], settings: Iterable[Setting] = ()) -> 
     """Reads only, and takes no lock. LogDirError, ConfigError."""
     from kafkafs.storage.engine import Engine
 
-    return Engine(log_dirs, read_limits(settings))
+    return Engine(log_dirs, dict(settings))
 
 
 def open_tree(
@@ -63,5 +62,7 @@ def for_each(paths: Iterable[str], work: Callable[[str], int | None]) -> int:
         try:
             code = work(path) or code
         except (StorageError, TreeError, OSError) as error:
+            if isinstance(error, OSError) and error.filename is None:
+                raise  # stdout's: no other path would fare better
             code = failures.tell(error, path or "/")
     return code

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO, TypeVar
 
 from kafkafs.storage.errors import printable
+
+from .failures import Failure
 
 Item = TypeVar("Item")
 
@@ -17,8 +20,22 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def binary() -> BinaryIO:
     """stdout for bytes; what was written as text comes first."""
+    if sys.stdout is None:
+        raise Failure("stdout is closed; there is nowhere to write to")
     sys.stdout.flush()
     return sys.stdout.buffer
+
+
+def finish() -> None:
+    """Hands over what is still buffered. Failure where nobody takes it, as on a full disk."""
+    if sys.stdout is None:
+        return
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        # Else Python would try again when it ends, and complain in its own words.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise Failure(f"stdout: {os.strerror(error.errno or 0)}") from error
 
 
 def is_terminal() -> bool:

@@ -74,7 +74,7 @@ def describe(node: Node, path: str) -> dict[str, Any]:
         "mode": f"{modes.S_IMODE(found.mode):04o}",
         "size": found.size,
         "mtime": found.mtime_ns // 1_000_000,
-        "inode": found.inode,
+        "inode": str(found.inode),  # more than the 53 bits that a number has in JavaScript and jq
     }
     if isinstance(node, Link):
         facts["target"] = node.target()

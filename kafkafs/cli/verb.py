@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from . import failures
+from . import failures, output
 
 # A command line, and what it does.
 Example = tuple[str, str]
@@ -30,7 +30,9 @@ class Verb(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
-            return super().invoke(ctx)
+            code = super().invoke(ctx)
+            output.finish()
+            return code
         except (click.ClickException, click.exceptions.Exit, click.Abort) as ending:
             if isinstance(ending, failures.Failure):
                 _show_traceback(ctx)

@@ -1,0 +1,187 @@
+"""`kafkafs.open`: directories, their topics and partitions, single records."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+import kafkafs
+from kafkafs.api import milliseconds
+from tests import answers
+
+Corpus = Callable[[str], Path]
+
+
+@pytest.fixture
+def clean(corpus: Corpus) -> kafkafs.Directory:
+    return kafkafs.open(corpus("kafka43-clean"))
+
+
+def test_everything_public_is_there_and_nothing_else() -> None:
+    for name in kafkafs.__all__:
+        assert hasattr(kafkafs, name)
+    # What the module imported is private or a part of the package.
+    layers = {"api", "cli", "mount", "settings", "storage"}
+    public = {name for name in vars(kafkafs) if not name.startswith("_")} - layers
+    assert public == set(kafkafs.__all__) - {"__version__"}
+
+
+def test_version_is_that_of_the_package() -> None:
+    pyproject = Path(__file__).parents[2] / "pyproject.toml"
+    project = tomllib.loads(pyproject.read_text())["project"]
+    assert project["version"] == kafkafs.__version__
+
+
+def test_topics_are_those_of_the_broker(clean: kafkafs.Directory) -> None:
+    topics = clean.topics
+    listed = [(topic, number) for topic, numbers in topics.items() for number in numbers]
+    assert listed == answers.partitions("kafka43-clean")
+    assert [(p.topic, p.partition) for p in clean] == listed
+    assert list(topics) == sorted(topics)
+
+
+def test_topics_are_a_copy(clean: kafkafs.Directory) -> None:
+    clean.topics["orders"].append(99)
+    assert clean.topics["orders"] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("corpus_name", ["kafka28", "kafka39", "kafka43-clean"])
+def test_offsets_are_those_of_the_broker(corpus: Corpus, corpus_name: str) -> None:
+    with kafkafs.open(corpus(corpus_name)) as directory:
+        for (topic, number), told in answers.offsets(corpus_name).items():
+            partition = directory[topic, number]
+            assert partition.start_offset == told.beginning
+            assert partition.end_offset == told.end
+            assert partition.last_stable_offset == told.last_stable
+
+
+def test_topic_ids_are_those_of_the_broker(clean: kafkafs.Directory) -> None:
+    for topic, topic_id in answers.topic_ids("kafka43-clean").items():
+        assert clean.topic_id(topic) == topic_id
+
+
+@pytest.mark.parametrize(
+    "form", [lambda a, b: f"{a},{b}", lambda a, b: [a, b], lambda a, b: [str(a), b]]
+)
+def test_several_directories_are_one(
+    corpus: Corpus, form: Callable[[Path, Path], str | list[Path]]
+) -> None:
+    root = corpus("kafka43-two-dirs")
+    with kafkafs.open(form(root / "dir1", root / "dir2")) as directory:
+        listed = [(p.topic, p.partition) for p in directory]
+    assert listed == answers.partitions("kafka43-two-dirs")
+
+
+def test_a_path_may_have_a_comma(corpus: Corpus, tmp_path: Path) -> None:
+    (tmp_path / "a,b").symlink_to(corpus("kafka43-clean"))
+    assert "orders" in kafkafs.open(tmp_path / "a,b").topics
+
+
+def test_a_record(clean: kafkafs.Directory) -> None:
+    told = next(r for r in answers.records("kafka43-clean", "orders", 0) if r.offset == 600)
+    record = clean["orders", 0].record(600)
+    assert record.offset == 600
+    assert record.timestamp == told.timestamp
+    assert record.timestamp_type.kafka_name == told.timestamp_type
+    assert (record.key, record.value) == (told.key, told.value)
+    assert record.headers == list(told.headers)
+
+
+def test_a_record_that_is_not_there(clean: kafkafs.Directory) -> None:
+    with pytest.raises(kafkafs.OffsetNotFound, match="log end offset 6674"):
+        clean["orders", 0].record(6674)
+
+
+def test_a_record_of_an_aborted_transaction(clean: kafkafs.Directory) -> None:
+    partition = clean["txn", 0]
+    with pytest.raises(kafkafs.OffsetNotFound):
+        partition.record(12)
+    assert partition.record(12, isolation="read_uncommitted").offset == 12
+
+
+def test_no_such_topic_or_partition(clean: kafkafs.Directory) -> None:
+    with pytest.raises(kafkafs.UnknownTopic, match="no topic ordres"):
+        clean["ordres", 0]
+    with pytest.raises(kafkafs.UnknownPartition, match="no partition orders-3"):
+        clean["orders", 3]
+
+
+def test_an_isolation_level_that_kafka_does_not_know(clean: kafkafs.Directory) -> None:
+    with pytest.raises(ValueError, match="serializable"):
+        clean["orders", 0].record(1, isolation="serializable")
+
+
+def test_offset_for_time(clean: kafkafs.Directory) -> None:
+    partition = clean["orders", 0]
+    timestamp = partition.record(600).timestamp
+    assert partition.offset_for_time(timestamp) == 600
+    moment = datetime.fromtimestamp(timestamp / 1000, UTC)
+    assert partition.offset_for_time(moment) == 600
+    assert partition.offset_for_time(datetime(2100, 1, 1, tzinfo=UTC)) is None
+    assert partition.offset_for_time(0) == 0
+
+
+@pytest.mark.parametrize(
+    ("time", "expected_ms"),
+    [
+        (1526384718288, 1526384718288),
+        (datetime(2018, 5, 15, 11, 45, 18, 288000, UTC), 1526384718288),
+        (datetime(2018, 5, 15, 11, 45, 18, 288000), 1526384718288),
+        (
+            datetime(2018, 5, 15, 13, 45, 18, 288000, timezone(timedelta(hours=2))),
+            1526384718288,
+        ),
+        # A record 0.001 ms before the time asked for is not at or after it.
+        (datetime(2018, 5, 15, 11, 45, 18, 288001, UTC), 1526384718289),
+        (datetime(1969, 12, 31, 23, 59, 59, 999500, UTC), 0),
+    ],
+)
+def test_times_in_milliseconds(time: int | datetime, expected_ms: int) -> None:
+    assert milliseconds(time) == expected_ms
+
+
+def test_a_time_is_no_float() -> None:
+    with pytest.raises(TypeError):
+        milliseconds(1526384718.288)  # type: ignore[arg-type]
+
+
+def test_a_writable_directory_is_refused(corpus: Corpus) -> None:
+    with pytest.raises(kafkafs.LogDirError, match="only reads"):
+        kafkafs.open(corpus("kafka43-clean"), writable=True)
+
+
+def test_what_is_no_log_directory(tmp_path: Path) -> None:
+    with pytest.raises(kafkafs.LogDirError, match="not a Kafka log directory"):
+        kafkafs.open(tmp_path)
+    with pytest.raises(kafkafs.LogDirError, match="no such directory"):
+        kafkafs.open(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("log.segment.bytes", "1", "no such setting"),
+        ("kafkafs.open.files", "0", "must be a number"),
+        ("kafkafs.open.files", "many", "must be a number"),
+    ],
+)
+def test_a_wrong_setting(corpus: Corpus, name: str, value: str, why: str) -> None:
+    with pytest.raises(kafkafs.ConfigError, match=why) as caught:
+        kafkafs.open(corpus("kafka43-clean"), settings={name: value})
+    assert caught.value.name == name
+
+
+def test_a_setting_counts(corpus: Corpus) -> None:
+    small = kafkafs.open(corpus("kafka43-clean"), settings={"kafkafs.max.batch.bytes": "1000"})
+    with pytest.raises(kafkafs.CorruptError, match=r"setting kafkafs\.max\.batch\.bytes"):
+        small["orders", 0].record(600)
+
+
+def test_a_partition_outlives_the_closing_of_its_directory(corpus: Corpus) -> None:
+    with kafkafs.open(corpus("kafka43-clean")) as directory:
+        partition = directory["orders", 0]
+    assert partition.record(600).offset == 600

@@ -1,0 +1,164 @@
+"""`Partition.scan`: records as Arrow, in ranges and columns of choice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import kafkafs
+from kafkafs.storage.format.columns import Damage
+from tests import answers
+
+Corpus = Callable[[str], Path]
+
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("ms", "UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
+LEVELS = [answers.READ_COMMITTED, answers.READ_UNCOMMITTED]
+
+
+@pytest.fixture
+def clean(corpus: Corpus) -> kafkafs.Directory:
+    return kafkafs.open(corpus("kafka43-clean"))
+
+
+def expected_row(topic: str, number: int, told: answers.ExpectedRecord) -> dict[str, object]:
+    none = told.timestamp == -1
+    return {
+        "key": told.key,
+        "value": told.value,
+        "topic": topic,
+        "partition": number,
+        "offset": told.offset,
+        "timestamp": None if none else datetime.fromtimestamp(told.timestamp / 1000, UTC),
+        "timestampType": TYPES[told.timestamp_type],
+        "headers": [{"key": name, "value": value} for name, value in told.headers],
+    }
+
+
+def offsets(reader: pa.RecordBatchReader) -> list[int]:
+    found: list[int] = reader.read_all()["offset"].to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("isolation", LEVELS)
+@pytest.mark.parametrize("corpus_name", ["kafka28", "kafka39", "kafka43-clean"])
+def test_every_partition_as_kafka_gives_it(
+    corpus: Corpus, corpus_name: str, isolation: str
+) -> None:
+    directory = kafkafs.open(corpus(corpus_name))
+    for topic, number in answers.partitions_with_records(corpus_name):
+        table = directory[topic, number].scan(isolation=isolation).read_all()
+        assert table.schema == SCHEMA
+        table.validate(full=True)
+        told = answers.records(corpus_name, topic, number, isolation)
+        # A consumer is never given control records, which a reader of uncommitted ones may be.
+        wanted = {record.offset: expected_row(topic, number, record) for record in told}
+        rows = [row for row in table.to_pylist() if row["offset"] in wanted]
+        assert rows == list(wanted.values())
+        if isolation == answers.READ_COMMITTED:
+            assert len(rows) == table.num_rows
+
+
+def test_a_range_of_offsets(clean: kafkafs.Directory) -> None:
+    partition = clean["orders", 0]
+    assert offsets(partition.scan(start=595, end=606)) == list(range(595, 606))
+    assert offsets(partition.scan(start=6670)) == [6670, 6671, 6672, 6673]
+    assert offsets(partition.scan(end=3)) == [0, 1, 2]
+    assert offsets(partition.scan(start=7, end=7)) == []
+    assert offsets(partition.scan(start=10_000)) == []
+
+
+def test_a_range_of_times(clean: kafkafs.Directory) -> None:
+    partition = clean["orders", 0]
+    low, high = partition.record(600).timestamp, partition.record(700).timestamp
+    assert offsets(partition.scan(start_time=low, end_time=high)) == list(range(600, 700))
+    moment = datetime.fromtimestamp(low / 1000, UTC)
+    assert offsets(partition.scan(start_time=moment, end=603)) == [600, 601, 602]
+    assert offsets(partition.scan(start=6672, end_time=2**42)) == [6672, 6673]
+    assert offsets(partition.scan(start_time=2**42)) == []
+    # Of two beginnings the later counts, of two ends the earlier.
+    assert offsets(partition.scan(start=599, start_time=low, end=602, end_time=high)) == [600, 601]
+
+
+def test_chosen_columns_in_the_order_asked_for(clean: kafkafs.Directory) -> None:
+    table = clean["orders", 0].scan(columns=["value", "offset"], end=2).read_all()
+    assert table.schema == pa.schema([SCHEMA.field("value"), SCHEMA.field("offset")])
+    assert table.num_rows == 2
+
+
+def test_no_columns_still_count(clean: kafkafs.Directory) -> None:
+    batches = list(clean["orders", 0].scan(columns=[], end=100))
+    assert sum(batch.num_rows for batch in batches) == 100
+
+
+def test_a_column_that_does_not_exist(clean: kafkafs.Directory) -> None:
+    with pytest.raises(ValueError, match="no column 'vlaue'; there are key, value, topic"):
+        clean["orders", 0].scan(columns=["vlaue"])
+
+
+def test_an_empty_partition(clean: kafkafs.Directory) -> None:
+    table = clean["empty", 0].scan().read_all()
+    assert table.schema == SCHEMA
+    assert table.num_rows == 0
+
+
+def test_batches_stay_as_they_are_while_reading_goes_on(clean: kafkafs.Directory) -> None:
+    batches = list(clean["compacted-dirty", 0].scan())
+    assert len(batches) > 1
+    told = answers.records("kafka43-clean", "compacted-dirty", 0)
+    values = [value for batch in batches for value in batch["value"].to_pylist()]
+    assert values == [record.value for record in told]
+
+
+def test_a_scan_shows_the_moment_of_its_beginning(writable_corpus: Corpus, tmp_path: Path) -> None:
+    root = writable_corpus("kafka43-clean")
+    log = root / "one-0" / "00000000000000000000.log"
+    with kafkafs.open(root) as directory:
+        partition = directory["one", 0]
+        before = partition.scan()
+        batch = bytearray(log.read_bytes())
+        batch[7] = 1  # the same batch, at offset 1
+        with log.open("ab") as appended:
+            appended.write(batch)
+        assert offsets(before) == [0]
+        assert offsets(partition.scan()) == [0, 1]
+        assert partition.end_offset == 2
+
+
+def test_damage_ends_a_scan(corpus: Corpus) -> None:
+    partition = kafkafs.open(corpus("kafka43-torn"))["crash-txn", 0]
+    with pytest.raises(kafkafs.CorruptError, match=r"00002648\.log: position 10401: .* crc is"):
+        partition.scan().read_all()
+
+
+def test_damage_can_be_passed_over(corpus: Corpus) -> None:
+    partition = kafkafs.open(corpus("kafka43-torn"))["crash-txn", 0]
+    met: list[Damage] = []
+    scan = partition.scan(isolation="read_uncommitted", on_damage=met.append)
+    found = offsets(scan)
+    assert [(damage.first_offset, damage.next_offset) for damage in met] == [(2873, 2881)]
+    assert found[0] == 0
+    assert not set(range(2873, 2881)) & set(found)
+    assert 2872 in found
+    assert 2881 in found
+
+
+def test_scans_of_a_log_at_the_same_time(clean: kafkafs.Directory) -> None:
+    partition = clean["orders", 0]
+    pairs = zip(partition.scan(), partition.scan(start=0), strict=True)
+    assert all(one.equals(other) for one, other in pairs)
