@@ -1,0 +1,89 @@
+"""Measures and prints one table. See `tests/bench/run.sh --help`."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from tests.bench import data, decoding, machine
+from tests.bench.plan import Plan
+from tests.bench.race import Outcome, Outcomes, as_json
+from tests.bench.table import markdown, plain
+
+ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
+    1: [decoding.uncompressed],
+    2: [decoding.compressed],
+    5: [decoding.to_arrow],
+}
+
+
+def main() -> int:
+    options = _parser().parse_args()
+    if options.clean:
+        shutil.rmtree(data.cache(), ignore_errors=True)
+        return 0
+    plan = Plan(
+        records=options.records,
+        repetitions=options.repetitions,
+        listed=options.listed,
+        partitions=options.partitions,
+        segments=options.segments,
+        opened=options.opened,
+    )
+    facts = machine.describe()
+    outcomes: list[Outcome] = []
+    for row in options.rows:
+        for measure in ROWS[row]:
+            for outcome in measure(plan):
+                print(f"row {row}: {outcome.work}: {outcome.ours}", file=sys.stderr, flush=True)
+                outcomes.append(outcome)
+    show = as_json if options.json else markdown if options.markdown else plain
+    text = show(outcomes, facts)
+    print(text)
+    if options.output:
+        options.output.write_text(text + "\n")
+    return int(any(outcome.passed is False for outcome in outcomes))
+
+
+def _rows(text: str) -> list[int]:
+    """`1,3-5` as numbers of rows."""
+    chosen: list[int] = []
+    for part in text.split(","):
+        low, _, high = part.partition("-")
+        chosen += range(int(low), int(high or low) + 1)
+    if unknown := [row for row in chosen if row not in ROWS]:
+        raise argparse.ArgumentTypeError(f"there is no row {unknown[0]}")
+    return chosen
+
+
+def _parser() -> argparse.ArgumentParser:
+    plan = Plan()
+    parser = argparse.ArgumentParser(
+        prog="tests/bench/run.sh",
+        description="Measures kafkafs against its peers. Status 1 when a target was missed.",
+    )
+    add = parser.add_argument
+    add("--rows", type=_rows, default=list(ROWS), metavar="LIST", help="such as 1,3-5 (all)")
+    for name, text in (
+        ("repetitions", "measurements of each contender, of which the median counts"),
+        ("records", "records in the large logs"),
+        ("listed", "records in the directory that is listed (row 7)"),
+        ("opened", "files opened in one repetition (row 6)"),
+        ("partitions", "partitions to open (row 8)"),
+        ("segments", "segments in each of them (row 8)"),
+    ):
+        default = getattr(plan, name)
+        add(f"--{name}", type=int, default=default, metavar="N", help=f"{text} ({default:,})")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON")
+    form.add_argument("--markdown", action="store_true", help="print a Markdown table")
+    add("--output", type=Path, metavar="FILE", help="write what is printed to FILE too")
+    add("--clean", action="store_true", help="remove the generated logs, and do nothing else")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

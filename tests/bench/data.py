@@ -1,0 +1,102 @@
+"""Logs to measure with: made once, by Kafka's rules, and kept between runs.
+
+A topic's records are 100-byte JSON values without keys, as Kafka's own load generator sends
+them, in the batches of a producer with the default `batch.size` of 16 KiB. A few hundred batches differ in
+their contents; after those the contents come again under new offsets and timestamps.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.checksum import crc32c
+from kafkafs.storage.format.layout import CRC_COVERS_FROM, CRC_POSITION, Codec
+from tests.logs import write_log_dir, write_partition
+
+TOPIC = "records"
+VALUE_BYTES = 100
+BATCH_BYTES = 16384
+#: Records that fit into BATCH_BYTES uncompressed, as a producer counts them.
+BATCH_RECORDS = 148
+#: Timestamp of the first record (ms), and from one batch to the next.
+EPOCH_MS = 1526384718283
+BATCH_MS = 15
+_DIFFERENT_BATCHES = 512
+
+_STATES = ("created", "paid", "packed", "shipped", "delivered", "returned")
+_WORDS = ("amber", "basil", "cedar", "delta", "ember", "fjord", "grove", "heron", "iris", "jade")
+
+
+def cache() -> Path:
+    """Where logs are kept; the variable KAFKAFS_BENCH_CACHE names another place."""
+    named = os.environ.get("KAFKAFS_BENCH_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(named) if named else Path(base) / "kafkafs-bench"
+
+
+def kept(name: str, make: Callable[[Path], None]) -> Path:
+    """The directory `name` of the cache; made if it is not there, whole or not at all."""
+    target = cache() / name
+    if not target.is_dir():
+        making = target.with_name(f"{name}.making")
+        shutil.rmtree(making, ignore_errors=True)
+        making.mkdir(parents=True)
+        make(making)
+        making.rename(target)
+    return target
+
+
+def plain_log(records: int, codec: Codec = Codec.NONE) -> Path:
+    """A log directory with `records` records in partition 0 of TOPIC, as a clean stop leaves it."""
+
+    def make(directory: Path) -> None:
+        write_partition(directory / f"{TOPIC}-0", batches(records, codec))
+        write_log_dir(directory, {(TOPIC, 0): records})
+
+    return kept(f"{codec.kafka_name}-{records}", make)
+
+
+def batches(records: int, codec: Codec = Codec.NONE) -> Iterator[bytes]:
+    """The batches of `records` records from offset 0 on."""
+    whole, rest = divmod(records, BATCH_RECORDS)
+    contents = [build(number, BATCH_RECORDS, codec) for number in range(_DIFFERENT_BATCHES)]
+    for index in range(whole):
+        template = contents[index % _DIFFERENT_BATCHES]
+        yield placed(template, index * BATCH_RECORDS, EPOCH_MS + index * BATCH_MS)
+    if rest:
+        yield placed(build(0, rest, codec), whole * BATCH_RECORDS, EPOCH_MS + whole * BATCH_MS)
+
+
+def build(number: int, records: int, codec: Codec) -> bytes:
+    """A batch at offset 0 whose contents depend on `number` alone."""
+    source = random.Random(number)
+    return build_batch(
+        [SimpleRecord(EPOCH_MS + row // 10, None, _value(source)) for row in range(records)],
+        BatchFields(codec=codec),
+    )
+
+
+def placed(batch: bytes, base_offset: int, timestamp: int) -> bytes:
+    """The batch under another base offset and base timestamp, its checksum made right again."""
+    moved = bytearray(batch)
+    base, greatest = struct.unpack_from(">qq", batch, 27)
+    struct.pack_into(">q", moved, 0, base_offset)
+    struct.pack_into(">qq", moved, 27, timestamp, greatest - base + timestamp)
+    struct.pack_into(">I", moved, CRC_POSITION, crc32c(memoryview(moved)[CRC_COVERS_FROM:]))
+    return bytes(moved)
+
+
+def _value(source: random.Random) -> bytes:
+    text = (
+        f'{{"order":{source.randrange(10**9):09d},"customer":"c{source.randrange(10**5):05d}",'
+        f'"state":"{source.choice(_STATES)}","cents":{source.randrange(10**6)},"note":"'
+    )
+    while len(text) < VALUE_BYTES:
+        text += source.choice(_WORDS) + " "
+    return (text[: VALUE_BYTES - 2] + '"}').encode()

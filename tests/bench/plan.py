@@ -1,0 +1,19 @@
+"""What a run measures, and how much of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`records` in the large logs; `repetitions` that count, of each contender; `listed` records in
+    the directory that is listed; `partitions` of `segments` segments for opening a large broker's
+    directory; `opened` files that one repetition of a cold read opens."""
+
+    records: int = 8_000_000
+    repetitions: int = 5
+    listed: int = 1_000_000
+    partitions: int = 1000
+    segments: int = 100
+    opened: int = 5000

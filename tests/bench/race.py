@@ -1,0 +1,199 @@
+"""Contenders for the same work, run by turns, and what came out.
+
+Turns, because a machine that others use is now faster and now slower: a ratio of two medians from
+the same minutes holds where two figures from different ones do not.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+#: Rounds that count for nothing: they fill the page cache, and compile what compiles while it runs.
+WARM_UPS = 2
+
+
+class Contender(Protocol):
+    """Something that does a piece of work and tells how long that took."""
+
+    def measure(self) -> float:
+        """Do it once. Seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command, timed from its start to its end; what it prints is thrown away."""
+
+    words: Sequence[str]
+
+    def measure(self) -> float:
+        started = time.perf_counter()
+        subprocess.run(self.words, check=True, stdout=subprocess.DEVNULL)
+        return time.perf_counter() - started
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function that returns the seconds that count."""
+
+    function: Callable[[], float]
+
+    def measure(self) -> float:
+        return self.function()
+
+
+class Worker:
+    """A process that does the work once for every line it is given, and answers with the seconds.
+
+    It times itself, so that neither its start nor its set-up counts.
+    """
+
+    def __init__(self, command: Sequence[str], warm_ups: int = 0) -> None:
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._warm_ups = warm_ups
+
+    def measure(self) -> float:
+        while self._warm_ups:
+            self._warm_ups -= 1
+            self._ask()
+        return self._ask()
+
+    def _ask(self) -> float:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"{self._process.args!r} ended with {self._process.wait()}")
+        return float(answer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+def python_task(task: str, *arguments: str, core: int | None = None) -> Worker:
+    """A Worker for one of `tasks.TASKS`, on one core alone where `core` names it."""
+    pinned = [] if core is None else ["taskset", "-c", str(core)]
+    return Worker([*pinned, sys.executable, "-m", "tests.bench.tasks", task, *arguments])
+
+
+def race(contenders: Mapping[str, Contender], repetitions: int) -> dict[str, float]:
+    """The median seconds of each, after WARM_UPS rounds and `repetitions` that count."""
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    with ExitStack() as stack:
+        for contender in contenders.values():
+            if isinstance(contender, AbstractContextManager):
+                stack.enter_context(contender)
+        for turn in range(WARM_UPS + repetitions):
+            for name, contender in contenders.items():
+                taken = contender.measure()
+                if turn >= WARM_UPS:
+                    seconds[name].append(taken)
+    return {name: statistics.median(taken) for name, taken in seconds.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number with its unit, as it is shown."""
+
+    value: float
+    unit: str
+
+    def __str__(self) -> str:
+        digits = 0 if self.value >= 1000 else 3 if self.value < 1 else 2 if self.value < 10 else 1
+        return f"{self.value:,.{digits}f} {self.unit}"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A line of the table. `ratio`: how many times as good as the peer we are, where there is one;
+    `target`: the least it may be. Without a peer `limit` is the most that `ours` may be."""
+
+    row: int
+    work: str
+    ours: Figure
+    peer: str = ""
+    theirs: Figure | None = None
+    ratio: float | None = None
+    target: float | None = None
+    limit: Figure | None = None
+    note: str = ""
+
+    @property
+    def passed(self) -> bool | None:
+        """None where nothing is demanded."""
+        if self.target is not None and self.ratio is not None:
+            return self.ratio >= self.target
+        return None if self.limit is None else self.ours.value <= self.limit.value
+
+    @property
+    def demanded(self) -> str:
+        if self.target is not None:
+            return f"≥ {self.target:g}×"
+        return "" if self.limit is None else f"≤ {self.limit}"
+
+    def as_dict(self) -> dict[str, object]:
+        theirs = None if self.theirs is None else [self.theirs.value, self.theirs.unit]
+        return {
+            "row": self.row,
+            "work": self.work,
+            "ours": [self.ours.value, self.ours.unit],
+            "peer": self.peer,
+            "theirs": theirs,
+            "ratio": self.ratio,
+            "target": self.demanded,
+            "passed": self.passed,
+            "note": self.note,
+        }
+
+
+Outcomes = Iterator[Outcome]
+
+
+def versus(
+    row: int,
+    work: str,
+    seconds: tuple[float, float],
+    peer: str,
+    target: float | None,
+    *,
+    amount: float = 1.0,
+    unit: str = "s",
+    note: str = "",
+) -> Outcome:
+    """Ours against a peer's, from (our seconds, its seconds). `amount` / seconds is shown where it
+    is given with its unit, else the seconds themselves."""
+    ours, theirs = (amount / s if unit != "s" else s for s in seconds)
+    return Outcome(
+        row, work, Figure(ours, unit), peer, Figure(theirs, unit), seconds[1] / seconds[0], target,
+        note=note,
+    )  # fmt: skip
+
+
+def as_json(outcomes: Sequence[Outcome], machine: Mapping[str, str]) -> str:
+    return json.dumps(
+        {"machine": dict(machine), "rows": [outcome.as_dict() for outcome in outcomes]}, indent=1
+    )

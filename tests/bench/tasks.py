@@ -1,0 +1,225 @@
+"""Work that is timed in a process of its own: `python -m tests.bench.tasks TASK ARGUMENT…`.
+
+For every line on its standard input a task does its work once and prints the seconds. It is given
+nothing else to do and, mostly, one core.
+"""
+
+from __future__ import annotations
+
+import importlib
+import struct
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.bench.data import TOPIC
+
+Task = Callable[[], float]
+_CHUNK_BYTES = 1 << 20
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+
+
+def decode(log_dir: str) -> Task:
+    """Our columns of the whole partition."""
+    from kafkafs.storage.engine import Engine
+
+    view = Engine(log_dir).log(TOPIC, 0).view()
+
+    def work() -> float:
+        started = time.perf_counter()
+        rows = sum(map(len, view.read()))
+        taken = time.perf_counter() - started
+        assert rows == view.end_offset
+        return taken
+
+    return work
+
+
+def arrow(log_dir: str) -> Task:
+    """Our Arrow record batches of the whole partition, all columns."""
+    import kafkafs
+
+    partition = kafkafs.open(log_dir)[TOPIC, 0]
+
+    def work() -> float:
+        started = time.perf_counter()
+        rows = sum(batch.num_rows for batch in partition.scan())
+        taken = time.perf_counter() - started
+        assert rows == partition.end_offset
+        return taken
+
+    return work
+
+
+def aiokafka(log_dir: str) -> Task:
+    """aiokafka's compiled reader: fetched bytes to records, checksums looked at."""
+    memory_records = importlib.import_module("aiokafka.record._crecords").MemoryRecords
+    files = _log_files(log_dir)
+
+    def work() -> float:
+        started = time.perf_counter()
+        for path in files:
+            for chunk in _chunks(path):
+                records = memory_records(chunk)
+                while records.has_next():
+                    batch = records.next_batch()
+                    if not batch.validate_crc():
+                        raise ValueError(f"{path}: a batch with a wrong checksum")
+                    for _ in batch:
+                        pass
+        return time.perf_counter() - started
+
+    return work
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    """The file in pieces of whole batches, as a fetch would bring them."""
+    with path.open("rb", buffering=0) as file:
+        position, chunk = 0, file.read(_CHUNK_BYTES)
+        while chunk:
+            end = _whole(chunk)
+            yield chunk[:end] if end < len(chunk) else chunk
+            position += end
+            file.seek(position)
+            chunk = file.read(_CHUNK_BYTES)
+
+
+def _whole(data: bytes) -> int:
+    """Bytes that whole batches take at the front of `data`."""
+    at = 0
+    while at + 12 <= len(data):
+        size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
+        if at + size > len(data):
+            break
+        at += size
+    return at
+
+
+def bare(codec: str, log_dir: str) -> Task:
+    """A decompression library on every batch's payload, all of them in memory: of the ways to call
+    it from Python the fastest one that does not need to be told the decompressed size."""
+    payloads = [part for path in _log_files(log_dir) for part in _payloads(path)]
+    ways = [_timed(way, payloads) for way in _WAYS[codec]()]
+    return min(ways, key=lambda way: min(way(), way()))
+
+
+def _timed(way: Callable[[memoryview], object], payloads: list[memoryview]) -> Task:
+    def work() -> float:
+        started = time.perf_counter()
+        for payload in payloads:
+            way(payload)
+        return time.perf_counter() - started
+
+    return work
+
+
+def _payloads(path: Path) -> Iterator[memoryview]:
+    data = memoryview(path.read_bytes())
+    at = 0
+    while at < len(data):
+        (size,) = struct.unpack_from(">i", data, at + 8)
+        yield data[at + 61 : at + 12 + size]
+        at += 12 + size
+
+
+def _gzip_ways() -> list[Callable[[memoryview], object]]:
+    import cramjam
+    from isal import isal_zlib
+
+    room = bytearray(_CHUNK_BYTES)
+    return [
+        lambda data: isal_zlib.decompress(data, 31),
+        lambda data: zlib.decompress(data, 31),
+        lambda data: cramjam.gzip.decompress_into(data, room),
+    ]
+
+
+def _snappy_ways() -> list[Callable[[memoryview], object]]:
+    """Raw blocks; the few bytes of framing around them are what the loop has to look at."""
+    import cramjam
+
+    room = bytearray(_CHUNK_BYTES)
+    raw = cramjam.snappy.decompress_raw_into
+
+    def blocks(data: memoryview) -> None:
+        at = 16
+        while at < len(data):
+            size = int.from_bytes(data[at : at + 4], "big")
+            raw(data[at + 4 : at + 4 + size], room)
+            at += 4 + size
+
+    return [blocks]
+
+
+def _lz4_ways() -> list[Callable[[memoryview], object]]:
+    import cramjam
+    import lz4.frame
+
+    room = memoryview(bytearray(_CHUNK_BYTES))
+    block = cramjam.lz4.decompress_block_into
+
+    def blocks(data: memoryview) -> None:
+        """Without the frame's header and checks; all of a batch is in one block, mostly."""
+        at = 7
+        while size := int.from_bytes(data[at : at + 4], "little"):
+            if size >> 31:
+                room[: size & 0x7FFFFFFF] = data[at + 4 : at + 4 + (size & 0x7FFFFFFF)]
+            else:
+                block(data[at + 4 : at + 4 + size], room)
+            at += 4 + (size & 0x7FFFFFFF)
+
+    return [
+        blocks,
+        lz4.frame.decompress,
+        lambda data: cramjam.lz4.decompress_into(data, room),
+    ]
+
+
+def _zstd_ways() -> list[Callable[[memoryview], object]]:
+    import cramjam
+    import zstandard
+
+    room = bytearray(_CHUNK_BYTES)
+    library = zstandard.ZstdDecompressor()
+
+    def stream(data: memoryview) -> None:
+        with library.stream_reader(data) as reader:
+            reader.readinto(room)
+
+    return [
+        lambda data: library.decompress(data, max_output_size=_CHUNK_BYTES),
+        stream,
+        lambda data: cramjam.zstd.decompress_into(data, room),
+    ]
+
+
+_WAYS: dict[str, Callable[[], list[Callable[[memoryview], object]]]] = {
+    "gzip": _gzip_ways,
+    "snappy": _snappy_ways,
+    "lz4": _lz4_ways,
+    "zstd": _zstd_ways,
+}
+
+
+def _log_files(log_dir: str) -> list[Path]:
+    return sorted(Path(log_dir).glob(f"{TOPIC}-0/*.log"))
+
+
+TASKS: dict[str, Callable[..., Task]] = {
+    "decode": decode,
+    "arrow": arrow,
+    "aiokafka": aiokafka,
+    "bare": bare,
+}
+
+
+def main() -> None:
+    task = TASKS[sys.argv[1]](*sys.argv[2:])
+    for _ in sys.stdin:
+        print(task(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
