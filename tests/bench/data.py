@@ -1,8 +1,8 @@
 """Logs to measure with: made once, by Kafka's rules, and kept between runs.
 
 A topic's records are 100-byte JSON values without keys, as Kafka's own load generator sends
-them, in the batches of a producer with the default `batch.size` of 16 KiB. A few hundred batches differ in
-their contents; after those the contents come again under new offsets and timestamps.
+them, in the batches of a producer with the default `batch.size` of 16 KiB. A few hundred batches
+differ in their contents; after those the contents come again under new offsets and timestamps.
 """
 
 from __future__ import annotations
