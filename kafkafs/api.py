@@ -21,8 +21,6 @@ from typing import TYPE_CHECKING, Final, Self
 
 from kafkafs.storage.errors import LogDirError
 
-from .settings import read_limits
-
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -56,7 +54,7 @@ def open(
         raise LogDirError(",".join(paths), "kafkafs only reads so far; leave out writable=True")
     from kafkafs.storage.engine import Engine
 
-    return Directory(Engine(paths, read_limits((settings or {}).items())))
+    return Directory(Engine(paths, settings))
 
 
 def _paths(log_dirs: Path | Sequence[Path]) -> list[str]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+from kafkafs.storage.config import reader_config, texts
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.log.log import Log
 from kafkafs.storage.log.view import View
@@ -114,6 +114,6 @@ def mount_status(catalog: Catalog) -> bytes:
 
 
 def engine_settings(catalog: Catalog) -> dict[str, str]:
-    """What bounds the engine's reading, as the settings that it has as names for it."""
-    limits = dataclasses.asdict(catalog.engine.context.limits)
-    return {f"kafkafs.{name.replace('_', '.')}": str(value) for name, value in limits.items()}
+    """What bounds the engine's reading, and what was said for this run."""
+    settings = catalog.engine.settings
+    return {**texts(reader_config(settings)), **settings}

@@ -38,6 +38,7 @@ from .settings import (
     ratio,
     read_value,
     setting,
+    text_of,
     unknown,
 )
 
@@ -156,12 +157,25 @@ class BrokerConfig:
     transaction_max_timeout_ms: int = setting(15 * _MINUTE_MS, _int(1))
 
 
+@dataclass(frozen=True, slots=True)
+class ReaderConfig:
+    """What bounds kafkafs's own reading, for which Kafka has no names. Only said for a run."""
+
+    # The largest batch, as stored and decompressed, that is held in memory.
+    kafkafs_max_batch_bytes: int = setting(128 * _MIB, _int(1))
+    # Decoded batches that are kept, in bytes; 0 keeps none.
+    kafkafs_cache_bytes: int = setting(64 * _MIB, _int(0))
+    # Files and indexes that are kept open.
+    kafkafs_open_files: int = setting(512, _int(1))
+
+
 _TOPIC = declared(TopicConfig)
 _BROKER = declared(BrokerConfig)
+_READER = declared(ReaderConfig)
 _SERVER_NAMES = {
     server.name: (server, setting) for setting in _TOPIC.values() for server in setting.servers
 }
-_ALL = frozenset((*_TOPIC, *_BROKER, *_SERVER_NAMES))
+_ALL = frozenset((*_TOPIC, *_BROKER, *_READER, *_SERVER_NAMES))
 
 
 class Source(StrEnum):
@@ -194,13 +208,18 @@ class Resolved:
     sources: Mapping[str, Source]
     problems: tuple[str, ...]
 
+    @property
+    def changed(self) -> dict[str, str]:
+        """The settings that somebody made, as texts by name."""
+        return {name: text for name, text in texts(self.config).items() if name in self.sources}
+
 
 def run_settings(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     """Names and values as given for a run; of a name given twice, the last counts. ConfigError for
     one that Kafka would refuse or does not have."""
     found = dict(pairs)
     for name, text in found.items():
-        known = _TOPIC.get(name) or _BROKER.get(name)
+        known = _TOPIC.get(name) or _BROKER.get(name) or _READER.get(name)
         if known is not None:
             read_value(name, text, known.rule)
         elif name in _SERVER_NAMES:
@@ -213,6 +232,20 @@ def run_settings(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
 def broker_config(run: Mapping[str, str]) -> BrokerConfig:
     """The broker's settings with those of this run, checked by `run_settings`."""
     return BrokerConfig(**_values(_BROKER, run))
+
+
+def reader_config(run: Mapping[str, str]) -> ReaderConfig:
+    """The bounds of reading with those of this run, checked by `run_settings`."""
+    return ReaderConfig(**_values(_READER, run))
+
+
+def texts(config: TopicConfig | BrokerConfig | ReaderConfig) -> dict[str, str]:
+    """The settings by name, in the form that Kafka writes them; those without a value left out."""
+    return {
+        name.replace("_", "."): text_of(value)
+        for name in config.__dataclass_fields__
+        if (value := getattr(config, name)) is not None
+    }
 
 
 def topic_config(settings: Settings) -> Resolved:

@@ -9,22 +9,33 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from .cluster_metadata import ClusterMetadata, MetadataImage
-from .errors import CorruptError, UnknownPartition, UnknownTopic
+from .cluster_metadata import ALL_BROKERS, ClusterMetadata, MetadataImage
+from .config import Resolved, Settings, reader_config, run_settings, topic_config
+from .errors import CorruptError, SegmentGone, UnknownPartition, UnknownTopic
+from .format.names import METADATA_TOPIC
 from .log.context import ReadContext, ReadLimits
 from .log.log import Log
 from .log_dir import LogDir, LogDirs, PartitionDir
-
-METADATA_TOPIC = "__cluster_metadata"
 
 
 class Engine:
     """Several log directories, opened for reading."""
 
-    def __init__(self, paths: str | Sequence[str], limits: ReadLimits | None = None) -> None:
-        """LogDirError when one of ``paths`` (a list, or joined by commas) is no log directory."""
+    def __init__(
+        self, paths: str | Sequence[str], settings: Mapping[str, str] | None = None
+    ) -> None:
+        """LogDirError when one of ``paths`` (a list, or joined by commas) is no log directory,
+        ConfigError for one of this run's ``settings`` that Kafka would refuse."""
+        self.settings = run_settings((settings or {}).items())
+        reader = reader_config(self.settings)
         self.log_dirs = LogDirs(paths)
-        self.context = ReadContext(limits)
+        self.context = ReadContext(
+            ReadLimits(
+                max_batch_bytes=reader.kafkafs_max_batch_bytes,
+                cache_bytes=reader.kafkafs_cache_bytes,
+                open_files=reader.kafkafs_open_files,
+            )
+        )
         self._logs: dict[tuple[str, int], tuple[PartitionDir, Log]] = {}
         self._lock = threading.Lock()  # guards _logs
         self._metadata: tuple[Log, ClusterMetadata] | None = None
@@ -67,6 +78,24 @@ class Engine:
         except CorruptError:
             return ""
 
+    def topic_config(self, topic: str) -> Resolved:
+        """The topic's settings from this run, the cluster's metadata and Kafka's defaults.
+        UnknownTopic, ConfigError when this run's settings contradict each other."""
+        partitions = self.topics().get(topic)
+        if partitions is None:
+            raise UnknownTopic(topic)
+        metadata = self.metadata()
+        known = metadata.topics.get(topic)
+        meta = self.partition_dir(topic, partitions[0]).log_dir.meta
+        return topic_config(
+            Settings(
+                run=self.settings,
+                topic=known.configs if known is not None else {},
+                broker=metadata.brokers.get(str(meta.node_id), {}),
+                all_brokers=metadata.brokers.get(ALL_BROKERS, {}),
+            )
+        )
+
     def metadata(self) -> MetadataImage:
         """The cluster as `__cluster_metadata-0` describes it; empty where there is none."""
         try:
@@ -74,7 +103,7 @@ class Engine:
             if self._metadata is None or self._metadata[0] is not log:
                 self._metadata = log, ClusterMetadata(log, self.context)
             return self._metadata[1].image()
-        except (UnknownTopic, UnknownPartition):
+        except (UnknownTopic, UnknownPartition, SegmentGone):
             return MetadataImage()
 
     def close(self) -> None:
@@ -89,8 +118,9 @@ class Engine:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with the directories, a line each."""
-        return self.log_dirs.problems
+        """What is wrong with the directories and the cluster's metadata, a line each."""
+        metadata = self._metadata[1].problems if self._metadata is not None else []
+        return [*self.log_dirs.problems, *metadata]
 
 
 def _start_of(log_dir: LogDir, key: tuple[str, int]) -> Callable[[], int]:

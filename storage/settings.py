@@ -159,6 +159,13 @@ def read_value(name: str, text: str, rule: Rule) -> Any:
         raise ConfigError(name, f"{printable(text)!r} is not {error}") from None
 
 
+def text_of(value: bool | float | str | tuple[str, ...]) -> str:
+    """A value as Kafka writes it in properties."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
 def unknown(name: str, known: Iterable[str]) -> ConfigError:
     """The error for a name that is in no table, with the one that may have been meant."""
     close = difflib.get_close_matches(name, known, n=1)

@@ -53,7 +53,7 @@ class TopicDirectory(Directory):
         return ComputedFile(
             inode,
             self._catalog.started_ns,
-            lambda: render.properties(engine.topic_config(self.name)),
+            lambda: render.properties(engine.topic_config(self.name).changed),
         )
 
     def runs(self, start: int) -> Iterator[Run]:

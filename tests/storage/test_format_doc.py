@@ -37,6 +37,7 @@ def tables(section: str) -> list[str]:
 @pytest.mark.parametrize(
     ("section", "formats"),
     [
+        ("Record batches", [">qiibIhiqqqhii"]),
         ("Offset index", [offset_index.ENTRY.format]),
         ("Time index", [time_index.ENTRY.format]),
         ("Transaction index", [txn_index.ENTRY.format.replace(" ", "").replace("bx", "h")]),

@@ -65,6 +65,7 @@ def _fill_legacy(
     row: cython.Py_ssize_t,
 ) -> cython.int:
     """Fields that magic 0 and 1 have in their header; the rest are the "none" of their kind."""
+    greatest: cython.longlong = 9223372036854775807
     table[row, 5] = data[at + 16]
     table[row, 4] = -1
     table[row, 6] = _uint32(data, at + 12)
@@ -75,6 +76,8 @@ def _fill_legacy(
         table[row, 8] = _int64(data, at + 18)
         table[row, 9] = table[row, 8]
     table[row, 3] = table[row, 2]  # the offset of a wrapper is its last message's
+    if table[row, 2] == greatest:  # the offset after it must be an int64, too
+        return 5
     table[row, 10] = -1
     table[row, 11] = -1
     table[row, 12] = -1
@@ -97,6 +100,7 @@ def _fill_v2(
     row: cython.Py_ssize_t,
 ) -> cython.int:
     last_offset_delta: cython.longlong = _int32(data, at + 23)
+    greatest: cython.longlong = 9223372036854775807
     table[row, 4] = _int32(data, at + 12)
     table[row, 5] = 2
     table[row, 6] = _uint32(data, at + 17)
@@ -107,9 +111,11 @@ def _fill_v2(
     table[row, 11] = _int32(data, at + 51) >> 16
     table[row, 12] = _int32(data, at + 53)
     table[row, 13] = _int32(data, at + 57)
-    table[row, 3] = table[row, 2] + last_offset_delta
-    if last_offset_delta < 0:
+    table[row, 3] = table[row, 2]
+    # the offset after the last one must be an int64, too
+    if last_offset_delta < 0 or table[row, 2] >= greatest - last_offset_delta:
         return 5
+    table[row, 3] = table[row, 2] + last_offset_delta
     # a record takes 7 bytes at least, so that a count can be trusted as a size to allocate;
     # compressed, it is the codec's limit that bounds what comes out
     if table[row, 13] < 0:
@@ -183,11 +189,7 @@ def scan_headers(
                 why = _fill_v2(data, at, table, row)
             else:
                 why = _fill_legacy(data, at, table, row)
-            if why == 0 and (
-                table[row, 2] < 0
-                or table[row, 2] <= previous_offset
-                or table[row, 3] < table[row, 2]
-            ):
+            if why == 0 and (table[row, 2] < 0 or table[row, 2] <= previous_offset):
                 why = 5
             if why != 0:
                 break

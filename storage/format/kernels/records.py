@@ -122,8 +122,8 @@ def decode_records(
     ``append_times[i]`` is the timestamp of every record of a LogAppendTime batch, or
     ``create_time`` (a value that is no timestamp) where each record has its own. ``spans`` rows
     are key start, key size, value start, value size, header start, header count; sizes are -1 for
-    null. Returns (batches decoded, rows written, error, position of the error in ``data``); a
-    batch that fails leaves no rows.
+    null. Returns (batches decoded, rows written, error, position in ``data`` of the record with
+    the error, or of what follows the last); a batch that fails leaves no rows.
     """
     batch: cython.Py_ssize_t
     batches: cython.Py_ssize_t = starts.shape[0]
@@ -132,15 +132,15 @@ def decode_records(
     rows: cython.Py_ssize_t = offsets.shape[0]
     at: cython.Py_ssize_t
     end: cython.Py_ssize_t
+    record_start: cython.Py_ssize_t
     record_end: cython.Py_ssize_t
     left: cython.longlong
     value: cython.longlong
-    offset: cython.longlong
     base: cython.longlong
     base_timestamp: cython.longlong
     append_time: cython.longlong
     previous: cython.longlong
-    last: cython.longlong
+    highest: cython.longlong
     error: cython.int = 0
     if (
         ends.shape[0] != batches
@@ -167,11 +167,13 @@ def decode_records(
                 break
             first = row
             base = base_offsets[batch]
-            last = last_offsets[batch]
-            previous = base - 1
+            previous = -1  # this and the next relative to the base
+            highest = last_offsets[batch] - base
             base_timestamp = base_timestamps[batch]
             append_time = append_times[batch]
+            record_start = at
             while left > 0:
+                record_start = at
                 # length
                 if at < end and data[at] < 128:
                     value = data[at] >> 1 if (data[at] & 1) == 0 else -1
@@ -219,12 +221,11 @@ def decode_records(
                     if at < 0:
                         error = 2
                         break
-                offset = base + value
-                if value < 0 or offset <= previous or offset > last:
+                if value < 0 or value <= previous or value > highest:
                     error = 8
                     break
-                previous = offset
-                offsets[row] = offset
+                previous = value
+                offsets[row] = base + value
                 # key
                 if at < record_end and data[at] < 128:
                     value = data[at] >> 1 if (data[at] & 1) == 0 else -1
@@ -286,7 +287,9 @@ def decode_records(
                     break
                 row += 1
                 left -= 1
-            if error == 0 and at != end:
+            if error != 0:
+                at = record_start
+            elif at != end:
                 error = 7
             if error != 0:
                 row = first
