@@ -192,6 +192,8 @@ class Partition:
         low = _later_of(start, _offset_from(view, start_time, level))
         high = _earlier_of(end, _offset_from(view, end_time, level))
         names = list(SCHEMA.names if columns is None else columns)
+        if not names:
+            raise ValueError("no column chosen")
         if unknown := [name for name in names if name not in SCHEMA.names]:
             raise ValueError(f"no column {unknown[0]!r}; there are {', '.join(SCHEMA.names)}")
         batches = (

@@ -1,8 +1,8 @@
 """`mount.kafkafs SPEC MOUNTPOINT [-sfnv] [-o OPTIONS]`: what mount(8) runs for a line of fstab.
 
 mount(8) looks for /sbin/mount.TYPE, so `mount -t kafkafs` needs a link from there to this program.
-`mount -t fuse.kafkafs` needs none where `kafkafs` is in /usr/local/bin or /usr/bin: mount.fuse3 runs
-that program with the same arguments (`main.called_by_mount_fuse`), on a PATH that mount(8) cleared.
+`mount -t fuse.kafkafs` needs none where `kafkafs` is in /usr/local/bin or /usr/bin: mount.fuse3
+runs that program with the same arguments (`main.called_by_mount_fuse`), without root's own PATH.
 
 SPEC is LOG_DIRS. The exit codes are mount's: 0 mounted, 1 wrong usage, 32 could not mount.
 """
