@@ -16,28 +16,11 @@ from kafkafs.storage.errors import StorageError
 from kafkafs.storage.format.columns import Columns
 from kafkafs.storage.log.transactions import Isolation
 from kafkafs.storage.log.view import View
-from tests import answers
+from tests import answers, watched
 
 #: Older than any file: with it even a mount with `relatime` notes the next access.
 LONG_AGO_NS = 1_000_000_000 * 10**9
-
-#: Run in a process of its own, because an audit hook cannot be taken away again.
-WATCHED = """
-import os, sys
-WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-CHANGES = {
-    "os.chmod", "os.chown", "os.link", "os.mkdir", "os.remove", "os.removexattr", "os.rename",
-    "os.rmdir", "os.setxattr", "os.symlink", "os.truncate", "os.utime", "shutil.copyfile",
-    "fcntl.fcntl", "fcntl.flock", "fcntl.ioctl", "fcntl.lockf",
-}
-from tests.test_untouched import read_everything
-def watch(event, arguments):
-    if event in CHANGES or (event == "open" and arguments[2] & WRITING):
-        print(event, arguments, flush=True)
-        os._exit(3)
-sys.addaudithook(watch)
-print(read_everything(sys.argv[1:]))
-"""
+ROOT = Path(__file__).parent.parent
 
 
 def log_dirs(corpus: Path) -> list[str]:
@@ -83,18 +66,29 @@ def test_not_even_a_time_of_access_changes(
 
 
 def test_nothing_is_opened_for_writing_and_no_lock_is_taken(corpus: Callable[[str], Path]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", WATCHED, *log_dirs(corpus("kafka43-crash"))],
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parent.parent,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = run_watched(__name__, *log_dirs(corpus("kafka43-crash")))
+    assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 0
+
+
+def test_the_watch_sees_a_file_opened_for_writing(tmp_path: Path) -> None:
+    done = run_watched("zipfile", "-c", str(tmp_path / "made.zip"), __file__)
+    assert done.returncode == watched.STATUS
+    assert "made.zip" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def run_watched(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`python -m` with these arguments, which ends at the first attempt to write."""
+    command = [sys.executable, "-B", "-m", "tests.watched", *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
 
 
 def times_and_more(path: Path) -> tuple[int | float, ...]:
     """All that `stat` tells, the three times to the nanosecond."""
     stat = path.lstat()
     return *stat, stat.st_atime_ns, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_blocks
+
+
+if __name__ == "__main__":
+    print(read_everything(sys.argv[1:]))

@@ -15,9 +15,13 @@ from pathlib import Path
 from typing import Protocol
 
 from kafkafs.storage.engine import Engine
+from kafkafs.storage.errors import SegmentGone
 from kafkafs.storage.format.columns import Record
 from kafkafs.storage.log.transactions import Isolation
+from kafkafs.storage.log.view import View
 from tests.answers import ExpectedRecord
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 class Reader(Protocol):
@@ -34,11 +38,13 @@ class Reader(Protocol):
 def mounted(log_dirs: Sequence[Path], mountpoint: Path, options: str) -> Iterator[int]:
     """Mounts the directories at `mountpoint` while the block runs; the daemon's process id.
 
-    The daemon must end by itself when it is told to, and leave with status 0.
+    The daemon must end by itself when it is told to, and leave with status 0. It is watched, and
+    dies of an attempt to write.
     """
     mountpoint.mkdir(parents=True)
-    command = [sys.executable, "-m", "kafkafs", "mount", "--foreground", "-o", options]
-    daemon = subprocess.Popen([*command, ",".join(map(str, log_dirs)), str(mountpoint)])
+    command = [sys.executable, "-B", "-m", "tests.watched", "kafkafs", "mount", "--foreground"]
+    where = [",".join(map(str, log_dirs)), str(mountpoint)]
+    daemon = subprocess.Popen([*command, "-o", options, *where], cwd=ROOT)
     try:
         wait_until(lambda: mountpoint.is_mount() or daemon.poll() is not None)
         assert mountpoint.is_mount(), f"the daemon ended with {daemon.returncode}"
@@ -113,12 +119,20 @@ class EngineReader:
         return dict(self.engine.topics())
 
     def records(self, topic: str, partition: int = 0) -> list[ExpectedRecord]:
-        view = self.engine.log(topic, partition).view()
+        view = self.pinned(topic, partition)
         return [
             as_expected(columns.record(row))
             for columns in view.read(isolation=self._isolation)
             for row in range(len(columns))
         ]
+
+    def pinned(self, topic: str, partition: int = 0) -> View:
+        """The partition now, held open; again and again until the broker lets it be opened."""
+        while True:
+            view = self.engine.log(topic, partition).view()
+            with suppress(SegmentGone):
+                view.pin()
+                return view
 
     def offset_for_time(self, topic: str, timestamp: int, partition: int = 0) -> int | None:
         view = self.engine.log(topic, partition).view()
@@ -147,11 +161,12 @@ def writable_files(pid: int, directory: Path) -> list[str]:
     """The files under `directory` that a process has open in a way in which it could write."""
     found = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
-        target = os.readlink(entry)
-        info = Path(f"/proc/{pid}/fdinfo/{entry.name}").read_text()
-        flags = next(line.split()[1] for line in info.splitlines() if line.startswith("flags:"))
-        if target.startswith(f"{directory}/") and int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
-            found.append(target)
+        with suppress(FileNotFoundError):  # closed since it was listed
+            target = os.readlink(entry)
+            info = Path(f"/proc/{pid}/fdinfo/{entry.name}").read_text()
+            flags = next(line.split()[1] for line in info.splitlines() if line.startswith("flags:"))
+            if target.startswith(f"{directory}/") and int(flags, 8) & os.O_ACCMODE != os.O_RDONLY:
+                found.append(target)
     return found
 
 

@@ -214,10 +214,10 @@ class TestNames:
         offset = mount.path(name) / "offset"
         assert (offset / "0").read_bytes().split()[0] == b"0"
         driver.call("alter_config", topic=name, configs={"min.compaction.lag.ms": "0"})
-        wait_until(lambda: not (offset / "0").exists())
-        wait_until(lambda: len(os.listdir(offset)) < 1_000)
+        wait_until(lambda: driver.records(name)[0].offset > 1_000)
+        wait_until(lambda: not (offset / "0").exists(), AT_ONCE_SECONDS)
         left = {str(record.offset) for record in driver.records(name)}
-        wait_until(lambda: set(os.listdir(offset)) - {"first", "last"} == left)
+        wait_until(lambda: set(os.listdir(offset)) - {"first", "last"} == left, AT_ONCE_SECONDS)
 
     def test_segments_are_the_brokers_own_files(
         self, mount: MountReader, broker: Broker, driver: Driver, topic: Callable[..., str]

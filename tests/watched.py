@@ -1,0 +1,46 @@
+"""Runs a module as `python -m` does, and ends it at its first attempt to write to a file.
+
+`python -m tests.watched MODULE ARGUMENTS…`: Python tells of every file that it opens and of every
+name that it changes before it does so. Exit status 3 and a line on stderr say what was attempted.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from typing import Any
+
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+CHANGES = {
+    "fcntl.flock",
+    "fcntl.lockf",
+    "os.chmod",
+    "os.chown",
+    "os.link",
+    "os.mkdir",
+    "os.remove",
+    "os.removexattr",
+    "os.rename",
+    "os.rmdir",
+    "os.setxattr",
+    "os.symlink",
+    "os.truncate",
+    "os.utime",
+}
+STATUS = 3
+
+
+def watch(event: str, arguments: tuple[Any, ...]) -> None:
+    """The audit hook. It cannot be taken away again, hence a process of its own."""
+    writes = event == "open" and arguments[2] & WRITING and arguments[0] != os.devnull
+    if writes or event in CHANGES:
+        print(f"attempted: {event} {arguments}", file=sys.stderr, flush=True)
+        os._exit(STATUS)
+
+
+if __name__ == "__main__":
+    module = sys.argv[1]
+    sys.argv = sys.argv[1:]
+    sys.addaudithook(watch)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
