@@ -353,6 +353,7 @@ def write_json(
             if (
                 spans[row, 0] < 0
                 or spans[row, 2] < 0
+                or spans[row, 4] < 0
                 or key_size > data.shape[0] - spans[row, 0]
                 or value_size > data.shape[0] - spans[row, 2]
             ):

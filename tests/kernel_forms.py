@@ -1,0 +1,44 @@
+"""The kernels in both forms in one process: as they are in use, and their source uncompiled."""
+
+from __future__ import annotations
+
+import functools
+import importlib.machinery
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from kafkafs.storage.format import kernels
+
+NAMES = ("headers", "records", "legacy", "render", "gather")
+
+
+def in_use(name: str) -> ModuleType:
+    """The kernel that the engine runs: compiled, unless KAFKAFS_KERNELS=python."""
+    module: ModuleType = getattr(kernels, name)
+    return module
+
+
+@functools.cache
+def uncompiled(name: str) -> ModuleType:
+    """The kernel's source, run by Python."""
+    path = Path(kernels.__file__).parent / f"{name}.py"
+    loader = importlib.machinery.SourceFileLoader(f"uncompiled_{name}", str(path))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    for function_name, function in list(vars(module).items()):
+        if isinstance(function, FunctionType) and not function_name.startswith("_"):
+            setattr(module, function_name, _seeing_memoryviews(function))
+    return module
+
+
+def _seeing_memoryviews(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        return function(*(memoryview(a) if hasattr(a, "__len__") else a for a in arguments))
+
+    return call

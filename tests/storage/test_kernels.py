@@ -1,0 +1,298 @@
+"""The compiled kernels and their uncompiled source: the same answers, for sound bytes and others.
+
+Whatever is wrong in the bytes, a kernel ends with one of its reasons. That it stays within its
+buffers while it does so is what tests/test_sanitizer.py sees, by running this under a sanitizer.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kafkafs.storage.format import kernels
+from kafkafs.storage.format.builder import SimpleRecord, encode_record
+from kafkafs.storage.format.lines import _texts
+from tests.batches import INT64, MUTATIONS, damaged_logs, logs, mutated, simple_records
+from tests.kernel_forms import NAMES, in_use, uncompiled
+
+CREATE_TIME = -(1 << 63)
+
+
+def both(name: str) -> tuple[ModuleType, ModuleType]:
+    return in_use(name), uncompiled(name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_kernels_in_use_are_compiled_unless_the_switch_says_otherwise(name: str) -> None:
+    import cython
+
+    assert not cython.compiled
+    is_extension = not str(in_use(name).__file__).endswith(".py")
+    assert is_extension == kernels.COMPILED
+    assert str(uncompiled(name).__file__).endswith(".py")
+
+
+# -- headers ------------------------------------------------------------------------------------
+
+
+def scanned(kernel: ModuleType, data: bytes, *arguments: Any) -> tuple[object, ...]:
+    start, available, position, previous, whole, rows, first_row = arguments
+    table = np.zeros((rows, kernel.COLUMNS), dtype=np.int64)
+    count, end, why = kernel.scan_headers(
+        data, start, available, position, previous, whole, table, first_row
+    )
+    return count, end, why, table[first_row : first_row + count].tolist()
+
+
+@given(
+    st.one_of(logs(), damaged_logs()),
+    st.integers(0, 200),
+    st.integers(0, 200),
+    st.integers(0, 1 << 40),
+    st.one_of(st.just(-1), INT64),
+    st.booleans(),
+    st.integers(0, 5),
+)
+def test_both_forms_scan_headers_alike(
+    data: bytes, start: int, cut: int, position: int, previous: int, whole: bool, rows: int
+) -> None:
+    available = max(len(data) - cut, 0)
+    start = min(start, available) if cut % 3 == 0 else 0
+    arguments = (data, start, available, position, previous, whole, rows, rows // 3)
+    compiled, plain = both("headers")
+    found = scanned(compiled, *arguments)
+    assert found == scanned(plain, *arguments)
+    count, end, why, _ = found
+    assert isinstance(count, int)
+    assert 0 <= count <= rows
+    assert isinstance(end, int)
+    assert end >= start
+    assert why in range(8)
+
+
+@given(st.one_of(logs(), damaged_logs(), st.binary(max_size=100)), st.integers(0, 99), INT64, INT64)
+def test_both_forms_find_headers_alike(data: bytes, start: int, one: int, other: int) -> None:
+    start = min(start, len(data))
+    lowest, highest = sorted((one, other))
+    found = [
+        kernel.find_header(data, start, len(data), len(data) - start, lowest, highest)
+        for kernel in both("headers")
+    ]
+    assert found[0] == found[1]
+    assert found[0] == -1 or start <= found[0] <= len(data) - 26
+
+
+@pytest.mark.parametrize("kernel", both("headers"), ids=["in use", "uncompiled"])
+def test_a_scan_outside_its_buffers_is_refused(kernel: ModuleType) -> None:
+    table = np.zeros((4, kernel.COLUMNS), dtype=np.int64)
+    narrow = np.zeros((4, kernel.COLUMNS - 1), dtype=np.int64)
+    for start, available, first_row, into in (
+        (0, 11, 0, table),
+        (-1, 10, 0, table),
+        (0, 10, -1, table),
+        (0, 10, 0, narrow),
+    ):
+        with pytest.raises(ValueError, match=r"buffer|start"):
+            kernel.scan_headers(bytes(10), start, available, 0, -1, True, into, first_row)
+    with pytest.raises(ValueError, match="buffer"):
+        kernel.find_header(bytes(10), -1, 10, 10, 0, 0)
+    with pytest.raises(ValueError, match="buffer"):
+        kernel.find_header(bytes(10), 0, 11, 10, 0, 0)
+
+
+# -- records ------------------------------------------------------------------------------------
+
+
+def decoded(kernel: ModuleType, data: bytes, batches: list[tuple[int, ...]], rows: int) -> Any:
+    """`batches`: start, end, count, base offset, last offset, base timestamp, append time."""
+    columns = np.array(batches, dtype=np.int64).reshape(len(batches), 7).T.copy()
+    offsets = np.zeros(rows, dtype=np.int64)
+    timestamps = np.zeros(rows, dtype=np.int64)
+    spans = np.zeros((rows, 6), dtype=np.int32)
+    done, written, error, at = kernel.decode_records(
+        data, *columns, CREATE_TIME, offsets, timestamps, spans
+    )
+    assert 0 <= done <= len(batches)
+    assert 0 <= written <= rows
+    assert (error == 0) == (done == len(batches))
+    return (
+        done,
+        written,
+        error,
+        at,
+        offsets[:written].tolist(),
+        timestamps[:written].tolist(),
+        spans[:written].tolist(),
+    )
+
+
+@st.composite
+def bodies(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, ...]]]:
+    """Encoded records of some batches, often damaged, and the numbers that describe the batches."""
+    out = b""
+    batches: list[tuple[int, ...]] = []
+    for _ in range(draw(st.integers(1, 3))):
+        base = draw(st.one_of(st.integers(0, 1 << 40), st.just((1 << 63) - (1 << 31) - 2)))
+        base_timestamp = draw(INT64)
+        records = draw(simple_records(base))
+        body = b"".join(
+            encode_record(record, draw(st.one_of(st.integers(-9, 9), INT64)), record.offset - base)
+            for record in records
+        )
+        if draw(st.booleans()):
+            body = mutated(body, draw(MUTATIONS))
+        count = max(len(records) + draw(st.sampled_from([0, 0, 0, 1, -1])), 0)
+        last = records[-1].offset + draw(st.integers(0, 2))
+        append_time = draw(st.sampled_from([CREATE_TIME, 1_700_000_000_000]))
+        start, end = len(out), len(out) + len(body)
+        batches.append((start, end, count, base, last, base_timestamp, append_time))
+        out += body
+    return out, batches
+
+
+@given(bodies(), st.integers(0, 20))
+def test_both_forms_decode_records_alike(
+    body: tuple[bytes, list[tuple[int, ...]]], rows: int
+) -> None:
+    data, batches = body
+    compiled, plain = both("records")
+    assert decoded(compiled, data, batches, rows) == decoded(plain, data, batches, rows)
+
+
+@given(st.binary(max_size=60), st.integers(0, 9), st.integers(0, 9), st.integers(-1, 70))
+@example(b"\x0c\0\0\0\1\1\0", 1, 0, 7)
+@example(b"\xff" * 12, 1, 0, 12)  # a length that never ends
+@example(b"\x20\0" + b"\x80" * 10 + b"\1\0\1\1\0\0", 1, 0, 18)  # a delta of eleven bytes
+def test_both_forms_decode_any_bytes_alike(data: bytes, count: int, start: int, end: int) -> None:
+    batches: list[tuple[int, ...]] = [(start, end, count, 5, 5 + count, 0, CREATE_TIME)]
+    compiled, plain = both("records")
+    assert decoded(compiled, data, batches, 9) == decoded(plain, data, batches, 9)
+
+
+@pytest.mark.parametrize("kernel", both("records"), ids=["in use", "uncompiled"])
+def test_an_error_names_the_record_where_it_is(kernel: ModuleType) -> None:
+    good = encode_record(SimpleRecord(key=b"k"), 0, 0)
+    for bad in (
+        b"\xff\xff\xff\xff\xff",  # length
+        b"\x0c\0\x80\x80\x80\x80\x80",  # delta cut off by the record's end
+        b"\x0c\0\0\2\1\1\x7e",  # headers
+        b"\x0c\0\0\2\x7e\1\0",  # key
+        b"\x0c\0\0\2\1\x7e\0",  # value
+        b"\x0e\0\0\2\1\1\0\0",  # longer than its fields
+    ):
+        data = good + bad
+        done, rows, error, at, *_ = decoded(
+            kernel, data, [(0, len(data), 2, 0, 1, 0, CREATE_TIME)], 2
+        )
+        assert (done, rows, at) == (0, 0, len(good)), bad
+        assert error
+
+
+@pytest.mark.parametrize("kernel", both("records"), ids=["in use", "uncompiled"])
+def test_arrays_that_do_not_fit_together_are_refused(kernel: ModuleType) -> None:
+    one, two = np.zeros(1, dtype=np.int64), np.zeros(2, dtype=np.int64)
+    spans = np.zeros((2, 6), dtype=np.int32)
+    with pytest.raises(ValueError, match="lengths"):
+        kernel.decode_records(b"", one, two, one, one, one, one, one, 0, two, two, spans)
+    with pytest.raises(ValueError, match="lengths"):
+        kernel.decode_records(b"", one, one, one, one, one, one, one, 0, two, one, spans)
+    with pytest.raises(ValueError, match="lengths"):
+        kernel.decode_records(
+            b"", one, one, one, one, one, one, one, 0, two, two, np.zeros((2, 5), dtype=np.int32)
+        )
+
+
+# -- messages of magic 0 and 1 ------------------------------------------------------------------
+
+
+@given(
+    st.one_of(damaged_logs(), st.binary(max_size=100)),
+    st.lists(st.tuples(st.integers(-2, 300), st.integers(-2, 400), st.integers(0, 1)), max_size=4),
+)
+def test_both_forms_decode_messages_alike(
+    data: bytes, messages: list[tuple[int, int, int]]
+) -> None:
+    starts, ends, magics = np.array(messages, dtype=np.int64).reshape(len(messages), 3).T.copy()
+    results = []
+    for kernel in both("legacy"):
+        spans = np.zeros((len(messages), 6), dtype=np.int32)
+        count, error = kernel.decode_messages(data, starts, ends, magics, spans)
+        assert (error == 0) == (count == len(messages))
+        results.append((count, error, spans[:count].tolist()))
+    assert results[0] == results[1]
+
+
+# -- records as text and as Arrow ---------------------------------------------------------------
+
+SPAN = st.tuples(
+    st.integers(-1, 40),
+    st.integers(-1, 20),
+    st.integers(-1, 40),
+    st.integers(-1, 20),
+    st.integers(-1, 40),
+    st.integers(0, 3),
+)
+
+
+@given(st.binary(max_size=40), st.lists(SPAN, max_size=5), st.integers(0, 3000))
+def test_both_forms_write_any_spans_alike(
+    data: bytes, rows: list[tuple[int, ...]], room: int
+) -> None:
+    """Spans that lie outside their buffer are an answer, too: none of the bytes is touched."""
+    spans = np.array(rows, dtype=np.int32).reshape(len(rows), 6)
+    numbers = np.arange(len(rows), dtype=np.int64) * 12345678901 - 3
+    types = (np.arange(len(rows)) % 4 - 1).astype(np.int32)
+    texts, marks = _texts("topic", 7)
+    results = []
+    for kernel in both("render"):
+        lines = np.zeros(room, dtype=np.uint8)
+        written = kernel.write_lines(data, spans, 2, lines)
+        out = np.zeros(room, dtype=np.uint8)
+        done, used = kernel.write_json(
+            data, numbers, numbers, types, spans, texts, marks, b"null", b'{"base64":"', 0, out
+        )
+        results.append(
+            (written, bytes(lines[: max(written, 0)]), done, used, bytes(out[: max(used, 0)]))
+        )
+    assert results[0] == results[1]
+
+
+@given(st.binary(max_size=40), st.lists(SPAN, max_size=9), st.integers(0, 90), st.integers(0, 9))
+def test_both_forms_gather_any_spans_alike(
+    data: bytes, rows: list[tuple[int, ...]], room: int, headers: int
+) -> None:
+    spans = np.array(rows, dtype=np.int32).reshape(len(rows), 6)
+    results = []
+    for kernel in both("gather"):
+        offsets = np.zeros(len(rows) + 1, dtype=np.int32)
+        out = np.zeros(room, dtype=np.uint8)
+        valid = np.zeros((len(rows) + 7) // 8, dtype=np.uint8)
+        nulls = kernel.gather(data, spans, 0, offsets, out, valid)
+        header_spans = np.zeros((headers, 4), dtype=np.int32)
+        found = kernel.header_spans(data, spans, header_spans)
+        results.append(
+            (
+                nulls,
+                (offsets.tolist(), bytes(out), bytes(valid)) if nulls >= 0 else None,
+                found,
+                header_spans[: max(found, 0)].tolist(),
+            )
+        )
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("kernel", both("gather"), ids=["in use", "uncompiled"])
+def test_a_column_that_is_not_there_is_refused(kernel: ModuleType) -> None:
+    spans = np.zeros((1, 6), dtype=np.int32)
+    bits = np.zeros(1, dtype=np.uint8)
+    with pytest.raises(ValueError, match="column"):
+        kernel.gather(b"", spans, 5, np.zeros(2, dtype=np.int32), bits, bits)
+    with pytest.raises(ValueError, match="room"):
+        kernel.gather(b"", spans, 0, np.zeros(1, dtype=np.int32), bits, bits)
+    with pytest.raises(ValueError, match="columns"):
+        kernel.header_spans(b"", spans, np.zeros((1, 3), dtype=np.int32))
