@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import Final
 
 import pyfuse3
 
 from .nodes.node import Attributes, Run
 
-_SECTOR = 512  # the unit of st_blocks
+#: The unit of st_blocks.
+SECTOR: Final = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class Owner:
         entry.st_ino = pyfuse3.InodeT(attributes.inode)
         entry.st_mode = pyfuse3.ModeT(attributes.mode)
         entry.st_size = attributes.size
-        entry.st_blocks = -(-attributes.size // _SECTOR)
+        entry.st_blocks = -(-attributes.size // SECTOR)
         entry.st_blksize = attributes.block_size
         # The times of access and of change are the one that is known.
         entry.st_mtime_ns = entry.st_ctime_ns = entry.st_atime_ns = attributes.mtime_ns

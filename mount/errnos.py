@@ -1,18 +1,15 @@
 """Errors to errno numbers: the one place that decides what a caller of the kernel is told.
 
-    TreeError
-    ├── NoSuchName       looking up: the directory has no such name
-    ├── NoSuchAttribute  asking for an extended attribute: there is none of that name
-    ├── WrongKind        using a node as what it is not: a directory as a file, a file as a link
-    ├── Stale            by inode number: what it stood for has gone
-    ├── Idle             following: nothing came for a while
-    ├── WouldBlock       following without waiting: nothing there now
-    ├── ReadOnly         changing anything
-    └── TooManyInodes    more topics, partitions and cleanings than inode numbers have room for
+TreeError
+├── NoSuchName       looking up: the directory has no such name
+├── NoSuchAttribute  asking for an extended attribute: there is none of that name
+├── WrongKind        using a node as what it is not: a directory as a file, a file as a link
+├── Stale            by inode number: what it stood for has gone
+├── Idle             following: nothing came for a while
+├── WouldBlock       following without waiting: nothing there now
+├── ReadOnly         changing anything
+└── TooManyInodes    more topics, partitions and cleanings than inode numbers have room for
 """
-
-# The names say what is the case, which needs no suffix.
-# ruff: noqa: N818
 
 from __future__ import annotations
 

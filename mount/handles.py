@@ -33,7 +33,7 @@ class Handle(ABC):
         """The same without waiting, or None when `read` must be asked."""
         return None
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most handles hold nothing but memory
         """Gives back what the handle holds. No call may follow."""
 
 

@@ -72,9 +72,7 @@ def pack(kind: int, place: int, number: int) -> int:
 
 
 def unpack(inode: int) -> Inode:
-    return Inode(
-        inode >> KIND_SHIFT, inode >> NUMBER_BITS & MAX_PLACES - 1, inode & NUMBER_MASK
-    )
+    return Inode(inode >> KIND_SHIFT, inode >> NUMBER_BITS & MAX_PLACES - 1, inode & NUMBER_MASK)
 
 
 def segment_kind(name: SegmentFileName) -> int:

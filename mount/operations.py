@@ -9,11 +9,12 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import resource
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from time import perf_counter
-from typing import Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar, cast
 
 import pyfuse3
 import trio
@@ -31,7 +32,7 @@ from .errnos import (
     errno_of,
 )
 from .following import FollowHandle
-from .handles import Data, Handle, Table
+from .handles import Handle, Table
 from .listing import Lister
 from .nodes.node import Directory, File, Link, Node
 from .nodes.record import RecordFile
@@ -44,15 +45,20 @@ logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Handler = Callable[Concatenate["Operations", P], Awaitable[T]]
+Handler = Callable[Concatenate["Operations", P], Coroutine[Any, Any, T]]
 
 # A record that was looked up is opened next, as a rule; so many are kept, if they are small.
 _RECENT: Final = 128
 _RECENT_BYTES: Final = 256 << 10
-# A lookup in the event loop that took longer had to wait for the disk; for a while all go to
-# threads.
-_SLOW_SECONDS: Final = 0.003
-_SLOW_FOR_SECONDS: Final = 1.0
+# When a call in the event loop takes longer than this because the disk had to be read, calls go to
+# threads for some time: what is not cached seldom comes alone.
+_LONG_SECONDS: Final = 0.002
+_DISK_SECONDS: Final = 1.0
+
+
+def _blocks_read() -> int:
+    """How often this thread has read from a disk so far."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
 
 
 def _handler(function: Handler[P, T]) -> Handler[P, T]:
@@ -87,7 +93,7 @@ class Operations(pyfuse3.Operations):
         self._files: Table[Reader] = Table()
         self._directories: Table[Lister] = Table()
         self._recent: OrderedDict[int, RecordFile] = OrderedDict()
-        self._slow_until = 0.0
+        self._disk_until = 0.0
         self.watch = Watch(tree.catalog, self._open_nodes)
 
     def _open_nodes(self) -> list[Node]:
@@ -97,25 +103,26 @@ class Operations(pyfuse3.Operations):
 
     async def _run(self, is_near: bool, function: Callable[..., T], *args: Any) -> T:
         """Call in the event loop what is quick, all else in a thread."""
-        started = perf_counter()
-        if not is_near or started < self._slow_until:
+        if not is_near or perf_counter() < self._disk_until:
             return await trio.to_thread.run_sync(function, *args)
+        started, blocks = perf_counter(), _blocks_read()
         try:
             return function(*args)
         finally:
             ended = perf_counter()
-            if ended - started > _SLOW_SECONDS:
-                self._slow_until = ended + _SLOW_FOR_SECONDS
+            if ended - started > _LONG_SECONDS and _blocks_read() != blocks:
+                self._disk_until = ended + _DISK_SECONDS
 
     async def _node(self, inode: int) -> Node:
         recent = self._recent.get(inode)
-        if recent is not None:
+        if recent is not None and recent.still_holds():
             return recent
         return await self._run(self._tree.is_near(inode), self._tree.node, inode)
 
     def _remember(self, node: Node) -> None:
         if isinstance(node, RecordFile) and node.nbytes <= _RECENT_BYTES:
             self._recent[node.inode] = node
+            self._recent.move_to_end(node.inode)
             if len(self._recent) > _RECENT:
                 self._recent.popitem(last=False)
 
@@ -125,20 +132,20 @@ class Operations(pyfuse3.Operations):
     async def lookup(
         self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
-        directory = self._tree.directory(parent_inode)
+        directory: Node | None = self._tree.directory(parent_inode)
         if directory is None:
             directory = await self._node(parent_inode)
         if not isinstance(directory, Directory):
             raise NoSuchName(os.fsdecode(name))
         text = os.fsdecode(name)
         node = await self._run(directory.child_is_near(text), directory.child, text)
+        while not node.still_holds():
+            node = await trio.to_thread.run_sync(directory.child, text)
         self._remember(node)
         return self._owner.entry(node.attributes())
 
     @_handler
-    async def getattr(
-        self, inode: int, ctx: pyfuse3.RequestContext
-    ) -> pyfuse3.EntryAttributes:
+    async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         return self._owner.entry((await self._node(inode)).attributes())
 
     @_handler
@@ -174,14 +181,13 @@ class Operations(pyfuse3.Operations):
     # -- files ----------------------------------------------------------------------------------
 
     @_handler
-    async def open(
-        self, inode: int, flags: int, ctx: pyfuse3.RequestContext
-    ) -> pyfuse3.FileInfo:
+    async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
         if flags & os.O_ACCMODE != os.O_RDONLY:
             raise ReadOnly
         node = await self._node(inode)
         if not isinstance(node, File):
             raise WrongKind
+        self._remember(node)
         waits = not flags & os.O_NONBLOCK
         handle = await self._run(isinstance(node, RecordFile), lambda: node.open(waits=waits))
         return pyfuse3.FileInfo(
@@ -199,8 +205,9 @@ class Operations(pyfuse3.Operations):
         return Reader(node, handle)
 
     @_handler
-    async def read(self, fh: int, off: int, size: int) -> Data:
-        return await self._files[fh].read(off, size)
+    async def read(self, fh: int, off: int, size: int) -> bytes:
+        # Any buffer will do; the types of pyfuse3 know of one kind only.
+        return cast(bytes, await self._files[fh].read(off, size))
 
     @_handler
     async def release(self, fh: int) -> None:

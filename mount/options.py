@@ -10,12 +10,14 @@ from kafkafs.storage.log.transactions import Isolation
 
 #: Passed on to the kernel as they are.
 KERNEL_FLAGS: Final = frozenset(
-    "nosuid suid nodev dev noexec exec noatime atime nodiratime diratime relatime sync".split()
+    ("nosuid", "suid", "nodev", "dev", "noexec", "exec")
+    + ("noatime", "atime", "nodiratime", "diratime", "relatime", "sync")
 )
 #: What fstab, mount(8) and systemd say to each other. `rw` is what mount(8) adds where nobody asked
 #: for anything; it makes nothing writable.
 _NOT_FOR_US: Final = frozenset(
-    "defaults ro rw auto noauto user nouser users group owner _netdev nofail".split()
+    ("defaults", "ro", "rw", "auto", "noauto", "_netdev", "nofail")
+    + ("user", "nouser", "users", "group", "owner")
 )
 _NOT_FOR_US_EITHER: Final = ("x-", "X-", "comment=")
 
@@ -48,10 +50,12 @@ def _changed(options: MountOptions, option: str) -> MountOptions:
         return options
     if option in KERNEL_FLAGS:
         return replace(options, kernel_flags=(*options.kernel_flags, option))
-    if name in ("allow_other", "debug"):
-        if equals:
-            raise ConfigError(name, "takes no value")
-        return replace(options, **{name: True})
+    if name in ("allow_other", "debug") and equals:
+        raise ConfigError(name, "takes no value")
+    if name == "allow_other":
+        return replace(options, allow_other=True)
+    if name == "debug":
+        return replace(options, debug=True)
     if name == "isolation":
         return replace(options, isolation=_isolation(value))
     if name == "log":

@@ -16,6 +16,8 @@ import logging
 import threading
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from time import monotonic
+from typing import Final
 
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.log.log import Log
@@ -26,6 +28,10 @@ from .errnos import Stale
 from .inodes import NUMBER_BITS, NUMBER_MASK, Kind, Places, pack
 
 logger = logging.getLogger(__name__)
+
+# How old a view may be in which an offset is looked up that lies in it. What it lost meanwhile is
+# gone a little later; that the kernel does not believe it for longer is the watch's care.
+_FRESH_SECONDS: Final = 0.2
 
 
 class Scope(Enum):
@@ -73,6 +79,13 @@ class Seen:
     view: View
     versions: Versions
 
+    @property
+    def begin(self) -> tuple[Versions, int, int]:
+        """What stays the same as long as no name that was valid can have become invalid."""
+        segments = self.view.segments
+        first = segments[0].base_offset if len(segments) else -1
+        return self.versions, self.view.start_offset, first
+
 
 class Partition:
     """One incarnation of a partition. Any thread may use it."""
@@ -85,6 +98,7 @@ class Partition:
         self._places = places
         self._lock = threading.Lock()  # guards changing _seen
         self._seen: Seen | None = None
+        self._seen_at = 0.0
 
     def __repr__(self) -> str:
         return f"Partition({self.topic!r}, {self.number})"
@@ -93,8 +107,19 @@ class Partition:
         """What is in the partition now. UnknownPartition when its directory has gone."""
         return self.seen().view
 
+    def seen_with(self, offset: int) -> Seen:
+        """What to look `offset` up in: what was seen last, if it is young and may have it."""
+        seen = self._seen
+        if seen is not None and monotonic() - self._seen_at < _FRESH_SECONDS:
+            view = seen.view
+            if view.start_offset <= offset < view.bound(self.isolation):
+                return seen
+        return self.seen()
+
     def seen(self) -> Seen:
+        now = monotonic()
         view = self.log.view()
+        self._seen_at = now
         seen = self._seen
         if seen is not None and seen.view is view:
             return seen
@@ -105,6 +130,11 @@ class Partition:
             elif before.view is not view:
                 self._seen = Seen(view, _next_versions(before, view))
             return self._seen or Seen(view, Versions())
+
+    @property
+    def last_seen(self) -> Seen | None:
+        """What was looked at last, without looking again."""
+        return self._seen
 
     @property
     def versions(self) -> Versions:

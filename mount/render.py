@@ -117,8 +117,10 @@ def status(fields: Mapping[str, Any]) -> bytes:
 
 def properties(settings: Mapping[str, str]) -> bytes:
     """Settings as Java's `.properties` text, sorted by name."""
-    lines = (f"{_escaped(name, ' :=#!')}={_escaped(settings[name], '')}\n" for name in sorted(settings))
-    return "".join(lines).encode("latin-1")
+    lines = (
+        _escaped(name, " :=#!") + "=" + _escaped(settings[name], "") for name in sorted(settings)
+    )
+    return "".join(f"{line}\n" for line in lines).encode("latin-1")
 
 
 _NAMED: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}

@@ -111,4 +111,3 @@ class Tree:
                 raise Stale
             return TimeLink(partition, number)
         return segment_file_by_inode(partition, inode, number)
-

@@ -48,14 +48,7 @@ class _Past:
         """Whether a name may have gone, or stand for something else."""
         if self.seen is None or now is None:
             return self.seen is not now
-        if self.seen.versions != now.versions:
-            return True
-        return _begin(self.seen) != _begin(now)
-
-
-def _begin(seen: Seen) -> tuple[int, int]:
-    segments = seen.view.segments
-    return seen.view.start_offset, segments[0].base_offset if len(segments) else -1
+        return self.seen.begin != now.begin
 
 
 class Watch:

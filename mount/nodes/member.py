@@ -49,3 +49,7 @@ class MemberDirectory(Directory):
 
     def attributes(self) -> Attributes:
         return directory_attributes(self.inode, changed_ns(self.partition))
+
+    def begin(self) -> object:
+        seen = self.partition.last_seen
+        return seen.begin if seen is not None else None

@@ -79,6 +79,11 @@ class Node(ABC):
         """Extended attributes by their full names."""
         return {}
 
+    def still_holds(self) -> bool:
+        """False when something may have been removed or replaced since the node was made, so that
+        it must be looked up again before the kernel may believe it for ever. Costs nothing."""
+        return True
+
 
 class Directory(Node):
     """`parent_inode`: the number of the directory above, its own at the top."""
@@ -93,6 +98,11 @@ class Directory(Node):
     def runs(self, start: int) -> Iterator[Run]:
         """The names from `start` on: 0, or what a row had as its last field. `.` and `..` are left
         out; their places are 1 and 2. Each step may read from disk."""
+
+    def begin(self) -> object:
+        """Something that is equal to what it was before as long as no name of an earlier listing
+        can have gone. Costs nothing."""
+        return None
 
     def list(self, start: int = 0) -> Iterator[Entry]:
         """The same, name by name."""

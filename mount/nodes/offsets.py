@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from kafkafs.storage.errors import OffsetNotFound
+from kafkafs.storage.errors import OffsetNotFound, SegmentGone
 from kafkafs.storage.format.batch import Int64s
 from kafkafs.storage.format.columns import VALUE_SIZE, Columns, Damage
 from kafkafs.storage.format.layout import MAX_OFFSET
@@ -34,11 +34,13 @@ from .record import JsonFile, KeyFile, RecordFile, ValueFile, locate, mtime_ns
 
 _SUFFIXES: Final[dict[str, type[RecordFile]]] = {"": ValueFile, "json": JsonFile, "key": KeyFile}
 _LINKS: Final = {"first": Member.FIRST_RECORD, "last": Member.LAST_RECORD}
-# Behind the links: the row of offset N ends in N + 1 + _OFFSETS_FROM, so that a listing can be taken
-# up again at any of them. (The six greatest offsets there can be share the last number.)
+# Behind the links: the row of offset N ends in N + 1 + _OFFSETS_FROM, so that a listing can be
+# taken up again at any of them. (The six greatest offsets there can be share the last number.)
 _OFFSETS_FROM: Final = FIRST + len(_LINKS)
 # Rows made at a time, which bounds the memory of a listing.
 _ROWS: Final = 4096
+# How often a listing is taken up again when what it reads vanishes.
+_ATTEMPTS: Final = 8
 # Greatest timestamp in ms that is still an int64 in ns.
 _MAX_MS: Final = (2**63 - 1) // 1_000_000
 
@@ -65,17 +67,29 @@ class OffsetDirectory(MemberDirectory):
         return name.isdigit()
 
     def runs(self, start: int) -> Iterator[Run]:
-        partition = self.partition
         offset = max(start - _OFFSETS_FROM, 0)
         has_links = start >= _OFFSETS_FROM
-        for part in partition.view().scan(start=offset, isolation=partition.isolation):
-            if isinstance(part, Damage):
-                partition.note_damage(part.error)
-                continue
+        for columns in self._columns(offset):
             if not has_links:
                 yield self._links(start)
                 has_links = True
-            yield from self._records(part)
+            yield from self._records(columns)
+
+    def _columns(self, offset: int) -> Iterator[Columns]:
+        """The records from `offset` on, past damage and past segments that vanish meanwhile."""
+        partition = self.partition
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                for part in partition.view().scan(offset, isolation=partition.isolation):
+                    if isinstance(part, Damage):
+                        partition.note_damage(part.error)
+                        continue
+                    offset = int(part.offsets[-1]) + 1
+                    yield part
+                return
+            except SegmentGone:
+                if attempt == _ATTEMPTS:
+                    raise
 
     def _links(self, start: int) -> Run:
         rows: list[Row] = [
@@ -119,7 +133,8 @@ def _mtimes_ns(timestamps: Int64s) -> list[int]:
 
 
 def _next_starts(offsets: Int64s) -> list[int]:
-    starts: list[int] = (np.minimum(offsets, MAX_OFFSET - _OFFSETS_FROM - 1) + _OFFSETS_FROM + 1).tolist()
+    numbers = np.minimum(offsets, MAX_OFFSET - _OFFSETS_FROM - 1) + (_OFFSETS_FROM + 1)
+    starts: list[int] = numbers.tolist()
     return starts
 
 

@@ -19,25 +19,28 @@ from .node import FILE_MODE, FOR_EVER, Attributes, File
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A record in its decoded batch."""
+    """A record in its decoded batch, and what the partition was like when it was found."""
 
     columns: Columns
     row: int
+    begin: object
 
 
 def locate(partition: Partition, offset: int) -> Located:
     """The record served at `offset`. OffsetNotFound, or CorruptError where its batch is damaged."""
+    seen = partition.seen_with(offset)
     try:
         try:
-            columns, row = partition.view().locate(offset, partition.isolation)
+            columns, row = seen.view.locate(offset, partition.isolation)
         except SegmentGone:  # deleted or replaced since the view was made: look once more
-            columns, row = partition.view().locate(offset, partition.isolation)
+            seen = partition.seen()
+            columns, row = seen.view.locate(offset, partition.isolation)
     except CorruptError as error:
         partition.note_damage(error)
         raise
     if columns.batch_of(row).is_control:
         raise OffsetNotFound(offset, "a control record")
-    return Located(columns, row)
+    return Located(columns, row, seen.begin)
 
 
 def mtime_ns(timestamp: int) -> int:
@@ -82,6 +85,10 @@ class RecordFile(File):
         return Attributes(
             self.inode, FILE_MODE, self.size(), mtime_ns(timestamp), self._name_lifetime, FOR_EVER
         )
+
+    def still_holds(self) -> bool:
+        seen = self.partition.last_seen
+        return seen is not None and self.located.begin == seen.begin
 
     def open(self, *, waits: bool = True) -> Handle:
         return BytesHandle(self.data())

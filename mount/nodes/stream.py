@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -138,7 +139,7 @@ def _rendered(render: Render, topic: str, partition: int, columns: Columns) -> I
     sizes = np.maximum(columns.spans[:, (KEY_SIZE, VALUE_SIZE)], 0).sum(axis=1, dtype=np.int64)
     parts = np.cumsum(sizes) // _RENDERED_AT_ONCE
     edges = [0, *(np.flatnonzero(np.diff(parts)) + 1).tolist(), len(columns)]
-    for low, high in zip(edges, edges[1:], strict=False):
+    for low, high in pairwise(edges):
         yield render(columns.slice(low, high), topic, partition)
 
 

@@ -53,7 +53,10 @@ class RootDirectory(Directory):
         return rows_of(((name, self._listed(name)) for name in names), start)
 
     def _listed(self, name: str) -> Directory:
-        return AboutDirectory(self._catalog) if name == ABOUT else TopicDirectory(self._catalog, name)
+        """What a name in the listing is, without looking again whether it is there."""
+        if name == ABOUT:
+            return AboutDirectory(self._catalog)
+        return TopicDirectory(self._catalog, name)
 
 
 class AboutDirectory(Directory):
