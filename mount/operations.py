@@ -65,7 +65,7 @@ def _handler(function: Handler[P, T]) -> Handler[P, T]:
     """Errors as pyfuse3 wants them: anything but a FUSEError would end the mount."""
 
     @wraps(function)
-    async def answered(self: Operations, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def answered(self: Operations, /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return await function(self, *args, **kwargs)
         except (StorageError, TreeError) as error:

@@ -10,14 +10,18 @@ from kafkafs.storage.log.transactions import Isolation
 
 #: Passed on to the kernel as they are.
 KERNEL_FLAGS: Final = frozenset(
-    ("nosuid", "suid", "nodev", "dev", "noexec", "exec")
-    + ("noatime", "atime", "nodiratime", "diratime", "relatime", "sync")
+    {
+        *("nosuid", "suid", "nodev", "dev", "noexec", "exec"),
+        *("noatime", "atime", "nodiratime", "diratime", "relatime", "sync"),
+    }
 )
 #: What fstab, mount(8) and systemd say to each other. `rw` is what mount(8) adds where nobody asked
 #: for anything; it makes nothing writable.
 _NOT_FOR_US: Final = frozenset(
-    ("defaults", "ro", "rw", "auto", "noauto", "_netdev", "nofail")
-    + ("user", "nouser", "users", "group", "owner")
+    {
+        *("defaults", "ro", "rw", "auto", "noauto", "_netdev", "nofail"),
+        *("user", "nouser", "users", "group", "owner"),
+    }
 )
 _NOT_FOR_US_EITHER: Final = ("x-", "X-", "comment=")
 
