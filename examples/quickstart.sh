@@ -49,14 +49,14 @@ run "ls -U mnt/textbook/0/offset | sed -n '1,5p;\$p'"
 title 'A value, byte for byte; the whole record as JSON; what else Kafka knows about it'
 run 'cat mnt/orders/0/offset/600; echo'
 run 'jq . mnt/orders/0/offset/600.json'
-run 'ls -l --full-time mnt/orders/0/offset/600'
+run 'ls -gG --full-time mnt/orders/0/offset/600'
 run 'getfattr -d mnt/orders/0/offset/600'
 
 title 'A partition as one stream'
 run "jq -r '.value | fromjson | select(.total > 998) | [.order, .customer, .total] | @tsv' mnt/orders/0/records.jsonl"
 run 'grep -c willow mnt/orders/*/values'
 run 'grep -l candles mnt/textbook/0/offset/60?'
-run 'tail -c 142 mnt/textbook/0/values'
+run 'tail -c 143 mnt/textbook/0/values'
 
 title 'By time: the first record at or after it; the files of a few milliseconds'
 run 'cat mnt/textbook/1/time/1526384718288; echo'
