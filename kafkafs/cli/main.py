@@ -49,6 +49,14 @@ class Program(click.Group):
         command: click.Command = module.command
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if name not in VERBS and not name.startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"No such verb {name!r}, there are {', '.join(VERBS)}")
+        return super().resolve_command(ctx, args)
+
     def main(self, *args: Any, **extra: Any) -> Any:
         extra.update(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, standalone_mode=False)
         try:

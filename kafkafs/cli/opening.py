@@ -61,7 +61,7 @@ def for_each(paths: Iterable[str], work: Callable[[str], int | None]) -> int:
     for path in paths:
         try:
             code = work(path) or code
-        except (StorageError, TreeError, OSError) as error:
+        except (failures.Failure, StorageError, TreeError, OSError) as error:
             if isinstance(error, OSError) and error.filename is None:
                 raise  # stdout's: no other path would fare better
             code = failures.tell(error, path or "/")

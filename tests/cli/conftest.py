@@ -1,0 +1,77 @@
+"""Running kafkafs: inside the test, or as a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from examples.textbook import write_textbook
+from kafkafs.cli.main import cli
+
+ROOT = Path(__file__).parents[2]
+Kafkafs = Callable[..., Result]
+
+
+@pytest.fixture
+def kafkafs() -> Kafkafs:
+    """`kafkafs("ls", path, …)` inside this process: click's result."""
+
+    def run(*arguments: object) -> Result:
+        return CliRunner().invoke(cli, [str(argument) for argument in arguments])
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def environment() -> dict[str, str]:
+    """What a process needs to find this kafkafs, whether or not it is installed."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("_")}
+    return {**inherited, "PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "error", "TZ": "UTC"}
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory: pytest.TempPathFactory, environment: Mapping[str, str]) -> Path:
+    """A directory with the programs `kafkafs` and `mount.kafkafs`, to be put on a PATH."""
+    directory = tmp_path_factory.mktemp("bin")
+    for name, module in (("kafkafs", "kafkafs"), ("mount.kafkafs", "kafkafs.cli.mount_helper")):
+        program = directory / name
+        # mount(8) leaves its programs hardly any environment, so the path stands inside.
+        program.write_text(
+            f"#!/bin/sh\nPYTHONPATH='{ROOT}' exec '{sys.executable}' -m {module} \"$@\"\n"
+        )
+        program.chmod(0o755)
+    return directory
+
+
+@pytest.fixture(scope="session")
+def shell(
+    programs: Path, environment: Mapping[str, str]
+) -> Callable[[str], subprocess.CompletedProcess[str]]:
+    """`shell("kafkafs ls … | head -1")`: a bash script with kafkafs on its PATH."""
+
+    def run(script: str) -> subprocess.CompletedProcess[str]:
+        path = f"{programs}:{environment['PATH']}"
+        return subprocess.run(
+            ["bash", "-c", script],
+            env={**environment, "PATH": path},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def textbook(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The log directory of examples/textbook.py."""
+    directory = tmp_path_factory.mktemp("textbook")
+    write_textbook(directory)
+    return directory

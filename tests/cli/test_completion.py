@@ -1,0 +1,167 @@
+"""`kafkafs completion`: what the shells are told, and real shells at work."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from kafkafs.cli import shells
+from kafkafs.cli.main import COMPLETE_VARIABLE, cli
+from kafkafs.cli.path_completion import paths_from
+from tests.cli.terminal import Terminal
+
+Kafkafs = Callable[..., Result]
+Corpus = Callable[[str], Path]
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", [""]),
+        ("kafkafs", ["kafkafs"]),
+        ("kafkafs ", ["kafkafs", ""]),
+        ("kafkafs ls /da", ["kafkafs", "ls", "/da"]),
+        ("kafkafs ls '/my da", ["kafkafs", "ls", "/my da"]),
+        ("kafkafs ls /my\\ da", ["kafkafs", "ls", "/my da"]),
+        ("kafkafs ls /my\\", ["kafkafs", "ls", "/my"]),
+        ("kafkafs ls '/my data' o", ["kafkafs", "ls", "/my data", "o"]),
+    ],
+)
+def test_words_of_a_line(line: str, words: list[str]) -> None:
+    assert shells.split(line) == words
+
+
+def completed(line: str, shell: str = "fish", **environment: str) -> list[tuple[str, str]]:
+    """Type and value of each answer to a shell."""
+    variables = {COMPLETE_VARIABLE: f"{shell}_complete", "COMP_LINE": line, **environment}
+    result = CliRunner(env=variables).invoke(cli, [])
+    assert result.stderr == ""
+    answers = [answer.split("\t") for answer in result.stdout.splitlines() if answer]
+    return [(kind, value) for kind, value, _ in answers]
+
+
+def values(line: str) -> list[str]:
+    return [value for _, value in completed(line)]
+
+
+def test_verbs() -> None:
+    assert "explain" in values("kafkafs ")
+    assert values("kafkafs ex") == ["explain"]
+    assert values("kafkafs topic ") == ["list"]
+
+
+def test_options() -> None:
+    assert values("kafkafs ls --is") == ["--isolation"]
+    assert values("kafkafs ls --isolation read_u") == ["read_uncommitted"]
+    assert values("kafkafs completion z") == ["zsh"]
+
+
+def test_log_directories(tmp_path: Path) -> None:
+    assert completed(f"kafkafs ls {tmp_path}/") == [("dir", f"{tmp_path}/")]
+    for name in ("data1", "data2", ".hidden", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "data3").touch()
+    given = f"{tmp_path}/data1,{tmp_path}"
+    assert completed(f"kafkafs ls {given}/da") == [
+        ("part", f"{given}/data1/"), ("part", f"{given}/data2/"),
+    ]  # fmt: skip
+    assert len(completed(f"kafkafs ls {given}/")) == 3
+    assert completed(f"kafkafs ls {given}/nowhere/") == []
+
+
+def test_paths_inside_log_directories(corpus: Corpus) -> None:
+    start = f"kafkafs cat {corpus('kafka43-clean')}"
+    assert completed(f"{start} ord") == [("part", "orders/")]
+    assert completed(f"{start} orders/0/off") == [("part", "orders/0/offset/")]
+    assert completed(f"{start} orders/0/rec") == [
+        ("plain", "orders/0/records.jsonl"), ("plain", "orders/0/records.arrow"),
+    ]  # fmt: skip
+    assert values(f"{start} orders/0/offset/6670 orders/0/offset/667") == [
+        f"orders/0/offset/{offset}" for offset in (667, 6670, 6671, 6672, 6673)
+    ]
+    assert values(f"{start} ./orders/0/off") == ["./orders/0/offset/"]
+    assert ".kafkafs/" in values(f"{start} .")
+    assert ".kafkafs/" not in values(f"{start} ")
+
+
+def test_nothing_is_offered_where_nothing_can_be_read(tmp_path: Path, corpus: Corpus) -> None:
+    assert completed(f"kafkafs cat {tmp_path} ord") == []
+    clean = corpus("kafka43-clean")
+    assert completed(f"kafkafs cat {clean} ordres/0/") == []
+    assert completed(f"kafkafs cat {clean} orders/0/values/") == []
+
+
+def test_not_more_is_offered_than_somebody_may_read(corpus: Corpus) -> None:
+    assert len(paths_from((str(corpus("kafka43-clean")),), "orders/0/offset/")) == 500
+
+
+def test_a_name_that_a_shell_would_obey_is_not_offered(tmp_path: Path, corpus: Corpus) -> None:
+    (tmp_path / "meta.properties").write_text("version=1\n")
+    for name in ("good-0", "$(reboot)-0", "a b-0"):
+        (tmp_path / name).mkdir()
+    assert values(f"kafkafs cat {tmp_path} ") == ["good/"]
+
+
+def test_bash_is_given_what_follows_its_word_break(corpus: Corpus) -> None:
+    line = f"kafkafs cat {corpus('kafka43-clean')} orders/0/offset/66"
+    breaks = {"COMP_WORDBREAKS": " :="}
+    assert ("plain", "orders/0/offset/66") in completed(line, "bash", **breaks)
+    level = "kafkafs ls --isolation=read_u"
+    assert completed(level, "bash", **breaks) == [("plain", "read_uncommitted")]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_scripts_are_what_their_shell_can_read(kafkafs: Kafkafs, shell: str) -> None:
+    result = kafkafs("completion", shell)
+    assert (result.exit_code, result.stderr) == (0, "")
+    program = shutil.which(shell)
+    if program is not None:
+        checked = subprocess.run(
+            [program, "-n"], input=result.stdout, capture_output=True, text=True, check=False
+        )
+        assert (checked.returncode, checked.stderr) == (0, "")
+
+
+STARTS = {
+    "bash": (["bash", "--norc", "--noprofile", "-i"], 'eval "$(kafkafs completion bash)"'),
+    "zsh": (
+        ["zsh", "-f", "-i"],
+        'autoload -U compinit; compinit -u -D; eval "$(kafkafs completion zsh)"',
+    ),
+    "fish": (["fish", "--no-config", "-i"], "kafkafs completion fish | source"),
+}
+# Of these shells the one that every machine has, and those of them that this one has.
+SHELLS = [shell for shell in STARTS if shell == "bash" or shutil.which(shell)]
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_real_shell_completes_down_to_a_record(
+    shell: str, corpus: Corpus, programs: Path, environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    command, setting_up = STARTS[shell]
+    data = tmp_path / "data"
+    data.symlink_to(corpus("kafka43-clean"))
+    surroundings = {
+        "PATH": f"{programs}:{environment['PATH']}",
+        "HOME": str(tmp_path),
+        "TERM": "dumb",
+        "LANG": "C.UTF-8",
+        "PWD": os.fspath(tmp_path),
+    }
+    with Terminal(command, surroundings) as terminal:
+        terminal.type(f"{setting_up}\ncd {tmp_path}\necho set''up\n")
+        terminal.wait_for("setup")
+        terminal.type("kafkafs ca\t")
+        terminal.wait_for("kafkafs cat ")
+        terminal.type("data ord\t")
+        terminal.wait_for("orders/")
+        terminal.type("0/off\t")
+        terminal.wait_for("offset/")
+        terminal.type("555\t\n")
+        terminal.wait_for('"total":')

@@ -1,0 +1,184 @@
+"""`kafkafs ls`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from tests import answers
+from tests.cli.terminal import Terminal
+from tests.logs import write_log_dir, write_partition
+
+Kafkafs = Callable[..., Result]
+Corpus = Callable[[str], Path]
+Shell = Callable[[str], subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def clean(corpus: Corpus) -> Path:
+    return corpus("kafka43-clean")
+
+
+def names(result: Result) -> list[str]:
+    assert (result.exit_code, result.stderr) == (0, "")
+    return result.stdout.splitlines()
+
+
+def test_topics(kafkafs: Kafkafs, clean: Path) -> None:
+    topics = {topic for topic, _ in answers.partitions("kafka43-clean")}
+    assert names(kafkafs("ls", clean)) == sorted({*topics, "__cluster_metadata"})
+
+
+def test_names_with_a_dot_in_front_are_hidden(kafkafs: Kafkafs, clean: Path) -> None:
+    assert ".kafkafs" in names(kafkafs("ls", "-a", clean))
+    assert names(kafkafs("ls", clean, ".kafkafs")) == ["status.json", "config.properties"]
+    assert names(kafkafs("ls", "-d", clean, ".kafkafs")) == [".kafkafs"]
+
+
+def test_records_in_order(kafkafs: Kafkafs, clean: Path) -> None:
+    told = [str(record.offset) for record in answers.records("kafka43-clean", "compacted", 0)]
+    assert names(kafkafs("ls", clean, "compacted/0/offset")) == ["first", "last", *told]
+
+
+def test_isolation(kafkafs: Kafkafs, clean: Path) -> None:
+    for level in (answers.READ_COMMITTED, answers.READ_UNCOMMITTED):
+        told = {str(record.offset) for record in answers.records("kafka43-clean", "txn", 0, level)}
+        listed = names(kafkafs("ls", "--isolation", level, clean, "txn/0/offset"))
+        assert told <= set(listed)
+        assert ("12" in listed) == (level == answers.READ_UNCOMMITTED)
+
+
+def test_files_and_directories(kafkafs: Kafkafs, clean: Path) -> None:
+    """A file's own name, a directory's names under a heading where several are asked for."""
+    result = kafkafs("ls", clean, "orders/0/offset/600", "one/0/offset")
+    assert names(result) == [
+        "orders/0/offset/600:", "orders/0/offset/600", "", "one/0/offset:", "first", "last", "0",
+    ]  # fmt: skip
+    assert names(kafkafs("ls", "-d", clean, "orders", "one/0")) == ["orders", "one/0"]
+
+
+@pytest.mark.parametrize("path", ["/orders/0/", "./orders//0", "orders/0/."])
+def test_slashes_and_dots_that_mean_nothing(kafkafs: Kafkafs, clean: Path, path: str) -> None:
+    assert "offset" in names(kafkafs("ls", clean, path))
+
+
+def test_long(kafkafs: Kafkafs, clean: Path) -> None:
+    lines = names(kafkafs("ls", "-l", clean, "orders/0/offset"))
+    assert lines[0].split()[0] == "lrwxrwxrwx"
+    assert lines[0].endswith("first -> 0")
+    assert lines[602] == "-r--r--r--  110  2026-09-01T12:35:44.663Z  600"
+    # Sizes end together, as far as they are aligned with each other.
+    assert len({line.index("2026") for line in lines[2:1000]}) == 1
+
+
+def test_sizes_for_people(kafkafs: Kafkafs, clean: Path) -> None:
+    lines = names(kafkafs("ls", "-l", "-h", clean, "codec-none/0/segments"))
+    assert any("  774K  " in line for line in lines)
+
+
+def test_json(kafkafs: Kafkafs, clean: Path) -> None:
+    lines = names(kafkafs("ls", "--json", clean, "orders/0/offset", "orders/0/time"))
+    found = [json.loads(line) for line in lines]
+    assert found[0] == {
+        "name": "first", "kind": "link", "mode": "0777", "size": 0, "mtime": 0, "target": "0",
+    }  # fmt: skip
+    assert found[602] == {
+        "name": "600", "kind": "file", "mode": "0444", "size": 110, "mtime": 1788266144663,
+    }  # fmt: skip
+    assert found[-1]["target"] == "../offset/6673"
+
+
+def test_several_log_directories(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    root = corpus("kafka43-two-dirs")
+    both = names(kafkafs("ls", f"{root}/dir1,{root}/dir2"))
+    each = [set(names(kafkafs("ls", root / name))) for name in ("dir1", "dir2")]
+    assert set(both) == each[0] | each[1]
+
+
+def test_what_is_not_there_is_told_and_the_rest_is_listed(kafkafs: Kafkafs, clean: Path) -> None:
+    result = kafkafs("ls", clean, "ordres", "one/0/offset", "orders/9", "orders/0/offset/9999")
+    assert result.exit_code == 1
+    assert "first\nlast\n0\n" in result.stdout
+    assert result.stderr.splitlines() == [
+        "kafkafs: ordres: no such path; `kafkafs ls` shows what is there",
+        "kafkafs: orders/9: no such path; `kafkafs ls` shows what is there",
+        "kafkafs: orders/0/offset/9999: offset 9999: at or above the log end offset 6674",
+    ]
+
+
+def test_damage_is_told(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    result = kafkafs("ls", corpus("kafka43-torn"), "crash-txn/0/offset")
+    assert result.exit_code == 1
+    assert "\n2871\n" in result.stdout
+    assert "\n2875\n" not in result.stdout
+    assert "2648.log: position 10401: batch 2873-2880: crc is" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_on_a_terminal_names_stand_in_columns(
+    programs: Path, environment: Mapping[str, str], clean: Path
+) -> None:
+    surroundings = {**environment, "PATH": f"{programs}:{environment['PATH']}", "COLUMNS": "80"}
+    with Terminal(["kafkafs", "ls", str(clean), "orders/0"], surroundings) as terminal:
+        assert terminal.exit_code() == 0
+        assert len(terminal.seen.splitlines()) == 2
+    with Terminal(["kafkafs", "ls", "-1", str(clean), "orders/0"], surroundings) as terminal:
+        assert terminal.exit_code() == 0
+        assert len(terminal.seen.splitlines()) == 10
+    # More names than are looked through for their widths: a name a line.
+    many = ["kafkafs", "ls", str(clean), "compacted-dirty/0/offset"]
+    with Terminal(many, surroundings) as terminal:
+        assert terminal.exit_code() == 0
+        assert len(terminal.seen.splitlines()) == 5002
+
+
+def test_a_hostile_name_is_escaped_on_a_terminal(
+    programs: Path, environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    write_log_dir(tmp_path, {})
+    partition = tmp_path / "a-0"
+    partition.mkdir()
+    (partition / "\x1b]0;owned\x07").touch()
+    command = ["kafkafs", "ls", str(tmp_path), "a/0/segments"]
+    surroundings = {**environment, "PATH": f"{programs}:{environment['PATH']}"}
+    with Terminal(command, surroundings) as terminal:
+        assert terminal.exit_code() == 0
+        assert terminal.seen == "\\x1b]0;owned\\x07\n"
+
+
+def peak_memory(shell: Shell, command: str) -> int:
+    """Greatest resident size of a process in KiB."""
+    script = (
+        "import resource, subprocess, sys\n"
+        "subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, check=True)\n"
+        "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    )
+    done = shell(f"python3 -c '{script}' {command}")
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", ["", "-l ", "--json "])
+def test_a_long_listing_needs_no_more_memory_than_a_short_one(
+    shell: Shell, tmp_path: Path, options: str
+) -> None:
+    batches = [
+        build_batch(
+            [SimpleRecord(timestamp=1_700_000_000_000 + base + i) for i in range(10_000)],
+            BatchFields(base_offset=base),
+        )
+        for base in range(0, 1_000_000, 10_000)
+    ]
+    write_partition(tmp_path / "short-0", batches[:20])
+    write_partition(tmp_path / "long-0", batches)
+    write_log_dir(tmp_path, {("short", 0): 200_000, ("long", 0): 1_000_000})
+    short = peak_memory(shell, f"kafkafs ls {options}{tmp_path} short/0/offset")
+    long = peak_memory(shell, f"kafkafs ls {options}{tmp_path} long/0/offset")
+    assert long < short + 4 * 1024

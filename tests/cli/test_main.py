@@ -1,0 +1,260 @@
+"""What all verbs share: help, version, errors, exit codes, what is imported when."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import Result
+
+import kafkafs as package
+from kafkafs.cli import failures
+from kafkafs.cli.main import VERBS, called_by_mount_fuse, cli
+from kafkafs.cli.verb import Verb
+from kafkafs.mount import errnos
+from kafkafs.storage import errors
+
+Kafkafs = Callable[..., Result]
+Corpus = Callable[[str], Path]
+Shell = Callable[[str], subprocess.CompletedProcess[str]]
+
+
+def verbs() -> Iterator[tuple[list[str], click.Command]]:
+    context = click.Context(cli)
+    for name in VERBS:
+        command = cli.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from (([name, sub], found) for sub, found in command.commands.items())
+        else:
+            yield [name], command
+
+
+VERBS_AND_COMMANDS = list(verbs())
+IDS = [" ".join(words) for words, _ in VERBS_AND_COMMANDS]
+
+
+def test_version(kafkafs: Kafkafs) -> None:
+    result = kafkafs("--version")
+    assert (result.exit_code, result.output) == (0, f"kafkafs {package.__version__}\n")
+
+
+def test_help_names_every_verb(kafkafs: Kafkafs) -> None:
+    result = kafkafs("--help")
+    assert result.exit_code == 0
+    for name in VERBS:
+        assert f"\n  {name} " in result.output
+
+
+@pytest.mark.parametrize(("words", "command"), VERBS_AND_COMMANDS, ids=IDS)
+def test_help_of_every_verb_teaches(
+    kafkafs: Kafkafs, words: list[str], command: click.Command
+) -> None:
+    assert isinstance(command, Verb)
+    result = kafkafs(*words, "--help")
+    assert result.exit_code == 0
+    assert result.output.startswith(f"Usage: kafkafs {' '.join(words)} ")
+    shown = result.output.split("\nExamples:\n")[1]
+    for line, meaning in command.examples:
+        assert f"  {line}\n      {meaning}\n" in shown
+    assert max(map(len, result.output.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(("words", "command"), VERBS_AND_COMMANDS, ids=IDS)
+def test_examples_are_right(words: list[str], command: Verb) -> None:
+    """Every example that is a call of its verb has arguments and options that exist."""
+    for line, _ in command.examples:
+        first = line.split(" | ")[0].split()
+        if first[: 1 + len(words)] == ["kafkafs", *words] and "<TAB>" not in line:
+            command.make_context(words[-1], first[1 + len(words) :])
+
+
+def test_without_a_verb_the_help_goes_to_stderr(kafkafs: Kafkafs) -> None:
+    result = kafkafs()
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert result.stderr.startswith("Usage: kafkafs ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["lsx"], "kafkafs: no such verb 'lsx', there are mount, umount, ls, cat, "),
+        (["-x"], "kafkafs: no such option '-x'"),
+        (["topic", "lst"], "kafkafs topic: no such command 'lst'"),
+        (["ls"], "kafkafs ls: missing argument 'LOG_DIRS'; see `kafkafs ls --help`"),
+        (["ls", ","], "no directory given; see `kafkafs ls --help`"),
+        (["cat", "/"], "kafkafs cat: missing argument 'PATH...'; see `kafkafs cat --help`"),
+        (["ls", "--nope", "/"], "kafkafs ls: no such option '--nope'"),
+        (["ls", "-c", "retention.ms", "/"], "'retention.ms' is not NAME=VALUE"),
+        (["ls", "--isolation", "none", "/"], "'none' is not one of 'read_committed', 'read_unc"),
+        (["topic", "list"], "kafkafs topic list: missing argument 'LOG_DIRS'"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_code_2(
+    kafkafs: Kafkafs, arguments: list[str], line: str
+) -> None:
+    result = kafkafs(*arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert line in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_wrong_setting_is_wrong_usage(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    result = kafkafs("ls", "-c", "retention.mz=1", corpus("kafka43-clean"))
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == "kafkafs: retention.mz: no such setting; is it retention.ms?\n"
+
+
+def test_a_setting_counts(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    small = "kafkafs.max.batch.bytes=1000"
+    result = kafkafs("cat", "-c", small, corpus("kafka43-clean"), "orders/0/offset/600")
+    assert result.exit_code == 1
+    assert "(setting kafkafs.max.batch.bytes)" in result.stderr
+
+
+@pytest.mark.parametrize("words", [["ls"], ["stat"], ["topic", "list"], ["cat"], ["explain"]])
+def test_what_is_no_log_directory(kafkafs: Kafkafs, tmp_path: Path, words: list[str]) -> None:
+    path = ["orders/0/offset/1"] if words[0] in ("cat", "explain") else []
+    result = kafkafs(*words, tmp_path / "nowhere", *path)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == f"kafkafs: {tmp_path}/nowhere: no such directory\n"
+
+
+def test_a_traceback_only_with_debug(kafkafs: Kafkafs, tmp_path: Path) -> None:
+    assert "Traceback" not in kafkafs("ls", tmp_path).stderr
+    for arguments in (["ls", "--debug", tmp_path], ["--debug", "ls", tmp_path]):
+        result = kafkafs(*arguments)
+        assert result.exit_code == 1
+        assert result.stderr.startswith("Traceback (most recent call last):\n")
+        assert "not a Kafka log directory" in result.stderr.splitlines()[-1]
+
+
+def test_a_fault_of_ours_is_one_line_too(
+    kafkafs: Kafkafs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("division\nby zero")
+
+    monkeypatch.setattr("kafkafs.cli.opening.open_engine", broken)
+    result = kafkafs("ls", tmp_path)
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "kafkafs: internal error: ZeroDivisionError: division\\nby zero; "
+        "please report it with what --debug prints\n"
+    )
+
+
+def test_an_interrupted_verb_says_nothing(
+    kafkafs: Kafkafs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kafkafs.cli.opening.open_engine", interrupted)
+    result = kafkafs("ls", tmp_path)
+    assert (result.exit_code, result.output) == (130, "")
+
+
+def test_every_error_of_the_engine_has_an_ending() -> None:
+    kinds = {
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, errors.StorageError)
+    }
+    assert kinds == set(failures.ENDINGS)
+
+
+def test_every_error_of_the_tree_becomes_a_line() -> None:
+    for kind in errnos.ERRNOS:
+        if issubclass(kind, errnos.NoSuchName):
+            assert (
+                failures.failure(kind("x"), "a/x").line().startswith("kafkafs: a/x: no such path")
+            )
+        elif issubclass(kind, errnos.TreeError):
+            assert failures.failure(kind("what"), "a/x").line() == "kafkafs: a/x: what"
+
+
+def test_an_error_of_the_disk_names_the_file() -> None:
+    denied = failures.failure(PermissionError(errno.EACCES, "x", "/data/a.log"))
+    assert denied.line().startswith("kafkafs: /data/a.log: Permission denied; run as a user who")
+    broken = failures.failure(OSError(errno.EIO, "x", b"/data/a.log"), "orders/0/values")
+    assert broken.line() == "kafkafs: orders/0/values: /data/a.log: Input/output error"
+
+
+def test_a_hostile_name_cannot_write_to_the_terminal() -> None:
+    told = failures.failure(errors.LogDirError("/data\n\x1b[31m", "no such directory"))
+    assert told.line() == "kafkafs: /data\\n\\x1b[31m: no such directory"
+
+
+def imported_by(environment: Mapping[str, str], *arguments: object) -> set[str]:
+    script = (
+        "import sys\n"
+        "from kafkafs.cli.main import cli\n"
+        "try:\n    cli(sys.argv[1:])\n"
+        "finally:\n    print(*sys.modules, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *map(str, arguments)],
+        env=dict(environment),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stderr.split())
+
+
+def test_verbs_import_only_what_they_need(environment: Mapping[str, str], corpus: Corpus) -> None:
+    """Each of these costs more than everything else that such a verb does."""
+    for words in (["--version"], ["--help"], ["completion", "bash"]):
+        assert not {"numpy", "pyarrow", "trio", "pyfuse3"} & imported_by(environment, *words)
+    directory = corpus("kafka43-clean")
+    for words in (
+        ["ls", directory],
+        ["cat", directory, "orders/0/offset/600", "orders/0/values"],
+        ["stat", directory, "orders/0/offset/600"],
+        ["explain", directory, "orders/0/offset/600"],
+        ["topic", "list", directory],
+    ):
+        heavy = {"pyarrow", "trio", "pyfuse3", "rich", "pyspark"}
+        assert not heavy & imported_by(environment, *words)
+
+
+def test_python_dash_m(shell: Shell) -> None:
+    done = shell(f"{sys.executable} -m kafkafs --version")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"kafkafs {package.__version__}\n"
+
+
+def test_a_reader_who_has_enough_ends_a_verb_quietly(shell: Shell, corpus: Corpus) -> None:
+    directory = corpus("kafka43-clean")
+    done = shell(
+        f"kafkafs cat {directory} orders/{{0,1,2}}/records.jsonl | head -1 | wc -l;"
+        " echo ${PIPESTATUS[0]}"
+    )
+    assert done.stderr == ""
+    assert done.stdout.split() == ["1", "141"]  # 128 + SIGPIPE
+
+
+@pytest.mark.parametrize("words", ["ls {}", "cat {} orders/0/values", "topic list {}"])
+def test_a_full_disk_is_told(shell: Shell, corpus: Corpus, words: str) -> None:
+    done = shell(f"kafkafs {words.format(corpus('kafka43-clean'))} > /dev/full")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "kafkafs: stdout: No space left on device\n"
+
+
+def test_a_closed_stdout_is_told(shell: Shell, corpus: Corpus) -> None:
+    done = shell(f"kafkafs ls {corpus('kafka43-clean')} >&-")
+    assert done.returncode == 1
+    assert done.stderr == "kafkafs: stdout is closed; there is nowhere to write to\n"
+
+
+def test_mount_fuse_is_told_from_a_person() -> None:
+    assert called_by_mount_fuse(["/data", "/mnt", "-o", "ro"])
+    assert not called_by_mount_fuse(["mount", "/data", "/mnt"])
+    assert not called_by_mount_fuse([])
