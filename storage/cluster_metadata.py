@@ -32,7 +32,8 @@ from .log.context import ReadContext
 from .log.log import Log
 from .log.transactions import Isolation
 from .log.view import View
-from .segment.walk import Extent, Fault, read_runs
+from .segment.extent import Extent, Fault
+from .segment.walk import read_runs
 
 # Problems told; a log that is garbage throughout has no end of them.
 _MAX_PROBLEMS = 100

@@ -212,7 +212,9 @@ class Decoder:
                 yield BadBatch(
                     table[first],
                     _located(
-                        CorruptError(f"{_RECORD_ERRORS[error]} (at byte {at - int(starts[first])})"),
+                        CorruptError(
+                            f"{_RECORD_ERRORS[error]} (at byte {at - int(starts[first])})"
+                        ),
                         table[first],
                     ),
                 )

@@ -29,6 +29,8 @@ V0_KEY_SIZE_POSITION: Final = 18
 V1_KEY_SIZE_POSITION: Final = 26
 V0_MIN_SIZE: Final = 14
 V1_MIN_SIZE: Final = 22
+# The smallest batch of any magic: a message of magic 0 with null key and value.
+MIN_BATCH_BYTES: Final = LOG_OVERHEAD + V0_MIN_SIZE
 
 CODEC_MASK: Final = 0x07
 TIMESTAMP_TYPE_MASK: Final = 0x08

@@ -15,8 +15,8 @@ import numpy as np
 from ..errors import OffsetNotFound
 from ..format.batch import BatchHeader
 from ..format.layout import NO_TIMESTAMP
+from ..segment.extent import Fault
 from ..segment.segment import Segment
-from ..segment.walk import Fault
 from . import lookup
 from .trace import BrokerStep
 from .transactions import Isolation

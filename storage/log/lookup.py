@@ -16,18 +16,28 @@ from ..disk import OpenFile
 from ..errors import CorruptError
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable, parse_header
-from ..format.layout import NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
+from ..format.layout import MAX_OFFSET, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
+from ..segment.extent import Extent, Fault
 from ..segment.offset_index import OffsetIndex, OffsetPosition
 from ..segment.segment import Segment
 from ..segment.time_index import TimestampOffset
-from ..segment.walk import Extent, Fault, walk_headers
+from ..segment.walk import walk_headers
 from .trace import OffsetIndexStep, TimeIndexStep, Trace, Verdict, WalkStep
 
 
-def extent_from(segment: Segment, position: int, max_batch_bytes: int) -> Extent:
-    """The rest of a segment from a batch boundary on."""
-    log = segment.files.log()
-    return Extent(log, segment.base_offset, position, segment.size, max_batch_bytes)
+def extent_from(
+    segment: Segment, position: int, max_batch_bytes: int, previous_offset: int = -1
+) -> Extent:
+    """The rest of a segment from a batch boundary on, behind ``previous_offset`` (-1 unknown)."""
+    return Extent(
+        segment.files.log(),
+        segment.base_offset,
+        position,
+        segment.size,
+        max_batch_bytes,
+        previous_offset,
+        MAX_OFFSET if segment.is_active else segment.next_base,
+    )
 
 
 def position_for(segment: Segment, offset: int, max_batch_bytes: int) -> int:

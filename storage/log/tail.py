@@ -18,9 +18,10 @@ from ..format.batch import BatchTable
 from ..format.layout import MAX_OFFSET
 from ..format.names import FileKind, FileState, parse_segment_file, segment_file
 from ..format.snapshot import parse_producer_snapshot
+from ..segment.extent import Fault
 from ..segment.segment import Segment
-from ..segment.walk import Extent, Fault, walk_headers
-from .lookup import position_for
+from ..segment.walk import walk_headers
+from .lookup import extent_from, position_for
 from .transactions import advance_open_transactions
 
 # A broker may be in the middle of writing what looks torn; after this time it is not.
@@ -102,7 +103,6 @@ def advance(tail: Tail, segments: Sequence[Segment], max_batch_bytes: int) -> Ta
 
 
 def _advance_segment(tail: Tail, segment: Segment, max_batch_bytes: int) -> Tail:
-    log = segment.files.log()
     if tail.identity == segment.files.identity:
         position, previous = tail.position, tail.next_offset - 1
     else:
@@ -114,8 +114,7 @@ def _advance_segment(tail: Tail, segment: Segment, max_batch_bytes: int) -> Tail
             next_offset=segment.base_offset,
         )
     tail = replace(tail, fault=None)
-    extent = Extent(log, segment.base_offset, position, segment.size, max_batch_bytes, previous)
-    for part in walk_headers(extent):
+    for part in walk_headers(extent_from(segment, position, max_batch_bytes, previous)):
         if isinstance(part, Fault):
             tail = replace(tail, fault=part if part.reaches(segment.size) else None)
             continue

@@ -32,10 +32,12 @@ from ..format.layout import (
 )
 from ..format.names import FileKind
 from ..format.varint import read_varint
+from ..segment.extent import Fault
 from ..segment.segment import Segment
 from ..segment.txn_index import TransactionIndex
-from ..segment.walk import Extent, Fault, walk_headers
+from ..segment.walk import walk_headers
 from .context import ReadContext
+from .lookup import extent_from
 
 # A marker's batch: 78 bytes as Kafka writes it; more is no marker that can be read.
 _MARKER_BYTES = 512
@@ -72,8 +74,7 @@ def read_markers(segment: Segment, context: ReadContext) -> Markers:
         log = segment.files.log()
         is_damaged = False
         limit = context.limits.max_batch_bytes
-        extent = Extent(log, segment.base_offset, 0, segment.size, limit)
-        for part in walk_headers(extent):
+        for part in walk_headers(extent_from(segment, 0, limit)):
             if isinstance(part, Fault):
                 is_damaged = True
                 continue
@@ -125,9 +126,8 @@ def nearby_marker(segment: Segment, header: BatchHeader, context: ReadContext) -
     """
     log = segment.files.log()
     limit = context.limits.max_batch_bytes
-    extent = Extent(log, segment.base_offset, header.next_position, segment.size, limit)
     seen = 0
-    for part in walk_headers(extent):
+    for part in walk_headers(extent_from(segment, header.next_position, limit)):
         if isinstance(part, Fault):
             return None
         for candidate in _end_transaction_batches(part):

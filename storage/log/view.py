@@ -19,8 +19,9 @@ from ..format.batch import BatchHeader, BatchTable
 from ..format.columns import Columns, Damage, Record
 from ..format.decoder import BadBatch, checksum_error, checksum_is_right
 from ..format.layout import CONTROL_MASK
+from ..segment.extent import Fault
 from ..segment.segment import Segment
-from ..segment.walk import Fault, read_runs
+from ..segment.walk import read_runs
 from . import lookup
 from .context import ReadContext
 from .segments import Segments

@@ -1,8 +1,10 @@
 """Finding the way again after damage: the next place in a ``.log`` where a batch really begins.
 
-A batch's length is not covered by its checksum, so after a bad one nothing says where the next
-starts. Every place that could be a header is tried; one whose checksum is right is believed. The
-work is bounded: a file made of false headers, each claiming to be long, is given up as damaged.
+Neither a batch's length nor its base offset is covered by its checksum. Each is believed when what
+follows bears it out: at the batch's end another header stands, of a higher offset. Where it does
+not, one of the two is wrong, and checksums tell which (`suspicion`). Behind a bad batch every place
+that could be a header is tried; one whose checksum is right is believed (`next_batch`). That work
+is bounded: a file made of false headers, each claiming to be long, is given up as damaged.
 """
 
 from __future__ import annotations
@@ -11,10 +13,17 @@ from typing import Final
 
 from ..disk import OpenFile
 from ..errors import CorruptError
-from ..format.batch import parse_header
-from ..format.decoder import checksum_is_right
+from ..format.batch import BatchHeader, parse_header
+from ..format.decoder import checksum_error, checksum_is_right
 from ..format.kernels import headers as kernel
-from ..format.layout import MAX_INT32, RECORD_BATCH_OVERHEAD
+from ..format.layout import (
+    LOG_OVERHEAD,
+    MAGIC_END,
+    MAX_INT32,
+    MIN_BATCH_BYTES,
+    RECORD_BATCH_OVERHEAD,
+)
+from .extent import Extent, Fault
 
 _CHUNK: Final = 1 << 20
 # Bytes whose checksums may be computed for each byte searched, plus some for a short search.
@@ -22,19 +31,12 @@ _CHECKED_PER_BYTE: Final = 4
 _CHECKED_FREE: Final = 64 << 20
 
 
-def next_batch(
-    file: OpenFile,
-    start: int,
-    end: int,
-    base_offset: int,
-    previous_offset: int,
-    max_batch_bytes: int,
-) -> int:
+def next_batch(extent: Extent, start: int, previous: int) -> int:
     """Position of the first whole batch at or after ``start`` with a right checksum and an offset
-    above ``previous_offset`` that a segment at ``base_offset`` can hold; ``end`` if there is none.
-    """
-    lowest = max(base_offset, previous_offset + 1)
-    highest = base_offset + MAX_INT32
+    above ``previous`` that the segment can hold; the extent's end if there is none."""
+    file, end = extent.file, extent.end
+    lowest = max(extent.base_offset, previous + 1)
+    highest = min(extent.base_offset + MAX_INT32, extent.limit_offset - 1)
     budget = _CHECKED_FREE
     position = start
     while position < end:
@@ -49,12 +51,13 @@ def next_batch(
             at = int(kernel.find_header(data, at, len(data), remaining, lowest, highest))
             if at < 0:
                 break
-            size = int.from_bytes(data[at + 8 : at + 12], "big") + 12
-            if size <= max_batch_bytes:
+            size = int.from_bytes(data[at + 8 : at + 12], "big") + LOG_OVERHEAD
+            if size <= extent.max_batch_bytes:
                 budget -= size
                 if budget < 0:
                     return end
-                if _is_batch(file, position + at, size):
+                header = _header(file, position + at)
+                if header is not None and is_sound(extent, header):
                     return position + at
             at += 1
         # a header may straddle two chunks: look at its length again with the next one
@@ -66,10 +69,99 @@ def next_batch(
     return end
 
 
-def _is_batch(file: OpenFile, position: int, size: int) -> bool:
-    data = memoryview(file.read(position, size))
-    try:
-        header = parse_header(data, position)
-    except CorruptError:
+def after(extent: Extent, position: int, size: int, previous: int) -> int:
+    """Where to go on behind a bad batch that claims to have ``size`` bytes: at its end if a header
+    stands there, else at the next place that proves to be a batch."""
+    following = position + size
+    if size >= MIN_BATCH_BYTES and following <= extent.end:
+        if following == extent.end:
+            return following
+        header = _header(extent.file, following)
+        if header is not None and _fits(extent, header, previous):
+            return following
+    return next_batch(extent, position + 1, previous)
+
+
+def suspicion(extent: Extent, header: BatchHeader, before: int) -> Fault | None:
+    """Why ``header`` (its successor not looked at yet, ``before`` the offset in front of it) is
+    itself not to be believed; None when it is, or when the successor is the one to blame."""
+    if header.last_offset >= extent.limit_offset:
+        what = (
+            f"batch {header.base_offset}-{header.last_offset} reaches into the next segment, "
+            f"which begins at {extent.limit_offset}"
+        )
+        return _fault(extent, extent.error(what, header.position), header, before)
+    if header.next_position >= extent.end or _seems_to_follow(extent, header):
+        return None
+    successor = _header(extent.file, header.next_position)
+    if successor is not None and _fits(extent, successor, header.last_offset):
+        return None
+    if not is_sound(extent, header):
+        return _fault(extent, read_checksum_error(extent, header), header, before)
+    if successor is None or not _fits(extent, successor, before):
+        return None
+    # Two batches with right checksums, whose offsets contradict each other: what comes after both
+    # decides.
+    third = _header(extent.file, successor.next_position)
+    if not is_sound(extent, successor) or (
+        third is not None and third.base_offset > header.last_offset
+    ):
+        return None
+    what = (
+        f"batch {header.base_offset}-{header.last_offset} is followed by "
+        f"{successor.base_offset}-{successor.last_offset}: its base offset is wrong"
+    )
+    return Fault(extent.error(what, header.position), successor.position, header)
+
+
+def is_sound(extent: Extent, header: BatchHeader) -> bool:
+    """Whether all bytes of a batch are there and have the checksum that its header says."""
+    if header.size > extent.max_batch_bytes:
         return False
-    return header.size == len(data) and checksum_is_right(data, header, position)
+    data = memoryview(extent.file.read(header.position, header.size))
+    return len(data) == header.size and checksum_is_right(data, header, header.position)
+
+
+def read_checksum_error(extent: Extent, header: BatchHeader) -> CorruptError:
+    """The error of a batch that is not sound."""
+    if header.size > extent.max_batch_bytes:
+        return too_large(extent, header.position, header.size)
+    data = memoryview(extent.file.read(header.position, header.size))
+    return checksum_error(data, header, header.position).at(extent.file.path)
+
+
+def too_large(extent: Extent, position: int, size: int) -> CorruptError:
+    """The error of a batch that is more than may be held in memory."""
+    what = f"batch of {size} bytes is larger than {extent.max_batch_bytes}"
+    return extent.error(f"{what} (setting kafkafs.max.batch.bytes)", position)
+
+
+def _seems_to_follow(extent: Extent, header: BatchHeader) -> bool:
+    """The same as a parsed successor would tell, nearly always, for a tenth of the time."""
+    start = extent.file.read(header.next_position, MAGIC_END)
+    return (
+        len(start) == MAGIC_END
+        and start[16] <= 2
+        and int.from_bytes(start[8:12], "big") >= MIN_BATCH_BYTES - LOG_OVERHEAD
+        and header.next_position + int.from_bytes(start[8:12], "big") < extent.end
+        and header.last_offset < int.from_bytes(start[:8], "big") < extent.limit_offset
+    )
+
+
+def _fault(extent: Extent, error: CorruptError, header: BatchHeader, before: int) -> Fault:
+    return Fault(error, after(extent, header.position, header.size, before), header)
+
+
+def _fits(extent: Extent, header: BatchHeader, previous: int) -> bool:
+    return (
+        header.next_position <= extent.end
+        and previous < header.base_offset
+        and header.last_offset < extent.limit_offset
+    )
+
+
+def _header(file: OpenFile, position: int) -> BatchHeader | None:
+    try:
+        return parse_header(file.read(position, RECORD_BATCH_OVERHEAD), position)
+    except CorruptError:
+        return None
