@@ -91,8 +91,8 @@ class BatchHeader:
         return self.position + self.size
 
     def begins_after(self, offset: int) -> bool:
-        """Whether all offsets of the batch are above ``offset``; magic 0 and 1 do not tell."""
-        return self.magic > 1 and self.base_offset > offset
+        """Whether all offsets of the batch are above ``offset``; a wrapper does not tell."""
+        return self.record_count >= 0 and self.base_offset > offset
 
     def sequence(self, offset: int) -> int:
         """Sequence number of the record at ``offset``; -1 without one. Wraps at 2**31."""

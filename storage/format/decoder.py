@@ -209,15 +209,8 @@ class Decoder:
                 )  # fmt: skip
             first += batches
             if error:
-                yield BadBatch(
-                    table[first],
-                    _located(
-                        CorruptError(
-                            f"{_RECORD_ERRORS[error]} (at byte {at - int(starts[first])})"
-                        ),
-                        table[first],
-                    ),
-                )
+                what = f"{_RECORD_ERRORS[error]} (at byte {at - int(starts[first])} of its records)"
+                yield BadBatch(table[first], _located(CorruptError(what), table[first]))
                 first += 1
 
     def _messages(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..disk import FileCache
+from ..format.batch import BatchHeader
 from ..format.columns import Columns
 from ..format.decoder import Decoder
 from ..segment.segment import FilePool
@@ -21,7 +22,9 @@ from ..segment.segment import FilePool
 if TYPE_CHECKING:
     from .transactions import Markers
 
-BatchKey = tuple[tuple[int, int], int]  # identity of the .log, position of the batch
+# Identity of the .log, and the batch's header: an inode number, and a place in a log that was cut,
+# may be used again for other batches.
+BatchKey = tuple[tuple[int, int], BatchHeader]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +73,7 @@ class ReadContext:
         self.files: FilePool = FilePool(self.limits.open_files)
         self.batches = BatchCache(self.limits.cache_bytes)
         # Markers of the segments looked at last; a long log's would not all fit.
-        self.markers: FileCache[tuple[tuple[int, int], int], Markers] = FileCache(32)
+        self.markers: FileCache[tuple[tuple[int, int], tuple[int, int]], Markers] = FileCache(32)
         self._decoders: list[Decoder] = []  # idle; append and pop are atomic
 
     @contextmanager

@@ -127,7 +127,7 @@ class Log:
         if tail is not None and now == self._walked:
             return
         limit = self._context.limits.max_batch_bytes
-        if tail is None or not self._continues(tail, segments):
+        if tail is None or not tail.continues(segments):
             tail = walk_from_start(self.directory, segments, limit)
         else:
             tail = advance(tail, segments, limit)
@@ -149,14 +149,6 @@ class Log:
             last_stable_offset=max(last_stable, start),
             context=self._context,
             tail=settled_fault(tail, segments[-1]),
-        )
-
-    @staticmethod
-    def _continues(tail: Tail, segments: tuple[Segment, ...]) -> bool:
-        """Whether the walk that ended at ``tail`` can go on: its segment is there, no shorter."""
-        return any(
-            segment.files.identity == tail.identity and segment.size >= tail.position
-            for segment in segments
         )
 
     def _empty_view(self, start: int) -> View:

@@ -203,4 +203,4 @@ def largest_timestamp(segment: Segment, max_batch_bytes: int) -> int:
                 largest = max(largest, int(_greatest_timestamps(table).max()))
         return largest
 
-    return segment.files.remember("largest timestamp", segment.size, compute)
+    return segment.files.remember("largest timestamp", segment.state, compute)

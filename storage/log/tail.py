@@ -14,14 +14,15 @@ from dataclasses import dataclass, field, replace
 from ..disk import Directory
 from ..errors import CorruptError, SegmentGone
 from ..format import batch as b
-from ..format.batch import BatchTable
+from ..format.batch import BatchHeader, BatchTable
 from ..format.layout import MAX_OFFSET
 from ..format.names import FileKind, FileState, parse_segment_file, segment_file
 from ..format.snapshot import parse_producer_snapshot
-from ..segment.extent import Fault
+from ..segment.extent import Extent, Fault
+from ..segment.salvage import is_sound, read_checksum_error
 from ..segment.segment import Segment
 from ..segment.walk import walk_headers
-from .lookup import extent_from, position_for
+from .lookup import extent_from, header_at, position_for
 from .transactions import advance_open_transactions
 
 # A broker may be in the middle of writing what looks torn; after this time it is not.
@@ -35,8 +36,8 @@ class Tail:
     """What a walk found up to ``position`` in the segment with the ``.log`` ``identity``.
 
     ``next_offset``: the log end offset. ``open_transactions``: first offset by producer id, all
-    batches below ``counted`` being taken into account. ``fault``: what stands behind the last
-    whole batch, if that is not a batch.
+    batches below ``counted`` being taken into account. ``last``: the last whole batch there.
+    ``fault``: what stands behind it, if that is not a batch.
     """
 
     counted: int
@@ -44,7 +45,19 @@ class Tail:
     identity: tuple[int, int] = (0, 0)
     position: int = 0
     next_offset: int = 0
+    last: BatchHeader | None = None
     fault: Fault | None = None
+
+    def continues(self, segments: Sequence[Segment]) -> bool:
+        """Whether the walk can go on: its segment is still there, and its last batch where it was.
+
+        A broker may have cut the log and written other batches since.
+        """
+        for segment in segments:
+            if segment.files.identity == self.identity and segment.size >= self.position:
+                log, last = segment.files.log(), self.last
+                return last is None or header_at(log, last.position) == last
+        return False
 
 
 def walk_from_start(
@@ -105,39 +118,61 @@ def advance(tail: Tail, segments: Sequence[Segment], max_batch_bytes: int) -> Ta
 def _advance_segment(tail: Tail, segment: Segment, max_batch_bytes: int) -> Tail:
     if tail.identity == segment.files.identity:
         position, previous = tail.position, tail.next_offset - 1
-    else:
-        position, previous = position_for(segment, tail.counted - 1, max_batch_bytes), -1
-        tail = replace(
-            tail,
-            identity=segment.files.identity,
-            position=position,
-            next_offset=segment.base_offset,
-        )
+        return _walk(tail, extent_from(segment, position, max_batch_bytes, previous))
+    position = position_for(segment, tail.counted - 1, max_batch_bytes)
+    entered = replace(
+        tail, identity=segment.files.identity, next_offset=segment.base_offset, last=None
+    )
+    found = _walk(
+        replace(entered, position=position), extent_from(segment, position, max_batch_bytes)
+    )
+    if position and found.last is None:  # there is no batch where the index says
+        found = _walk(replace(entered, position=0), extent_from(segment, 0, max_batch_bytes))
+    return found
+
+
+def _walk(tail: Tail, extent: Extent) -> Tail:
+    """The tail after all batches of an extent.
+
+    The last batch must be sound: nothing behind it bears it out, and the log's end hangs on it.
+    """
     tail = replace(tail, fault=None)
-    for part in walk_headers(extent_from(segment, position, max_batch_bytes, previous)):
+    before, latest = tail, BatchTable.empty()
+    for part in walk_headers(extent):
         if isinstance(part, Fault):
-            tail = replace(tail, fault=part if part.reaches(segment.size) else None)
+            tail = replace(tail, fault=part if part.reaches(extent.end) else None)
             continue
-        last = part[-1]
-        tail = replace(
-            tail,
-            counted=max(tail.counted, last.last_offset + 1),
-            open_transactions=_advanced(
-                tail.open_transactions, part.select(part.column(b.BASE_OFFSET) >= tail.counted)
-            ),
-            position=last.next_position,
-            next_offset=last.last_offset + 1,
-            fault=None,
-        )
+        before, latest = tail, BatchTable(part.rows.copy())
+        tail = _taken(tail, part, extent)
+    sound = len(latest)
+    while sound and not is_sound(extent, latest[sound - 1]):
+        sound -= 1
+    if sound < len(latest):
+        bad = latest[sound]
+        tail = _taken(before, latest.select(slice(0, sound)), extent)
+        tail = replace(tail, fault=Fault(read_checksum_error(extent, bad), extent.end, bad))
     return tail
 
 
-def _advanced(open_transactions: Mapping[int, int], table: BatchTable) -> Mapping[int, int]:
-    return advance_open_transactions(open_transactions, table) if len(table) else open_transactions
+def _taken(tail: Tail, table: BatchTable, extent: Extent) -> Tail:
+    """The tail after the batches of a table."""
+    if not len(table):
+        return tail
+    last = table[-1]
+    new = table.select(table.column(b.BASE_OFFSET) >= tail.counted)
+    return replace(
+        tail,
+        counted=max(tail.counted, last.last_offset + 1),
+        open_transactions=advance_open_transactions(tail.open_transactions, new, extent),
+        position=last.next_position,
+        next_offset=last.last_offset + 1,
+        last=last,
+        fault=None,
+    )
 
 
 def settled_fault(tail: Tail, segment: Segment) -> Fault | None:
     """The fault behind the last batch, unless a broker may just be writing there."""
-    if tail.fault is None or time.time_ns() - segment.mtime_ns < _SETTLED_NS:
+    if tail.fault is None or abs(time.time_ns() - segment.mtime_ns) < _SETTLED_NS:
         return None
     return tail.fault

@@ -32,7 +32,8 @@ from ..format.layout import (
 )
 from ..format.names import FileKind
 from ..format.varint import read_varint
-from ..segment.extent import Fault
+from ..segment.extent import Extent, Fault
+from ..segment.salvage import is_sound
 from ..segment.segment import Segment
 from ..segment.txn_index import TransactionIndex
 from ..segment.walk import walk_headers
@@ -87,7 +88,7 @@ def read_markers(segment: Segment, context: ReadContext) -> Markers:
             _add_indexed_aborts(segment, markers)
         return dict(markers)
 
-    return context.markers.get((segment.files.identity, segment.size), read)
+    return context.markers.get((segment.files.identity, segment.state), read)
 
 
 def _end_transaction_batches(table: BatchTable) -> Iterator[BatchHeader]:
@@ -201,9 +202,12 @@ class Fates:
 
 
 def advance_open_transactions(
-    open_transactions: Mapping[int, int], table: BatchTable
+    open_transactions: Mapping[int, int], table: BatchTable, extent: Extent
 ) -> Mapping[int, int]:
-    """First offset of each producer's open transaction, after the batches of ``table``."""
+    """First offset of each producer's open transaction, after the batches of ``table``.
+
+    Only a sound batch begins one: a flipped bit must not keep all that follows from being stable.
+    """
     transactional = table.flagged(TRANSACTIONAL_MASK)
     if not transactional.any():
         return open_transactions
@@ -211,6 +215,6 @@ def advance_open_transactions(
     for header in table.select(transactional):
         if header.is_control:
             transactions.pop(header.producer_id, None)
-        else:
-            transactions.setdefault(header.producer_id, header.base_offset)
+        elif header.producer_id not in transactions and is_sound(extent, header):
+            transactions[header.producer_id] = header.base_offset
     return transactions

@@ -228,7 +228,7 @@ class View:
 
     def batch(self, segment: Segment, header: BatchHeader) -> Columns:
         """A batch, decoded; from the cache if it was looked at before. CorruptError."""
-        key = (segment.files.identity, header.position)
+        key = (segment.files.identity, header)
         columns = self.context.batches.get(key)
         if columns is not None:
             return columns

@@ -48,7 +48,7 @@ class SegmentFiles:
         self.state = state
         self._pool = pool
         self._lock = threading.Lock()  # guards _memory
-        self._memory: dict[object, tuple[int, object]] = {}
+        self._memory: dict[object, tuple[object, object]] = {}
 
     def name(self, kind: FileKind) -> str:
         return segment_file(self.base_offset, kind, self.state)
@@ -87,15 +87,15 @@ class SegmentFiles:
         assert isinstance(index, what)
         return index
 
-    def remember(self, what: object, size: int, compute: Callable[[], T]) -> T:
-        """``compute()``, once for each ``what`` and ``size`` of the log that it holds for."""
+    def remember(self, what: object, state: object, compute: Callable[[], T]) -> T:
+        """``compute()``, once for each ``what`` and ``state`` of the log that it holds for."""
         with self._lock:
             known = self._memory.get(what)
-        if known is not None and known[0] == size:
+        if known is not None and known[0] == state:
             return cast(T, known[1])
         value = compute()
         with self._lock:
-            self._memory[what] = (size, value)
+            self._memory[what] = (state, value)
         return value
 
 
@@ -111,6 +111,11 @@ class Segment:
     size: int
     mtime_ns: int
     next_base: int = -1
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """What is another whenever the log's bytes are others."""
+        return self.size, self.mtime_ns
 
     def offset_index(self) -> OffsetIndex | None:
         """None when the file is missing or is not a regular file. Up to date."""
