@@ -47,6 +47,8 @@ class Tree:
         if inode.kind == Kind.TOP:
             return top_node(self.catalog, inode.number)
         place = self.catalog.places[inode.place]
+        if isinstance(place, Topic) != (inode.kind == Kind.TOPIC):
+            raise Stale
         if isinstance(place, Topic):
             return self._topic_node(place, inode)
         return self._partition_node(place, inode)
@@ -60,7 +62,8 @@ class Tree:
             if inode.kind != Kind.PARTITION or inode.number != Member.OFFSET:
                 return None
             place = self.catalog.places[inode.place]
-            assert isinstance(place, Place)
+            if isinstance(place, Topic):
+                return None
             directory = OffsetDirectory(place.partition)
             self._offset_directories[number] = directory
         if not self.catalog.is_current(directory.partition):

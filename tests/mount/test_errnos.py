@@ -1,0 +1,44 @@
+"""Every error has its errno."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from kafkafs.mount import errnos
+from kafkafs.mount.errnos import ERRNOS, TreeError, errno_of
+from kafkafs.storage import errors
+from kafkafs.storage.errors import CorruptError, OffsetNotFound, StorageError
+
+
+def subclasses(base: type[Exception]) -> set[type[Exception]]:
+    return {base}.union(*map(subclasses, base.__subclasses__()))
+
+
+@pytest.mark.parametrize("base", [StorageError, TreeError])
+def test_no_error_is_forgotten(base: type[Exception]) -> None:
+    here = {errors.__name__, errnos.__name__}
+    assert {kind for kind in subclasses(base) if kind.__module__ in here} <= ERRNOS.keys()
+
+
+def test_a_subclass_has_its_base_s() -> None:
+    class Worse(CorruptError):
+        pass
+
+    assert errno_of(Worse("x")) == errno.EIO
+    assert errno_of(OffsetNotFound(5, "compacted")) == errno.ENOENT
+
+
+@pytest.mark.parametrize(
+    ("error", "number"),
+    [
+        (OSError(errno.EACCES, "x"), errno.EACCES),
+        (OSError(errno.EMFILE, "x"), errno.EMFILE),
+        (OSError(errno.ENOTDIR, "x"), errno.EIO),
+        (OSError("no number"), errno.EIO),
+        (ZeroDivisionError(), errno.EIO),
+    ],
+)
+def test_what_comes_from_elsewhere(error: Exception, number: int) -> None:
+    assert errno_of(error) == number

@@ -1,0 +1,146 @@
+"""What gets other inode numbers when a log changes, and what keeps its own."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kafkafs.mount.errnos import Stale
+from kafkafs.mount.nodes.node import Directory
+from kafkafs.mount.tree import Tree
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.errors import OffsetNotFound
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from tests.logs import TopicSettings, write_checkpoint, write_log_dir, write_partition
+
+
+def batch(offset: int) -> bytes:
+    return build_batch([SimpleRecord(1000, b"k", b"value")], BatchFields(base_offset=offset))
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    """One partition `t-0` with offsets 0 to 5 in segments of two batches, written long ago."""
+    directory = tmp_path / "logs"
+    write_log_dir(directory, {("t", 0): 6})
+    size = len(batch(0)) * 2
+    write_partition(directory / "t-0", map(batch, range(6)), TopicSettings(segment_bytes=size))
+    return directory
+
+
+@pytest.fixture
+def tree(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
+    """A tree that looks again each time, where it would believe for a moment what it saw last."""
+    monkeypatch.setattr("kafkafs.mount.partition._FRESH_SECONDS", 0.0)
+    return Tree(Engine(str(log_dir)))
+
+
+FILES = ["offset/3", "offset/3.key", "offset/3.json", f"segments/{2:020}.log", "offset/last"]
+
+
+def numbers(tree: Tree) -> list[int]:
+    return [tree.resolve(f"t/0/{name}").inode for name in FILES]
+
+
+def test_growth_changes_no_number(log_dir: Path, tree: Tree) -> None:
+    before = numbers(tree)
+    with (log_dir / "t-0" / f"{4:020}.log").open("ab") as log:
+        log.write(batch(6))
+    assert tree.resolve("t/0/offset/6").attributes().size == 5
+    assert numbers(tree) == before
+
+
+def test_deletion_from_the_front_changes_no_number(log_dir: Path, tree: Tree) -> None:
+    before = numbers(tree)
+    gone = tree.resolve("t/0/offset/1").inode
+    for path in (log_dir / "t-0").glob(f"{0:020}.*"):
+        path.unlink()
+    with pytest.raises(OffsetNotFound):
+        tree.resolve("t/0/offset/1")
+    assert numbers(tree) == before
+    with pytest.raises(Stale):
+        tree.node(gone)
+
+
+def test_a_later_log_start_changes_no_number(log_dir: Path, tree: Tree) -> None:
+    before = numbers(tree)
+    write_checkpoint(log_dir / "log-start-offset-checkpoint", ["t 0 3"])
+    with pytest.raises(OffsetNotFound):
+        tree.resolve("t/0/offset/2")
+    assert numbers(tree) == before
+
+
+def test_a_replaced_segment_has_new_numbers_for_what_shows_its_bytes(
+    log_dir: Path, tree: Tree
+) -> None:
+    before = numbers(tree)
+    log = log_dir / "t-0" / f"{2:020}.log"
+    cleaned = log.with_suffix(".log.swap")
+    cleaned.write_bytes(batch(3))
+    os.replace(cleaned, log)
+    tree.resolve("t/0/offset").attributes()
+    after = numbers(tree)
+    same = [one == other for one, other in zip(before, after, strict=True)]
+    assert same == [True, True, False, False, True]
+    with pytest.raises(Stale):
+        tree.node(before[3])
+    with pytest.raises(OffsetNotFound):
+        tree.resolve("t/0/offset/2")
+
+
+def test_a_log_cut_back_has_new_numbers_for_records(log_dir: Path, tree: Tree) -> None:
+    before = numbers(tree)
+    for path in (log_dir / "t-0").glob(f"{4:020}.*"):
+        path.unlink()
+    after = numbers(tree)
+    same = [one == other for one, other in zip(before, after, strict=True)]
+    assert same == [False, False, False, False, True]
+
+
+def test_a_listing_goes_on_after_a_replacement(log_dir: Path, tree: Tree) -> None:
+    directory = tree.resolve("t/0/offset")
+    assert isinstance(directory, Directory)
+    runs = directory.runs(0)
+    assert len(list(next(runs).rows)) == 2
+    for path in (log_dir / "t-0").glob(f"{0:020}.*"):
+        path.unlink()
+    found = [row[0] for run in runs for row in run.rows]
+    assert found[-4:] == [b"2", b"3", b"4", b"5"]
+
+
+def test_offsets_beyond_a_window(tmp_path: Path) -> None:
+    """Forty bits are not enough for these, and still no two share a number."""
+    first = (1 << 40) - 2
+    directory = tmp_path / "logs"
+    write_log_dir(directory, {("t", 0): first + 5})
+    write_partition(
+        directory / "t-0", map(batch, range(first, first + 5)), TopicSettings(), base_offset=first
+    )
+    tree = Tree(Engine(str(directory)))
+    offsets = tree.resolve("t/0/offset")
+    assert isinstance(offsets, Directory)
+    listed = {entry.name: entry.attributes.inode for entry in offsets.list()}
+    records = {name: number for name, number in listed.items() if name.isdigit()}
+    assert list(map(int, records)) == list(range(first, first + 5))
+    assert len(set(records.values())) == 5
+    for name, number in records.items():
+        assert tree.resolve(f"t/0/offset/{name}").inode == number
+        assert tree.node(number).xattrs()["user.kafka.offset"] == name.encode()
+
+
+def test_the_greatest_offsets(tmp_path: Path) -> None:
+    first = (1 << 63) - 4
+    directory = tmp_path / "logs"
+    write_log_dir(directory, {("t", 0): first + 3})
+    write_partition(
+        directory / "t-0", map(batch, range(first, first + 3)), TopicSettings(), base_offset=first
+    )
+    tree = Tree(Engine(str(directory)))
+    offsets = tree.resolve("t/0/offset")
+    assert isinstance(offsets, Directory)
+    entries = list(offsets.list())
+    assert [entry.name for entry in entries[2:]] == [str(first + at) for at in range(3)]
+    assert all(entry.next_start < 1 << 63 for entry in entries)
+    assert tree.resolve(f"t/0/offset/{first + 2}").attributes().size == 5

@@ -1,0 +1,198 @@
+"""A stream read in any order gives what it would give read through, and damage fails once."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkafs.mount import streams
+from kafkafs.mount.streams import Piece, StreamHandle
+from kafkafs.storage.errors import CorruptError
+
+Part = bytes | CorruptError
+
+
+class ListSource:
+    """A stream of prepared parts; it can be started at each that is marked by its index."""
+
+    def __init__(self, parts: list[Part], *, restartable: bool = True) -> None:
+        self.parts = parts
+        self.restartable = restartable
+        self.starts: list[int] = []
+
+    def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
+        self.starts.append(restart)
+        for at, part in enumerate(self.parts):
+            if at < restart:
+                continue
+            if isinstance(part, CorruptError):
+                yield part
+            else:
+                yield Piece(part, at if self.restartable else -1)
+
+
+def handle_of(source: ListSource, noted: list[CorruptError] | None = None) -> StreamHandle:
+    return StreamHandle(source, noted.append if noted is not None else lambda error: None)
+
+
+def read_through(handle: StreamHandle, size: int) -> bytes:
+    """All that can be read, past damage."""
+    found = b""
+    while True:
+        try:
+            part = bytes(handle.read(len(found), size))
+        except CorruptError:
+            continue
+        if not part:
+            return found
+        found += part
+
+
+PARTS = st.lists(st.binary(max_size=40), max_size=12)
+READS = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 80)), max_size=20)
+
+
+@given(PARTS, READS, st.integers(0, 30), st.booleans())
+def test_any_read_is_a_slice(
+    parts: list[bytes], reads: list[tuple[int, int]], distance: int, restartable: bool
+) -> None:
+    whole = b"".join(parts)
+    with small(distance):
+        handle = handle_of(ListSource(list(parts), restartable=restartable))
+        for position, size in reads:
+            assert bytes(handle.read(position, size)) == whole[position : position + size]
+        assert read_through(handle, 7) == whole
+
+
+@given(
+    st.lists(st.one_of(st.binary(max_size=20), st.just(None)), max_size=12),
+    st.integers(1, 50),
+    READS,
+)
+def test_damage_fails_once_and_hides_nothing(
+    parts: list[bytes | None], size: int, reads: list[tuple[int, int]]
+) -> None:
+    whole = b"".join(part or b"" for part in parts)
+    made: list[Part] = [CorruptError("x") if part is None else part for part in parts]
+    places = {
+        len(b"".join(part or b"" for part in parts[:at]))
+        for at, part in enumerate(parts)
+        if part is None
+    }
+    with small(5):
+        handle = handle_of(ListSource(made))
+        failed = []
+        for position, count in [*reads, *[(0, size)]]:
+            try:
+                found = bytes(handle.read(position, count))
+            except CorruptError:
+                failed.append(position)
+                continue
+            assert whole[position:].startswith(found)
+            # less than was asked for only at the end, or before damage that was not told yet
+            if len(found) < count and position + len(found) < len(whole):
+                assert position + len(found) in places - set(failed)
+        assert len(failed) == len(set(failed))
+        assert set(failed) <= places
+        assert read_through(handle, size) == whole
+
+
+class small:  # noqa: N801
+    """Windows and distances so small that a test reaches their ends."""
+
+    def __init__(self, distance: int) -> None:
+        self._patch = pytest.MonkeyPatch()
+        self._distance = distance
+
+    def __enter__(self) -> None:
+        self._patch.setattr(streams, "_KEPT_BEHIND", self._distance)
+        self._patch.setattr(streams, "_CHECKPOINT_DISTANCE", self._distance)
+        self._patch.setattr(streams, "_MAX_CHECKPOINTS", 4)
+        self._patch.setattr(streams, "READ_AHEAD", 3 * self._distance + 1)
+
+    def __exit__(self, *exc: object) -> None:
+        self._patch.undo()
+
+
+def test_bytes_before_damage_then_an_error_then_the_rest() -> None:
+    noted: list[CorruptError] = []
+    error = CorruptError("crc", "00.log", 7)
+    handle = handle_of(ListSource([b"before", error, b"after"]), noted)
+    assert bytes(handle.read(0, 100)) == b"before"
+    with pytest.raises(CorruptError, match="crc"):
+        handle.read(6, 100)
+    assert bytes(handle.read(6, 100)) == b"after"
+    assert bytes(handle.read(0, 100)) == b"beforeafter"
+    assert noted == [error]
+
+
+def test_damage_at_both_ends() -> None:
+    handle = handle_of(ListSource([CorruptError("a"), b"x", CorruptError("b"), CorruptError("c")]))
+    with pytest.raises(CorruptError, match="a"):
+        handle.read(0, 10)
+    assert bytes(handle.read(0, 10)) == b"x"
+    with pytest.raises(CorruptError, match="b"):
+        handle.read(1, 10)
+    assert bytes(handle.read(1, 10)) == b""
+
+
+def test_going_back_starts_at_a_checkpoint() -> None:
+    with small(10):
+        source = ListSource([b"%09d\n" % at for at in range(100)])
+        handle = handle_of(source)
+        assert len(bytes(handle.read(900, 10))) == 10
+        assert source.starts == [-1]
+        assert bytes(handle.read(500, 10)) == b"%09d\n" % 50
+        assert len(source.starts) == 2
+        assert source.starts[1] > 0
+
+
+def test_a_failing_disk_is_met_again_and_then_not() -> None:
+    class Failing(ListSource):
+        def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
+            yield from super().pieces(restart)
+            if len(self.starts) == 1:
+                raise OSError(5, "Input/output error")
+            yield Piece(b"end")
+
+    handle = handle_of(Failing([b"begin"]))
+    with pytest.raises(OSError, match="Input"):
+        handle.read(0, 100)
+    assert bytes(handle.read(0, 100)) == b"beginend"
+
+
+def test_preparing_stays_ahead_and_stops() -> None:
+    with small(100):
+        handle = handle_of(ListSource([b"x" * 50] * 100))
+        assert bytes(handle.read(0, 50)) == b"x" * 50
+        made = 0
+        while handle.prepare():
+            made += 1
+        assert made == 7  # 301 bytes ahead of 50 is the first with which it is content
+        assert handle.at_hand(50, 300) == b"x" * 300
+        assert handle.at_hand(400, 100) is None
+
+
+def test_reading_while_another_thread_prepares() -> None:
+    parts: list[Part] = [b"%06d\n" % at for at in range(20_000)]
+    whole = b"".join(part for part in parts if isinstance(part, bytes))
+    with small(1000):
+        handle = handle_of(ListSource(parts))
+        ended = threading.Event()
+
+        def prepare() -> None:
+            while not ended.is_set():
+                handle.prepare()
+
+        thread = threading.Thread(target=prepare)
+        thread.start()
+        try:
+            assert read_through(handle, 1234) == whole
+        finally:
+            ended.set()
+            thread.join()
+        handle.close()
