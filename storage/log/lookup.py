@@ -107,36 +107,34 @@ def header_at(log: OpenFile, position: int) -> BatchHeader | None:
 
 def find_batch(
     segment: Segment, offset: int, max_batch_bytes: int, trace: Trace | None = None
-) -> BatchHeader | None:
-    """Header of the first batch with a last offset >= ``offset``, None when the segment has none.
-
-    CorruptError when damage stands where the offset may have been.
-    """
+) -> tuple[BatchHeader | None, Fault | None]:
+    """Header of the first batch with a last offset >= ``offset``, None when the segment has none;
+    and damage right in front of it, where the offset may have been if the batch has it not."""
     fault: Fault | None = None
     for table in walk_from(segment, offset, max_batch_bytes, trace):
         if isinstance(table, Fault):
-            fault = table
+            if fault is None or table.batch is None or table.batch.base_offset <= offset:
+                fault = table
             continue
         at = int(np.searchsorted(table.column(b.LAST_OFFSET), offset))
         if trace is not None:
             trace += [WalkStep(table[i], Verdict.ENDS_BEFORE) for i in range(at)]
         if at < len(table):
-            header = table[at]
-            if fault is not None and header.begins_after(offset):
-                break
-            return header
-        if at:
-            fault = None  # the damage lies before a batch that ends before the offset
-    if fault is not None:
-        raise fault.error
-    return None
+            return table[at], None if at else fault
+        fault = None  # the damage lies before a batch that ends before the offset
+    return None, fault
 
 
 def find_batches_since(
-    segment: Segment, timestamp: int, max_batch_bytes: int, trace: Trace | None = None
+    segment: Segment,
+    timestamp: int,
+    max_batch_bytes: int,
+    trace: Trace | None = None,
+    start_offset: int = 0,
 ) -> Iterator[BatchHeader | Fault]:
-    """Batches that may hold the first record with a timestamp >= ``timestamp`` (ms), in order."""
-    for table in _walk_for_time(segment, timestamp, max_batch_bytes, trace):
+    """Batches that may hold the first record with a timestamp >= ``timestamp`` (ms) that is not
+    below ``start_offset``, in order."""
+    for table in _walk_for_time(segment, timestamp, start_offset, max_batch_bytes, trace):
         if isinstance(table, Fault):
             yield table
             continue
@@ -153,14 +151,14 @@ def _greatest_timestamps(table: BatchTable) -> b.Int64s:
 
 
 def _walk_for_time(
-    segment: Segment, timestamp: int, max_batch_bytes: int, trace: Trace | None
+    segment: Segment, timestamp: int, start: int, max_batch_bytes: int, trace: Trace | None
 ) -> Iterator[BatchTable | Fault]:
     """Headers from behind the last time entry below ``timestamp`` whose batch bears it out."""
     index = segment.time_index()
     entry = TimestampOffset(NO_TIMESTAMP, segment.base_offset)
     if index is not None and len(index) and index.ascends():
         found = index.lookup(timestamp - 1)
-        used = found.timestamp >= 0 and _bears_out(segment, found, max_batch_bytes)
+        used = 0 <= found.timestamp < timestamp and _bears_out(segment, found, max_batch_bytes)
         entry = found if used else entry
         if trace is not None:
             slot = index.floor_slot(timestamp - 1) if used else -1
@@ -169,7 +167,9 @@ def _walk_for_time(
                 TimeIndexStep(index.path, slot, len(index), entry.timestamp, entry.offset, relative)
             )
         if used:
-            return walk_from(segment, entry.offset, max_batch_bytes, trace)
+            return walk_from(segment, max(entry.offset, start), max_batch_bytes, trace)
+    if start > segment.base_offset:
+        return walk_from(segment, start, max_batch_bytes, trace)
     return walk_headers(extent_from(segment, 0, max_batch_bytes))
 
 
@@ -177,11 +177,13 @@ def _bears_out(segment: Segment, entry: TimestampOffset, max_batch_bytes: int) -
     """Whether the batch that a time entry names has the timestamp that the entry says."""
     if not segment.base_offset <= entry.offset:
         return False
-    try:
-        header = find_batch(segment, entry.offset, max_batch_bytes)
-    except CorruptError:
-        return False
-    return header is not None and header.max_timestamp == entry.timestamp
+    header, fault = find_batch(segment, entry.offset, max_batch_bytes)
+    return (
+        header is not None
+        and fault is None
+        and not header.begins_after(entry.offset)
+        and header.max_timestamp == entry.timestamp
+    )
 
 
 def largest_timestamp(segment: Segment, max_batch_bytes: int) -> int:

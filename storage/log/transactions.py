@@ -173,10 +173,9 @@ class Fates:
     def aborted(self, producer_id: int, offset: int, segment: Segment) -> bool:
         """Whether the batch of ``producer_id`` at ``offset`` in ``segment`` was aborted; False for
         one that no marker follows."""
-        for candidate in self._segments:
-            if candidate.base_offset < segment.base_offset:
-                continue
-            markers = read_markers(candidate, self._context).get(producer_id)
+        first = bisect_left(self._segments, segment.base_offset, key=_base_offset)
+        for number in range(first, len(self._segments)):
+            markers = read_markers(self._segments[number], self._context).get(producer_id)
             if markers:
                 at = bisect_left(markers, offset, key=lambda marker: marker.offset)
                 if at < len(markers):
@@ -199,6 +198,10 @@ class Fates:
             producer_id, offset = int(row[b.PRODUCER_ID]), int(row[b.BASE_OFFSET])
             hidden[index] = self.aborted(producer_id, offset, segment)
         return hidden
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset
 
 
 def advance_open_transactions(

@@ -8,12 +8,12 @@ isolation allows. Threads may share a view.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..disk import OpenFile
-from ..errors import CorruptError, OffsetNotFound
+from ..errors import CorruptError, OffsetNotFound, StorageError
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable
 from ..format.columns import Columns, Damage, Record
@@ -24,6 +24,7 @@ from ..segment.segment import Segment
 from ..segment.walk import read_runs
 from . import lookup
 from .context import ReadContext
+from .damage import lost_batch, lost_between
 from .segments import Segments
 from .trace import FoundStep, SegmentStep, Trace, Verdict, WalkStep
 from .transactions import Fates, Isolation
@@ -67,7 +68,7 @@ class View:
 
     def pin(self) -> None:
         """Open every ``.log`` and hold it, so that the view can be read whatever is deleted."""
-        self._pinned.extend(segment.files.log() for segment in self.segments)
+        self._pinned[:] = [segment.files.log() for segment in self.segments]
 
     # -- many records ---------------------------------------------------------------------------
 
@@ -83,19 +84,16 @@ class View:
         ``Damage``, and the scan goes on behind it.
         """
         # A control record is no record: Kafka's consumers never get one, whatever their isolation.
-        start = self.start_offset if start is None else max(start, self.start_offset)
-        end = self.bound(isolation) if end is None else min(end, self.bound(isolation))
-        previous = -1
-        for segment in self.segments.from_offset(start):
-            if segment.base_offset >= end:
+        bound = self.bound(isolation)
+        low = self.start_offset if start is None else max(start, self.start_offset)
+        high = bound if end is None else min(end, bound)
+        for segment in self.segments.from_offset(low):
+            if segment.base_offset >= high:
                 break
-            for part in self._scan_segment(segment, start, end, isolation, previous):
-                if isinstance(part, Columns):
-                    previous = int(part.offsets[-1])
-                yield part
-        else:
-            if self.tail is not None and end >= self.end_offset:
-                yield Damage(self.tail.error, self.end_offset, -1)
+            yield from self._scan_segment(segment, low, high, isolation)
+        is_asked = end is None or end > self.end_offset
+        if self.tail is not None and is_asked and bound == self.end_offset:
+            yield Damage(self.tail.error, self.end_offset, -1)
 
     def read(
         self,
@@ -110,36 +108,42 @@ class View:
             yield part
 
     def _scan_segment(
-        self, segment: Segment, start: int, end: int, isolation: Isolation, previous: int
+        self, segment: Segment, start: int, end: int, isolation: Isolation
     ) -> Iterator[Columns | Damage]:
         limit = self.context.limits.max_batch_bytes
         position = lookup.position_for(segment, start, limit)
         fates = self._fates(isolation)
-        reached = max(previous + 1, segment.base_offset)  # offsets below were read or passed
-        pending: Damage | None = None
+        reached = segment.base_offset  # offsets below were read, or passed, or are lost
+        faults: list[Fault] = []
         with self.context.decoder() as decoder:
             for run in read_runs(lookup.extent_from(segment, position, limit)):
                 if isinstance(run, Fault):
-                    if pending is None and (damage := _damage(run, reached, start, end)):
-                        pending = damage
+                    faults.append(run)
                     continue
-                if pending is not None:
-                    resumed = int(run.table.rows[0, b.BASE_OFFSET])
-                    if resumed > start:  # else it lies before what was asked for
-                        yield replace(pending, next_offset=min(resumed, end))
-                    pending = None
+                if faults:
+                    resumed = self._first_offset(segment, run.table[0])
+                    yield from lost_between(faults, reached, resumed, start, end)
+                    faults = []
                 table = self._visible(run.table, segment, start, end, fates)
                 for part in decoder.decode(run.data, run.base, table, segment.path):
                     if isinstance(part, BadBatch):
-                        error = part.error.at(segment.path)
-                        yield Damage(error, part.batch.base_offset, part.batch.last_offset + 1)
+                        yield lost_batch(part, segment.path, run.table, reached, start, end)
                     elif len(trimmed := _within(part, start, end)):
                         yield trimmed
                 reached = int(run.table.rows[-1, b.LAST_OFFSET]) + 1
                 if reached >= end:
                     return
-        if pending is not None:
-            yield replace(pending, next_offset=segment.next_base)
+        if faults:
+            yield from lost_between(faults, reached, segment.next_base, start, end)
+
+    def _first_offset(self, segment: Segment, header: BatchHeader) -> int:
+        """Where a batch begins, which a wrapper tells only when it is opened."""
+        if header.record_count < 0:
+            try:
+                return int(self.batch(segment, header).offsets[0])
+            except CorruptError:
+                pass
+        return header.base_offset
 
     def _fates(self, isolation: Isolation) -> Fates | None:
         if isolation is Isolation.READ_UNCOMMITTED:
@@ -183,11 +187,12 @@ class View:
         segment = self.segments[max(self.segments.floor_index(offset), 0)]
         if trace is not None:
             trace.append(SegmentStep(segment.base_offset, segment.path))
-        header = lookup.find_batch(segment, offset, self.context.limits.max_batch_bytes, trace)
+        limit = self.context.limits.max_batch_bytes
+        header, fault = lookup.find_batch(segment, offset, limit, trace)
         if header is None or header.begins_after(offset):
             if trace is not None and header is not None:
                 trace.append(WalkStep(header, Verdict.BEGINS_AFTER))
-            raise OffsetNotFound(offset, "never written, or compacted away")
+            raise _missing(offset, fault)
         hidden = self._hidden(header, segment, isolation)
         if trace is not None:
             trace.append(WalkStep(header, hidden or Verdict.TAKEN))
@@ -196,7 +201,7 @@ class View:
         columns = self.batch(segment, header)
         row = columns.row_of(offset)
         if row < 0:
-            raise OffsetNotFound(offset, "never written, or compacted away")
+            raise _missing(offset, fault if columns.offsets[0] > offset else None)
         if trace is not None:
             trace.append(FoundStep(offset, int(columns.timestamps[row]), row))
         return columns, row
@@ -286,7 +291,8 @@ class View:
         self, segment: Segment, timestamp: int, isolation: Isolation, trace: Trace | None
     ) -> int | None:
         limit = self.context.limits.max_batch_bytes
-        for header in lookup.find_batches_since(segment, timestamp, limit, trace):
+        walk = lookup.find_batches_since(segment, timestamp, limit, trace, self.start_offset)
+        for header in walk:
             if isinstance(header, Fault):
                 raise header.error
             if header.last_offset < self.start_offset or not header.record_count:
@@ -339,6 +345,13 @@ class View:
         return None
 
 
+def _missing(offset: int, fault: Fault | None) -> StorageError:
+    """Why there is no record at an offset: damage in front of the batch behind it, or nothing."""
+    if fault is not None:
+        return fault.error
+    return OffsetNotFound(offset, "never written, or compacted away")
+
+
 def _note(trace: Trace | None, header: BatchHeader, verdict: Verdict) -> None:
     if trace is not None:
         trace.append(WalkStep(header, verdict))
@@ -346,15 +359,6 @@ def _note(trace: Trace | None, header: BatchHeader, verdict: Verdict) -> None:
 
 def _row(header: BatchHeader) -> tuple[int, ...]:
     return tuple(getattr(header, name) for name in BatchHeader.__dataclass_fields__)
-
-
-def _damage(fault: Fault, reached: int, start: int, end: int) -> Damage | None:
-    """What a fault loses of [start, end); None for damage known to lie outside."""
-    if reached >= end:
-        return None
-    if fault.batch is not None and fault.batch.last_offset < start:
-        return None
-    return Damage(fault.error, max(reached, start), -1)
 
 
 def _within(columns: Columns, start: int, end: int) -> Columns:

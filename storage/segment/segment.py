@@ -8,6 +8,7 @@ of a rolled segment, the whole batches of the active one.
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar, cast
@@ -32,7 +33,9 @@ class SegmentFiles:
     Files are opened when first needed and kept open in ``pool`` as long as it has room.
     """
 
-    __slots__ = ("_lock", "_memory", "_pool", "base_offset", "directory", "identity", "state")
+    __slots__ = (
+        "_held", "_lock", "_memory", "_pool", "base_offset", "directory", "identity", "state"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class SegmentFiles:
         self.state = state
         self._pool = pool
         self._lock = threading.Lock()  # guards _memory
+        self._held: weakref.ref[OpenFile] | None = None
         self._memory: dict[object, tuple[object, object]] = {}
 
     def name(self, kind: FileKind) -> str:
@@ -57,15 +61,20 @@ class SegmentFiles:
         return self.directory.path_of(self.name(kind))
 
     def log(self) -> OpenFile:
-        """The ``.log``. SegmentGone when it is no longer the file that was listed."""
+        """The ``.log``. SegmentGone when it is no longer the file that was listed, unless somebody
+        still holds it open."""
         opened = self._pool.get((self.identity, FileKind.LOG), self._open_log)
         assert isinstance(opened, OpenFile)
         return opened
 
     def _open_log(self) -> OpenFile:
+        held = self._held() if self._held is not None else None
+        if held is not None:
+            return held
         opened = self.directory.open(self.name(FileKind.LOG))
         if opened.identity != self.identity:
             raise SegmentGone(opened.path)
+        self._held = weakref.ref(opened)
         return opened
 
     def offset_index(self) -> OffsetIndex | None:

@@ -91,8 +91,8 @@ class TimeIndex:
             fields = np.frombuffer(data[: len(data) // ENTRY.size * ENTRY.size], dtype=_FIELDS)
             rises = (
                 rises
-                and bool((np.diff(fields["timestamp"]) > 0).all())
-                and bool((np.diff(fields["relative"]) >= 0).all())
+                and bool((fields["timestamp"][1:] > fields["timestamp"][:-1]).all())
+                and bool((fields["relative"][1:] >= fields["relative"][:-1]).all())
             )
             self._risen = (count, rises)
         return rises
