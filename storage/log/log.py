@@ -164,7 +164,7 @@ class Log:
 
     def _list(self) -> tuple[Segment, ...]:
         try:
-            logs = list_logs(self.directory)
+            logs = self._list_logs()
         except SegmentGone:
             raise UnknownPartition(self.topic, self.partition) from None
         if any(log.state.value for log in logs):
@@ -175,6 +175,16 @@ class Log:
             Segment(self._files(log, known), log.size, log.mtime_ns, next_base)
             for log, next_base in zip(logs, [*bases, -1], strict=True)
         )
+
+    def _list_logs(self) -> list[LogFile]:
+        """A listing during which no name came or went, else a segment that is just being renamed
+        may be seen under neither name."""
+        for _ in range(_ATTEMPTS):
+            before = self.directory.stat().st_mtime_ns
+            logs = list_logs(self.directory, self.report)
+            if self.directory.stat().st_mtime_ns == before:
+                break
+        return logs
 
     def _files(self, log: LogFile, known: dict[int, SegmentFiles]) -> SegmentFiles:
         files = known.get(log.base_offset)

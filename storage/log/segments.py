@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import overload
 
 from ..disk import Directory, Entry
+from ..errors import CorruptError
 from ..format.names import FileKind, FileState, parse_segment_file
 from ..segment.segment import Segment, SegmentFiles
 
@@ -57,8 +58,10 @@ class LogFile:
     mtime_ns: int
 
 
-def list_logs(directory: Directory) -> list[LogFile]:
+def list_logs(directory: Directory, report: Callable[[CorruptError], object]) -> list[LogFile]:
     """The ``.log`` files that make up the partition now, by ascending base offset.
+
+    What has the name of one but is no regular file is reported and left out.
 
     Of the leftovers only a committed swap counts: when the cleaner's output is complete it is
     ``.log.swap``, the originals become ``.deleted`` one by one, and then it gets its name. For that
@@ -70,9 +73,12 @@ def list_logs(directory: Directory) -> list[LogFile]:
     cleaned: list[int] = []
     for entry in directory.list(_is_log):
         name = parse_segment_file(entry.name)
-        if name is None or name.kind is not FileKind.LOG or not entry.is_file:
+        if name is None or name.kind is not FileKind.LOG:
             continue
-        if name.state is FileState.LIVE:
+        if not entry.is_file:
+            what = f"a {entry.kind}, not a regular file"
+            report(CorruptError(what, directory.path_of(entry.name)))
+        elif name.state is FileState.LIVE:
             live[name.base_offset] = _log_file(name.base_offset, name.state, entry)
         elif name.state is FileState.SWAP:
             swaps[name.base_offset] = _log_file(name.base_offset, name.state, entry)
@@ -86,11 +92,18 @@ def list_logs(directory: Directory) -> list[LogFile]:
 
 
 def drop_covered(logs: list[LogFile], next_offset: Callable[[LogFile], int]) -> list[LogFile]:
-    """Leave out originals that a swap in the list has taken the place of."""
+    """Leave out originals that a swap in the list has taken the place of, and swaps whose original
+    is still there: a segment that was split has several, and is deleted after all are committed."""
     kept: list[LogFile] = []
     covered = -1
     for log in logs:
         if log.state is FileState.SWAP:
+            if (
+                kept
+                and kept[-1].state is FileState.LIVE
+                and next_offset(kept[-1]) > log.base_offset
+            ):
+                continue
             covered = max(covered, next_offset(log))
         elif log.base_offset < covered:
             continue
