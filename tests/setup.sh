@@ -23,6 +23,7 @@ as_root() {
 
 # The Debian packages that are missing, told by what they bring and not by their names: any JDK or compiler will do.
 missing_packages() {
+    have "$python" || echo python3
     have jq || echo jq
     have getfattr || echo attr
     have gcc || echo gcc libc6-dev
@@ -89,8 +90,8 @@ install_kafkafs() {
 }
 
 case $what in mount | test) ;; *) refuse "no such set-up: $what (mount or test)" ;; esac
-check_python
 install_packages
+check_python
 check_fuse
 if [ "$what" = test ]; then
     check_java
