@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -157,13 +158,12 @@ class TestOpenFiles:
         oldest = sorted((path / "segments").glob("*.log"))[0]
         bytes_before = oldest.read_bytes()
         opened = ("offset/7", "values", "records.jsonl", f"segments/{oldest.name}")
-        handles = [(path / each).open("rb") for each in opened]
-        driver.call("delete_records", topic=name, partition=0, before=3_500)
-        wait_until(lambda: not (broker.log_dir / f"{name}-0" / oldest.name).exists())
-        wait_until(lambda: not oldest.exists(), AT_ONCE_SECONDS)
-        value, values, records, segment = (handle.read() for handle in handles)
-        for handle in handles:
-            handle.close()
+        with ExitStack() as stack:
+            handles = [stack.enter_context((path / each).open("rb")) for each in opened]
+            driver.call("delete_records", topic=name, partition=0, before=3_500)
+            wait_until(lambda: not (broker.log_dir / f"{name}-0" / oldest.name).exists())
+            wait_until(lambda: not oldest.exists(), AT_ONCE_SECONDS)
+            value, values, records, segment = (handle.read() for handle in handles)
         assert value.split()[0] == b"7"
         assert [int(line.split()[0]) for line in values.splitlines()] == list(range(4_000))
         offsets = [from_line(line).offset for line in records.decode().splitlines()]
