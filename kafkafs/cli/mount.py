@@ -85,8 +85,9 @@ def command(
     paths = [os.path.abspath(path) for path in log_dirs]
     mountpoint = os.path.abspath(mountpoint)
     try:
+        # Here and not only in the daemon, because here a wrong setting is still a wrong usage.
+        make_engine(paths).close()
         if only_check:
-            make_engine(paths)
             session.check(paths, mountpoint)
             return
         # A daemon outlives whoever reads what it prints.

@@ -1,0 +1,217 @@
+"""`kafkafs mount` and `umount`, by hand and from fstab, on real mounts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.mounted
+
+Corpus = Callable[[str], Path]
+Shell = Callable[[str], subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def clean(corpus: Corpus) -> Path:
+    return corpus("kafka43-clean")
+
+
+@pytest.fixture
+def mountpoint(tmp_path: Path) -> Iterator[Path]:
+    """An empty directory to mount on; whatever is still mounted there in the end is taken away."""
+    directory = tmp_path / "mnt"
+    directory.mkdir()
+    yield directory
+    if os.path.ismount(directory):
+        subprocess.run(["umount", "--lazy", directory], check=True)
+
+
+def test_mount_returns_when_the_mount_answers(shell: Shell, clean: Path, mountpoint: Path) -> None:
+    done = shell(
+        f"kafkafs mount {clean} {mountpoint} && cat {mountpoint}/orders/0/offset/600"
+        f" && kafkafs umount {mountpoint} && ls -A {mountpoint}"
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith('{"order":1780,')
+    assert done.stdout.endswith("}")
+
+
+def test_relative_paths(shell: Shell, clean: Path, mountpoint: Path) -> None:
+    there = f"cd {clean.parent}; ln -sfn {mountpoint} {mountpoint}.link; "
+    done = shell(
+        f"{there} kafkafs mount {clean.name} {mountpoint} && ls {mountpoint}/one"
+        f" && cd {mountpoint.parent} && kafkafs umount mnt"
+    )
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "0\nconfig.properties\n")
+
+
+def test_several_directories_options_and_settings(
+    shell: Shell, corpus: Corpus, mountpoint: Path
+) -> None:
+    root = corpus("kafka43-two-dirs")
+    done = shell(
+        f"kafkafs mount -o isolation=read_uncommitted -c kafkafs.open.files=99"
+        f" {root}/dir1,{root}/dir2 {mountpoint} && cat {mountpoint}/.kafkafs/status.json"
+        f" && grep open.files {mountpoint}/.kafkafs/config.properties >&2"
+    )
+    assert (done.returncode, done.stderr) == (0, "kafkafs.open.files=99\n")
+    status = json.loads(done.stdout)
+    assert status["isolation"] == "read_uncommitted"
+    assert [log_dir["path"] for log_dir in status["logDirs"]] == [f"{root}/dir1", f"{root}/dir2"]
+
+
+@contextmanager
+def in_foreground(
+    programs: Path, environment: Mapping[str, str], log_dir: Path, mountpoint: Path
+) -> Iterator[subprocess.Popen[str]]:
+    """A mount that answers, until it ends. Told by its log, as the kernel shows a mount before."""
+    command = [programs / "kafkafs", "mount", "--foreground", log_dir, mountpoint]
+    with subprocess.Popen(
+        command, env=dict(environment), stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline() == f"kafkafs: INFO: {mountpoint} is mounted\n"
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_in_the_foreground_until_it_is_told_to_end(
+    programs: Path,
+    environment: Mapping[str, str],
+    clean: Path,
+    mountpoint: Path,
+    number: signal.Signals,
+) -> None:
+    with in_foreground(programs, environment, clean, mountpoint) as process:
+        assert "orders" in os.listdir(mountpoint)
+        process.send_signal(number)
+        assert process.wait(30) == 0
+    assert os.listdir(mountpoint) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "line"),
+    [
+        ("{clean} {tmp}/nowhere", 1, "{tmp}/nowhere: no such directory; create it first"),
+        ("{tmp}/nowhere {mnt}", 1, "{tmp}/nowhere: no such directory"),
+        ("{tmp} {mnt}", 1, "{tmp}: not a Kafka log directory: "),
+        ("{clean} {clean}/one-0", 1, "{clean}/one-0: inside the log directory {clean}; mount "),
+        ("-o bogus {clean} {mnt}", 2, "bogus: no such mount option; there are isolation=, "),
+        ("-o isolation=none {clean} {mnt}", 2, "isolation: must be read_committed or read_unco"),
+        ("-c retention.mz=1 {clean} {mnt}", 2, "retention.mz: no such setting"),
+    ],
+)
+def test_what_is_in_the_way(
+    shell: Shell, clean: Path, mountpoint: Path, arguments: str, code: int, line: str
+) -> None:
+    """One line that says so, also where the daemon finds out; --check finds the same."""
+    names = {"clean": clean, "tmp": mountpoint.parent, "mnt": mountpoint}
+    for option in ("", "--check "):
+        done = shell(f"kafkafs mount {option}{arguments.format(**names)}")
+        assert done.stdout == ""
+        assert done.stderr.startswith(f"kafkafs: {line.format(**names)}")
+        assert done.stderr.count("\n") == 1
+        assert done.returncode == code
+    assert not os.path.ismount(mountpoint)
+
+
+def test_check_mounts_nothing(shell: Shell, clean: Path, mountpoint: Path) -> None:
+    done = shell(f"kafkafs mount --check {clean} {mountpoint}")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert not os.path.ismount(mountpoint)
+
+
+def test_unmounting_what_is_not_mounted(shell: Shell, clean: Path, mountpoint: Path) -> None:
+    done = shell(
+        f"kafkafs mount {clean} {mountpoint} && kafkafs umount {mountpoint.parent} {mountpoint}"
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"kafkafs: {mountpoint.parent}: no kafkafs is mounted there\n"
+    assert not os.path.ismount(mountpoint)
+
+
+def test_unmounting_what_a_dead_daemon_left(
+    shell: Shell, programs: Path, environment: Mapping[str, str], clean: Path, mountpoint: Path
+) -> None:
+    with in_foreground(programs, environment, clean, mountpoint) as process:
+        process.kill()
+    while os.path.exists(mountpoint):
+        pass  # the kernel believes what it was told last for half a second more
+    again = shell(f"kafkafs mount {clean} {mountpoint}")
+    assert again.returncode == 1
+    assert again.stderr == (
+        f"kafkafs: {mountpoint}: left behind by a daemon that died; "
+        f"run `kafkafs umount {mountpoint}` and try again\n"
+    )
+    done = shell(f"kafkafs umount {mountpoint}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert os.listdir(mountpoint) == []
+
+
+def with_programs_in(directory: str, programs: Path, scratch: Path, script: str) -> list[str]:
+    """A command that runs a script as root would at boot, in a name space of its own: `directory`
+    has our programs beside its own ones, and mounts vanish with the script."""
+    scratch.mkdir()
+    shadow = f"mount -t overlay overlay -o lowerdir={programs}:{directory} {directory}"
+    script = f"mount -t tmpfs none {scratch} && {shadow} && cd / && {script}"
+    return ["unshare", "--mount", "--propagation", "private", "bash", "-ec", script]
+
+
+@pytest.mark.parametrize(
+    ("kind", "directory"), [("kafkafs", "/usr/sbin"), ("fuse.kafkafs", "/usr/local/bin")]
+)
+def test_a_line_of_fstab(
+    programs: Path, textbook: Path, mountpoint: Path, kind: str, directory: str
+) -> None:
+    fstab = mountpoint.parent / "fstab"
+    options = "ro,nofail,noauto,user,_netdev,x-systemd.automount,isolation=read_uncommitted"
+    fstab.write_text(f"{textbook} {mountpoint} {kind} {options} 0 0\n")
+    script = (
+        f"mount -T {fstab} {mountpoint}; findmnt -no FSTYPE,SOURCE {mountpoint};"
+        f" cat {mountpoint}/textbook/0/offset/600; umount {mountpoint}; ls -A {mountpoint}"
+    )
+    scratch = mountpoint.parent / "scratch"
+    done = subprocess.run(
+        with_programs_in(directory, programs, scratch, script),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    first, rest = done.stdout.split("\n", 1)
+    assert first.split() == ["fuse.kafkafs", str(textbook)]
+    assert rest.startswith('{"order":600,')
+
+
+def test_mount_says_why_it_cannot(programs: Path, textbook: Path, mountpoint: Path) -> None:
+    script = (
+        f"for options in bogus isolation=none ro; do mount -t kafkafs -o $options"
+        f" {mountpoint.parent} {mountpoint} || echo $?; done;"
+        f" mount -s -f -t kafkafs -o bogus {textbook} {mountpoint}; echo $?"
+    )
+    scratch = mountpoint.parent / "scratch"
+    done = subprocess.run(
+        with_programs_in("/usr/sbin", programs, scratch, script),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["1", "1", "32", "0"]
+    assert [line.split(";")[0] for line in done.stderr.splitlines()] == [
+        "kafkafs: bogus: no such mount option",
+        "kafkafs: isolation: must be read_committed or read_uncommitted",
+        f"kafkafs: {mountpoint.parent}: not a Kafka log directory: neither meta.properties nor a"
+        " directory <topic>-<partition> with a log is in it",
+    ]
