@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+
 from ..format import batch as b
-from ..format.batch import BatchTable, Walk
+from ..format.batch import BatchHeader, BatchTable, Walk
 from ..format.decoder import checksum_error, first_bad_checksum
 from ..format.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
 from .extent import Extent, Fault
@@ -49,9 +51,7 @@ def walk_headers(extent: Extent) -> Iterator[BatchTable | Fault]:
         data = extent.file.read(position, wanted)
         table, walk = b.scan(data, len(data), position, room, previous_offset=previous, whole=False)
         if len(table):
-            fault = _last_is_bad(extent, table, previous)
-            if fault is not None:
-                table = table.select(slice(0, len(table) - 1))
+            table, fault = _believed(extent, table, previous)
             if len(table):
                 yield table
                 position, previous = _end_of(table)
@@ -67,7 +67,8 @@ def walk_headers(extent: Extent) -> Iterator[BatchTable | Fault]:
 
 def read_runs(extent: Extent, run_bytes: int = RUN_BYTES) -> Iterator[Run | Fault]:
     """All batches with their bytes, checksums checked, about ``run_bytes`` at a time."""
-    buffer = memoryview(bytearray(max(1, min(run_bytes, extent.end - extent.start))))
+    enough = max(RECORD_BATCH_OVERHEAD, min(run_bytes, extent.end - extent.start))
+    buffer = memoryview(bytearray(enough))
     room = BatchTable.empty(_RUN_ROWS)
     position, previous = extent.start, extent.previous
     while position < extent.end:
@@ -97,13 +98,28 @@ def _end_of(table: BatchTable) -> tuple[int, int]:
     return int(last[b.POSITION] + last[b.SIZE]), int(last[b.LAST_OFFSET])
 
 
-def _last_is_bad(extent: Extent, table: BatchTable, previous: int) -> Fault | None:
-    """What is wrong with the last header of a table; the others are borne out by those behind."""
-    last = table[-1]
-    before = int(table.rows[-2, b.LAST_OFFSET]) if len(table) > 1 else previous
-    if last.next_position > extent.end:
-        return _cut(extent, last.position, last.size, before)
-    return suspicion(extent, last, before)
+def _believed(extent: Extent, table: BatchTable, previous: int) -> tuple[BatchTable, Fault | None]:
+    """The first headers of a table, and what is wrong with the one after them. A header is borne
+    out by the one behind it, the last of those that are left by what `suspicion` finds there."""
+    last_offsets = table.column(b.LAST_OFFSET)
+    count = len(table)
+    if last_offsets[-1] >= extent.limit_offset:
+        count = int(np.searchsorted(last_offsets, extent.limit_offset)) + 1
+    fault: Fault | None = None
+    while count:
+        before = int(last_offsets[count - 2]) if count > 1 else previous
+        found = _suspicion(extent, table[count - 1], before)
+        if found is None:
+            break
+        fault = found
+        count -= 1
+    return table.select(slice(0, count)), fault
+
+
+def _suspicion(extent: Extent, header: BatchHeader, before: int) -> Fault | None:
+    if header.next_position > extent.end:
+        return _cut(extent, header.position, header.size, before)
+    return suspicion(extent, header, before)
 
 
 def _good_batches(
@@ -112,8 +128,7 @@ def _good_batches(
     """The first batches of a table, and what is wrong with the one after them."""
     count = first_bad_checksum(data, table, base)
     if count == len(table):
-        fault = _last_is_bad(extent, table, previous)
-        return table.select(slice(0, count - (fault is not None))), fault
+        return _believed(extent, table, previous)
     header = table[count]
     before = int(table.rows[count - 1, b.LAST_OFFSET]) if count else previous
     error = checksum_error(data, header, base).at(extent.file.path)
