@@ -144,6 +144,10 @@ class BatchTable:
     def select(self, chosen: slice | NDArray[np.bool_] | Int64s) -> BatchTable:
         return BatchTable(self.rows[chosen])
 
+    def union(self, column: int) -> int:
+        """The bits that are set in a column of any batch."""
+        return int(np.bitwise_or.reduce(self.rows[:, column]))
+
     def flagged(self, mask: int) -> NDArray[np.bool_]:
         """Which batches have an attribute that only magic 2 knows."""
         flagged: NDArray[np.bool_] = (self.rows[:, ATTRIBUTES] & mask) != 0

@@ -7,6 +7,8 @@ table elsewhere; it takes any buffer and lets other threads run meanwhile.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from typing import Final
 
 import crc32c as _crc32c
 import xxhash
@@ -14,14 +16,12 @@ import xxhash
 Bytes = bytes | bytearray | memoryview
 
 
-def crc32c(data: Bytes) -> int:
-    """CRC-32C (Castagnoli) of ``data`` as an unsigned 32-bit number."""
-    return _crc32c.crc32c(data)
+# CRC-32C (Castagnoli) of the data as an unsigned 32-bit number. The library's own function, since
+# a call around it would cost as much as the checksum of a small batch.
+crc32c: Final[Callable[[Bytes], int]] = _crc32c.crc32c
 
-
-def crc32(data: Bytes) -> int:
-    """CRC-32 (zlib) of ``data`` as an unsigned 32-bit number."""
-    return zlib.crc32(data)
+# CRC-32 (zlib) in the same way.
+crc32: Final[Callable[[Bytes], int]] = zlib.crc32
 
 
 def xxh32(data: Bytes) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, cast
 
 import cramjam
@@ -24,6 +25,10 @@ from .layout import Codec
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER_BYTES: Final = 16
 LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
+# Magic, flags, block descriptor, checksum; eight bytes more where the content's size is given.
+LZ4_HEADER_BYTES: Final = 7
+LZ4_HAS_CONTENT_SIZE: Final = 0x08
+LZ4_HAS_BLOCK_CHECKSUMS: Final = 0x10
 # What the libraries raise for bytes that they cannot decompress.
 _GARBAGE: Final[tuple[type[Exception], ...]] = (
     cramjam.DecompressionError,
@@ -34,6 +39,8 @@ _GARBAGE: Final[tuple[type[Exception], ...]] = (
 )
 # How much more room to make when a codec does not know its size beforehand.
 _STEP: Final = 256 * 1024
+# Blocks of the snappy framing and of lz4 have their size in front, in four bytes.
+_SIZE_BYTES: Final = 4
 
 
 class Scratch:
@@ -42,12 +49,12 @@ class Scratch:
     ``limit`` bounds what one batch may add. ``data`` is the filled part.
     """
 
-    __slots__ = ("_buffer", "_limit_at", "limit", "used")
+    __slots__ = ("_limit_at", "_view", "limit", "used")
 
     def __init__(self, limit: int, capacity: int = 1 << 20) -> None:
         self.limit = limit
         self.used = 0
-        self._buffer = bytearray(capacity)
+        self._view = memoryview(bytearray(capacity))
         self._limit_at = limit
 
     def clear(self) -> None:
@@ -59,43 +66,44 @@ class Scratch:
         return self.used
 
     def room(self, size: int) -> memoryview:
-        """At least ``size`` writable bytes after the filled ones. CorruptError over the limit."""
-        needed = self.used + size
-        if needed > self._limit_at:
+        """``size`` writable bytes after the filled ones. CorruptError over the limit."""
+        end = self.used + size
+        if end > self._limit_at:
             raise CorruptError(
                 f"batch is larger than {self.limit} bytes when decompressed "
                 "(setting kafkafs.max.batch.bytes)"
             )
-        if needed > len(self._buffer):
-            grown = bytearray(max(needed, 2 * len(self._buffer)))
-            grown[: self.used] = memoryview(self._buffer)[: self.used]
-            self._buffer = grown
-        return memoryview(self._buffer)[self.used :]
+        if end > len(self._view):
+            grown = memoryview(bytearray(max(end, 2 * len(self._view))))
+            grown[: self.used] = self._view[: self.used]
+            self._view = grown
+        return self._view[self.used : end]
 
     def room_up_to(self, size: int) -> memoryview:
         """Room of ``size`` bytes, or what the limit leaves; CorruptError when it leaves none."""
         return self.room(max(1, min(size, self._limit_at - self.used)))
 
     def add(self, data: Bytes) -> None:
-        self.room(len(data))[: len(data)] = data
+        self.room(len(data))[:] = data
         self.used += len(data)
 
     @property
     def capacity(self) -> int:
-        return len(self._buffer)
+        return len(self._view)
 
     @property
     def data(self) -> memoryview:
-        return memoryview(self._buffer)[: self.used]
+        return self._view[: self.used]
 
 
-def decompress(codec: Codec, payload: memoryview, magic: int, out: Scratch) -> None:
+def decompress(codec: int, payload: memoryview, magic: int, out: Scratch) -> None:
     """Add the records of one batch to ``out``. CorruptError (without a position) for garbage."""
     out.begin()
     try:
         _DECOMPRESSORS[codec](payload, magic, out)
     except _GARBAGE as error:
-        raise CorruptError(f"{codec.kafka_name} payload cannot be decompressed: {error}") from error
+        name = Codec(codec).kafka_name
+        raise CorruptError(f"{name} payload cannot be decompressed: {error}") from error
 
 
 def _gzip(payload: memoryview, magic: int, out: Scratch) -> None:
@@ -104,11 +112,13 @@ def _gzip(payload: memoryview, magic: int, out: Scratch) -> None:
     while len(rest):
         member = isal_zlib.decompressobj(wbits=31)
         pending: Bytes = rest
-        while not member.eof:
-            piece = member.decompress(pending, len(out.room_up_to(_STEP)))
+        while True:
+            piece = member.decompress(pending, _STEP)
             out.add(piece)
+            if member.eof:
+                break
             pending = member.unconsumed_tail
-            if not piece and not pending and not member.eof:
+            if not piece and not pending:
                 raise CorruptError("gzip payload ends in the middle")
         rest = member.unused_data
         if rest[:2] != b"\x1f\x8b":  # Java ignores what follows if it is no further member
@@ -116,70 +126,77 @@ def _gzip(payload: memoryview, magic: int, out: Scratch) -> None:
 
 
 def _snappy(payload: memoryview, magic: int, out: Scratch) -> None:
-    if len(payload) < XERIAL_HEADER_BYTES or bytes(payload[:8]) != XERIAL_MAGIC:
+    if bytes(payload[:8]) != XERIAL_MAGIC or len(payload) < XERIAL_HEADER_BYTES:
         _snappy_block(payload, out)
         return
-    at = XERIAL_HEADER_BYTES  # the two version numbers are not checked by snappy-java either
-    while at < len(payload):
-        if bytes(payload[at : at + 8]) == XERIAL_MAGIC:  # streams may be concatenated
+    at, end = XERIAL_HEADER_BYTES, len(payload)  # snappy-java does not check the versions either
+    while at < end:
+        size = int.from_bytes(payload[at : at + _SIZE_BYTES], "big", signed=True)
+        if size < 0 and bytes(payload[at : at + 8]) == XERIAL_MAGIC:  # streams may be concatenated
             at += XERIAL_HEADER_BYTES
             continue
-        size = int.from_bytes(payload[at : at + 4], "big", signed=True)
-        at += 4
-        if size <= 0 or size > len(payload) - at:
-            raise CorruptError(f"snappy block of {size} bytes where {len(payload) - at} are left")
+        at += _SIZE_BYTES
+        if size <= 0 or size > end - at:
+            raise CorruptError(f"snappy block of {size} bytes where {end - at} are left")
         _snappy_block(payload[at : at + size], out)
         at += size
 
 
 def _snappy_block(block: memoryview, out: Scratch) -> None:
     size = cramjam.snappy.decompress_raw_len(block)
-    out.used += cramjam.snappy.decompress_raw_into(block, out.room(size)[:size])
+    out.used += cramjam.snappy.decompress_raw_into(block, out.room(size))
 
 
 def _lz4(payload: memoryview, magic: int, out: Scratch) -> None:
     """An LZ4 frame as ``Lz4BlockInputStream`` reads it: independent blocks, content checksum
     ignored, header checksum not looked at for magic 0 (whose writers computed it wrongly)."""
-    at, flags, block_size = _lz4_header(payload, check=magic > 0)
+    header_size = LZ4_HEADER_BYTES
+    if len(payload) > LZ4_HEADER_BYTES and payload[4] & LZ4_HAS_CONTENT_SIZE:
+        header_size += 8
+    at, has_checksums, block_size = _lz4_header(bytes(payload[:header_size]), magic > 0)
+    end = len(payload)
     while True:
-        if at + 4 > len(payload):
+        if at + _SIZE_BYTES > end:
             raise CorruptError("lz4 frame ends without an end mark")
-        word = int.from_bytes(payload[at : at + 4], "little")
-        at += 4
+        word = int.from_bytes(payload[at : at + _SIZE_BYTES], "little")
+        at += _SIZE_BYTES
         if word == 0:
             return
         size = word & 0x7FFFFFFF
+        if size > block_size or size > end - at:
+            raise CorruptError(f"lz4 block of {size} bytes, {end - at} are left")
         block = payload[at : at + size]
-        if size > block_size or len(block) < size:
-            raise CorruptError(f"lz4 block of {size} bytes, {len(payload) - at} are left")
         at += size
-        if flags & 0x10:
+        if has_checksums:
             if payload[at : at + 4] != xxh32(block).to_bytes(4, "little"):
                 raise CorruptError("lz4 block checksum is wrong")
             at += 4
         if word >> 31:
             out.add(block)
         else:
-            room = out.room_up_to(block_size)[:block_size]
-            out.used += cramjam.lz4.decompress_block_into(block, room)
+            out.used += cramjam.lz4.decompress_block_into(block, out.room_up_to(block_size))
 
 
-def _lz4_header(payload: memoryview, check: bool) -> tuple[int, int, int]:
-    """(position of the first block, flags, most bytes of a block)."""
-    if len(payload) < 7 or bytes(payload[:4]) != LZ4_MAGIC:
+@lru_cache(maxsize=64)
+def _lz4_header(header: bytes, check: bool) -> tuple[int, bool, int]:
+    """Size of the header, whether blocks have checksums, and the most bytes of a block.
+
+    Remembered, as it is the same for all that a producer writes.
+    """
+    if len(header) < LZ4_HEADER_BYTES or header[:4] != LZ4_MAGIC:
         raise CorruptError("lz4 payload does not begin with an lz4 frame")
-    flags, descriptor = payload[4], payload[5]
+    flags, descriptor = header[4], header[5]
     if flags >> 6 != 1 or flags & 0x03 or not flags & 0x20:
         raise CorruptError(f"lz4 frame flags {flags:#04x}: not version 1 with independent blocks")
     code = descriptor >> 4
     if code < 4 or code > 7 or descriptor & 0x0F:
         raise CorruptError(f"lz4 block descriptor {descriptor:#04x} is not valid")
-    end = 6 + (8 if flags & 0x08 else 0)
-    if end >= len(payload):
+    end = LZ4_HEADER_BYTES + (8 if flags & LZ4_HAS_CONTENT_SIZE else 0)
+    if len(header) < end:
         raise CorruptError("lz4 frame ends in its header")
-    if check and payload[end] != (xxh32(payload[4:end]) >> 8) & 0xFF:
+    if check and header[-1] != (xxh32(header[4:-1]) >> 8) & 0xFF:
         raise CorruptError("lz4 header checksum is wrong")
-    return end + 1, flags, 1 << (8 + 2 * code)
+    return end, bool(flags & LZ4_HAS_BLOCK_CHECKSUMS), 1 << (8 + 2 * code)
 
 
 _zstd_of_thread = threading.local()
@@ -190,12 +207,16 @@ def _zstd(payload: memoryview, magic: int, out: Scratch) -> None:
     decompressor = getattr(_zstd_of_thread, "decompressor", None)
     if decompressor is None:
         decompressor = _zstd_of_thread.decompressor = zstandard.ZstdDecompressor()
-    with decompressor.stream_reader(payload, read_across_frames=True) as reader:
-        while count := reader.readinto(out.room_up_to(_STEP)):
-            out.used += count
+    reader = decompressor.stream_reader(payload, read_across_frames=True)
+    while True:
+        room = out.room_up_to(_STEP)
+        count = reader.readinto(room)
+        out.used += count
+        if count < len(room):  # it stops short of filling the room only at the end
+            return
 
 
-_DECOMPRESSORS: Final[dict[Codec, Callable[[memoryview, int, Scratch], None]]] = {
+_DECOMPRESSORS: Final[dict[int, Callable[[memoryview, int, Scratch], None]]] = {
     Codec.GZIP: _gzip,
     Codec.SNAPPY: _snappy,
     Codec.LZ4: _lz4,

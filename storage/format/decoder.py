@@ -27,9 +27,10 @@ from .layout import Codec
 
 # Decompressed bytes after which columns are handed out, so that they are still in the cache.
 _STRETCH_BYTES: Final = 1 << 20
-# "No LogAppendTime" for the kernel: the one timestamp that cannot be.
-_CREATE_TIME: Final = -(1 << 63)
 _PLAIN, _COMPRESSED, _MESSAGE, _WRAPPER = range(4)
+_CHECKSUM_FIELDS: Final = (b.POSITION, b.SIZE, b.MAGIC, b.CRC)
+# What decompressing needs to know of a batch.
+_PAYLOAD_FIELDS: Final = (b.POSITION, b.SIZE, b.ATTRIBUTES, b.RECORD_COUNT)
 
 _RECORD_ERRORS: Final = {
     records_kernel.RECORD_LENGTH: "a record's length is negative or goes past its batch",
@@ -63,11 +64,16 @@ def checksum_is_right(data: memoryview, header: BatchHeader, base: int) -> bool:
 
 def first_bad_checksum(data: memoryview, table: BatchTable, base: int) -> int:
     """Index of the first batch whose CRC is wrong, the table's length when none is."""
-    columns = table.rows[:, (b.POSITION, b.SIZE, b.MAGIC, b.CRC)].tolist()
-    for index, (position, size, magic, crc) in enumerate(columns):
-        if _computed_crc(data, position - base, size, magic) != crc:
+    fields = table.rows[:, _CHECKSUM_FIELDS].tolist()
+    for index, (position, size, magic, crc) in enumerate(fields):
+        at = position - base
+        if magic == 2:
+            computed = crc32c(data[at + layout.CRC_COVERS_FROM : at + size])
+        else:
+            computed = crc32(data[at + layout.LEGACY_CRC_COVERS_FROM : at + size])
+        if computed != crc:
             return index
-    return len(columns)
+    return len(fields)
 
 
 def checksum_error(data: memoryview, header: BatchHeader, base: int) -> CorruptError:
@@ -103,18 +109,12 @@ class Decoder:
     ) -> Iterator[Columns | BadBatch]:
         """Columns of the batches in ``table``, whose bytes lie in ``data`` (``data[0]`` being file
         position ``base``) and whose checksums were found right."""
-        kinds = _kinds(table)
-        edges = np.flatnonzero(np.diff(kinds)) + 1
-        bounds = [0, *edges.tolist(), len(table)]
-        for low, high in pairwise(bounds):
-            stretch = table.select(slice(low, high))
-            if high == low:
-                continue
-            if kinds[low] == _PLAIN:
+        for kind, stretch in _stretches(table):
+            if kind == _PLAIN:
                 yield from self._plain(data, base, stretch, file)
-            elif kinds[low] == _COMPRESSED:
+            elif kind == _COMPRESSED:
                 yield from self._compressed(data, base, stretch, file)
-            elif kinds[low] == _MESSAGE:
+            elif kind == _MESSAGE:
                 yield from self._messages(data, base, stretch, file)
             else:
                 yield from self._wrappers(data, base, stretch, file)
@@ -122,92 +122,68 @@ class Decoder:
     def _plain(
         self, data: memoryview, base: int, table: BatchTable, file: str
     ) -> Iterator[Columns | BadBatch]:
-        starts = table.column(b.POSITION) - base
-        ends = starts + table.column(b.SIZE)
-        yield from self._records(data, starts + layout.RECORD_BATCH_OVERHEAD, ends, table, file)
+        positions = table.column(b.POSITION) - base
+        starts = positions + layout.RECORD_BATCH_OVERHEAD
+        yield from self._records(data, starts, positions + table.column(b.SIZE), table, file)
 
     def _compressed(
         self, data: memoryview, base: int, table: BatchTable, file: str
     ) -> Iterator[Columns | BadBatch]:
-        """Decompress batches side by side into the scratch, and decode them in one go."""
-        starts: list[int] = []
-        ends: list[int] = []
+        """Decompress some batches side by side into the scratch, and decode them in one go."""
+        fields = table.rows[:, _PAYLOAD_FIELDS].tolist()
         first = 0
-        self._scratch.clear()
-        for index, header in enumerate(table):
-            payload = data[header.position - base + layout.RECORD_BATCH_OVERHEAD :][
-                : header.size - layout.RECORD_BATCH_OVERHEAD
-            ]
-            start = self._scratch.used
-            try:
-                if header.record_count:
-                    decompress(header.codec, payload, header.magic, self._scratch)
-                _check_count(header, self._scratch.used - start)
-            except CorruptError as error:
-                self._scratch.used = start
-                yield from self._stretch(starts, ends, table.select(slice(first, index)), file)
-                yield BadBatch(header, _located(error, header))
-                first = index + 1
-                starts.clear()
-                ends.clear()
-                self._scratch.clear()
-                continue
-            starts.append(start)
-            ends.append(self._scratch.used)
-            if self._scratch.used >= _STRETCH_BYTES:
-                yield from self._stretch(starts, ends, table.select(slice(first, index + 1)), file)
-                first = index + 1
-                starts.clear()
-                ends.clear()
-                self._scratch.clear()
-        yield from self._stretch(starts, ends, table.select(slice(first, len(table))), file)
+        while first < len(fields):
+            ends, error = self._decompress(data, base, fields, first)
+            stop = first + len(ends)
+            if ends:
+                bounds = np.array([0, *ends], dtype=np.int64)
+                batches = table.select(slice(first, stop))
+                yield from self._records(self._scratch.data, bounds[:-1], bounds[1:], batches, file)
+            if error is not None:
+                yield BadBatch(table[stop], _located(error, table[stop]))
+                stop += 1
+            first = stop
 
-    def _stretch(
-        self, starts: list[int], ends: list[int], table: BatchTable, file: str
-    ) -> Iterator[Columns | BadBatch]:
-        if starts:
-            yield from self._records(
-                self._scratch.data,
-                np.array(starts, dtype=np.int64),
-                np.array(ends, dtype=np.int64),
-                table,
-                file,
-            )
+    def _decompress(
+        self, data: memoryview, base: int, fields: list[list[int]], first: int
+    ) -> tuple[list[int], CorruptError | None]:
+        """Fill the scratch from the batch ``first`` on: where each batch ends in it, and what was
+        wrong with the one after these, if anything."""
+        scratch = self._scratch
+        scratch.clear()
+        ends: list[int] = []
+        for index in range(first, len(fields)):
+            position, size, attributes, count = fields[index]
+            at, start = position - base, scratch.used
+            payload = data[at + layout.RECORD_BATCH_OVERHEAD : at + size]
+            try:
+                if count:
+                    decompress(attributes & layout.CODEC_MASK, payload, 2, scratch)
+                _check_count(count, scratch.used - start)
+            except CorruptError as error:
+                return ends, error
+            ends.append(scratch.used)
+            if scratch.used >= _STRETCH_BYTES:
+                break
+        return ends, None
 
     def _records(
         self, data: memoryview, starts: Int64s, ends: Int64s, table: BatchTable, file: str
     ) -> Iterator[Columns | BadBatch]:
         """Decode magic 2 batches whose records lie at ``data[starts[i]:ends[i]]``."""
-        counts = np.ascontiguousarray(table.column(b.RECORD_COUNT))
-        attributes = table.column(b.ATTRIBUTES)
-        append_times = np.where(
-            (attributes & layout.TIMESTAMP_TYPE_MASK) != 0,
-            table.column(b.MAX_TIMESTAMP),
-            _CREATE_TIME,
-        )
-        self._reserve(int(counts.sum()))
+        self._reserve(int(table.column(b.RECORD_COUNT).sum()))
         first = 0
         while first < len(table):
+            first_row: Int64s = np.empty(len(table) - first + 1, dtype=np.int64)
             batches, rows, error, at = records_kernel.decode_records(
-                data,
-                starts[first:],
-                ends[first:],
-                counts[first:],
-                np.ascontiguousarray(table.column(b.BASE_OFFSET)[first:]),
-                np.ascontiguousarray(table.column(b.LAST_OFFSET)[first:]),
-                np.ascontiguousarray(table.column(b.BASE_TIMESTAMP)[first:]),
-                append_times[first:],
-                _CREATE_TIME,
-                self._offsets,
-                self._timestamps,
-                self._spans,
-            )
+                data, starts, ends, table.rows, first,
+                self._offsets, self._timestamps, self._spans, first_row,
+            )  # fmt: skip
+            stop = first + batches
             if rows:
-                yield self._columns(
-                    data, rows, table.select(slice(first, first + batches)), file,
-                    counts[first : first + batches],
-                )  # fmt: skip
-            first += batches
+                decoded = table if batches == len(table) else table.select(slice(first, stop))
+                yield self._columns(data, rows, decoded, first_row[: batches + 1], file)
+            first = stop
             if error:
                 what = f"{_RECORD_ERRORS[error]} (at byte {at - int(starts[first])} of its records)"
                 yield BadBatch(table[first], _located(CorruptError(what), table[first]))
@@ -226,9 +202,8 @@ class Decoder:
             if count:
                 self._offsets[:count] = rest.column(b.LAST_OFFSET)[:count]
                 self._timestamps[:count] = rest.column(b.MAX_TIMESTAMP)[:count]
-                yield self._columns(
-                    data, count, rest.select(slice(0, count)), file, np.ones(count, dtype=np.int64)
-                )
+                decoded = rest.select(slice(0, count))
+                yield self._columns(data, count, decoded, np.arange(count + 1), file)
             first += count
             if error:
                 yield BadBatch(
@@ -272,9 +247,7 @@ class Decoder:
         self._timestamps[:count] = (
             header.max_timestamp if append_time else inner.column(b.MAX_TIMESTAMP)
         )
-        return self._columns(
-            self._scratch.data, count, table, file, np.array([count], dtype=np.int64)
-        )
+        return self._columns(self._scratch.data, count, table, np.array([0, count]), file)
 
     def _spans_of(self, data: memoryview, starts: Int64s, table: BatchTable) -> tuple[int, int]:
         count, error = legacy_kernel.decode_messages(
@@ -287,10 +260,8 @@ class Decoder:
         return count, error
 
     def _columns(
-        self, data: Bytes, rows: int, table: BatchTable, file: str, counts: Int64s
+        self, data: Bytes, rows: int, table: BatchTable, first_row: Int64s, file: str
     ) -> Columns:
-        first_row = np.zeros(len(counts) + 1, dtype=np.int64)
-        np.cumsum(counts, out=first_row[1:])
         return Columns(
             data,
             self._offsets[:rows],
@@ -309,16 +280,23 @@ class Decoder:
             self._spans: Int32s = np.empty((self._capacity, 6), dtype=np.int32)
 
 
-def _kinds(table: BatchTable) -> Int64s:
-    """What each batch needs: _PLAIN, _COMPRESSED, _MESSAGE or _WRAPPER."""
+def _stretches(table: BatchTable) -> Iterator[tuple[int, BatchTable]]:
+    """Batches that follow each other and need the same: _PLAIN, _COMPRESSED, _MESSAGE, _WRAPPER."""
+    if not len(table):
+        return
     compressed = (table.column(b.ATTRIBUTES) & layout.CODEC_MASK) != Codec.NONE
-    kinds: Int64s = np.where(table.column(b.MAGIC) == 2, _PLAIN, _MESSAGE) + compressed
-    return kinds
+    kinds = np.where(table.column(b.MAGIC) == 2, _PLAIN, _MESSAGE) + compressed
+    if (kinds == kinds[0]).all():
+        yield int(kinds[0]), table
+        return
+    edges = np.flatnonzero(np.diff(kinds)) + 1
+    for low, high in pairwise([0, *edges.tolist(), len(table)]):
+        yield int(kinds[low]), table.select(slice(low, high))
 
 
-def _check_count(header: BatchHeader, size: int) -> None:
-    if header.record_count * layout.MIN_RECORD_BYTES > size:
-        raise CorruptError(f"record count is {header.record_count}, but there are {size} bytes")
+def _check_count(count: int, size: int) -> None:
+    if count * layout.MIN_RECORD_BYTES > size:
+        raise CorruptError(f"record count is {count}, but there are {size} bytes")
 
 
 def _located(error: CorruptError, header: BatchHeader) -> CorruptError:

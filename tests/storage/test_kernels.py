@@ -15,12 +15,22 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafkafs.storage.format import kernels
+from kafkafs.storage.format.batch import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    LAST_OFFSET,
+    MAX_TIMESTAMP,
+    RECORD_COUNT,
+)
 from kafkafs.storage.format.builder import SimpleRecord, encode_record
+from kafkafs.storage.format.layout import TIMESTAMP_TYPE_MASK
 from kafkafs.storage.format.lines import _texts
 from tests.batches import INT64, MUTATIONS, damaged_logs, logs, mutated, simple_records
 from tests.kernel_forms import NAMES, in_use, uncompiled
 
 CREATE_TIME = -(1 << 63)
+HEADER_COLUMNS = [RECORD_COUNT, BASE_OFFSET, LAST_OFFSET, BASE_TIMESTAMP, MAX_TIMESTAMP]
 
 
 def both(name: str) -> tuple[ModuleType, ModuleType]:
@@ -111,15 +121,23 @@ def test_a_scan_outside_its_buffers_is_refused(kernel: ModuleType) -> None:
 def decoded(kernel: ModuleType, data: bytes, batches: list[tuple[int, ...]], rows: int) -> Any:
     """`batches`: start, end, count, base offset, last offset, base timestamp, append time."""
     columns = np.array(batches, dtype=np.int64).reshape(len(batches), 7).T.copy()
+    table = np.zeros((len(batches), kernels.headers.COLUMNS), dtype=np.int64)
+    table[:, HEADER_COLUMNS] = columns[2:].T
+    table[:, ATTRIBUTES] = np.where(columns[6] == CREATE_TIME, 0, TIMESTAMP_TYPE_MASK)
+    first_row = np.zeros(len(batches) + 1, dtype=np.int64)
     offsets = np.zeros(rows, dtype=np.int64)
     timestamps = np.zeros(rows, dtype=np.int64)
     spans = np.zeros((rows, 6), dtype=np.int32)
     done, written, error, at = kernel.decode_records(
-        data, *columns, CREATE_TIME, offsets, timestamps, spans
+        data, columns[0], columns[1], table, 0, offsets, timestamps, spans, first_row
     )
     assert 0 <= done <= len(batches)
     assert 0 <= written <= rows
     assert (error == 0) == (done == len(batches))
+    assert first_row[: done + 1].tolist() == [
+        sum(b[2] for b in batches[:i]) for i in range(done + 1)
+    ]
+    assert first_row[done] == written
     return (
         done,
         written,
@@ -193,18 +211,50 @@ def test_an_error_names_the_record_where_it_is(kernel: ModuleType) -> None:
         assert error
 
 
-@pytest.mark.parametrize("kernel", both("records"), ids=["in use", "uncompiled"])
-def test_arrays_that_do_not_fit_together_are_refused(kernel: ModuleType) -> None:
-    one, two = np.zeros(1, dtype=np.int64), np.zeros(2, dtype=np.int64)
-    spans = np.zeros((2, 6), dtype=np.int32)
-    with pytest.raises(ValueError, match="lengths"):
-        kernel.decode_records(b"", one, two, one, one, one, one, one, 0, two, two, spans)
-    with pytest.raises(ValueError, match="lengths"):
-        kernel.decode_records(b"", one, one, one, one, one, one, one, 0, two, one, spans)
-    with pytest.raises(ValueError, match="lengths"):
-        kernel.decode_records(
-            b"", one, one, one, one, one, one, one, 0, two, two, np.zeros((2, 5), dtype=np.int32)
+def test_decoding_begins_at_the_batch_that_is_asked_for() -> None:
+    bodies = [encode_record(SimpleRecord(key=b"k%d" % number), 0, 0) for number in range(3)]
+    ends = np.cumsum([len(body) for body in bodies])
+    table = np.zeros((3, kernels.headers.COLUMNS), dtype=np.int64)
+    table[:, RECORD_COUNT] = 1
+    table[:, BASE_OFFSET] = table[:, LAST_OFFSET] = [7, 8, 9]
+    offsets, timestamps, first_row = (np.zeros(3, dtype=np.int64) for _ in range(3))
+    spans = np.zeros((3, 6), dtype=np.int32)
+    for kernel in both("records"):
+        starts = ends - len(bodies[0])
+        done, rows, error, at = kernel.decode_records(
+            b"".join(bodies), starts, ends, table, 1, offsets, timestamps, spans, first_row
         )
+        assert (done, rows, error, at) == (2, 2, 0, ends[2])
+        assert offsets[:2].tolist() == [8, 9]
+        assert first_row.tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("kernel", both("records"), ids=["in use", "uncompiled"])
+@pytest.mark.parametrize(
+    ("place", "misfit"),
+    [
+        (0, np.zeros(2, dtype=np.int64)),
+        (1, np.zeros(2, dtype=np.int64)),
+        (2, np.zeros((2, 14), dtype=np.int64)),
+        (2, np.zeros((1, 13), dtype=np.int64)),
+        (3, 2),
+        (3, -1),
+        (5, np.zeros(1, dtype=np.int64)),
+        (6, np.zeros((2, 5), dtype=np.int32)),
+        (6, np.zeros((1, 6), dtype=np.int32)),
+        (7, np.zeros(1, dtype=np.int64)),
+    ],
+)
+def test_arrays_that_do_not_fit_together_are_refused(
+    kernel: ModuleType, place: int, misfit: Any
+) -> None:
+    one, two = np.zeros(1, dtype=np.int64), np.zeros(2, dtype=np.int64)
+    table, spans = np.zeros((1, 14), dtype=np.int64), np.zeros((2, 6), dtype=np.int32)
+    arguments = [one, one, table, 0, two, two, spans, two]
+    kernel.decode_records(b"", *arguments)
+    arguments[place] = misfit
+    with pytest.raises(ValueError, match="lengths"):
+        kernel.decode_records(b"", *arguments)
 
 
 # -- messages of magic 0 and 1 ------------------------------------------------------------------

@@ -107,28 +107,24 @@ def decode_records(
     data: cython.const[cython.uchar][::1],
     starts: cython.longlong[::1],
     ends: cython.longlong[::1],
-    counts: cython.longlong[::1],
-    base_offsets: cython.longlong[::1],
-    last_offsets: cython.longlong[::1],
-    base_timestamps: cython.longlong[::1],
-    append_times: cython.longlong[::1],
-    create_time: cython.longlong,
+    table: cython.const[cython.longlong][:, ::1],
+    first: cython.Py_ssize_t,
     offsets: cython.longlong[::1],
     timestamps: cython.longlong[::1],
     spans: cython.int[:, ::1],
+    first_row: cython.longlong[::1],
 ) -> tuple[int, int, int, int]:
-    """Decode batches ``0..len(starts)``; batch i's records lie in ``data[starts[i]:ends[i]]``.
+    """Decode the batches from ``first`` on, whose headers are the rows of ``table``; the records of
+    batch i lie in ``data[starts[i]:ends[i]]``.
 
-    ``append_times[i]`` is the timestamp of every record of a LogAppendTime batch, or
-    ``create_time`` (a value that is no timestamp) where each record has its own. ``spans`` rows
-    are key start, key size, value start, value size, header start, header count; sizes are -1 for
-    null. Returns (batches decoded, rows written, error, position in ``data`` of the record with
+    Rows of ``spans`` are key start, key size, value start, value size, header start, header count;
+    sizes are -1 for null. ``first_row[i]`` becomes the row where batch ``first + i`` begins, or
+    would. Returns (batches decoded, rows written, error, position in ``data`` of the record with
     the error, or of what follows the last); a batch that fails leaves no rows.
     """
     batch: cython.Py_ssize_t
     batches: cython.Py_ssize_t = starts.shape[0]
     row: cython.Py_ssize_t = 0
-    first: cython.Py_ssize_t
     rows: cython.Py_ssize_t = offsets.shape[0]
     at: cython.Py_ssize_t
     end: cython.Py_ssize_t
@@ -139,16 +135,17 @@ def decode_records(
     base: cython.longlong
     base_timestamp: cython.longlong
     append_time: cython.longlong
+    has_append_time: cython.bint
     previous: cython.longlong
     highest: cython.longlong
     error: cython.int = 0
     if (
-        ends.shape[0] != batches
-        or counts.shape[0] != batches
-        or base_offsets.shape[0] != batches
-        or last_offsets.shape[0] != batches
-        or base_timestamps.shape[0] != batches
-        or append_times.shape[0] != batches
+        first < 0
+        or first > batches
+        or ends.shape[0] != batches
+        or table.shape[0] != batches
+        or table.shape[1] != 14
+        or first_row.shape[0] <= batches - first
         or timestamps.shape[0] < rows
         or spans.shape[0] < rows
         or spans.shape[1] != 6
@@ -156,21 +153,22 @@ def decode_records(
     ):
         raise ValueError("arrays of different lengths, or a buffer past 2 GiB")
     with cython.nogil:
-        batch = 0
+        batch = first
         at = 0
+        first_row[0] = 0
         while batch < batches:
             at = starts[batch]
             end = ends[batch]
-            left = counts[batch]
+            left = table[batch, 13]
             if at < 0 or end > data.shape[0] or at > end or left < 0 or left > rows - row:
                 error = 7
                 break
-            first = row
-            base = base_offsets[batch]
+            base = table[batch, 2]
             previous = -1  # this and the next relative to the base
-            highest = last_offsets[batch] - base
-            base_timestamp = base_timestamps[batch]
-            append_time = append_times[batch]
+            highest = table[batch, 3] - base
+            base_timestamp = table[batch, 8]
+            append_time = table[batch, 9]
+            has_append_time = (table[batch, 7] & 8) != 0
             record_start = at
             while left > 0:
                 record_start = at
@@ -206,7 +204,7 @@ def decode_records(
                         error = 2
                         break
                 timestamps[row] = (
-                    _timestamp(base_timestamp, value) if append_time == create_time else append_time
+                    append_time if has_append_time else _timestamp(base_timestamp, value)
                 )
                 # offset delta
                 if at < record_end and data[at] < 128:
@@ -292,7 +290,8 @@ def decode_records(
             elif at != end:
                 error = 7
             if error != 0:
-                row = first
+                row = first_row[batch - first]
                 break
             batch += 1
-    return batch, row, error, at
+            first_row[batch - first] = row
+    return batch - first, row, error, at
