@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from kafkafs.mount import render
 from kafkafs.storage.format.properties import parse_properties
 
-
-#: Kafka's settings are ASCII. Beyond 16 bits a character takes two escapes, which not all readers join.
+#: Kafka's settings are ASCII. Beyond 16 bits a character takes two escapes, and few join them.
 TEXT = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]))
 
 

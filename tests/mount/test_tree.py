@@ -295,7 +295,7 @@ def test_a_listing_is_taken_up_at_any_entry(tree: Callable[..., Tree]) -> None:
         entries = list(directory.list())
         starts = [entry.next_start for entry in entries]
         assert starts == sorted(set(starts)), path
-        for at in {*range(0, min(len(entries), 8)), len(entries) // 2, len(entries) - 1}:
+        for at in {*range(min(len(entries), 8)), len(entries) // 2, len(entries) - 1}:
             assert list(directory.list(entries[at].next_start)) == entries[at + 1 :], path
 
 

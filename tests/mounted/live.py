@@ -1,0 +1,96 @@
+"""A log directory that changes as a broker changes it: appends, rolls, retention, cleaning."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from tests.logs import TopicSettings, write_checkpoint, write_log_dir, write_partition
+
+TIMESTAMP = 1_526_384_718_000
+
+
+def value(offset: int) -> bytes:
+    return b"value %d" % offset
+
+
+def batch(offset: int, count: int = 1) -> bytes:
+    """A batch with a record for each offset; times are seconds apart."""
+    records = [
+        SimpleRecord(TIMESTAMP + 1000 * at, b"key %d" % at, value(at))
+        for at in range(offset, offset + count)
+    ]
+    return build_batch(records, BatchFields(base_offset=offset))
+
+
+class LiveLog:
+    """The partition `t-0` in `directory`: offsets 0 to 5, two in each of three segments."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.partition = directory / "t-0"
+        self.end = 6
+        write_log_dir(directory, {("t", 0): self.end})
+        size = len(batch(0)) * 2
+        batches = map(batch, range(self.end))
+        write_partition(self.partition, batches, TopicSettings(segment_bytes=size))
+
+    def log(self, base_offset: int) -> Path:
+        return self.partition / f"{base_offset:020}.log"
+
+    def active(self) -> Path:
+        return max(self.partition.glob("*.log"))
+
+    def append(self, count: int = 1) -> list[int]:
+        """Writes records behind the others; their offsets."""
+        with self.active().open("ab") as file:
+            file.write(batch(self.end, count))
+        self.end += count
+        return list(range(self.end - count, self.end))
+
+    def roll(self) -> None:
+        """Begins a new segment at the end."""
+        self.log(self.end).touch()
+
+    def delete_before(self, base_offset: int) -> None:
+        """Renames older segments away, as retention does."""
+        for path in sorted(self.partition.iterdir()):
+            base = path.name.partition(".")[0]
+            if base.isdigit() and int(base) < base_offset and path.suffix != ".snapshot":
+                path.rename(f"{path}.deleted")
+
+    def start_at(self, offset: int) -> None:
+        """Moves the log's start, as DeleteRecords does."""
+        write_checkpoint(self.directory / "log-start-offset-checkpoint", [f"t 0 {offset}"])
+
+    def replace(self, base_offset: int, kept: Iterable[int]) -> None:
+        """Puts a cleaned segment in the place of one, with only the `kept` offsets."""
+        swap = self.log(base_offset).with_suffix(".log.swap")
+        swap.write_bytes(b"".join(map(batch, kept)))
+        for suffix in (".index", ".timeindex"):
+            self.log(base_offset).with_suffix(suffix).write_bytes(b"")
+        os.replace(swap, self.log(base_offset))
+
+    def damage(self, offset: int) -> Path:
+        """Flips a bit in the batch of an offset that the constructor wrote; its file."""
+        log, size = self.log(offset // 2 * 2), len(batch(0))
+        data = bytearray(log.read_bytes())
+        data[offset % 2 * size + size - 3] ^= 4
+        log.write_bytes(data)
+        return log
+
+    def delete(self) -> None:
+        """Renames the partition's directory away, as the deletion of its topic does."""
+        self.partition.rename(self.directory / f"t-0.{'0' * 32}-delete")
+
+    def create(self, values: Iterable[bytes]) -> None:
+        """Makes the partition anew with other records."""
+        shutil.rmtree(self.partition, ignore_errors=True)
+        batches = [
+            build_batch([SimpleRecord(TIMESTAMP, None, value)], BatchFields(base_offset=at))
+            for at, value in enumerate(values)
+        ]
+        write_partition(self.partition, batches, TopicSettings(), topic_id=b"\x02" * 16)

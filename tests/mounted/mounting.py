@@ -1,0 +1,120 @@
+"""Mounts in processes of their own, which end with the test whatever happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
+
+ROOT = Path(__file__).parent.parent.parent
+#: Far more than anything takes; a test that waits so long has failed.
+PATIENCE_SECONDS = 20.0
+_SERVE = """
+import sys
+from kafkafs.mount.options import parse_options
+from kafkafs.mount.session import mount
+mount(sys.argv[1].split(","), sys.argv[2], parse_options(sys.argv[3]), foreground=True)
+"""
+
+
+def wait_until(condition: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
+    """What `condition` gives once that is true; AssertionError when it takes longer."""
+    deadline = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.005)
+    return found
+
+
+@dataclass(slots=True)
+class Mount:
+    """A mount at `point`. `log` is what its daemon logged."""
+
+    point: Path
+    daemon: subprocess.Popen[bytes]
+    log: Path
+    expects_warnings: bool = False
+
+    def lines(self, level: str) -> list[str]:
+        """What was logged at `level`. A test that reads warnings expects them."""
+        self.expects_warnings = True
+        found = self.log.read_text(encoding="utf-8").splitlines()
+        return [line for line in found if f" {level}: " in f" {line}"]
+
+    def memory_kb(self, what: str) -> int:
+        """A line of the daemon's /proc status: VmRSS, VmHWM."""
+        status = Path(f"/proc/{self.daemon.pid}/status").read_text(encoding="utf-8")
+        (line,) = [line for line in status.splitlines() if line.startswith(f"{what}:")]
+        return int(line.split()[1])
+
+    def end(self) -> int:
+        """Ends the daemon as SIGTERM does; its exit status."""
+        if self.daemon.poll() is None:
+            self.daemon.send_signal(signal.SIGTERM)
+        return self.daemon.wait(PATIENCE_SECONDS)
+
+
+def start(log_dirs: Sequence[Path], point: Path, options: str, log: Path) -> Mount:
+    """Starts a daemon and does not wait for it."""
+    with log.open("wb") as file:
+        command = [sys.executable, "-c", _SERVE, ",".join(map(str, log_dirs)), str(point), options]
+        daemon = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file)
+    return Mount(point, daemon, log)
+
+
+@contextmanager
+def mounted(log_dirs: Sequence[Path], place: Path, options: str = "") -> Iterator[Mount]:
+    """Mounts the directories at `place/mnt` while the block runs. The daemon must end with status 0
+    and must not have warned of anything that the test did not ask for."""
+    point = place / "mnt"
+    point.mkdir()
+    mount = start(log_dirs, point, options, place / "log")
+    try:
+        wait_until(lambda: os.path.ismount(point) or mount.daemon.poll() is not None)
+        text = mount.log.read_text(encoding="utf-8")
+        assert os.path.ismount(point), f"the daemon ended with {mount.daemon.returncode}: {text}"
+        yield mount
+        assert mount.end() == 0, mount.log.read_text(encoding="utf-8")
+        assert not os.path.ismount(point)
+        logged = mount.log.read_text(encoding="utf-8")
+        assert mount.expects_warnings or "WARNING" not in logged, logged
+        assert "ERROR" not in logged, logged
+    finally:
+        clear(mount)
+
+
+def clear(mount: Mount) -> None:
+    """Nothing is left of a mount, however it ended."""
+    if mount.daemon.poll() is None:
+        mount.daemon.kill()
+        mount.daemon.wait()
+    if is_mounted(mount.point):
+        subprocess.run(["umount", "-l", mount.point], check=True)
+
+
+def is_mounted(point: Path) -> bool:
+    """Also when the daemon behind it is dead."""
+    mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    return any(line.split()[4] == str(point) for line in mounts.splitlines())
+
+
+def sh(command: str, cwd: Path) -> str:
+    """What a shell prints. AssertionError with its errors when it fails."""
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command}"],
+        cwd=cwd,
+        check=False,
+        capture_output=True,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()

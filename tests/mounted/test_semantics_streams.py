@@ -1,0 +1,495 @@
+"""What SEMANTICS.md promises of streams, following, status and damage, sentence by sentence."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import json
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kafkafs.storage.format.properties import parse_properties
+from tests import answers
+from tests.mounted.conftest import Mounting
+from tests.mounted.live import LiveLog, value
+from tests.mounted.mounting import PATIENCE_SECONDS, sh, wait_until
+from tests.mounted.promises import promise
+
+CLEAN = "kafka43-clean"
+STREAMS = ("values", "keys", "records.jsonl", "records.arrow")
+
+
+def lines(*offsets: int) -> bytes:
+    """What `values` has for the records of a LiveLog."""
+    return b"".join(value(offset) + b"\n" for offset in offsets)
+
+
+# -- 6 Streams ----------------------------------------------------------------------------------
+
+
+@promise(
+    "`values` is the value of every record served, in order, each followed by a newline; a null"
+    " value is an empty line."
+)
+def test_values(clean: Path) -> None:
+    for topic, number in answers.partitions_with_records(CLEAN):
+        records = answers.records(CLEAN, topic, number)
+        values = b"".join((record.value or b"") + b"\n" for record in records)
+        assert (clean / topic / str(number) / "values").read_bytes() == values
+
+
+@promise(
+    "`keys` is the key of every record served in the same form, so that line K of `keys` and of"
+    " `values` belong to one record."
+)
+def test_keys(clean: Path) -> None:
+    for topic, number in answers.partitions_with_records(CLEAN):
+        records = answers.records(CLEAN, topic, number)
+        keys = b"".join((record.key or b"") + b"\n" for record in records)
+        assert (clean / topic / str(number) / "keys").read_bytes() == keys
+    where = clean / "orders" / "0"
+    pairs = sh("paste -d '|' keys values", where).splitlines()
+    records = list(answers.records(CLEAN, "orders", 0))
+    assert pairs == [f"{r.key!s}|{r.value!s}".replace("b'", "").replace("'", "") for r in records]
+
+
+@promise(
+    "`records.jsonl` is one line of JSON for every record served, with `key`, `value`, `topic`,"
+    " `partition`, `offset`, `timestamp`, `timestampType` and `headers` in this order."
+)
+def test_records_jsonl(clean: Path) -> None:
+    names = [
+        "key",
+        "value",
+        "topic",
+        "partition",
+        "offset",
+        "timestamp",
+        "timestampType",
+        "headers",
+    ]
+    for topic in ("orders", "appendtime", "codec-none"):
+        records = list(answers.records(CLEAN, topic, 0))
+        found = (clean / topic / "0" / "records.jsonl").read_text().split("\n")
+        assert found.pop() == ""
+        for text, record in zip(found, records, strict=True):
+            line = json.loads(text)
+            assert list(line) == names
+            assert (line["topic"], line["partition"]) == (topic, 0)
+            assert (line["offset"], line["timestamp"]) == (record.offset, record.timestamp)
+            assert line["timestampType"] == record.timestamp_type
+
+
+@promise(
+    'In JSON bytes that are UTF-8 are a string, other bytes are `{"base64": …}`, and null is null.'
+)
+def test_bytes_in_json(clean: Path) -> None:
+    kinds = set()
+    found = (clean / "codec-none" / "0" / "records.jsonl").read_text().splitlines()
+    for text, record in zip(found, answers.records(CLEAN, "codec-none", 0), strict=True):
+        line = json.loads(text)
+        for shown, data in ((line["key"], record.key), (line["value"], record.value)):
+            assert shown == in_json(data)
+            kinds.add(type(shown))
+    assert kinds == {str, dict, type(None)}
+
+
+def in_json(data: bytes | None) -> Any:
+    try:
+        return data if data is None else data.decode()
+    except UnicodeDecodeError:
+        assert data is not None
+        return {"base64": base64.b64encode(data).decode()}
+
+
+@promise("`records.arrow` is an Arrow IPC stream with the same eight columns, with its end marked.")
+def test_records_arrow(clean: Path) -> None:
+    for topic in ("orders", "codec-none", "empty", "txn"):
+        path = clean / topic / "0" / "records.arrow"
+        assert path.read_bytes().endswith(b"\xff\xff\xff\xff\0\0\0\0")
+        with path.open("rb") as source, pa.ipc.open_stream(source) as reader:
+            table = reader.read_all()
+        records = list(answers.records(CLEAN, topic, 0))
+        assert table["offset"].to_pylist() == [record.offset for record in records]
+        assert table["value"].to_pylist() == [record.value for record in records]
+        assert table.schema.names == [
+            *("key", "value", "topic", "partition", "offset", "timestamp", "timestampType"),
+            "headers",
+        ]
+
+
+@promise("A stream's size is 0 in `stat`, and reading goes on to its end nevertheless.")
+def test_size_of_streams(clean: Path, tmp_path: Path) -> None:
+    where = clean / "orders" / "1"
+    for name in STREAMS:
+        assert (where / name).stat().st_size == 0
+    count = len(list(answers.records(CLEAN, "orders", 1)))
+    assert sh("wc -l < values", where).strip() == str(count)
+    assert sh("grep -c '' keys", where).strip() == str(count)
+    assert sh("awk 'END {print NR}' values", where).strip() == str(count)
+    assert sh("jq -r .offset records.jsonl | sort -n | tail -1", where).strip() == str(count - 1)
+    assert sh("sed -n 3p values; head -3 values | tail -1", where).count("order") == 2
+    sh(f"cp values {tmp_path}/copy; cat values | cmp - {tmp_path}/copy", where)
+    sh(f"tar -C {clean}/orders/1 -chf - values | tar -tf - | grep -x values", where)
+    assert (tmp_path / "copy").read_bytes() == (where / "values").read_bytes()
+
+
+@promise("A stream can be read from any position, forwards and backwards.")
+@pytest.mark.parametrize("name", STREAMS)
+def test_seeking(clean: Path, name: str) -> None:
+    path = clean / "codec-zstd" / "0" / name
+    whole = path.read_bytes()
+    assert len(whole) > 3000
+    file = os.open(path, os.O_RDONLY)
+    try:
+        for position in (0, len(whole) - 5, 17, len(whole) // 2, len(whole), len(whole) + 9, 3, 0):
+            assert os.pread(file, 100, position) == whole[position : position + 100]
+    finally:
+        os.close(file)
+    where = path.parent
+    assert sh(f"tail -c 100 {name} | base64 -w0", where) == base64.b64encode(whole[-100:]).decode()
+    skipped = sh(f"dd if={name} bs=1000 skip=2 count=1 status=none | base64 -w0", where)
+    assert skipped == base64.b64encode(whole[2000:3000]).decode()
+    if name in ("values", "keys", "records.jsonl"):
+        backwards = subprocess.check_output(["tac", path])
+        assert backwards.split(b"\n")[:-1] == whole.split(b"\n")[-2::-1]
+
+
+@promise("An open stream gives the same bytes however often and in whatever pieces it is read.")
+@pytest.mark.parametrize("name", STREAMS)
+def test_reading_again(clean: Path, name: str) -> None:
+    for topic in ("codec-none", "compacted", "txn"):
+        path = clean / topic / "0" / name
+        whole = path.read_bytes()
+        sh(f"cmp {name} {name}", path.parent)
+        with path.open("rb", buffering=0) as file:
+            for size in (1 << 20, 4096, 1000, 70_001):
+                file.seek(0)
+                assert b"".join(iter(lambda size=size: file.read(size), b"")) == whole  # type: ignore[misc]
+
+
+@promise(
+    "An open stream shows the records that were served when it was opened: what is appended later is"
+    " not in it, and what retention deletes later still is."
+)
+@pytest.mark.parametrize("name", ["values", "records.arrow"])
+def test_an_open_stream_stays_as_it_is(live: LiveLog, mount: Mounting, name: str) -> None:
+    path = mount(live.directory).point / "t" / "0" / name
+    whole = path.read_bytes()
+    with path.open("rb", buffering=0) as file:
+        live.append()
+        live.delete_before(4)
+        for deleted in live.partition.glob("*.deleted"):
+            deleted.unlink()
+        offsets = path.parent / "offset"
+        wait_until(lambda: not (offsets / "3").exists())
+        assert file.read() == whole
+        file.seek(0)
+        assert file.read() == whole
+    if name == "values":
+        assert path.read_bytes() == lines(4, 5, 6)
+
+
+@promise(
+    "A read gives as many bytes as were asked for, unless the stream ends or damage comes before."
+)
+def test_full_reads(clean: Path) -> None:
+    for name in STREAMS:
+        path = clean / "orders" / "2" / name
+        whole = path.read_bytes()
+        file = os.open(path, os.O_RDONLY)
+        try:
+            for size in (100_000, 1 << 20, len(whole), 3):
+                for position in (0, 5, 70_000):
+                    expected = min(size, len(whole) - position)
+                    assert len(os.pread(file, size, position)) == expected
+        finally:
+            os.close(file)
+
+
+# -- 7 Following --------------------------------------------------------------------------------
+
+
+class Follower:
+    """Reads a followed file in a thread."""
+
+    def __init__(self, path: Path) -> None:
+        self.data = b""
+        self.ended = False
+        self._path = path
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def _read(self) -> None:
+        with self._path.open("rb", buffering=0) as file:
+            while part := file.read(1 << 16):
+                self.data += part
+        self.ended = True
+
+    def join(self) -> None:
+        self._thread.join(PATIENCE_SECONDS)
+        assert self.ended
+
+
+@pytest.fixture
+def follow(live: LiveLog) -> Iterator[Callable[[Path], Follower]]:
+    """`follow(path)` reads until the partition is deleted, at the end of the test if not before."""
+    followers: list[Follower] = []
+
+    def start(path: Path) -> Follower:
+        followers.append(Follower(path))
+        return followers[-1]
+
+    yield start
+    if live.partition.exists():
+        live.delete()
+    for follower in followers:
+        follower.join()
+
+
+@promise(
+    "`follow` is `values`, and `follow.jsonl` is `records.jsonl`, without an end: at the end a read"
+    " waits for new records."
+)
+def test_follow(live: LiveLog, mount: Mounting, follow: Callable[[Path], Follower]) -> None:
+    where = mount(live.directory).point / "t" / "0"
+    followers = {name: follow(where / name) for name in ("follow", "follow.jsonl")}
+    for of, name in (("values", "follow"), ("records.jsonl", "follow.jsonl")):
+        whole = (where / of).read_bytes()
+        wait_until(lambda whole=whole, name=name: followers[name].data == whole)  # type: ignore[misc]
+    live.append(3)
+    for of, name in (("values", "follow"), ("records.jsonl", "follow.jsonl")):
+        whole = (where / of).read_bytes()
+        wait_until(lambda whole=whole, name=name: followers[name].data == whole)  # type: ignore[misc]
+        assert not followers[name].ended
+
+
+@promise("Each record comes once, in order, within a second of being served, across new segments.")
+def test_each_record_once(
+    live: LiveLog, mount: Mounting, follow: Callable[[Path], Follower]
+) -> None:
+    follower = follow(mount(live.directory).point / "t" / "0" / "follow")
+    for turn in range(12):
+        live.append(1 + turn % 3)
+        if turn % 4 == 3:
+            live.roll()
+        wait_until(lambda: follower.data == lines(*range(live.end)), 1.0)
+
+
+@promise(
+    "While nothing comes, a pending read ends with EINTR about once a second, so that an interrupted"
+    " reader is not held."
+)
+def test_interrupting_a_follower(live: LiveLog, mount: Mounting) -> None:
+    where = mount(live.directory).point / "t" / "0"
+    reader = subprocess.Popen(["cat", "follow"], cwd=where, stdout=subprocess.PIPE)
+    assert reader.stdout is not None
+    assert reader.stdout.read(len(lines(*range(6)))) == lines(*range(6))
+    started = time.monotonic()
+    reader.send_signal(signal.SIGINT)
+    assert reader.wait(PATIENCE_SECONDS) == -signal.SIGINT
+    assert time.monotonic() - started < 2
+    reader.stdout.close()
+
+
+@promise(
+    "`poll` says that `follow` can be read when there are bytes to read, and wakes up when there"
+    " are."
+)
+def test_polling(live: LiveLog, mount: Mounting) -> None:
+    file = os.open(mount(live.directory).point / "t" / "0" / "follow", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        poll = select.poll()
+        poll.register(file, select.POLLIN)
+        assert poll.poll(0) == [(file, select.POLLIN)]
+        assert os.read(file, 1 << 20) == lines(*range(6))
+        assert poll.poll(0) == []
+        with pytest.raises(BlockingIOError):
+            os.read(file, 1 << 20)
+        for _ in range(3):
+            threading.Timer(0.05, live.append).start()
+            started = time.monotonic()
+            assert poll.poll(5000) == [(file, select.POLLIN)]
+            assert time.monotonic() - started < 1.2
+            assert os.read(file, 1 << 20) == lines(live.end - 1)
+    finally:
+        os.close(file)
+
+
+@promise(
+    "A reader whose next records are deleted by retention goes on with the first that is left."
+)
+def test_retention_passes_a_follower(live: LiveLog, mount: Mounting) -> None:
+    path = mount(live.directory).point / "t" / "0" / "follow"
+    file = os.open(path, os.O_RDONLY)
+    try:
+        assert os.read(file, 1 << 20) == lines(*range(6))
+        live.append()
+        live.roll()
+        gone = live.end
+        live.delete_before(gone)
+        live.append()
+        found = b""
+        while not found.endswith(lines(gone)):
+            found += os.read(file, 1 << 20)
+        assert found in (lines(gone), lines(gone - 1, gone))
+    finally:
+        os.close(file)
+
+
+@promise("When the partition is deleted the reader comes to the end of the file.")
+def test_deletion_ends_following(
+    live: LiveLog, mount: Mounting, follow: Callable[[Path], Follower]
+) -> None:
+    follower = follow(mount(live.directory).point / "t" / "0" / "follow")
+    wait_until(lambda: follower.data == lines(*range(6)))
+    live.delete()
+    wait_until(lambda: follower.ended, 2.0)
+    assert follower.data == lines(*range(6))
+
+
+# -- 8 Status and settings ----------------------------------------------------------------------
+
+
+@promise(
+    "`status.json` in a partition is a JSON object with its offsets, sizes, timestamps, segments,"
+    " checkpoints and the damage found so far."
+)
+def test_status(clean: Path) -> None:
+    for (topic, number), offsets in answers.offsets(CLEAN).items():
+        found = json.loads((clean / topic / str(number) / "status.json").read_text())
+        assert found["logStartOffset"] == offsets.beginning
+        assert found["logEndOffset"] == offsets.end
+        assert found["lastStableOffset"] == offsets.last_stable
+        logs = list((clean / topic / str(number) / "segments").glob("*.log"))
+        assert found["segments"]["count"] == len(logs)
+        assert found["bytes"] == sum(log.stat().st_size for log in logs)
+        assert found["damage"] == []
+        assert {"firstTimestamp", "maxTimestamp", "checkpoints", "dirtyRatio"} <= set(found)
+
+
+@promise(
+    "`.kafkafs/status.json` is a JSON object with the log directories, the options of the mount, all"
+    " problems and all damage found so far."
+)
+def test_status_of_the_mount(mount: Mounting, corpus: Callable[[str], Path]) -> None:
+    dirs = [corpus("kafka43-two-dirs") / name for name in ("dir1", "dir2")]
+    point = mount(dirs, "isolation=read_uncommitted").point
+    found = json.loads((point / ".kafkafs" / "status.json").read_text())
+    assert [each["path"] for each in found["logDirs"]] == list(map(str, dirs))
+    assert found["isolation"] == "read_uncommitted"
+    assert (found["problems"], found["damage"]) == ([], [])
+
+
+@promise(
+    "A topic's `config.properties` holds its settings that differ from the defaults, one"
+    " `name=value` a line."
+)
+def test_settings_of_topics(clean: Path) -> None:
+    for topic, settings in answers.topic_configs(CLEAN).items():
+        found = parse_properties((clean / topic / "config.properties").read_bytes())
+        assert settings.items() <= found.items()
+
+
+@promise("`.kafkafs/config.properties` holds the engine's settings in the same form.")
+def test_settings_of_the_engine(clean: Path) -> None:
+    found = parse_properties((clean / ".kafkafs" / "config.properties").read_bytes())
+    assert int(found["kafkafs.max.batch.bytes"]) > 0
+
+
+# -- 9 Damage -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def damaged(live: LiveLog, mount: Mounting) -> Path:
+    """The partition of a mount in which the batch of offset 2 is damaged."""
+    live.damage(2)
+    mounted = mount(live.directory)
+    mounted.expects_warnings = True
+    return mounted.point / "t" / "0"
+
+
+@promise("A record whose batch is damaged is EIO.")
+def test_a_damaged_record(damaged: Path) -> None:
+    for name in ("2", "2.json", "2.key"):
+        with pytest.raises(OSError, match="Input/output") as caught:
+            (damaged / "offset" / name).read_bytes()
+        assert caught.value.errno == errno.EIO
+
+
+@promise("Records before and after the damage are served.")
+def test_around_damage(damaged: Path) -> None:
+    for offset in (0, 1, 3, 4, 5):
+        assert (damaged / "offset" / str(offset)).read_bytes() == value(offset)
+
+
+@promise(
+    "A stream gives the bytes before the damage; the read that begins exactly there fails once with"
+    " EIO, and the next one goes on with what follows."
+)
+def test_damage_in_a_stream(damaged: Path) -> None:
+    file = os.open(damaged / "values", os.O_RDONLY)
+    try:
+        assert os.read(file, 1 << 20) == lines(0, 1)
+        with pytest.raises(OSError, match="Input/output"):
+            os.read(file, 1 << 20)
+        assert os.read(file, 1 << 20) == lines(3, 4, 5)
+        assert os.read(file, 1 << 20) == b""
+        assert os.pread(file, 1 << 20, 0) == lines(0, 1, 3, 4, 5)
+    finally:
+        os.close(file)
+    done = subprocess.run(["cat", "values"], cwd=damaged, capture_output=True, check=False)
+    assert done.stdout == lines(0, 1)
+    assert b"Input/output error" in done.stderr
+    command = ["dd", "if=values", "conv=noerror", "bs=1", "status=none"]
+    done = subprocess.run(command, cwd=damaged, capture_output=True, check=False)
+    assert done.stdout == lines(0, 1) + lines(3, 4, 5)[1:]
+
+
+@promise(
+    "Every damage is logged once with file, position and what was wrong, and is listed in both"
+    " `status.json`."
+)
+def test_damage_is_told(live: LiveLog, mount: Mounting) -> None:
+    log = live.damage(2)
+    mounted = mount(live.directory)
+    where = mounted.point / "t" / "0"
+    for _ in range(3):
+        with pytest.raises(OSError, match="Input/output"):
+            (where / "offset" / "2").read_bytes()
+        with pytest.raises(OSError, match="Input/output"):
+            (where / "values").read_bytes()
+            (where / "values").read_bytes()
+    (line,) = mounted.lines("WARNING")
+    assert f"{log}: position 0: " in line
+    assert "crc" in line
+    (found,) = json.loads((where / "status.json").read_text())["damage"]
+    assert (found["file"], found["position"]) == (str(log), 0)
+    assert "crc" in found["what"]
+    (of_mount,) = json.loads((mounted.point / ".kafkafs" / "status.json").read_text())["damage"]
+    assert of_mount == {"topic": "t", "partition": 0, **found}
+
+
+@promise("Listing `offset` leaves the lost records out.")
+def test_listing_around_damage(damaged: Path) -> None:
+    assert os.listdir(damaged / "offset") == ["first", "last", "0", "1", "3", "4", "5"]
+
+
+@promise("A time is EIO when its first record may be among the damaged ones.")
+def test_times_around_damage(damaged: Path, live: LiveLog) -> None:
+    times = damaged / "time"
+    first = 1_526_384_718_000
+    assert os.readlink(times / str(first + 1000)) == "../offset/1"
+    with pytest.raises(OSError, match="Input/output"):
+        os.readlink(times / str(first + 1500))
+    assert os.readlink(times / str(first + 4000)) == "../offset/4"
