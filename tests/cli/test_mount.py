@@ -72,7 +72,7 @@ def in_foreground(
     programs: Path, environment: Mapping[str, str], log_dir: Path, mountpoint: Path
 ) -> Iterator[subprocess.Popen[str]]:
     """A mount that answers, until it ends. Told by its log, as the kernel shows a mount before."""
-    command = [programs / "kafkafs", "mount", "--foreground", log_dir, mountpoint]
+    command = [str(programs / "kafkafs"), "mount", "--foreground", str(log_dir), str(mountpoint)]
     with subprocess.Popen(
         command, env=dict(environment), stderr=subprocess.PIPE, text=True
     ) as process:
