@@ -1,8 +1,9 @@
 """Logs to measure with: made once, by Kafka's rules, and kept between runs.
 
 A topic's records are 100-byte JSON values without keys, as Kafka's own load generator sends
-them, in the batches of a producer with the default `batch.size` of 16 KiB. A few hundred batches
-differ in their contents; after those the contents come again under new offsets and timestamps.
+them, in the batches of a producer with the default `batch.size`, 16 KiB compressed. A few hundred
+batches differ in their contents; after those the contents come again under new offsets and
+timestamps.
 """
 
 from __future__ import annotations
@@ -21,12 +22,18 @@ from tests.logs import write_log_dir, write_partition
 
 TOPIC = "records"
 VALUE_BYTES = 100
-BATCH_BYTES = 16384
-#: Records that fit into BATCH_BYTES uncompressed, as a producer counts them.
-BATCH_RECORDS = 148
-#: Timestamp of the first record (ms), and from one batch to the next.
+#: Records in a batch, as found in what Kafka's producer 4.3 sent of such values when it was given
+#: as many as it took. It fills 16 KiB with what it expects to come out of the compressor.
+BATCH_RECORDS = {
+    Codec.NONE: 148,
+    Codec.GZIP: 540,
+    Codec.SNAPPY: 330,
+    Codec.LZ4: 330,
+    Codec.ZSTD: 520,
+}
+#: Timestamp of the first record in ms, and how many records there are in a millisecond.
 EPOCH_MS = 1526384718283
-BATCH_MS = 15
+_RECORDS_PER_MS = 10
 _DIFFERENT_BATCHES = 512
 
 _STATES = ("created", "paid", "packed", "shipped", "delivered", "returned")
@@ -64,32 +71,40 @@ def plain_log(records: int, codec: Codec = Codec.NONE) -> Path:
 
 def batches(records: int, codec: Codec = Codec.NONE) -> Iterator[bytes]:
     """The batches of `records` records from offset 0 on."""
-    whole, rest = divmod(records, BATCH_RECORDS)
-    contents = [build(number, BATCH_RECORDS, codec) for number in range(_DIFFERENT_BATCHES)]
-    for index in range(whole):
-        template = contents[index % _DIFFERENT_BATCHES]
-        yield placed(template, index * BATCH_RECORDS, EPOCH_MS + index * BATCH_MS)
-    if rest:
-        yield placed(build(0, rest, codec), whole * BATCH_RECORDS, EPOCH_MS + whole * BATCH_MS)
+    size = BATCH_RECORDS[codec]
+    contents = [build(number, size, codec) for number in range(_DIFFERENT_BATCHES)]
+    for index in range(records // size):
+        yield placed(contents[index % _DIFFERENT_BATCHES], index * size)
+    if rest := records % size:
+        yield placed(build(0, rest, codec), records - rest)
 
 
 def build(number: int, records: int, codec: Codec) -> bytes:
     """A batch at offset 0 whose contents depend on `number` alone."""
     source = random.Random(number)
     return build_batch(
-        [SimpleRecord(EPOCH_MS + row // 10, None, _value(source)) for row in range(records)],
+        [
+            SimpleRecord(EPOCH_MS + row // _RECORDS_PER_MS, None, _value(source))
+            for row in range(records)
+        ],
         BatchFields(codec=codec),
     )
 
 
-def placed(batch: bytes, base_offset: int, timestamp: int) -> bytes:
-    """The batch under another base offset and base timestamp, its checksum made right again."""
+def placed(batch: bytes, base_offset: int) -> bytes:
+    """The batch at another base offset and at the time of that offset, its checksum made right."""
     moved = bytearray(batch)
     base, greatest = struct.unpack_from(">qq", batch, 27)
+    timestamp = time_of(base_offset)
     struct.pack_into(">q", moved, 0, base_offset)
     struct.pack_into(">qq", moved, 27, timestamp, greatest - base + timestamp)
     struct.pack_into(">I", moved, CRC_POSITION, crc32c(memoryview(moved)[CRC_COVERS_FROM:]))
     return bytes(moved)
+
+
+def time_of(base_offset: int) -> int:
+    """Timestamp (ms) of the first record of a batch."""
+    return EPOCH_MS + base_offset // _RECORDS_PER_MS
 
 
 def _value(source: random.Random) -> bytes:
