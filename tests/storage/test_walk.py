@@ -180,12 +180,16 @@ def test_whatever_became_of_one_batch_the_others_are_read(
     mutations: list[tuple[str, int, int]], which: int
 ) -> None:
     parts = [batch(base, 3) for base in (10, 20, 30, 40)]
-    parts[which] = mutated(parts[which], mutations)
+    parts[which] = mutated(parts[which], mutations[:1])
+    # A batch that lost its last bytes may find the same ones at the start of the next, which then
+    # is the damaged one.
+    may_be_lost = ({10 * (which + 1)}, {10 * (which + 2)}, set())
     with TemporaryDirectory() as name:
-        bases, _ = both(Log(Path(name), *parts))
-        assert {10, 20, 30, 40} - set(bases) <= {10 * (which + 1)}
-        walked, _ = Log(Path(name), *parts).headers()
-        assert {10, 20, 30, 40} - set(walked) <= {10 * (which + 1)}
+        log = Log(Path(name), *parts)
+        bases, _ = both(log)
+        assert {10, 20, 30, 40} - set(bases) in may_be_lost
+        walked, _ = log.headers()
+        assert {10, 20, 30, 40} - set(walked) in may_be_lost
 
 
 @pytest.mark.parametrize("lost", range(1, 12))
