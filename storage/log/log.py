@@ -170,10 +170,10 @@ class Log:
         if any(log.state.value for log in logs):
             logs = drop_covered(logs, self._next_offset)
         known = {} if self._view is None else {s.base_offset: s.files for s in self._view.segments}
-        bases = [log.base_offset for log in logs[1:]]
+        next_bases = [log.base_offset for log in logs[1:]] + [-1] * bool(logs)
         return tuple(
             Segment(self._files(log, known), log.size, log.mtime_ns, next_base)
-            for log, next_base in zip(logs, [*bases, -1], strict=True)
+            for log, next_base in zip(logs, next_bases, strict=True)
         )
 
     def _list_logs(self) -> list[LogFile]:
