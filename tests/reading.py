@@ -12,6 +12,8 @@ from pathlib import Path
 
 from kafkafs.storage.disk import Directory
 from kafkafs.storage.errors import OffsetNotFound
+from kafkafs.storage.format.batch import parse_header
+from kafkafs.storage.format.builder import SimpleRecord
 from kafkafs.storage.format.columns import Columns, Damage, Record
 from kafkafs.storage.log.context import ReadContext, ReadLimits
 from kafkafs.storage.log.log import Log
@@ -46,6 +48,25 @@ class Plain:
     @classmethod
     def of(cls, record: Record) -> Plain:
         return cls(record.offset, record.timestamp, record.key, record.value, tuple(record.headers))
+
+
+def written(batch: bytes, records: Sequence[SimpleRecord]) -> list[Plain]:
+    """What a reader must find of a batch that was built from `records`, their offsets given."""
+    header = parse_header(batch)
+    appended = header.magic > 0 and bool(header.attributes & 8)
+    return [
+        Plain(
+            record.offset,
+            -1 if header.magic == 0 else header.max_timestamp if appended else record.timestamp,
+            record.key,
+            record.value,
+            tuple(
+                (name if isinstance(name, str) else name.decode("utf-8", "replace"), value)
+                for name, value in record.headers
+            ),
+        )
+        for record in records
+    ]
 
 
 def plain(columns: Columns) -> list[Plain]:

@@ -4,11 +4,16 @@ Both start from a segment's sparse index and walk. An index is never believed: i
 and only a batch header there that fits makes the walk begin there rather than at the segment's
 start. So a missing, stale, damaged or lying index costs time and nothing else. (`LogSegment`:
 translateOffset, findOffsetByTimestamp.)
+
+A time entry says more than its batch can bear out: that nothing before it is younger. In a segment
+of a few megabytes all headers are read, once, to know; in a larger one an entry whose own batch has
+the timestamp is taken at its word, as only an index forged for this very log could be wrong there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 import numpy as np
 
@@ -23,6 +28,9 @@ from ..segment.segment import Segment
 from ..segment.time_index import TimestampOffset
 from ..segment.walk import walk_headers
 from .trace import OffsetIndexStep, TimeIndexStep, Trace, Verdict, WalkStep
+
+# A segment of this size has its headers read in a millisecond or few.
+_ALL_HEADERS_BYTES: Final = 4 << 20
 
 
 def extent_from(
@@ -174,7 +182,8 @@ def _walk_for_time(
 
 
 def _bears_out(segment: Segment, entry: TimestampOffset, max_batch_bytes: int) -> bool:
-    """Whether the batch that a time entry names has the timestamp that the entry says."""
+    """Whether the batch that a time entry names has the timestamp that the entry says, and, where
+    that is known, no batch before it a greater one."""
     if not segment.base_offset <= entry.offset:
         return False
     header, fault = find_batch(segment, entry.offset, max_batch_bytes)
@@ -183,7 +192,36 @@ def _bears_out(segment: Segment, entry: TimestampOffset, max_batch_bytes: int) -
         and fault is None
         and not header.begins_after(entry.offset)
         and header.max_timestamp == entry.timestamp
+        and not _is_surpassed(segment, header, max_batch_bytes)
     )
+
+
+def _is_surpassed(segment: Segment, header: BatchHeader, max_batch_bytes: int) -> bool:
+    if segment.size > _ALL_HEADERS_BYTES:
+        return False
+    last_offsets, maxima = _running_maxima(segment, max_batch_bytes)
+    number = int(np.searchsorted(last_offsets, header.last_offset, side="right"))
+    return number > 0 and bool(maxima[number - 1] > header.max_timestamp)
+
+
+def _running_maxima(segment: Segment, max_batch_bytes: int) -> tuple[b.Int64s, b.Int64s]:
+    """Of each batch with a greater timestamp than all before: last offset, and the timestamp."""
+
+    def compute() -> tuple[b.Int64s, b.Int64s]:
+        none = np.empty(0, dtype=np.int64)
+        last_offsets, maxima = [none], [none]
+        largest = np.full(1, NO_TIMESTAMP)
+        for table in walk_headers(extent_from(segment, 0, max_batch_bytes)):
+            if isinstance(table, Fault):
+                continue
+            so_far = np.maximum.accumulate(np.concatenate([largest, _greatest_timestamps(table)]))
+            rises = np.flatnonzero(so_far[1:] > so_far[:-1])
+            last_offsets.append(table.column(b.LAST_OFFSET)[rises])
+            maxima.append(so_far[rises + 1])
+            largest = so_far[-1:]
+        return np.concatenate(last_offsets), np.concatenate(maxima)
+
+    return segment.files.remember("running maxima", segment.state, compute)
 
 
 def largest_timestamp(segment: Segment, max_batch_bytes: int) -> int:
@@ -191,6 +229,9 @@ def largest_timestamp(segment: Segment, max_batch_bytes: int) -> int:
 
     The last time entry, if its batch bears it out, and the batches behind it; else all batches.
     """
+    if segment.size <= _ALL_HEADERS_BYTES:
+        _, maxima = _running_maxima(segment, max_batch_bytes)
+        return int(maxima[-1]) if len(maxima) else NO_TIMESTAMP
 
     def compute() -> int:
         index = segment.time_index()
