@@ -54,7 +54,7 @@ def reading_options(function: Function) -> Function:
         type=click.Choice(ISOLATION_LEVELS),
         default=ISOLATION_LEVELS[0],
         show_default=True,
-        help="Whether control records and those of open and aborted transactions show.",
+        help="Whether the records of open and aborted transactions show.",
     )
     return settings_option(isolated(function))
 

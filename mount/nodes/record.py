@@ -38,8 +38,6 @@ def locate(partition: Partition, offset: int) -> Located:
     except CorruptError as error:
         partition.note_damage(error)
         raise
-    if columns.batch_of(row).is_control:
-        raise OffsetNotFound(offset, "a control record")
     return Located(columns, row, seen.begin)
 
 

@@ -326,14 +326,19 @@ def test_names_that_are_none(tree: Callable[..., Tree]) -> None:
         shown.resolve("orders/0/offset/" + "9" * 255)
 
 
-def test_control_records_are_never_served(tree: Callable[..., Tree]) -> None:
-    for isolation in Isolation:
-        shown = tree("kafka43-clean", isolation.value)
-        served = {r.offset for r in answers.records("kafka43-clean", "txn", 0, isolation.value)}
-        for offset in range(answers.offsets("kafka43-clean")["txn", 0].end):
-            if offset not in served:
-                with pytest.raises(OffsetNotFound):
-                    shown.resolve(f"txn/0/offset/{offset}")
+def test_control_records_are_served_to_nobody_but_who_asks_for_uncommitted_ones(
+    tree: Callable[..., Tree],
+) -> None:
+    committed = tree("kafka43-clean", Isolation.READ_COMMITTED)
+    uncommitted = tree("kafka43-clean", Isolation.READ_UNCOMMITTED)
+    given = answers.records("kafka43-clean", "txn", 0, Isolation.READ_UNCOMMITTED.value)
+    markers = set(range(answers.offsets("kafka43-clean")["txn", 0].end)) - {r.offset for r in given}
+    assert markers
+    for offset in markers:
+        with pytest.raises(OffsetNotFound):
+            committed.resolve(f"txn/0/offset/{offset}")
+        line = uncommitted.resolve(f"txn/0/offset/{offset}.json").open().read(0, 1 << 20)
+        assert json.loads(bytes(line))["isControl"] is True
 
 
 def test_attributes_of_a_record(tree: Callable[..., Tree]) -> None:

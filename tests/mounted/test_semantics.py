@@ -275,7 +275,8 @@ def test_committed_records_only(clean: Path) -> None:
 
 @promise(
     "With `-o isolation=read_uncommitted` the records of aborted and of open transactions are"
-    " served; control records are not."
+    " served; a control record can be opened by its offset, but is neither listed nor in a stream,"
+    " as no consumer is given one."
 )
 def test_uncommitted_records(uncommitted: Path) -> None:
     for topic in ("txn", "txn-open"):
@@ -283,8 +284,10 @@ def test_uncommitted_records(uncommitted: Path) -> None:
         served = {record.offset for record in records}
         assert len(served) > len(expected(topic))
         for offset in range(answers.offsets(CLEAN)[topic, 0].end):
-            path = uncommitted / topic / "0" / "offset" / str(offset)
-            assert errno_of(os.stat, path) == (0 if offset in served else errno.ENOENT)
+            path = uncommitted / topic / "0" / "offset" / f"{offset}.json"
+            assert json.loads(path.read_bytes())["isControl"] == (offset not in served)
+        listed = {name for name in os.listdir(uncommitted / topic / "0" / "offset")}
+        assert listed - {"first", "last"} == {str(offset) for offset in served}
         values = b"".join((record.value or b"") + b"\n" for record in records)
         assert (uncommitted / topic / "0" / "values").read_bytes() == values
 
