@@ -74,7 +74,8 @@ class Scratch:
                 "(setting kafkafs.max.batch.bytes)"
             )
         if end > len(self._view):
-            grown = memoryview(bytearray(max(end, 2 * len(self._view))))
+            doubled = min(2 * len(self._view), self._limit_at)
+            grown = memoryview(bytearray(max(end, doubled)))
             grown[: self.used] = self._view[: self.used]
             self._view = grown
         return self._view[self.used : end]
@@ -174,7 +175,12 @@ def _lz4(payload: memoryview, magic: int, out: Scratch) -> None:
         if word >> 31:
             out.add(block)
         else:
-            out.used += cramjam.lz4.decompress_block_into(block, out.room_up_to(block_size))
+            room = out.room_up_to(block_size)
+            try:
+                out.used += cramjam.lz4.decompress_block_into(block, room)
+            except cramjam.DecompressionError:
+                out.room(block_size)  # if it is the room that was too small, say so
+                raise
 
 
 @lru_cache(maxsize=64)
