@@ -18,9 +18,12 @@ from ..format.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
 from .extent import Extent, Fault
 from .salvage import after, next_batch, suspicion, too_large
 
-# Bytes read at a time. A run should fit a processor's cache, so that what was checked is still
-# there when it is decoded.
-RUN_BYTES: Final = 1 << 20
+# Bytes read at a time, once a read goes on: what was checked must still be in a processor's cache
+# when it is decoded, and the Python around a run must not count beside it. The first run is
+# smaller, for those who want a few records.
+RUN_BYTES: Final = 2 << 20
+_FIRST_RUN_BYTES: Final = 128 << 10
+_RUN_GROWTH: Final = 4
 # A walk reads as much as a few headers need; small batches lie close together, large far apart.
 _WALK_MIN: Final = 512
 _WALK_MAX: Final = 256 << 10
@@ -67,8 +70,8 @@ def walk_headers(extent: Extent) -> Iterator[BatchTable | Fault]:
 
 def read_runs(extent: Extent, run_bytes: int = RUN_BYTES) -> Iterator[Run | Fault]:
     """All batches with their bytes, checksums checked, about ``run_bytes`` at a time."""
-    enough = max(RECORD_BATCH_OVERHEAD, min(run_bytes, extent.end - extent.start))
-    buffer = memoryview(bytearray(enough))
+    largest = max(RECORD_BATCH_OVERHEAD, min(run_bytes, extent.end - extent.start))
+    buffer = memoryview(bytearray(min(largest, _FIRST_RUN_BYTES)))
     room = BatchTable.empty(_RUN_ROWS)
     position, previous = extent.start, extent.previous
     while position < extent.end:
@@ -81,6 +84,8 @@ def read_runs(extent: Extent, run_bytes: int = RUN_BYTES) -> Iterator[Run | Faul
             if len(good):
                 yield Run(buffer[:got], position, good)
                 position, previous = _end_of(good)
+                if len(buffer) < largest:
+                    buffer = memoryview(bytearray(min(largest, _RUN_GROWTH * len(buffer))))
         elif not walk.is_fault and got < wanted:
             return  # the file became shorter: a live broker truncated it
         elif (size := _larger_batch(extent, buffer, walk, position)) > 0:
