@@ -286,7 +286,7 @@ def test_uncommitted_records(uncommitted: Path) -> None:
         for offset in range(answers.offsets(CLEAN)[topic, 0].end):
             path = uncommitted / topic / "0" / "offset" / f"{offset}.json"
             assert json.loads(path.read_bytes())["isControl"] == (offset not in served)
-        listed = {name for name in os.listdir(uncommitted / topic / "0" / "offset")}
+        listed = set(os.listdir(uncommitted / topic / "0" / "offset"))
         assert listed - {"first", "last"} == {str(offset) for offset in served}
         values = b"".join((record.value or b"") + b"\n" for record in records)
         assert (uncommitted / topic / "0" / "values").read_bytes() == values
