@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import shutil
+import stat
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,26 +55,33 @@ def _text(field: bytes) -> str:
 def check(log_dirs: Sequence[str], mountpoint: str) -> None:
     """MountError when `mountpoint` is no place to mount `log_dirs` on."""
     shown = printable(mountpoint)
+    mounted = mounted_at(mountpoint)
+    if mounted is not None and mounted.kind == FILE_SYSTEM_TYPE:
+        what = f"{printable(mounted.source)} is mounted there"
+        if _is_dead(mountpoint):
+            what = "left behind by a daemon that died"
+        raise MountError(f"{shown}: {what}; `kafkafs umount {shown}` ends that")
     try:
-        is_directory = os.path.isdir(mountpoint)
-        os.stat(mountpoint)
+        mode = os.stat(mountpoint).st_mode
     except FileNotFoundError:
         raise MountError(f"{shown}: no such directory; create it first") from None
     except OSError as error:
-        if error.errno == errno.ENOTCONN:
-            advice = f"run `kafkafs umount {shown}` and try again"
-            raise MountError(f"{shown}: left behind by a daemon that died; {advice}") from None
         raise MountError(f"{shown}: {error.strerror}") from None
-    if not is_directory:
+    if not stat.S_ISDIR(mode):
         raise MountError(f"{shown}: not a directory")
     for log_dir in log_dirs:
         if _is_inside(mountpoint, log_dir):
             where = printable(log_dir)
             raise MountError(f"{shown}: inside the log directory {where}; mount somewhere else")
-    mounted = mounted_at(mountpoint)
-    if mounted is not None and mounted.kind == FILE_SYSTEM_TYPE:
-        source = printable(mounted.source)
-        raise MountError(f"{shown}: {source} is mounted there; `kafkafs umount {shown}` ends that")
+
+
+def _is_dead(mountpoint: str) -> bool:
+    """Whether nobody answers for a mount. Of `statvfs` the kernel remembers nothing."""
+    try:
+        os.statvfs(mountpoint)
+    except OSError as error:
+        return error.errno == errno.ENOTCONN
+    return False
 
 
 def _is_inside(path: str, directory: str) -> bool:

@@ -11,7 +11,7 @@ import logging
 import os
 import resource
 from collections import OrderedDict
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import wraps
 from time import perf_counter
 from typing import Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar, cast
@@ -159,14 +159,19 @@ class Operations(pyfuse3.Operations):
     async def getxattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> bytes:
         text = os.fsdecode(name)
         if text.startswith(render.XATTR_PREFIX):  # ls and cp ask for those of others all the time
-            value = (await self._node(inode)).xattrs().get(text)
+            value = (await self._xattrs(inode)).get(text)
             if value is not None:
                 return value
         raise NoSuchAttribute
 
     @_handler
     async def listxattr(self, inode: int, ctx: pyfuse3.RequestContext) -> Sequence[bytes]:
-        return render.listed_xattrs((await self._node(inode)).xattrs())
+        return render.listed_xattrs(await self._xattrs(inode))
+
+    async def _xattrs(self, inode: int) -> Mapping[str, bytes]:
+        node = await self._node(inode)
+        self._remember(node)
+        return node.xattrs()
 
     @_handler
     async def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:

@@ -74,14 +74,16 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A view, and the versions that it came with."""
+    """A view, the versions that it came with, and how often until then something was lost: removed
+    or replaced, so that a name may no longer be valid."""
 
     view: View
     versions: Versions
+    losses: int = 0
 
     @property
     def begin(self) -> tuple[Versions, int, int]:
-        """What stays the same as long as no name that was valid can have become invalid."""
+        """What stays the same as long as nothing is lost."""
         segments = self.view.segments
         first = segments[0].base_offset if len(segments) else -1
         return self.versions, self.view.start_offset, first
@@ -128,7 +130,7 @@ class Partition:
             if before is None:
                 self._seen = Seen(view, Versions())
             elif before.view is not view:
-                self._seen = Seen(view, _next_versions(before, view))
+                self._seen = _next(before, view)
             return self._seen or Seen(view, Versions())
 
     @property
@@ -167,6 +169,12 @@ class Partition:
         """Log `error` and list it in status.json, once for each place in a file."""
         if self.log.report(error):
             logger.warning("%s-%d: %s", self.topic, self.number, error)
+
+
+def _next(before: Seen, view: View) -> Seen:
+    """What is seen when `view` follows upon `before`."""
+    seen = Seen(view, _next_versions(before, view), before.losses)
+    return seen if seen.begin == before.begin else replace(seen, losses=before.losses + 1)
 
 
 def _next_versions(before: Seen, view: View) -> Versions:

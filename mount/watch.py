@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import pyfuse3
@@ -38,19 +37,6 @@ OTHERS_SECONDS: Final = 0.4
 Name = tuple[int, bytes]  # a directory's inode number, a name in it
 
 
-@dataclass(frozen=True, slots=True)
-class _Past:
-    """What a partition was like at the last look. None: it had gone."""
-
-    seen: Seen | None
-
-    def lost_something(self, now: Seen | None) -> bool:
-        """Whether a name may have gone, or stand for something else."""
-        if self.seen is None or now is None:
-            return self.seen is not now
-        return self.seen.begin != now.begin
-
-
 class Watch:
     """Looks at the partitions in use while `run` runs. The event loop alone uses it."""
 
@@ -58,7 +44,7 @@ class Watch:
         """`open_nodes`: the nodes that are open now."""
         self._catalog = catalog
         self._open_nodes = open_nodes
-        self._past: dict[Partition, _Past] = {}
+        self._past: dict[Partition, Seen] = {}
         self._changes: dict[Partition, trio.Event] = {}
         self._ending = False
 
@@ -98,10 +84,10 @@ class Watch:
                 self._past.pop(partition, None)
                 self._catalog.forget(partition)
             else:
-                self._past[partition] = _Past(seen)
-            if past is None or past.seen is not seen:
+                self._past[partition] = seen
+            if seen is not past or seen is None:
                 self._wake(partition)
-            if past is not None and past.lost_something(seen):
+            if seen is None or seen.losses != (past.losses if past is not None else 0):
                 lost.append(partition)
         if lost:
             names = list(self._names_to_forget(lost))

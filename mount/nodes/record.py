@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from kafkafs.storage.errors import CorruptError, OffsetNotFound, SegmentGone
 from kafkafs.storage.format.columns import VALUE_SIZE, Columns
@@ -92,6 +93,11 @@ class RecordFile(File):
         return BytesHandle(self.data())
 
     def xattrs(self) -> Mapping[str, bytes]:
+        return self._xattrs
+
+    @cached_property
+    def _xattrs(self) -> Mapping[str, bytes]:
+        """Made once: they are asked for one by one."""
         found = render.record_xattrs(
             self.located.columns, self.located.row, self.partition.topic, self.partition.number
         )
