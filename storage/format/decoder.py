@@ -328,11 +328,11 @@ def _inner_messages(data: memoryview, header: BatchHeader) -> BatchTable:
 def _inner_base(header: BatchHeader, inner: BatchTable) -> int:
     """What to add to inner offsets. Magic 0 has absolute ones; magic 1 counts from the first, the
     wrapper having the last one's, or 0 when an old librdkafka wrote it."""
-    if header.magic == 0 or header.last_offset == 0:
+    if header.last_offset == 0:
         return 0
     last = int(inner.column(b.LAST_OFFSET)[-1])
     if header.last_offset < last:
         raise CorruptError(
             f"a compressed message's offset {header.last_offset} is less than {last} inside it"
         )
-    return header.last_offset - last
+    return 0 if header.magic == 0 else header.last_offset - last

@@ -34,9 +34,20 @@ def _groups(unsigned: int) -> bytes:
 
 
 def read_varint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
-    """The varint or varlong at ``data[at]`` and the position after it, for single values; runs of
-    records are the kernels' work, which also check what this takes for granted: that it is whole.
+    """The varint at ``data[at]`` and the position after it, for single values; runs of records are
+    the kernels' work, which also check what this takes for granted: that it is whole.
+
+    Bits above 32 are dropped, as Kafka does.
     """
+    return _read(data, at, 0xFFFFFFFF)
+
+
+def read_varlong(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
+    """The same for 64 bits."""
+    return _read(data, at, 0xFFFFFFFFFFFFFFFF)
+
+
+def _read(data: bytes | bytearray | memoryview, at: int, mask: int) -> tuple[int, int]:
     unsigned = shift = 0
     while True:
         byte = data[at]
@@ -44,4 +55,5 @@ def read_varint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int
         unsigned |= (byte & 0x7F) << shift
         shift += 7
         if byte < 0x80:
+            unsigned &= mask
             return (unsigned >> 1) ^ -(unsigned & 1), at

@@ -31,7 +31,7 @@ from ..format.layout import (
     ControlType,
 )
 from ..format.names import FileKind
-from ..format.varint import read_varint
+from ..format.varint import read_varint, read_varlong
 from ..segment.extent import Extent, Fault
 from ..segment.salvage import is_sound
 from ..segment.segment import Segment
@@ -148,7 +148,7 @@ def control_type(data: bytes | memoryview) -> ControlType | None:
     at = RECORD_BATCH_OVERHEAD
     try:
         _, at = read_varint(data, at)
-        _, at = read_varint(data, at + 1)
+        _, at = read_varlong(data, at + 1)
         _, at = read_varint(data, at)
         size, at = read_varint(data, at)
     except IndexError:
