@@ -151,7 +151,7 @@ class Columns:
     def slice(self, low: int, high: int) -> Columns:
         """Rows [low, high), sharing the buffers; batches without a row are left out."""
         first = max(int(np.searchsorted(self.first_row, low, side="right")) - 1, 0)
-        last = int(np.searchsorted(self.first_row, high, side="left"))
+        last = max(int(np.searchsorted(self.first_row, high, side="left")), first)
         return Columns(
             self.data,
             self.offsets[low:high],
