@@ -29,7 +29,7 @@ class Lister:
         self._runs: Iterator[Run] = iter(())
         self._rows: Iterator[Row] = iter(())
         self._next_start = -1
-        self._begin = directory.begin()
+        self._losses = directory.losses()
 
     async def reply(self, start: int, token: pyfuse3.ReaddirToken) -> None:
         """Hand names from `start` on to the kernel, until it has no room for another."""
@@ -37,11 +37,11 @@ class Lister:
             if not self._reply_dots(start, token):
                 return
             start = _DOT_DOT
-        if start != self._next_start or self._begin != self.directory.begin():
+        if start != self._next_start or self._losses != self.directory.losses():
             self._restart(start)
         while self._reply_rows(token):
             run = await trio.to_thread.run_sync(next, self._runs, None)
-            if self._begin != self.directory.begin():
+            if self._losses != self.directory.losses():
                 self._restart(self._next_start)
                 continue
             if run is None:
@@ -53,7 +53,7 @@ class Lister:
         self._runs = self.directory.runs(start)
         self._rows = iter(())
         self._next_start = start
-        self._begin = self.directory.begin()
+        self._losses = self.directory.losses()
 
     def _reply_dots(self, start: int, token: pyfuse3.ReaddirToken) -> bool:
         entry = self._owner.entry(self.directory.attributes())

@@ -47,9 +47,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Handler = Callable[Concatenate["Operations", P], Coroutine[Any, Any, T]]
 
-# A record that was looked up is opened next, as a rule; so many are kept, if they are small.
-_RECENT: Final = 128
-_RECENT_BYTES: Final = 256 << 10
+# A record that was looked up is opened next, as a rule; so many are kept, of those that are small.
+_RECENT: Final = 4096
 # When a call in the event loop takes longer than this because the disk had to be read, calls go to
 # threads for some time: what is not cached seldom comes alone.
 _LONG_SECONDS: Final = 0.002
@@ -120,7 +119,7 @@ class Operations(pyfuse3.Operations):
         return await self._run(self._tree.is_near(inode), self._tree.node, inode)
 
     def _remember(self, node: Node) -> None:
-        if isinstance(node, RecordFile) and node.nbytes <= _RECENT_BYTES:
+        if isinstance(node, RecordFile) and node.is_at_hand:
             self._recent[node.inode] = node
             self._recent.move_to_end(node.inode)
             if len(self._recent) > _RECENT:

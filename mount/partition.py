@@ -75,18 +75,11 @@ class Versions:
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A view, the versions that it came with, and how often until then something was lost: removed
-    or replaced, so that a name may no longer be valid."""
+    or replaced, so that a name which was valid may not be."""
 
     view: View
     versions: Versions
     losses: int = 0
-
-    @property
-    def begin(self) -> tuple[Versions, int, int]:
-        """What stays the same as long as nothing is lost."""
-        segments = self.view.segments
-        first = segments[0].base_offset if len(segments) else -1
-        return self.versions, self.view.start_offset, first
 
 
 class Partition:
@@ -173,8 +166,13 @@ class Partition:
 
 def _next(before: Seen, view: View) -> Seen:
     """What is seen when `view` follows upon `before`."""
-    seen = Seen(view, _next_versions(before, view), before.losses)
-    return seen if seen.begin == before.begin else replace(seen, losses=before.losses + 1)
+    versions = _next_versions(before, view)
+    lost = versions != before.versions or _begin(view) != _begin(before.view)
+    return Seen(view, versions, before.losses + lost)
+
+
+def _begin(view: View) -> tuple[int, int]:
+    return view.start_offset, view.segments[0].base_offset if len(view.segments) else -1
 
 
 def _next_versions(before: Seen, view: View) -> Versions:

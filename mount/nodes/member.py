@@ -50,6 +50,6 @@ class MemberDirectory(Directory):
     def attributes(self) -> Attributes:
         return directory_attributes(self.inode, changed_ns(self.partition))
 
-    def begin(self) -> object:
+    def losses(self) -> int:
         seen = self.partition.last_seen
-        return seen.begin if seen is not None else None
+        return seen.losses if seen is not None else 0

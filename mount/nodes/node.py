@@ -99,10 +99,9 @@ class Directory(Node):
         """The names from `start` on: 0, or what a row had as its last field. `.` and `..` are left
         out; their places are 1 and 2. Each step may read from disk."""
 
-    def begin(self) -> object:
-        """Something that is equal to what it was before as long as no name of an earlier listing
-        can have gone. Costs nothing."""
-        return None
+    def losses(self) -> int:
+        """How often names may have gone from here. Costs nothing."""
+        return 0
 
     def list(self, start: int = 0) -> Iterator[Entry]:
         """The same, name by name."""

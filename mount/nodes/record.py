@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 from kafkafs.storage.errors import CorruptError, OffsetNotFound, SegmentGone
 from kafkafs.storage.format.columns import VALUE_SIZE, Columns
@@ -17,14 +18,17 @@ from ..inodes import Kind
 from ..partition import Partition, Scope
 from .node import FILE_MODE, FOR_EVER, Attributes, File
 
+# A file no larger than this is kept in its node, so that what was looked up is opened at once.
+_KEPT_BYTES: Final = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A record in its decoded batch, and what the partition was like when it was found."""
+    """A record in its decoded batch. `losses`: those of the partition when it was found."""
 
     columns: Columns
     row: int
-    begin: object
+    losses: int
 
 
 def locate(partition: Partition, offset: int) -> Located:
@@ -39,7 +43,7 @@ def locate(partition: Partition, offset: int) -> Located:
     except CorruptError as error:
         partition.note_damage(error)
         raise
-    return Located(columns, row, seen.begin)
+    return Located(columns, row, seen.losses)
 
 
 def mtime_ns(timestamp: int) -> int:
@@ -48,7 +52,7 @@ def mtime_ns(timestamp: int) -> int:
 
 
 class RecordFile(File):
-    """What the three files of a record have in common. `data` and attributes never change.
+    """What the three files of a record have in common. Bytes and attributes never change.
 
     `name_lifetime`: seconds for which the name may be believed; a name that is not the one listed
     is believed briefly, because nobody could take it back.
@@ -63,31 +67,42 @@ class RecordFile(File):
     ) -> None:
         self.partition = partition
         self.offset = offset
-        self.located = located
-        self._name_lifetime = name_lifetime
         self.inode = partition.inode(self.kind, self.scope, offset)
+        self.size = self._size_of(located)
+        self._data = self._data_of(located) if self.size <= _KEPT_BYTES else None
+        self._timestamp = int(located.columns.timestamps[located.row])
+        self._losses = located.losses
+        self._name_lifetime = name_lifetime
 
     @property
     def name(self) -> str:
         """The name that is believed for as long as the kernel likes."""
         return f"{self.offset}{self.suffix}"
 
-    @abstractmethod
-    def data(self) -> bytes:
-        """The file's bytes."""
+    @property
+    def is_at_hand(self) -> bool:
+        """Whether the file's bytes are kept in the node."""
+        return self._data is not None
 
-    def size(self) -> int:
-        return len(self.data())
+    def data(self) -> bytes:
+        """The file's bytes. OffsetNotFound when they were not kept and the record has gone."""
+        if self._data is not None:
+            return self._data
+        return self._data_of(locate(self.partition, self.offset))
+
+    @abstractmethod
+    def _data_of(self, located: Located) -> bytes: ...
+
+    def _size_of(self, located: Located) -> int:
+        return len(self._data_of(located))
 
     def attributes(self) -> Attributes:
-        timestamp = int(self.located.columns.timestamps[self.located.row])
-        return Attributes(
-            self.inode, FILE_MODE, self.size(), mtime_ns(timestamp), self._name_lifetime, FOR_EVER
-        )
+        mtime = mtime_ns(self._timestamp)
+        return Attributes(self.inode, FILE_MODE, self.size, mtime, self._name_lifetime, FOR_EVER)
 
     def still_holds(self) -> bool:
         seen = self.partition.last_seen
-        return seen is not None and self.located.begin == seen.begin
+        return seen is not None and seen.losses == self._losses
 
     def open(self, *, waits: bool = True) -> Handle:
         return BytesHandle(self.data())
@@ -98,25 +113,21 @@ class RecordFile(File):
     @cached_property
     def _xattrs(self) -> Mapping[str, bytes]:
         """Made once: they are asked for one by one."""
+        located = locate(self.partition, self.offset)
         found = render.record_xattrs(
-            self.located.columns, self.located.row, self.partition.topic, self.partition.number
+            located.columns, located.row, self.partition.topic, self.partition.number
         )
         return {render.XATTR_PREFIX + name: value for name, value in found.items()}
-
-    @property
-    def nbytes(self) -> int:
-        """Memory that the node keeps in use."""
-        return self.located.columns.nbytes
 
 
 class ValueFile(RecordFile):
     kind = Kind.VALUE
 
-    def data(self) -> bytes:
-        return self.located.columns.value(self.located.row) or b""
+    def _data_of(self, located: Located) -> bytes:
+        return located.columns.value(located.row) or b""
 
-    def size(self) -> int:
-        return max(int(self.located.columns.spans[self.located.row, VALUE_SIZE]), 0)
+    def _size_of(self, located: Located) -> int:
+        return max(int(located.columns.spans[located.row, VALUE_SIZE]), 0)
 
 
 class KeyFile(RecordFile):
@@ -125,17 +136,11 @@ class KeyFile(RecordFile):
     kind = Kind.KEY
     suffix = ".key"
 
-    def __init__(
-        self, partition: Partition, offset: int, located: Located, name_lifetime: float = FOR_EVER
-    ) -> None:
-        super().__init__(partition, offset, located, name_lifetime)
+    def _data_of(self, located: Located) -> bytes:
         key = located.columns.key(located.row)
         if key is None:
-            raise OffsetNotFound(offset, "its key is null")
-        self._key = key
-
-    def data(self) -> bytes:
-        return self._key
+            raise OffsetNotFound(self.offset, "its key is null")
+        return key
 
 
 class JsonFile(RecordFile):
@@ -145,16 +150,10 @@ class JsonFile(RecordFile):
     suffix = ".json"
     scope = Scope.FILES
 
-    def __init__(
-        self, partition: Partition, offset: int, located: Located, name_lifetime: float = FOR_EVER
-    ) -> None:
-        super().__init__(partition, offset, located, name_lifetime)
-        self._line = render.record_json(
-            located.columns, located.row, partition.topic, partition.number
+    def _data_of(self, located: Located) -> bytes:
+        return render.record_json(
+            located.columns, located.row, self.partition.topic, self.partition.number
         )
-
-    def data(self) -> bytes:
-        return self._line
 
 
 #: A record's files by the kind of their inode numbers.

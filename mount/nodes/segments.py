@@ -22,40 +22,40 @@ class SegmentsDirectory(MemberDirectory):
     member = Member.SEGMENTS
 
     def child(self, name: str) -> SegmentFile:
-        begin = self.begin()
+        losses = self.losses()
         try:
             status = self.partition.log.directory.stat(name)
         except (SegmentGone, LogDirError):
             raise NoSuchName(name) from None
         if not stat.S_ISREG(status.st_mode):
             raise NoSuchName(name)
-        return SegmentFile(self.partition, name, status, begin)
+        return SegmentFile(self.partition, name, status, losses)
 
     def runs(self, start: int) -> Iterator[Run]:
         """In order of name. Names come and go, so a place in the listing is a count of names, and
         one that is created meanwhile may show twice."""
-        begin = self.begin()
+        losses = self.losses()
         entries = self.partition.log.directory.list(lambda name: True)
         files = sorted((e.name, e.stat) for e in entries if e.is_file and e.stat is not None)
-        nodes = ((name, SegmentFile(self.partition, name, status, begin)) for name, status in files)
-        return rows_of(nodes, start)
+        nodes = [SegmentFile(self.partition, name, status, losses) for name, status in files]
+        return rows_of(((node.name, node) for node in nodes), start)
 
 
 class SegmentFile(File):
-    """One of the broker's files, as it was when `status` was taken. `begin`: what `begin` of the
-    directory was before."""
+    """One of the broker's files, as it was when `status` was taken. `losses`: those of the
+    directory before."""
 
     def __init__(
-        self, partition: Partition, name: str, status: os.stat_result, begin: object
+        self, partition: Partition, name: str, status: os.stat_result, losses: int
     ) -> None:
         self.partition = partition
         self.name = name
         self.status = status
         self.inode = _inode(partition, name)
-        self._begin = begin
+        self._losses = losses
 
     def still_holds(self) -> bool:
-        return self._begin == SegmentsDirectory(self.partition).begin()
+        return self._losses == SegmentsDirectory(self.partition).losses()
 
     @property
     def name_bytes(self) -> bytes:
