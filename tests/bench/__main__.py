@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.bench import data, decoding, machine
+from tests.bench import data, decoding, lookups, machine, opening, records, streaming
 from tests.bench.plan import Plan
 from tests.bench.race import Outcome, Outcomes, as_json
 from tests.bench.table import markdown, plain
@@ -16,7 +16,13 @@ from tests.bench.table import markdown, plain
 ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     1: [decoding.uncompressed],
     2: [decoding.compressed],
-    5: [decoding.to_arrow],
+    3: [streaming.values],
+    4: [streaming.json],
+    5: [decoding.to_arrow, streaming.arrow],
+    6: [records.cold],
+    7: [records.listing],
+    8: [opening.many_partitions],
+    9: [lookups.latency],
 }
 
 
@@ -32,6 +38,8 @@ def main() -> int:
         partitions=options.partitions,
         segments=options.segments,
         opened=options.opened,
+        gibibytes=options.gibibytes,
+        lookups=options.lookups,
     )
     facts = machine.describe()
     outcomes: list[Outcome] = []
@@ -74,6 +82,8 @@ def _parser() -> argparse.ArgumentParser:
         ("opened", "files opened in one repetition (row 6)"),
         ("partitions", "partitions to open (row 8)"),
         ("segments", "segments in each of them (row 8)"),
+        ("gibibytes", "size of the sparse log (row 9)"),
+        ("lookups", "records looked up in it (row 9)"),
     ):
         default = getattr(plan, name)
         add(f"--{name}", type=int, default=default, metavar="N", help=f"{text} ({default:,})")

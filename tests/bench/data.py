@@ -14,6 +14,10 @@ import shutil
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.checksum import crc32c
@@ -34,6 +38,7 @@ BATCH_RECORDS = {
 #: Timestamp of the first record in ms, and how many records there are in a millisecond.
 EPOCH_MS = 1526384718283
 _RECORDS_PER_MS = 10
+_Offsets = TypeVar("_Offsets", int, NDArray[np.int64])
 _DIFFERENT_BATCHES = 512
 
 _STATES = ("created", "paid", "packed", "shipped", "delivered", "returned")
@@ -102,8 +107,8 @@ def placed(batch: bytes, base_offset: int) -> bytes:
     return bytes(moved)
 
 
-def time_of(base_offset: int) -> int:
-    """Timestamp (ms) of the first record of a batch."""
+def time_of(base_offset: _Offsets) -> _Offsets:
+    """Timestamp (ms) of the first record of a batch; of many, where there are many offsets."""
     return EPOCH_MS + base_offset // _RECORDS_PER_MS
 
 

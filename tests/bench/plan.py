@@ -9,7 +9,8 @@ from dataclasses import dataclass
 class Plan:
     """`records` in the large logs; `repetitions` that count, of each contender; `listed` records in
     the directory that is listed; `partitions` of `segments` segments for opening a large broker's
-    directory; `opened` files that one repetition of a cold read opens."""
+    directory; `opened` files that one repetition of a cold read opens; `gibibytes` of the sparse
+    log in which `lookups` records are looked up."""
 
     records: int = 8_000_000
     repetitions: int = 5
@@ -17,3 +18,5 @@ class Plan:
     partitions: int = 1000
     segments: int = 100
     opened: int = 5000
+    gibibytes: int = 1000
+    lookups: int = 2000

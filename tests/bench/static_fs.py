@@ -35,8 +35,9 @@ class StaticFiles(pyfuse3.Operations):
         self._size = size
         self._files = files
         self._value = b"v" * value
-        self._bytes = bytes(range(256)) * (2 * READ_BYTES // 256)
+        self._bytes = memoryview(bytes(range(256)) * (2 * READ_BYTES // 256))
         self._small_info = pyfuse3.FileInfo(fh=_FIRST, direct_io=False, keep_cache=True)
+        self._small = _entry(_FIRST, stat.S_IFREG | 0o444, value)
 
     async def lookup(
         self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
@@ -53,18 +54,13 @@ class StaticFiles(pyfuse3.Operations):
         return self._attributes(inode)
 
     def _attributes(self, inode: int) -> pyfuse3.EntryAttributes:
-        entry = pyfuse3.EntryAttributes()
-        entry.st_ino = inode
-        entry.st_mode = stat.S_IFREG | 0o444
+        if inode >= _FIRST:
+            # One object for all files: pyfuse3 has copied it when the handler is called again.
+            self._small.st_ino = inode
+            return self._small
         if inode in (_ROOT, _FILES):
-            entry.st_mode = stat.S_IFDIR | 0o555
-        elif inode in (_DIRECT, _CACHED):
-            entry.st_size = self._size
-            entry.st_blksize = READ_BYTES
-        else:
-            entry.st_size = len(self._value)
-        entry.entry_timeout = entry.attr_timeout = _TIMEOUT
-        return entry
+            return _entry(inode, stat.S_IFDIR | 0o555, 0)
+        return _entry(inode, stat.S_IFREG | 0o444, self._size)
 
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
         if inode >= _FIRST:
@@ -77,7 +73,7 @@ class StaticFiles(pyfuse3.Operations):
         begin = off % READ_BYTES
         count = max(0, min(size, self._size - off))
         # pyfuse3 takes any buffer, and a slice of one costs no copy.
-        return cast(bytes, memoryview(self._bytes)[begin : begin + count])
+        return cast(bytes, self._bytes[begin : begin + count])
 
     async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
         return inode
@@ -89,6 +85,16 @@ class StaticFiles(pyfuse3.Operations):
             entry = self._attributes(_FIRST + number)
             if not pyfuse3.readdir_reply(token, b"%d" % number, entry, number + 1):
                 return
+
+
+def _entry(inode: int, mode: int, size: int) -> pyfuse3.EntryAttributes:
+    entry = pyfuse3.EntryAttributes()
+    entry.st_ino = inode
+    entry.st_mode = mode
+    entry.st_size = size
+    entry.st_blksize = READ_BYTES
+    entry.entry_timeout = entry.attr_timeout = _TIMEOUT
+    return entry
 
 
 def main() -> None:

@@ -11,10 +11,14 @@ import struct
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.bench.data import TOPIC
+
+if TYPE_CHECKING:
+    from kafkafs.storage.log.view import View
 
 Task = Callable[[], float]
 _CHUNK_BYTES = 1 << 20
@@ -95,6 +99,31 @@ def _whole(data: bytes) -> int:
             break
         at += size
     return at
+
+
+def find(log_dir: str, *offsets: str) -> Task:
+    """One look-up after the other by offset, no decoded batch being kept."""
+    return _lookups(log_dir, lambda view, offset: view.find(offset), map(int, offsets))
+
+
+def find_time(log_dir: str, *times: str) -> Task:
+    """The same by time (ms)."""
+    return _lookups(log_dir, lambda view, time: view.offset_for_time(time), map(int, times))
+
+
+def _lookups(log_dir: str, look_up: Callable[[View, int], object], what: Iterable[int]) -> Task:
+    from kafkafs.storage.engine import Engine
+
+    log = Engine(log_dir, {"kafkafs.cache.bytes": "0"}).log(TOPIC, 0)
+    wanted = list(what)
+
+    def work() -> float:
+        started = time.perf_counter()
+        for number in wanted:
+            look_up(log.view(), number)
+        return time.perf_counter() - started
+
+    return work
 
 
 def bare(codec: str, log_dir: str) -> Task:
@@ -212,6 +241,8 @@ TASKS: dict[str, Callable[..., Task]] = {
     "arrow": arrow,
     "aiokafka": aiokafka,
     "bare": bare,
+    "find": find,
+    "find_time": find_time,
 }
 
 

@@ -1,0 +1,41 @@
+"""A real broker on the loopback interface that holds a generated log, for kcat to read from."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.bench.data import TOPIC
+from tests.broker.driver import Driver
+from tests.broker.kafka import Broker
+
+
+@contextmanager
+def serving(log_dir: Path) -> Iterator[Broker]:
+    """A broker with the partition of `log_dir`, put under it while it was stopped."""
+    with tempfile.TemporaryDirectory(prefix="kafkafs-bench-broker-") as directory:
+        broker = Broker(Path(directory))
+        broker.start()
+        try:
+            client = Driver(broker.bootstrap, Path(directory) / "driver.log")
+            client.create_topic(TOPIC)
+            client.close()
+            broker.stop()
+            _put(log_dir / f"{TOPIC}-0", broker.log_dir / f"{TOPIC}-0")
+            broker.start()
+            yield broker
+        finally:
+            broker.close()
+
+
+def _put(source: Path, target: Path) -> None:
+    """The files of a partition in the place of an empty one, which keeps its topic's id."""
+    for path in target.iterdir():
+        if path.name != "partition.metadata":
+            path.unlink()
+    for path in source.iterdir():
+        if path.name != "partition.metadata":
+            shutil.copyfile(path, target / path.name)

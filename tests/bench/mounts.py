@@ -1,0 +1,69 @@
+"""File systems mounted for a while: kafkafs, and the static one that it is held against."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_START_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """A mount and the process that serves it."""
+
+    path: Path
+    pid: int
+
+    def resident_bytes(self) -> int:
+        """The daemon's resident memory now."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        found = re.search(r"^VmRSS:\s*(\d+) kB$", status, re.MULTILINE)
+        assert found is not None
+        return int(found[1]) * 1024
+
+
+@contextmanager
+def kafkafs(log_dir: Path) -> Iterator[Mounted]:
+    """A mount of `log_dir` as a user would make it."""
+    command = [sys.executable, "-m", "kafkafs", "mount", "--foreground", str(log_dir)]
+    with _mounted(command) as mounted:
+        yield mounted
+
+
+@contextmanager
+def static(size: int = 0, files: int = 0) -> Iterator[Mounted]:
+    """A mount of `static_fs` with files of `size` bytes and `files` small ones."""
+    module = ["-m", "tests.bench.static_fs", "--size", str(size), "--files", str(files)]
+    with _mounted([sys.executable, *module]) as mounted:
+        yield mounted
+
+
+@contextmanager
+def _mounted(command: Sequence[str]) -> Iterator[Mounted]:
+    """What `command` mounts on the directory that it is given as its last argument."""
+    with tempfile.TemporaryDirectory(prefix="kafkafs-bench-") as directory:
+        process = subprocess.Popen([*command, directory], stderr=subprocess.DEVNULL)
+        try:
+            _wait_for(directory, process)
+            yield Mounted(Path(directory), process.pid)
+        finally:
+            subprocess.run(["umount", directory], check=False, stderr=subprocess.DEVNULL)
+            process.terminate()
+            process.wait()
+
+
+def _wait_for(directory: str, process: subprocess.Popen[bytes]) -> None:
+    give_up = time.monotonic() + _START_SECONDS
+    while not os.path.ismount(directory):
+        if process.poll() is not None or time.monotonic() > give_up:
+            raise RuntimeError(f"{process.args!r} did not mount")
+        time.sleep(0.005)

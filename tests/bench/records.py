@@ -1,0 +1,101 @@
+"""Rows 6 and 7: single records as files, and the list of them."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.bench import mounts
+from tests.bench.data import TOPIC, plain_log
+from tests.bench.plan import Plan
+from tests.bench.race import Call, Command, Figure, Outcome, Outcomes, race, versus
+
+_READ_BYTES = 1 << 16
+#: How much a daemon may grow while it lists, and its memory still be called flat.
+_FLAT_MIB = 16.0
+
+
+def cold(plan: Plan) -> Outcomes:
+    """Row 6: files that nobody looked at before, in random order."""
+    with (
+        mounts.kafkafs(plain_log(plan.records)) as ours,
+        mounts.static(files=plan.records) as static,
+    ):
+        directories = {
+            "ours": ours.path / TOPIC / "0" / "offset",
+            "static": static.path / "files",
+        }
+        fresh = {name: _fresh(path, plan) for name, path in directories.items()}
+        contenders = {name: Call(_opened(paths)) for name, paths in fresh.items()}
+        seconds = race(contenders, plan.repetitions)
+        yield _per_file("cat offset/N, never looked up", seconds, plan, 0.8)
+        contenders = {name: Call(_opened(paths, look_up=True)) for name, paths in fresh.items()}
+        seconds = race(contenders, plan.repetitions)
+        yield _per_file("cat offset/N, looked up before", seconds, plan, None)
+
+
+def _per_file(work: str, seconds: dict[str, float], plan: Plan, target: float | None) -> Outcome:
+    return versus(
+        6, work, (seconds["ours"], seconds["static"]), "static pyfuse3 file", target,
+        amount=plan.opened, unit="files/s",
+    )  # fmt: skip
+
+
+def _fresh(directory: Path, plan: Plan) -> Iterator[list[str]]:
+    """Paths of random records, `plan.opened` at a time, none of them twice."""
+    source = random.Random(6)
+    seen: set[int] = set()
+    while True:
+        chosen: list[int] = []
+        while len(chosen) < plan.opened:
+            number = source.randrange(plan.records)
+            if number not in seen:
+                seen.add(number)
+                chosen.append(number)
+        yield [f"{directory}/{number}" for number in chosen]
+
+
+def _opened(fresh: Iterator[list[str]], *, look_up: bool = False) -> Callable[[], float]:
+    def work() -> float:
+        paths = next(fresh)
+        if look_up:
+            for path in paths:
+                os.stat(path)
+        started = time.perf_counter()
+        for path in paths:
+            file = os.open(path, os.O_RDONLY)
+            os.read(file, _READ_BYTES)
+            os.close(file)
+        return time.perf_counter() - started
+
+    return work
+
+
+def listing(plan: Plan) -> Outcomes:
+    """Row 7."""
+    with (
+        mounts.kafkafs(plain_log(plan.listed)) as ours,
+        mounts.static(files=plan.listed) as static,
+    ):
+        directory = ours.path / TOPIC / "0" / "offset"
+        contenders = {"ours": _list(directory), "static": _list(static.path / "files")}
+        race(contenders, 0)  # what is read for the first time stays in caches of a fixed size
+        before = ours.resident_bytes()
+        seconds = race(contenders, plan.repetitions)
+        growth = ours.resident_bytes() - before
+    work = f"ls offset/ of {plan.listed:,} records"
+    yield versus(
+        7, work, (seconds["ours"], seconds["static"]), "static pyfuse3 readdir", 0.8,
+        amount=plan.listed / 1e3, unit="k names/s",
+    )  # fmt: skip
+    yield Outcome(
+        7, "daemon's growth meanwhile", Figure(growth / 2**20, "MiB"),
+        limit=Figure(_FLAT_MIB, "MiB"), note=f"{before / 2**20:.0f} MiB resident before",
+    )  # fmt: skip
+
+
+def _list(directory: Path) -> Command:
+    return Command(["ls", "-U", str(directory)])

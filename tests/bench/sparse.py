@@ -1,0 +1,106 @@
+"""A partition of a terabyte that takes little room: files with holes between the batches that are
+looked up.
+
+Every segment has 1 GiB, all its index entries, its first and last batches, and around each chosen
+record three batches in a row; the rest of its `.log` is a hole. A lookup reads what it would in a
+full log, because an index entry leads it to one of these batches and the next.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+
+from kafkafs.storage.format.layout import Codec
+from tests.bench.data import BATCH_RECORDS, TOPIC, build, kept, placed, time_of
+from tests.logs import write_checkpoint, write_log_dir
+from tests.producers import Producers
+
+SEGMENT_BYTES = 1 << 30
+TARGETS_FILE = "targets.json"
+_RECORDS = BATCH_RECORDS[Codec.NONE]
+_FIRST_OR_LAST = 2
+
+
+def sparse_log(segments: int, targets: int) -> Path:
+    """A log directory with a partition of `segments` GiB, in which `targets` random offsets are
+    there to be looked up; `targets_of` tells which."""
+
+    def make(directory: Path) -> None:
+        partition = directory / f"{TOPIC}-0"
+        partition.mkdir()
+        chosen = _Writer(partition).write(segments, targets)
+        end = _Writer.BATCHES * _RECORDS * segments
+        _write_small_files(partition, end)
+        write_log_dir(directory, {(TOPIC, 0): end})
+        (directory / TARGETS_FILE).write_text(json.dumps(chosen))
+
+    return kept(f"sparse-{segments}-{targets}", make)
+
+
+def targets_of(log_dir: Path, records: int, count: int) -> list[int]:
+    """Offsets to look up: those of a sparse log, else `count` random ones of `records`."""
+    path = log_dir / TARGETS_FILE
+    if path.exists():
+        offsets: list[int] = json.loads(path.read_text())
+        return offsets
+    source = random.Random(9)
+    return [source.randrange(records) for _ in range(count)]
+
+
+def _write_small_files(partition: Path, end_offset: int) -> None:
+    (partition / f"{end_offset:020}.snapshot").write_bytes(Producers().snapshot())
+    (partition / "partition.metadata").write_text("version: 0\ntopic_id: AQEBAQEBAQEBAQEBAQEBAQ")
+    write_checkpoint(partition / "leader-epoch-checkpoint", ["0 0"])
+
+
+class _Writer:
+    """Writes the segments of a partition, all of the same shape."""
+
+    BATCH = build(0, _RECORDS, Codec.NONE)
+    BATCHES = SEGMENT_BYTES // len(BATCH)
+
+    def __init__(self, partition: Path) -> None:
+        self._partition = partition
+
+    def write(self, segments: int, targets: int) -> list[int]:
+        """All files of the segments. Offsets that can be looked up."""
+        source = random.Random(9)
+        chosen: list[list[int]] = [[] for _ in range(segments)]
+        offsets: list[int] = []
+        for _ in range(targets):
+            segment, batch = source.randrange(segments), source.randrange(1, self.BATCHES - 1)
+            chosen[segment].append(batch)
+            first = (segment * self.BATCHES + batch) * _RECORDS
+            offsets.append(first + source.randrange(_RECORDS))
+        for segment, batches in enumerate(chosen):
+            self._segment(segment, batches)
+        return offsets
+
+    def _segment(self, number: int, chosen: list[int]) -> None:
+        base = number * self.BATCHES * _RECORDS
+        stem = self._partition / f"{base:020}"
+        present = {*range(_FIRST_OR_LAST), *range(self.BATCHES - _FIRST_OR_LAST, self.BATCHES)}
+        for batch in chosen:
+            present |= {batch - 1, batch, batch + 1}
+        with stem.with_suffix(".log").open("wb") as log:
+            log.truncate(self.BATCHES * len(self.BATCH))
+            for batch in sorted(present):
+                log.seek(batch * len(self.BATCH))
+                log.write(placed(self.BATCH, base + batch * _RECORDS))
+        self._indexes(stem, base)
+
+    def _indexes(self, stem: Path, base: int) -> None:
+        """An entry for every batch but the first, as a batch is longer than the interval."""
+        batches = np.arange(1, self.BATCHES)
+        last_offsets = (batches + 1) * _RECORDS - 1
+        offsets = np.empty((len(batches), 2), dtype=">i4")
+        offsets[:, 0], offsets[:, 1] = last_offsets, batches * len(self.BATCH)
+        stem.with_suffix(".index").write_bytes(offsets.tobytes())
+        times = np.empty(len(batches), dtype=[("time", ">i8"), ("offset", ">i4")])
+        times["time"] = time_of(base + batches * _RECORDS) + time_of(_RECORDS - 1) - time_of(0)
+        times["offset"] = last_offsets
+        stem.with_suffix(".timeindex").write_bytes(times.tobytes())
