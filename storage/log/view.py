@@ -88,7 +88,7 @@ class View:
         low = self.start_offset if start is None else max(start, self.start_offset)
         high = bound if end is None else min(end, bound)
         for segment in self.segments.from_offset(low):
-            if segment.base_offset >= high:
+            if segment.base_offset >= high or low >= high:
                 break
             yield from self._scan_segment(segment, low, high, isolation)
         is_asked = end is None or end > self.end_offset
