@@ -24,6 +24,38 @@ OFFSET = 8  # offsets do not rise, or leave the batch's range
 
 
 @cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.ulonglong, cython.Py_ssize_t))
+def _groups(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    most: cython.int,
+):
+    """The unsigned number of at most ``most`` groups of seven bits, and where it ends; -1 if it
+    does not. As Kafka's ``ByteUtils``: bits beyond 32 (64) in the last byte are dropped, over-long
+    encodings are taken."""
+    raw: cython.ulonglong = 0
+    shift: cython.int = 0
+    byte: cython.ulonglong
+    while True:
+        if at >= end or shift >= 7 * most:
+            return 0, -1
+        byte = data[at]
+        at += 1
+        raw |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 128:
+            break
+    if not cython.compiled:
+        raw &= (1 << 64) - 1
+    if most == 5:
+        raw &= (cython.cast(cython.ulonglong, 1) << 32) - 1
+    return raw, at
+
+
+@cython.cfunc
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
@@ -35,28 +67,16 @@ def _varint(
     most: cython.int,
 ):
     """Zigzag varint of at most ``most`` bytes at ``at``: (value, position after it; -1 if bad).
-
-    As Kafka's ``ByteUtils``: bits beyond 32 (64) in the last byte are dropped, over-long encodings
-    are taken.
-    """
-    raw: cython.ulonglong = 0
-    shift: cython.int = 0
-    byte: cython.ulonglong
-    count: cython.int = 0
-    while True:
-        if at >= end or count >= most:
-            return 0, -1
-        byte = data[at]
+    Nearly all are of one byte or two."""
+    raw: cython.ulonglong
+    if at < end and data[at] < 128:
+        raw = data[at]
         at += 1
-        count += 1
-        raw |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 128:
-            break
-    if not cython.compiled:
-        raw &= (1 << 64) - 1
-    if most == 5:
-        raw &= (cython.cast(cython.ulonglong, 1) << 32) - 1
+    elif end - at >= 2 and data[at + 1] < 128:
+        raw = (data[at] & 0x7F) | (cython.cast(cython.ulonglong, data[at + 1]) << 7)
+        at += 2
+    else:
+        raw, at = _groups(data, at, end, most)
     # zigzag without a signed overflow: the half of an even number, or minus the half minus one
     if raw & 1:
         return -cython.cast(cython.longlong, raw >> 1) - 1, at
@@ -131,6 +151,7 @@ def decode_records(
     record_start: cython.Py_ssize_t
     record_end: cython.Py_ssize_t
     left: cython.longlong
+    field: cython.int
     value: cython.longlong
     base: cython.longlong
     base_timestamp: cython.longlong
@@ -172,110 +193,53 @@ def decode_records(
             record_start = at
             while left > 0:
                 record_start = at
-                # length
-                if at < end and data[at] < 128:
-                    value = data[at] >> 1 if (data[at] & 1) == 0 else -1
-                    at += 1
-                elif end - at >= 2 and data[at + 1] < 128:
-                    value = (data[at] & 0x7F) | (cython.cast(cython.longlong, data[at + 1]) << 7)
-                    value = value >> 1 if (value & 1) == 0 else -1
-                    at += 2
-                else:
-                    value, at = _varint(data, at, end, 5)
-                    if at < 0:
-                        error = 2
-                        break
+                value, at = _varint(data, at, end, 5)  # length
+                if at < 0:
+                    error = 2
+                    break
                 if value < 6 or value > end - at:
                     error = 1
                     break
                 record_end = at + value
                 at += 1  # attributes: written 0, ignored
-                # timestamp delta
-                if data[at] < 128:
-                    value = (
-                        data[at] >> 1
-                        if (data[at] & 1) == 0
-                        else -cython.cast(cython.longlong, data[at] >> 1) - 1
-                    )
-                    at += 1
-                else:
-                    value, at = _varint(data, at, record_end, 10)
-                    if at < 0:
-                        error = 2
-                        break
+                value, at = _varint(data, at, record_end, 10)  # timestamp delta
+                if at < 0:
+                    error = 2
+                    break
                 timestamps[row] = (
                     append_time if has_append_time else _timestamp(base_timestamp, value)
                 )
-                # offset delta
-                if at < record_end and data[at] < 128:
-                    value = data[at] >> 1 if (data[at] & 1) == 0 else -1
-                    at += 1
-                elif record_end - at >= 2 and data[at + 1] < 128:
-                    value = (data[at] & 0x7F) | (cython.cast(cython.longlong, data[at + 1]) << 7)
-                    value = value >> 1 if (value & 1) == 0 else -1
-                    at += 2
-                else:
-                    value, at = _varint(data, at, record_end, 5)
-                    if at < 0:
-                        error = 2
-                        break
+                value, at = _varint(data, at, record_end, 5)  # offset delta
+                if at < 0:
+                    error = 2
+                    break
                 if value < 0 or value <= previous or value > highest:
                     error = 8
                     break
                 previous = value
                 offsets[row] = base + value
-                # key
-                if at < record_end and data[at] < 128:
-                    value = data[at] >> 1 if (data[at] & 1) == 0 else -1
-                    at += 1
-                else:
+                for field in range(2):  # key, value
                     value, at = _varint(data, at, record_end, 5)
                     if at < 0:
                         error = 2
                         break
-                if value > record_end - at:
-                    error = 3
-                    break
-                spans[row, 0] = cython.cast(cython.int, at)
-                if value < 0:
-                    spans[row, 1] = -1
-                else:
-                    spans[row, 1] = cython.cast(cython.int, value)
-                    at += value
-                # value
-                if at < record_end and data[at] < 128:
-                    value = data[at] >> 1 if (data[at] & 1) == 0 else -1
-                    at += 1
-                elif record_end - at >= 2 and data[at + 1] < 128:
-                    value = (data[at] & 0x7F) | (cython.cast(cython.longlong, data[at + 1]) << 7)
-                    value = value >> 1 if (value & 1) == 0 else -1
-                    at += 2
-                else:
-                    value, at = _varint(data, at, record_end, 5)
-                    if at < 0:
-                        error = 2
+                    if value > record_end - at:
+                        error = 3 + field
                         break
-                if value > record_end - at:
-                    error = 4
+                    spans[row, 2 * field] = cython.cast(cython.int, at)
+                    spans[row, 2 * field + 1] = -1
+                    if value >= 0:
+                        spans[row, 2 * field + 1] = cython.cast(cython.int, value)
+                        at += value
+                if error != 0:
                     break
-                spans[row, 2] = cython.cast(cython.int, at)
-                if value < 0:
-                    spans[row, 3] = -1
-                else:
-                    spans[row, 3] = cython.cast(cython.int, value)
-                    at += value
-                # headers
-                if at < record_end and data[at] == 0:
-                    at += 1
-                    spans[row, 4] = cython.cast(cython.int, at)
-                    spans[row, 5] = 0
-                else:
-                    value, at = _varint(data, at, record_end, 5)
-                    if at < 0 or value < 0 or value > record_end - at:
-                        error = 5
-                        break
-                    spans[row, 4] = cython.cast(cython.int, at)
-                    spans[row, 5] = cython.cast(cython.int, value)
+                value, at = _varint(data, at, record_end, 5)  # number of headers
+                if at < 0 or value < 0 or value > record_end - at:
+                    error = 5
+                    break
+                spans[row, 4] = cython.cast(cython.int, at)
+                spans[row, 5] = cython.cast(cython.int, value)
+                if value > 0:
                     at = _skip_headers(data, at, record_end, value)
                     if at < 0:
                         error = 5
