@@ -185,7 +185,7 @@ class OpenFile:
     from a cache that forgets the file.
     """
 
-    __slots__ = ("__weakref__", "fd", "identity", "path")
+    __slots__ = ("fd", "identity", "path")
 
     def __init__(self, fd: int, path: str) -> None:
         """Takes over `fd`, also when it raises CorruptError because that is no regular file."""

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ..disk import OpenFile
 from ..errors import CorruptError, OffsetNotFound, StorageError
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable
@@ -20,7 +19,7 @@ from ..format.columns import Columns, Damage, Record
 from ..format.decoder import BadBatch, checksum_error, checksum_is_right
 from ..format.layout import CONTROL_MASK, TRANSACTIONAL_MASK
 from ..segment.extent import Fault
-from ..segment.segment import Segment
+from ..segment.segment import HeldFile, Segment
 from ..segment.walk import read_runs
 from . import lookup
 from .context import ReadContext
@@ -47,7 +46,7 @@ class View:
     last_stable_offset: int
     context: ReadContext
     tail: Fault | None = None
-    _pinned: list[OpenFile] = field(default_factory=list)
+    _pinned: list[HeldFile] = field(default_factory=list)
 
     def bound(self, isolation: Isolation) -> int:
         """The offset where reading stops."""
@@ -68,7 +67,7 @@ class View:
 
     def pin(self) -> None:
         """Open every ``.log`` and hold it, so that the view can be read whatever is deleted."""
-        self._pinned[:] = [segment.files.log() for segment in self.segments]
+        self._pinned[:] = [segment.files.hold() for segment in self.segments]
 
     # -- many records ---------------------------------------------------------------------------
 

@@ -25,6 +25,19 @@ Index = TypeVar("Index", OffsetIndex, TimeIndex)
 FilePool = FileCache[tuple[tuple[int, int], FileKind], object]
 
 
+class HeldFile:
+    """A file that somebody keeps open.
+
+    What refers to it weakly refers to this and not to the file: a file is closed by its destructor,
+    and until that has run a weak reference would still give out what is being closed.
+    """
+
+    __slots__ = ("__weakref__", "file")
+
+    def __init__(self, file: OpenFile) -> None:
+        self.file = file
+
+
 class SegmentFiles:
     """The files of one base offset in a partition directory.
 
@@ -50,8 +63,8 @@ class SegmentFiles:
         self.identity = identity
         self.state = state
         self._pool = pool
-        self._lock = threading.Lock()  # guards _memory
-        self._held: weakref.ref[OpenFile] | None = None
+        self._lock = threading.Lock()  # guards _memory and _held
+        self._held: weakref.ref[HeldFile] | None = None
         self._memory: dict[object, tuple[object, object]] = {}
 
     def name(self, kind: FileKind) -> str:
@@ -70,12 +83,21 @@ class SegmentFiles:
     def _open_log(self) -> OpenFile:
         held = self._held() if self._held is not None else None
         if held is not None:
-            return held
+            return held.file
         opened = self.directory.open(self.name(FileKind.LOG))
         if opened.identity != self.identity:
             raise SegmentGone(opened.path)
-        self._held = weakref.ref(opened)
         return opened
+
+    def hold(self) -> HeldFile:
+        """Open the ``.log`` and keep it readable, also for others, as long as the result lives."""
+        opened = self.log()
+        with self._lock:
+            held = self._held() if self._held is not None else None
+            if held is None:
+                held = HeldFile(opened)
+                self._held = weakref.ref(held)
+            return held
 
     def offset_index(self) -> OffsetIndex | None:
         return self._index(FileKind.INDEX, OffsetIndex)
