@@ -21,7 +21,7 @@ from ..disk import OpenFile
 from ..errors import CorruptError
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable, parse_header
-from ..format.layout import MAX_OFFSET, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
+from ..format.layout import MAX_INT32, MAX_OFFSET, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
 from ..segment.extent import Extent, Fault
 from ..segment.offset_index import OffsetIndex, OffsetPosition
 from ..segment.segment import Segment
@@ -37,6 +37,9 @@ def extent_from(
     segment: Segment, position: int, max_batch_bytes: int, previous_offset: int = -1
 ) -> Extent:
     """The rest of a segment from a batch boundary on, behind ``previous_offset`` (-1 unknown)."""
+    limit = segment.next_base
+    if segment.is_active:  # it is rolled before an offset is more than an int32 above its base
+        limit = min(segment.base_offset + MAX_INT32 + 1, MAX_OFFSET)
     return Extent(
         segment.files.log(),
         segment.base_offset,
@@ -44,7 +47,7 @@ def extent_from(
         segment.size,
         max_batch_bytes,
         previous_offset,
-        MAX_OFFSET if segment.is_active else segment.next_base,
+        limit,
     )
 
 

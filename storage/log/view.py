@@ -205,6 +205,8 @@ class View:
             trace.append(WalkStep(header, hidden or Verdict.TAKEN))
         if hidden is not None:
             raise OffsetNotFound(offset, f"{hidden}: {isolation.value} does not show it")
+        if not header.record_count:
+            raise OffsetNotFound(offset, "compacted away: its batch is empty")
         columns = self.batch(segment, header)
         row = columns.row_of(offset)
         if row < 0:

@@ -87,8 +87,8 @@ def suspicion(extent: Extent, header: BatchHeader, before: int) -> Fault | None:
     itself not to be believed; None when it is, or when the successor is the one to blame."""
     if header.last_offset >= extent.limit_offset:
         what = (
-            f"batch {header.base_offset}-{header.last_offset} reaches into the next segment, "
-            f"which begins at {extent.limit_offset}"
+            f"batch {header.base_offset}-{header.last_offset} goes past {extent.limit_offset - 1}, "
+            "the last offset that its segment can hold"
         )
         return _fault(extent, extent.error(what, header.position), header, before)
     if header.next_position >= extent.end or _seems_to_follow(extent, header):

@@ -233,7 +233,7 @@ def test_offsets_that_belong_to_the_next_segment_are_not_its_own(directory: Path
     log = Log(directory, batch(10, 2), batch(12, 3), batch(15))
     bases, faults = both(log, limit_offset=14)
     assert bases == [10]
-    assert "12-14 reaches into the next segment, which begins at 14" in faults[0].error.what
+    assert "12-14 goes past 13, the last offset that its segment can hold" in faults[0].error.what
     assert log.headers(limit_offset=14)[0] == [10]
     assert both(log, limit_offset=15)[0] == [10, 12]
     assert both(log, limit_offset=16) == ([10, 12, 15], [])
