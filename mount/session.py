@@ -62,6 +62,17 @@ def mount(
         serve(lambda: logger.info("%s is mounted", printable(mountpoint)))
     else:
         run_in_background(serve, options)
+        _wait_until_it_answers(mountpoint)
+
+
+def _wait_until_it_answers(mountpoint: str) -> None:
+    """Not for the daemon itself: a thread of its own that waits for its answer would keep it, and
+    the mount, from ever ending if it were killed before it gives that."""
+    try:
+        os.stat(mountpoint)
+    except OSError as error:
+        why = f"the mount does not answer: {error.strerror}; the daemon's log may say why"
+        raise MountError(f"{printable(mountpoint)}: {why}") from None
 
 
 def _unwrapped(run: Callable[[], None]) -> None:
@@ -82,7 +93,7 @@ async def _session(tree: Tree, mountpoint: str, options: MountOptions, ready: Re
         try:
             await nursery.start(_end_on_signal, operations)
             nursery.start_soon(operations.watch.run)
-            nursery.start_soon(_tell_when_ready, mountpoint, ready)
+            ready()  # the kernel keeps requests from now on until they are answered
             await pyfuse3.main(_MIN_TASKS, _MAX_TASKS)
         finally:
             operations.watch.end()
@@ -117,12 +128,6 @@ async def _end_on_signal(
             logger.info("%s: unmounting", signal.Signals(number).name)
             operations.watch.end()
             pyfuse3.terminate()
-
-
-async def _tell_when_ready(mountpoint: str, ready: Ready) -> None:
-    """The mount answers when `stat` comes back."""
-    await trio.to_thread.run_sync(os.stat, mountpoint, abandon_on_cancel=True)
-    ready()
 
 
 def _kernel_options(tree: Tree, options: MountOptions) -> set[str]:

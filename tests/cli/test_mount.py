@@ -151,7 +151,7 @@ def test_unmounting_what_a_dead_daemon_left(
     assert again.returncode == 1
     assert again.stderr == (
         f"kafkafs: {mountpoint}: left behind by a daemon that died; "
-        f"run `kafkafs umount {mountpoint}` and try again\n"
+        f"`kafkafs umount {mountpoint}` ends that\n"
     )
     done = shell(f"kafkafs umount {mountpoint}")
     assert (done.returncode, done.stderr) == (0, "")
