@@ -37,6 +37,8 @@ def next_batch(extent: Extent, start: int, previous: int) -> int:
     file, end = extent.file, extent.end
     lowest = max(extent.base_offset, previous + 1)
     highest = min(extent.base_offset + MAX_INT32, extent.limit_offset - 1)
+    if lowest > highest:
+        return end
     budget = _CHECKED_FREE
     position = start
     while position < end:
