@@ -43,16 +43,17 @@ def main() -> int:
     )
     facts = machine.describe()
     outcomes: list[Outcome] = []
-    for row in options.rows:
-        for measure in ROWS[row]:
+    try:
+        for measure in (measure for row in options.rows for measure in ROWS[row]):
             for outcome in measure(plan):
-                print(f"row {row}: {outcome.work}: {outcome.ours}", file=sys.stderr, flush=True)
+                print(f"row {outcome.row}: {outcome.work}: {outcome.ours}", file=sys.stderr)
                 outcomes.append(outcome)
-    show = as_json if options.json else markdown if options.markdown else plain
-    text = show(outcomes, facts)
-    print(text)
-    if options.output:
-        options.output.write_text(text + "\n")
+    finally:  # what was measured is shown, whatever comes after it
+        show = as_json if options.json else markdown if options.markdown else plain
+        text = show(outcomes, facts)
+        print(text)
+        if options.output:
+            options.output.write_text(text + "\n")
     return int(any(outcome.passed is False for outcome in outcomes))
 
 

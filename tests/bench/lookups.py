@@ -25,18 +25,18 @@ def latency(plan: Plan) -> Outcomes:
     large = sparse_log(plan.gibibytes, plan.lookups)
     offsets = {log: targets_of(log, _SMALL, plan.lookups) for log in (small, large)}
     times = {log: [time_of(offset) for offset in found] for log, found in offsets.items()}
-    yield from _in_process(plan, "offset", "find", offsets)
-    yield from _in_process(plan, "time", "find_time", times)
+    yield from _in_process(plan, "offset", "find", (small, large))
+    yield from _in_process(plan, "time", "find_time", (small, large))
     with mounts.kafkafs(small) as small_mount, mounts.kafkafs(large) as large_mount:
         mounted = {small: small_mount, large: large_mount}
         yield from _mounted(plan, "offset", _read_record, mounted, offsets)
         yield from _mounted(plan, "time", _read_link, mounted, times)
 
 
-def _in_process(plan: Plan, kind: str, task: str, wanted: dict[Path, list[int]]) -> Outcomes:
+def _in_process(plan: Plan, kind: str, task: str, logs: Sequence[Path]) -> Outcomes:
+    numbers = (str(_SMALL), str(plan.lookups))
     contenders: dict[str, Contender] = {
-        log.name: python_task(task, str(log), *map(str, numbers), core=last_core())
-        for log, numbers in wanted.items()
+        log.name: python_task(task, str(log), *numbers, core=last_core()) for log in logs
     }
     yield _compared(f"lookup by {kind}, in process", race(contenders, plan.repetitions), plan)
 

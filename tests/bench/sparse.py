@@ -75,7 +75,8 @@ class _Writer:
             segment, batch = source.randrange(segments), source.randrange(1, self.BATCHES - 1)
             chosen[segment].append(batch)
             first = (segment * self.BATCHES + batch) * _RECORDS
-            offsets.append(first + source.randrange(_RECORDS))
+            # in the middle, since the same millisecond may be in two batches
+            offsets.append(first + source.randrange(_RECORDS // 4, _RECORDS // 2))
         for segment, batches in enumerate(chosen):
             self._segment(segment, batches)
         return offsets

@@ -11,11 +11,12 @@ import struct
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.bench.data import TOPIC
+from tests.bench.data import TOPIC, time_of
+from tests.bench.sparse import targets_of
 
 if TYPE_CHECKING:
     from kafkafs.storage.log.view import View
@@ -101,21 +102,22 @@ def _whole(data: bytes) -> int:
     return at
 
 
-def find(log_dir: str, *offsets: str) -> Task:
-    """One look-up after the other by offset, no decoded batch being kept."""
-    return _lookups(log_dir, lambda view, offset: view.find(offset), map(int, offsets))
+def find(log_dir: str, records: str, count: str) -> Task:
+    """Look-ups of `targets_of` these by offset, no decoded batch being kept."""
+    offsets = targets_of(Path(log_dir), int(records), int(count))
+    return _lookups(log_dir, lambda view, offset: view.find(offset), offsets)
 
 
-def find_time(log_dir: str, *times: str) -> Task:
-    """The same by time (ms)."""
-    return _lookups(log_dir, lambda view, time: view.offset_for_time(time), map(int, times))
+def find_time(log_dir: str, records: str, count: str) -> Task:
+    """The same by time."""
+    times = [time_of(offset) for offset in targets_of(Path(log_dir), int(records), int(count))]
+    return _lookups(log_dir, lambda view, time: view.offset_for_time(time), times)
 
 
-def _lookups(log_dir: str, look_up: Callable[[View, int], object], what: Iterable[int]) -> Task:
+def _lookups(log_dir: str, look_up: Callable[[View, int], object], wanted: list[int]) -> Task:
     from kafkafs.storage.engine import Engine
 
     log = Engine(log_dir, {"kafkafs.cache.bytes": "0"}).log(TOPIC, 0)
-    wanted = list(what)
 
     def work() -> float:
         started = time.perf_counter()
