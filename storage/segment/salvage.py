@@ -102,18 +102,24 @@ def suspicion(extent: Extent, header: BatchHeader, before: int) -> Fault | None:
         return _fault(extent, read_checksum_error(extent, header), header, before)
     if successor is None or not _fits(extent, successor, before):
         return None
-    # Two batches with right checksums, whose offsets contradict each other: what comes after both
-    # decides.
-    third = _header(extent.file, successor.next_position)
-    if not is_sound(extent, successor) or (
-        third is not None and third.base_offset > header.last_offset
-    ):
+    if not is_sound(extent, successor) or not _is_misplaced(extent, header, before, successor):
         return None
     what = (
         f"batch {header.base_offset}-{header.last_offset} is followed by "
         f"{successor.base_offset}-{successor.last_offset}: its base offset is wrong"
     )
     return Fault(extent.error(what, header.position), successor.position, header)
+
+
+def _is_misplaced(extent: Extent, header: BatchHeader, before: int, successor: BatchHeader) -> bool:
+    """Which of two batches with right checksums is wrong, where their offsets contradict each
+    other: the first, if its offsets would just fill the room between its neighbours, or if the
+    batch behind both contradicts it, too."""
+    offsets = header.last_offset - header.base_offset + 1
+    if header.record_count >= 0 and successor.base_offset - before - 1 == offsets:
+        return True
+    third = _header(extent.file, successor.next_position)
+    return third is None or third.base_offset <= header.last_offset
 
 
 def is_sound(extent: Extent, header: BatchHeader) -> bool:

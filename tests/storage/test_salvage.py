@@ -160,6 +160,8 @@ def test_of_two_sound_batches_the_third_decides(tmp_path: Path) -> None:
     high = put(A, 0, ">q", 1 << 20)
     assert "its base offset is wrong" in blamed(tmp_path, high, B, C)
     assert "its base offset is wrong" in blamed(tmp_path, high, B)
+    for off_by_one in (put(A, 0, ">q", 11), put(A, 0, ">q", 12)):
+        assert "its base offset is wrong" in blamed(tmp_path, off_by_one, B, C)
     low = put(B, 0, ">q", 10)
     assert blamed(tmp_path, A, low, C) == ""
     assert blamed(tmp_path, batch(11), put(batch(12), 0, ">q", 11), batch(13), before=10) == ""
