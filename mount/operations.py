@@ -19,7 +19,7 @@ from typing import Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar, cast
 import pyfuse3
 import trio
 
-from kafkafs.storage.errors import StorageError, printable
+from kafkafs.storage.errors import LogDirError, StorageError, printable
 
 from . import render
 from .entries import Owner
@@ -36,7 +36,8 @@ from .handles import Handle, Table
 from .listing import Lister
 from .nodes.node import Directory, File, Link, Node
 from .nodes.record import RecordFile
-from .readers import FollowReader, Reader, StreamReader
+from .page_cache import PageCache
+from .readers import AheadThreads, FollowReader, Reader, StreamReader
 from .streams import StreamHandle
 from .tree import Tree
 from .watch import Watch
@@ -67,10 +68,8 @@ def _handler(function: Handler[P, T]) -> Handler[P, T]:
     async def answered(self: Operations, /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return await function(self, *args, **kwargs)
-        except (StorageError, TreeError) as error:
-            raise pyfuse3.FUSEError(errno_of(error)) from None
-        except OSError as error:
-            logger.warning("%s", printable(str(error)))
+        except (StorageError, TreeError, OSError) as error:
+            self.tell(error)
             raise pyfuse3.FUSEError(errno_of(error)) from None
         except Exception as error:
             logger.exception("%s failed, which is a fault of kafkafs", function.__name__)
@@ -93,7 +92,17 @@ class Operations(pyfuse3.Operations):
         self._directories: Table[Lister] = Table()
         self._recent: OrderedDict[int, RecordFile] = OrderedDict()
         self._disk_until = 0.0
+        self._told_last = ""
+        self._page_cache = PageCache()
+        self._ahead_threads = AheadThreads()
         self.watch = Watch(tree.catalog, self._open_nodes)
+
+    def tell(self, error: Exception) -> None:
+        """Log what is wrong with the disk or the log directories, not again and again. Damage was
+        told where it was met; what else is refused is for who asked."""
+        if isinstance(error, OSError | LogDirError) and str(error) != self._told_last:
+            self._told_last = str(error)
+            logger.warning("%s", printable(str(error)))
 
     def _open_nodes(self) -> list[Node]:
         return [reader.node for reader in self._files.values()]
@@ -194,6 +203,8 @@ class Operations(pyfuse3.Operations):
         self._remember(node)
         waits = not flags & os.O_NONBLOCK
         handle = await self._run(isinstance(node, RecordFile), lambda: node.open(waits=waits))
+        if isinstance(node, RecordFile) and node.is_at_hand:
+            self._page_cache.offer(node)
         return pyfuse3.FileInfo(
             fh=pyfuse3.FileHandleT(self._files.add(self._reader(node, handle))),
             direct_io=handle.direct_io,
@@ -203,7 +214,7 @@ class Operations(pyfuse3.Operations):
 
     def _reader(self, node: Node, handle: Handle) -> Reader:
         if isinstance(handle, StreamHandle):
-            return StreamReader(node, handle, self._nursery)
+            return StreamReader(node, handle, self._nursery, self._ahead_threads)
         if isinstance(handle, FollowHandle):
             return FollowReader(node, handle, self._nursery, self.watch)
         return Reader(node, handle)
@@ -215,7 +226,9 @@ class Operations(pyfuse3.Operations):
 
     @_handler
     async def release(self, fh: int) -> None:
-        await self._files.remove(fh).close()
+        reader = self._files.remove(fh)
+        self._page_cache.note_closed(reader.node)
+        await reader.close()
 
     @_handler
     async def poll(

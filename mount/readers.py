@@ -25,6 +25,28 @@ logger = logging.getLogger(__name__)
 _READABLE: Final = select.POLLIN | select.POLLRDNORM
 
 
+# Threads that make streams ahead of their readers, all together. A stream for which there is none
+# is made as it is read.
+_AHEAD_THREADS: Final = 8
+
+
+class AheadThreads:
+    """How many of them are free."""
+
+    def __init__(self) -> None:
+        self._free = _AHEAD_THREADS
+
+    def take(self) -> bool:
+        """Take one; False when none is free."""
+        if not self._free:
+            return False
+        self._free -= 1
+        return True
+
+    def give_back(self) -> None:
+        self._free += 1
+
+
 class Reader:
     """An open file of the kernel's. `node` is what was opened."""
 
@@ -49,38 +71,42 @@ class Reader:
 class StreamReader(Reader):
     """Reads a stream and keeps a thread busy ahead of it."""
 
-    def __init__(self, node: Node, handle: StreamHandle, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, node: Node, handle: StreamHandle, nursery: trio.Nursery, threads: AheadThreads
+    ) -> None:
         super().__init__(node, handle)
         self._stream = handle
         self._nursery = nursery
-        self._is_preparing = False
+        self._threads = threads
+        self._is_kept_ahead = False
         self._progress = trio.Event()  # a new one after each piece
 
     async def read(self, position: int, size: int) -> Data:
         data = self._stream.at_hand(position, size)
-        while data is None and self._is_preparing:
+        while data is None and self._is_kept_ahead:
             await self._progress.wait()
             data = self._stream.at_hand(position, size)
         if data is None:
             data = await trio.to_thread.run_sync(self._stream.read, position, size)
-        if not self._is_preparing and self._stream.wants_more():
-            self._is_preparing = True
-            self._nursery.start_soon(self._prepare)
+        if not self._is_kept_ahead and self._stream.wants_more() and self._threads.take():
+            self._is_kept_ahead = True
+            self._nursery.start_soon(self._keep_ahead)
         return data
 
-    async def _prepare(self) -> None:
+    async def _keep_ahead(self) -> None:
         token = trio.lowlevel.current_trio_token()
 
-        def work() -> None:
-            while self._stream.prepare():
-                token.run_sync_soon(self._note_progress, idempotent=True)
+        def note_progress() -> None:
+            token.run_sync_soon(self._note_progress, idempotent=True)
 
         try:
-            await trio.to_thread.run_sync(work)
+            limiter = trio.CapacityLimiter(1)  # these are counted elsewhere
+            await trio.to_thread.run_sync(self._stream.keep_ahead, note_progress, limiter=limiter)
         except Exception:
             logger.exception("reading ahead failed")  # a fault of ours; the read will meet it, too
         finally:
-            self._is_preparing = False
+            self._threads.give_back()
+            self._is_kept_ahead = False
             self._note_progress()
 
     def _note_progress(self) -> None:

@@ -17,7 +17,7 @@ Invariants:
    nothing was.
 
 One thread at a time produces (`_producing`); what it made is handed over under `_state`, which is
-never held for longer than a copy.
+never held for longer than a copy. A thread in `keep_ahead` produces while the reader reads on.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ from kafkafs.storage.errors import CorruptError, StorageError
 
 from .handles import Data, Handle
 
-#: Bytes that are made ahead of a reader.
-READ_AHEAD: Final = 4 << 20
+#: Bytes that are made ahead of a reader. Less than half of them wakes the thread that makes more.
+READ_AHEAD: Final = 8 << 20
+# How long that thread waits for a reader who pauses.
+_PAUSE_SECONDS: Final = 0.1
 # Bytes kept behind the place read last, for readers that step back a little (less, tail).
 _KEPT_BEHIND: Final = 1 << 20
 # Distance of checkpoints at first; it doubles when there are too many of them.
@@ -71,12 +73,15 @@ class StreamHandle(Handle):
         self._pieces: Iterator[Piece | CorruptError] | None = None  # under _producing
         self._checkpoints = _Checkpoints()  # under _producing
         self._state = threading.Lock()  # guards what follows
+        self._moved = threading.Condition(self._state)  # the reader did
         self._window: deque[tuple[int, memoryview]] = deque()
         self._window_end = 0
         self._length: int | None = None  # once the end was seen
         self._damage: dict[int, CorruptError] = {}  # not yet told, by position
         self._told: set[int] = set()
-        self._reached = 0  # where the last read ended, or wants to end
+        self._position = 0  # where the last read began, and where it ended or wants to end
+        self._reached = 0
+        self._closed = False
 
     def read(self, position: int, size: int) -> Data:
         """CorruptError once for each damage, when `position` is where it lies."""
@@ -88,39 +93,57 @@ class StreamHandle(Handle):
 
     def at_hand(self, position: int, size: int) -> Data | None:
         with self._state:
-            self._reached = position + size
+            self._position, self._reached = position, position + size
+            if self._ahead() * 2 < READ_AHEAD:
+                self._moved.notify()
             if position in self._damage:
                 self._told.add(position)
                 raise self._damage.pop(position)
             return self._gather(position, position + size)
 
     def wants_more(self) -> bool:
-        """Whether there is less ahead of the last read than there should be."""
+        """Whether there should be more bytes ahead of the reader."""
         with self._state:
-            ahead = self._window_end - self._reached
-            return self._length is None and 0 <= ahead < READ_AHEAD
+            return self._goes_on() and self._ahead() * 2 < READ_AHEAD
 
-    def prepare(self) -> bool:
-        """Make one piece more, ahead of the next read; False when enough is there."""
-        if not self._producing.acquire(blocking=False):
-            return False
+    def keep_ahead(self, note_progress: Callable[[], object]) -> None:
+        """Make pieces ahead of the reader, until the stream ends or the reader pauses or goes
+        elsewhere. After each of them `note_progress` is called."""
         try:
-            if not self.wants_more():
-                return False
-            self._produce(self._reached)
-            return True
+            while self._wait_for_room():
+                with self._producing:
+                    self._produce(self._position)
+                note_progress()
         except (StorageError, OSError):
-            return False  # the read that comes there will meet it again, and tell
-        finally:
-            self._producing.release()
+            return  # the read that comes there will meet it again, and tell
+
+    def _wait_for_room(self) -> bool:
+        with self._state:
+            if self._ahead() >= READ_AHEAD:
+                self._moved.wait_for(
+                    lambda: not self._goes_on() or self._ahead() * 2 < READ_AHEAD, _PAUSE_SECONDS
+                )
+            return self._goes_on() and self._ahead() < READ_AHEAD
 
     def close(self) -> None:
+        with self._state:
+            self._closed = True
+            self._moved.notify()
         with self._producing:
             self._pieces = None
         with self._state:
             self._window.clear()
 
     # -- under _state ---------------------------------------------------------------------------
+
+    def _ahead(self) -> int:
+        return self._window_end - self._reached
+
+    def _goes_on(self) -> bool:
+        """Whether to go on making pieces leads to what the reader wants."""
+        window_start = self._window[0][0] if self._window else self._window_end
+        is_near = window_start <= self._position <= self._window_end
+        return is_near and self._length is None and not self._closed
 
     def _gather(self, position: int, end: int) -> Data | None:
         """Bytes of the window up to `end`, less where damage or the stream's end comes before;

@@ -165,34 +165,47 @@ def test_a_failing_disk_is_met_again_and_then_not() -> None:
     assert bytes(handle.read(0, 100)) == b"beginend"
 
 
-def test_preparing_stays_ahead_and_stops() -> None:
+def test_a_thread_stays_ahead_and_stops(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_PAUSE_SECONDS", 0.0)
+    made = []
     with small(100):
         handle = handle_of(ListSource([b"x" * 50] * 100))
         assert bytes(handle.read(0, 50)) == b"x" * 50
-        made = 0
-        while handle.prepare():
-            made += 1
-        assert made == 7  # 301 bytes ahead of 50 is the first with which it is content
+        handle.keep_ahead(lambda: made.append(1))
+        assert len(made) == 7  # 301 bytes ahead of 50 is the first with which it is content
         assert handle.at_hand(50, 300) == b"x" * 300
         assert handle.at_hand(400, 100) is None
 
 
-def test_reading_while_another_thread_prepares() -> None:
+def test_a_thread_ends_when_the_reader_goes_elsewhere() -> None:
+    with small(100):
+        handle = handle_of(ListSource([b"x" * 50] * 100))
+        handle.read(2000, 50)
+        assert handle.at_hand(0, 50) is None
+        handle.keep_ahead(lambda: pytest.fail("nobody wants more of this"))
+
+
+def test_a_thread_ends_when_the_disk_fails() -> None:
+    class Failing(ListSource):
+        def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
+            yield from super().pieces(restart)
+            raise OSError(5, "Input/output error")
+
+    handle = handle_of(Failing([b"begin"]))
+    assert bytes(handle.read(0, 5)) == b"begin"
+    handle.keep_ahead(lambda: None)
+    with pytest.raises(OSError, match="Input"):
+        handle.read(5, 100)
+
+
+def test_reading_while_another_thread_stays_ahead() -> None:
     parts: list[Part] = [b"%06d\n" % at for at in range(20_000)]
     whole = b"".join(part for part in parts if isinstance(part, bytes))
     with small(1000):
         handle = handle_of(ListSource(parts))
-        ended = threading.Event()
-
-        def prepare() -> None:
-            while not ended.is_set():
-                handle.prepare()
-
-        thread = threading.Thread(target=prepare)
+        thread = threading.Thread(target=handle.keep_ahead, args=(lambda: None,))
         thread.start()
-        try:
-            assert read_through(handle, 1234) == whole
-        finally:
-            ended.set()
-            thread.join()
+        assert read_through(handle, 1234) == whole
+        assert bytes(handle.read(70_000, 70)) == whole[70_000:70_070]
         handle.close()
+        thread.join()

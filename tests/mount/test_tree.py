@@ -337,8 +337,8 @@ def test_control_records_are_served_to_nobody_but_who_asks_for_uncommitted_ones(
     for offset in markers:
         with pytest.raises(OffsetNotFound):
             committed.resolve(f"txn/0/offset/{offset}")
-        line = uncommitted.resolve(f"txn/0/offset/{offset}.json").open().read(0, 1 << 20)
-        assert json.loads(bytes(line))["isControl"] is True
+        line = json.loads(read(uncommitted, f"txn/0/offset/{offset}.json"))
+        assert line["isControl"] is True
 
 
 def test_attributes_of_a_record(tree: Callable[..., Tree]) -> None:

@@ -35,6 +35,15 @@ def wait_until(condition: Callable[[], T], seconds: float = PATIENCE_SECONDS) ->
     return found
 
 
+def errno_of(call: Callable[..., object], *arguments: object) -> int:
+    """The number of the error that a call ends in, 0 for none."""
+    try:
+        call(*arguments)
+    except OSError as error:
+        return error.errno or -1
+    return 0
+
+
 @dataclass(slots=True)
 class Mount:
     """A mount at `point`. `log` is what its daemon logged."""

@@ -19,7 +19,7 @@ from tests.answers import READ_UNCOMMITTED, ExpectedRecord
 from tests.logs import write_log_dir, write_partition
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import LiveLog, value
-from tests.mounted.mounting import wait_until
+from tests.mounted.mounting import errno_of, wait_until
 from tests.mounted.promises import promise, promised, quoted
 
 CLEAN = "kafka43-clean"
@@ -29,16 +29,6 @@ def expected(
     topic: str, number: int = 0, isolation: str = answers.READ_COMMITTED
 ) -> list[ExpectedRecord]:
     return list(answers.records(CLEAN, topic, number, isolation))
-
-
-def errno_of(call: Callable[..., object], *arguments: object) -> int:
-    """The number of the error that a call ends in, 0 for none."""
-    try:
-        call(*arguments)
-    except OSError as error:
-        assert error.errno is not None
-        return error.errno
-    return 0
 
 
 def test_every_promise_has_its_test() -> None:
@@ -397,7 +387,8 @@ class DirectoryStream:
 
 
 @promise(
-    "A listing may be left off at any entry and be taken up there again, and `rewinddir` starts it anew."
+    "A listing may be left off at any entry and be taken up there again, and `rewinddir` starts it"
+    " anew."
 )
 @pytest.mark.parametrize("path", ["orders/0/offset", "orders/0/time", "orders/0/segments", ""])
 def test_taking_up_a_listing(clean: Path, path: str) -> None:
@@ -476,8 +467,8 @@ def test_attribute_tombstone(clean: Path) -> None:
 
 
 @promise(
-    "`header.<name>` is the value of the last header of that name, byte for byte; it is missing when"
-    " that value is null."
+    "`header.<name>` is the value of the last header of that name, byte for byte; it is missing"
+    " when that value is null."
 )
 def test_attributes_of_headers(clean: Path) -> None:
     nulls = 0

@@ -54,8 +54,8 @@ def test_nothing_can_be_changed(clean: Path) -> None:
         lambda: (directory / "x").open("xb"),
         lambda: (directory / "values").open("wb"),
         lambda: os.mkfifo(directory / "x"),
-        lambda: (clean / "x").mkdir(),
-        lambda: (directory / "offset").rmdir(),
+        (clean / "x").mkdir,
+        (directory / "offset").rmdir,
         (directory / "segments" / f"{0:020}.log").unlink,
     ]
     for attempt in attempts:
