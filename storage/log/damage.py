@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from ..errors import CorruptError
 from ..format import batch as b
-from ..format.batch import BatchTable
-from ..format.columns import Damage
+from ..format.batch import BatchHeader, BatchTable
+from ..format.columns import Columns, Damage
 from ..format.decoder import BadBatch
 from ..segment.extent import Fault
 
@@ -44,6 +45,26 @@ def lost_batch(
     ``reached``. A wrapper does not tell where it begins: right behind the batch before it."""
     first = bad.batch.base_offset
     if bad.batch.record_count < 0:
-        at = int(np.searchsorted(table.column(b.POSITION), bad.batch.position))
-        first = int(table.rows[at - 1, b.LAST_OFFSET]) + 1 if at else reached
+        first = _lowest_offset(bad.batch, table, reached)
     return Damage(bad.error.at(file), max(first, start), min(bad.batch.last_offset + 1, end))
+
+
+def misplaced(columns: Columns, table: BatchTable, reached: int) -> BadBatch | None:
+    """A wrapper, if its inner offsets overlap the batch before it: its own offset, which no
+    checksum covers, is wrong."""
+    if table.rows[0, b.MAGIC] > 1 and table.rows[-1, b.MAGIC] > 1:
+        return None
+    batch = columns.batches[0]
+    if batch.record_count >= 0:
+        return None
+    first, lowest = int(columns.offsets[0]), _lowest_offset(batch, table, reached)
+    if first >= lowest:
+        return None
+    what = f"batch {first}-{batch.last_offset}: the one before it ends at {lowest - 1}"
+    return BadBatch(batch, CorruptError(what, position=batch.position))
+
+
+def _lowest_offset(batch: BatchHeader, table: BatchTable, reached: int) -> int:
+    """The offset behind the batch before ``batch``, in its run or before it."""
+    at = int(np.searchsorted(table.column(b.POSITION), batch.position))
+    return int(table.rows[at - 1, b.LAST_OFFSET]) + 1 if at else reached

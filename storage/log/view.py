@@ -23,7 +23,7 @@ from ..segment.segment import HeldFile, Segment
 from ..segment.walk import read_runs
 from . import lookup
 from .context import ReadContext
-from .damage import lost_batch, lost_between
+from .damage import lost_batch, lost_between, misplaced
 from .segments import Segments
 from .trace import FoundStep, SegmentStep, Trace, Verdict, WalkStep
 from .transactions import Fates, Isolation
@@ -126,6 +126,8 @@ class View:
                     faults = []
                 table = self._visible(run.table, segment, start, end, fates)
                 for part in decoder.decode(run.data, run.base, table, path):
+                    if isinstance(part, Columns):
+                        part = misplaced(part, run.table, reached) or part
                     if isinstance(part, BadBatch):
                         yield lost_batch(part, path, run.table, reached, start, end)
                     elif len(trimmed := _within(part, start, end)):

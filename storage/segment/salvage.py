@@ -113,8 +113,11 @@ def suspicion(extent: Extent, header: BatchHeader, before: int) -> Fault | None:
 
 def _is_misplaced(extent: Extent, header: BatchHeader, before: int, successor: BatchHeader) -> bool:
     """Which of two batches with right checksums is wrong, where their offsets contradict each
-    other: the first, if its offsets would just fill the room between its neighbours, or if the
-    batch behind both contradicts it, too."""
+    other: not the first, if it follows the one before it without a gap; but the first, if its
+    offsets would just fill the room between its neighbours, or if nothing behind both agrees with
+    it."""
+    if header.base_offset == before + 1:
+        return False
     offsets = header.last_offset - header.base_offset + 1
     if header.record_count >= 0 and successor.base_offset - before - 1 == offsets:
         return True

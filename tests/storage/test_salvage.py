@@ -167,6 +167,11 @@ def test_of_two_sound_batches_the_third_decides(tmp_path: Path) -> None:
     assert blamed(tmp_path, batch(11), put(batch(12), 0, ">q", 11), batch(13), before=10) == ""
 
 
+def test_a_batch_that_follows_without_a_gap_is_not_blamed(tmp_path: Path) -> None:
+    assert blamed(tmp_path, A, put(B, 0, ">q", 10)) == ""
+    assert "wrong" in blamed(tmp_path, batch(12), put(batch(13), 0, ">q", 12))
+
+
 def test_an_offset_past_the_segments_last_is_blamed_at_once(tmp_path: Path) -> None:
     extent = replace(extent_of(tmp_path, A + B + C), limit_offset=11)
     fault = suspicion(extent, parse_header(B, len(A)), 10)

@@ -1,0 +1,7 @@
+"""Settings for the fuzz suite."""
+
+from __future__ import annotations
+
+from tests.profiles import use_profile
+
+use_profile()

@@ -1,0 +1,133 @@
+"""What the fuzz suite feeds bytes to, by hypothesis, by mutation of the corpora, or by atheris.
+
+A target returns when the bytes were read or refused as they should be. Anything else is a finding:
+an exception that is not the engine's, a crash, a hang, memory out of bounds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.errors import CorruptError, OffsetNotFound, StorageError
+from kafkafs.storage.format.arrow import to_record_batch
+from kafkafs.storage.format.batch import BatchTable, scan
+from kafkafs.storage.format.checkpoints import (
+    parse_leader_epochs,
+    parse_meta_properties,
+    parse_offsets,
+    parse_partition_metadata,
+)
+from kafkafs.storage.format.codecs import Scratch, decompress
+from kafkafs.storage.format.columns import Columns, Damage
+from kafkafs.storage.format.decoder import BadBatch, Decoder
+from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.format.lines import json_lines, keys_lines, values_lines
+from kafkafs.storage.format.snapshot import parse_producer_snapshot
+from kafkafs.storage.log.broker_answer import broker_answer
+from kafkafs.storage.log.transactions import Isolation, control_type
+from kafkafs.storage.log.view import View
+
+MAX_BATCH_BYTES = 1 << 20
+_DECODER = Decoder(MAX_BATCH_BYTES)
+
+
+def batches(data: bytes) -> None:
+    """Bytes as batches, whose checksums are taken to be right: every header that parses is decoded,
+    and what comes out is rendered in every form."""
+    table, _ = scan(data, len(data), 0, BatchTable.empty(64), whole=True)
+    for part in _DECODER.decode(memoryview(data), 0, table, "file"):
+        if isinstance(part, BadBatch):
+            assert part.error.what
+        else:
+            rendered(part)
+    control_type(data)
+
+
+def payload(data: bytes) -> None:
+    """A compressed payload; the first byte chooses codec and magic."""
+    if data:
+        codec = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)[data[0] % 4]
+        with suppress(CorruptError):
+            decompress(codec, memoryview(data)[1:], data[0] >> 6, Scratch(MAX_BATCH_BYTES))
+
+
+def small_file(data: bytes) -> None:
+    """One of the small files of a log directory."""
+    for parse in (
+        parse_offsets,
+        parse_leader_epochs,
+        parse_meta_properties,
+        parse_partition_metadata,
+        parse_producer_snapshot,
+    ):
+        with suppress(CorruptError):
+            parse(data)
+
+
+def log_dir(path: Path) -> None:
+    """A log directory and all that is in it."""
+    try:
+        engine = Engine(str(path), {"kafkafs.max.batch.bytes": str(MAX_BATCH_BYTES)})
+    except StorageError:
+        return
+    for topic, numbers in engine.topics().items():
+        with suppress(StorageError):
+            engine.topic_id(topic)
+            engine.topic_config(topic)
+        for number in numbers:
+            with suppress(StorageError):
+                view = engine.log(topic, number).view()
+                partition(view)
+    assert all(isinstance(problem, str) for problem in engine.problems)
+
+
+def partition(view: View) -> None:
+    """Every question that can be asked of a partition."""
+    assert 0 <= view.start_offset <= view.last_stable_offset <= view.end_offset
+    times = {0, view.max_timestamp}
+    for isolation in Isolation:
+        previous = view.start_offset - 1
+        for part in view.scan(isolation=isolation):
+            if isinstance(part, Damage):
+                assert part.error.file
+                assert part.error.position >= 0
+                continue
+            assert int(part.offsets[0]) > previous
+            previous = int(part.offsets[-1])
+            times.update(part.timestamps[:: max(len(part) // 3, 1)].tolist())
+            rendered(part)
+        assert previous < view.bound(isolation)
+        for offset in _some_offsets(view):
+            with suppress(OffsetNotFound, CorruptError):
+                assert view.find(offset, isolation).offset == offset
+        for time in sorted(times)[:8]:
+            with suppress(CorruptError):
+                view.offset_for_time(time, isolation)
+                broker_answer(view, time, isolation)
+        assert (view.first(isolation) is None) == (view.last(isolation) is None)
+
+
+def _some_offsets(view: View) -> Iterator[int]:
+    step = max((view.end_offset - view.start_offset) // 20, 1)
+    yield from range(view.start_offset - 1, view.end_offset + 2, step)
+    for segment in list(view.segments)[:8]:
+        yield from (segment.base_offset - 1, segment.base_offset)
+
+
+def rendered(columns: Columns) -> None:
+    """Records in every form in which they are given out."""
+    rows = len(columns)
+    assert bytes(values_lines(columns, "t", 0)).count(b"\n") >= rows
+    assert bytes(keys_lines(columns, "t", 0)).count(b"\n") >= rows
+    lines = bytes(json_lines(columns, "t", 0)).split(b"\n")
+    assert len(lines) == rows + 1
+    for line in (lines[0], lines[rows - 1]) if rows else ():
+        json.loads(line)
+    to_record_batch(columns, "t", 0).validate(full=True)
+    for row in {0, rows - 1} if rows else ():
+        record = columns.record(row)
+        assert record.offset == int(columns.offsets[row])

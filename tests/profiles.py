@@ -1,0 +1,24 @@
+"""How thoroughly properties are tried: fewer examples where each of them is slow.
+
+KAFKAFS_HYPOTHESIS=long tries each of them thousands of times.
+"""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import HealthCheck, settings
+
+from kafkafs.storage.format import kernels
+
+
+def use_profile() -> None:
+    """Settings for all tests of the session."""
+    # A slow example is no error: the machine is shared, and the kernels may run uncompiled or under
+    # a sanitizer.
+    common = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("quick", common, max_examples=100)
+    settings.register_profile("uncompiled", common, max_examples=20)
+    settings.register_profile("long", common, max_examples=5000)
+    unasked = "quick" if kernels.COMPILED else "uncompiled"
+    settings.load_profile(os.environ.get("KAFKAFS_HYPOTHESIS", unasked))
