@@ -53,7 +53,8 @@ def cache() -> Path:
 
 
 def kept(name: str, make: Callable[[Path], None]) -> Path:
-    """The directory `name` of the cache; made if it is not there, whole or not at all."""
+    """The directory `name` of the cache; made if it is not there, whole or not at all. All of it is
+    in the page cache afterwards, holes left out."""
     target = cache() / name
     if not target.is_dir():
         making = target.with_name(f"{name}.making")
@@ -61,7 +62,24 @@ def kept(name: str, make: Callable[[Path], None]) -> Path:
         making.mkdir(parents=True)
         make(making)
         making.rename(target)
+    for path in target.glob("*/*"):
+        _warm(path)
     return target
+
+
+def _warm(path: Path) -> None:
+    """Read a file from where it has data."""
+    with path.open("rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        position = 0
+        while position < size:
+            try:
+                position = os.lseek(file.fileno(), position, os.SEEK_DATA)
+            except OSError:
+                return  # nothing but a hole is left
+            end = os.lseek(file.fileno(), position, os.SEEK_HOLE)
+            while position < end:
+                position += len(os.pread(file.fileno(), min(1 << 20, end - position), position))
 
 
 def plain_log(records: int, codec: Codec = Codec.NONE) -> Path:
