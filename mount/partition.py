@@ -94,6 +94,9 @@ class Partition:
         self._lock = threading.Lock()  # guards changing _seen
         self._seen: Seen | None = None
         self._seen_at = 0.0
+        self._ends: tuple[View | None, dict[bool, int | None]] = (None, {})
+        #: When a name was last looked up or listed that the kernel may keep, by `monotonic`.
+        self.visited_at = 0.0
 
     def __repr__(self) -> str:
         return f"Partition({self.topic!r}, {self.number})"
@@ -144,6 +147,16 @@ class Partition:
     def bound(self, view: View) -> int:
         """The offset where what is served of `view` ends."""
         return view.bound(self.isolation)
+
+    def end(self, *, is_last: bool) -> int | None:
+        """Offset of the first or the last record served now, None when there is none."""
+        view = self.view()
+        known_view, known = self._ends
+        if known_view is not view:
+            self._ends = known_view, known = view, {}
+        if is_last not in known:
+            known[is_last] = view.last(self.isolation) if is_last else view.first(self.isolation)
+        return known[is_last]
 
     def place(self, scope: Scope, window: int = 0) -> int:
         """The number of this partition's place for inode numbers of `scope`."""

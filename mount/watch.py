@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable
+from time import monotonic
 from typing import Final
 
 import pyfuse3
@@ -33,8 +34,13 @@ logger = logging.getLogger(__name__)
 #: the time for which names are believed, the second stays below one second.
 FOLLOWED_SECONDS: Final = 0.1
 OTHERS_SECONDS: Final = 0.4
+#: After so long without a look-up a partition is no longer looked at, once the kernel has forgotten
+#: its names: of thousands of partitions that were visited few are in use.
+VISIT_SECONDS: Final = 30.0
 
 Name = tuple[int, bytes]  # a directory's inode number, a name in it
+# Files whose names the kernel keeps for ever, and cannot forget with their directory while open.
+_HELD: Final = (RecordFile, SegmentFile)
 
 
 class Watch:
@@ -68,12 +74,33 @@ class Watch:
         while True:
             await trio.sleep(FOLLOWED_SECONDS if self._changes else OTHERS_SECONDS)
             now = trio.current_time()
-            if now - look_at_all >= OTHERS_SECONDS * 0.9:
-                look_at_all = now
-                partitions = [known for known in self._catalog.in_use() if known.is_known]
-            else:
-                partitions = list(self._changes)
-            await self._look_at(partitions)
+            if now - look_at_all < OTHERS_SECONDS * 0.9:
+                await self._look_at(list(self._changes))
+                continue
+            look_at_all = now
+            await self._leave()
+            await self._look_at(self._visited())
+
+    def _visited(self) -> list[Partition]:
+        """The partitions of which the kernel may know names."""
+        since = monotonic() - VISIT_SECONDS
+        held = {node.partition for node in self._open_nodes() if isinstance(node, _HELD)}
+        return [
+            partition
+            for partition in self._catalog.in_use()
+            if partition.is_known
+            and (partition.visited_at >= since or partition in held or partition in self._changes)
+        ]
+
+    async def _leave(self) -> None:
+        """Stop looking at partitions that nobody visits, when the kernel has forgotten them."""
+        visited = set(self._visited())
+        left = [partition for partition in self._past if partition not in visited]
+        for partition in left:
+            del self._past[partition]
+        if left:
+            names = list(self._names_to_forget(left))
+            await trio.to_thread.run_sync(_forget, names)
 
     async def _look_at(self, partitions: list[Partition]) -> None:
         found = await trio.to_thread.run_sync(_look, self._catalog, partitions)
@@ -100,9 +127,11 @@ class Watch:
 
     def _names_to_forget(self, lost: list[Partition]) -> Iterable[Name]:
         for node in self._open_nodes():
-            if isinstance(node, RecordFile) and node.partition in lost:
+            if not isinstance(node, _HELD) or node.partition not in lost:
+                continue
+            if isinstance(node, RecordFile):
                 yield member_inode(node.partition, Member.OFFSET), node.name.encode()
-            elif isinstance(node, SegmentFile) and node.partition in lost:
+            else:
                 yield member_inode(node.partition, Member.SEGMENTS), node.name_bytes
         for partition in lost:
             directory = member_inode(partition, Member.DIRECTORY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from time import monotonic
 
 from ..inodes import Kind
 from ..partition import Partition, Scope
@@ -49,6 +50,10 @@ class MemberDirectory(Directory):
 
     def attributes(self) -> Attributes:
         return directory_attributes(self.inode, changed_ns(self.partition))
+
+    def visit(self) -> None:
+        """Note that names from here may be kept by the kernel."""
+        self.partition.visited_at = monotonic()
 
     def losses(self) -> int:
         seen = self.partition.last_seen

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from kafkafs.storage.errors import OffsetNotFound, SegmentGone
+from kafkafs.storage.errors import SegmentGone
 from kafkafs.storage.format.batch import Int64s
 from kafkafs.storage.format.columns import VALUE_SIZE, Columns, Damage
 from kafkafs.storage.format.layout import MAX_OFFSET
@@ -49,6 +49,7 @@ class OffsetDirectory(MemberDirectory):
     member = Member.OFFSET
 
     def child(self, name: str) -> Node:
+        self.visit()
         if name in _LINKS:
             link = RecordLink(self.partition, _LINKS[name])
             link.target()  # is there a record to lead to?
@@ -85,6 +86,7 @@ class OffsetDirectory(MemberDirectory):
                         partition.note_damage(part.error)
                         continue
                     offset = int(part.offsets[-1]) + 1
+                    self.visit()
                     yield part
                 return
             except SegmentGone:
@@ -150,9 +152,7 @@ class RecordLink(Link):
         return link_attributes(self.inode, 0)
 
     def target(self) -> str:
-        view = self.partition.view()
-        find = view.first if self.member is Member.FIRST_RECORD else view.last
-        offset = find(self.partition.isolation)
+        offset = self.partition.end(is_last=self.member is Member.LAST_RECORD)
         if offset is None:
-            raise OffsetNotFound(view.start_offset, "no record is served")
+            raise NoSuchName(self.member.name)
         return str(offset)

@@ -22,6 +22,7 @@ class SegmentsDirectory(MemberDirectory):
     member = Member.SEGMENTS
 
     def child(self, name: str) -> SegmentFile:
+        self.visit()
         losses = self.losses()
         try:
             status = self.partition.log.directory.stat(name)
@@ -34,6 +35,7 @@ class SegmentsDirectory(MemberDirectory):
     def runs(self, start: int) -> Iterator[Run]:
         """In order of name. Names come and go, so a place in the listing is a count of names, and
         one that is created meanwhile may show twice."""
+        self.visit()
         losses = self.losses()
         entries = self.partition.log.directory.list(lambda name: True)
         files = sorted((e.name, e.stat) for e in entries if e.is_file and e.stat is not None)

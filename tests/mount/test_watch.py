@@ -1,0 +1,173 @@
+"""What the watch tells the kernel to forget, and whom it wakes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pyfuse3
+import pytest
+import trio
+
+from kafkafs.mount import watch
+from kafkafs.mount.nodes.member import Member, member_inode
+from kafkafs.mount.nodes.node import Node
+from kafkafs.mount.partition import Partition
+from kafkafs.mount.tree import Tree
+from kafkafs.mount.watch import Watch
+from kafkafs.storage.engine import Engine
+from tests.mounted.live import LiveLog
+
+
+class Kernel:
+    """Notes what it is told to forget."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.forgotten: list[tuple[int, bytes]] = []
+        monkeypatch.setattr(pyfuse3, "invalidate_entry", self._forget)
+
+    def _forget(self, directory: int, name: bytes) -> None:
+        self.forgotten.append((directory, name))
+        raise FileNotFoundError  # as when it did not know the name
+
+
+@pytest.fixture
+def kernel(monkeypatch: pytest.MonkeyPatch) -> Kernel:
+    monkeypatch.setattr(watch, "FOLLOWED_SECONDS", 0.001)
+    monkeypatch.setattr(watch, "OTHERS_SECONDS", 0.002)
+    return Kernel(monkeypatch)
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> LiveLog:
+    return LiveLog(tmp_path / "logs")
+
+
+@pytest.fixture
+def tree(live: LiveLog) -> Tree:
+    return Tree(Engine(str(live.directory)))
+
+
+def partition_of(tree: Tree) -> Partition:
+    return tree.catalog.partition("t", 0)
+
+
+def names(partition: Partition) -> list[tuple[int, bytes]]:
+    directory = member_inode(partition, Member.DIRECTORY)
+    return [(directory, b"offset"), (directory, b"segments")]
+
+
+def run(
+    tree: Tree, steps: Callable[[Watch], Awaitable[None]], open_nodes: tuple[Node, ...] = ()
+) -> None:
+    """Runs a watch while `steps` go on, for at most some seconds."""
+
+    async def main() -> None:
+        watching = Watch(tree.catalog, lambda: open_nodes)
+        with trio.fail_after(10):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(watching.run)
+                await steps(watching)
+                nursery.cancel_scope.cancel()
+
+    trio.run(main)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await trio.sleep(0.001)
+
+
+def test_growth_wakes_and_nothing_is_forgotten(live: LiveLog, tree: Tree, kernel: Kernel) -> None:
+    tree.resolve("t/0/offset/0")
+
+    async def steps(watching: Watch) -> None:
+        await watching.next_change(partition_of(tree)).wait()  # its first look
+        change = watching.next_change(partition_of(tree))
+        live.append()
+        await change.wait()
+
+    run(tree, steps)
+    assert kernel.forgotten == []
+
+
+def test_loss_is_forgotten_also_by_who_has_a_file_open(
+    live: LiveLog, tree: Tree, kernel: Kernel
+) -> None:
+    nodes = [tree.resolve(f"t/0/{name}") for name in ("offset/1", "offset/1.json", "values")]
+    nodes.append(tree.resolve(f"t/0/segments/{live.log(0).name}"))
+    partition = partition_of(tree)
+    live.delete_before(2)
+
+    async def steps(watching: Watch) -> None:
+        await until(lambda: len(kernel.forgotten) == 5)
+
+    run(tree, steps, tuple(nodes))
+    offsets, segments = (member_inode(partition, m) for m in (Member.OFFSET, Member.SEGMENTS))
+    assert kernel.forgotten[:3] == [
+        (offsets, b"1"),
+        (offsets, b"1.json"),
+        (segments, live.log(0).name.encode()),
+    ]
+    assert kernel.forgotten[3:] == names(partition)
+
+
+def test_a_loss_that_somebody_else_saw_first(live: LiveLog, tree: Tree, kernel: Kernel) -> None:
+    partition = partition_of(tree)
+    tree.resolve("t/0/offset/0")
+
+    async def steps(watching: Watch) -> None:
+        await watching.next_change(partition).wait()
+        live.delete_before(2)
+        partition.view()
+        await until(lambda: kernel.forgotten)
+
+    run(tree, steps)
+    assert kernel.forgotten == names(partition)
+
+
+def test_deletion_wakes_and_is_forgotten(live: LiveLog, tree: Tree, kernel: Kernel) -> None:
+    partition = partition_of(tree)
+    tree.resolve("t/0/offset/0")
+
+    async def steps(watching: Watch) -> None:
+        await watching.next_change(partition).wait()
+        change = watching.next_change(partition)
+        live.delete()
+        await change.wait()
+        await until(lambda: len(kernel.forgotten) == 2)
+
+    run(tree, steps)
+    assert kernel.forgotten == names(partition)
+    assert tree.catalog.in_use() == []
+
+
+def test_a_partition_that_nobody_visits_is_left(
+    live: LiveLog, tree: Tree, kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = partition_of(tree)
+    tree.resolve("t/0/offset/0")
+
+    async def steps(watching: Watch) -> None:
+        await watching.next_change(partition).wait()
+        monkeypatch.setattr(watch, "VISIT_SECONDS", 0.0)
+        await until(lambda: len(kernel.forgotten) == 2)
+        live.delete_before(2)
+        await trio.sleep(0.02)  # several rounds
+        assert len(kernel.forgotten) == 2
+        monkeypatch.setattr(watch, "VISIT_SECONDS", 30.0)
+        tree.resolve("t/0/offset/2")
+        await until(lambda: len(kernel.forgotten) == 4)
+
+    run(tree, steps)
+    assert kernel.forgotten == 2 * names(partition)
+
+
+def test_the_end_wakes_everybody(tree: Tree, kernel: Kernel) -> None:
+    async def steps(watching: Watch) -> None:
+        change = watching.next_change(partition_of(tree))
+        watching.end()
+        assert change.is_set()
+        assert watching.is_ending
+
+    run(tree, steps)
