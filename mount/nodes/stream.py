@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Final
@@ -87,9 +87,12 @@ class StreamFile(File):
 
 
 def _pinned_view(partition: Partition) -> View:
-    """What the partition serves now, to be read whatever is deleted meanwhile."""
+    """What the partition serves now, to be read whatever is deleted meanwhile.
+
+    A view of the handle's own: the log keeps the one that it gave, and with it all that is pinned.
+    """
     for _ in range(_ATTEMPTS):
-        view = partition.view()
+        view = replace(partition.view(), _pinned=[])
         try:
             view.pin()
         except SegmentGone:  # deleted since the view was made

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafkafs.mount.errnos import Stale
-from kafkafs.mount.nodes.node import Directory
+from kafkafs.mount.nodes.node import Directory, File
 from kafkafs.mount.tree import Tree
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import OffsetNotFound
@@ -108,6 +108,27 @@ def test_a_listing_goes_on_after_a_replacement(log_dir: Path, tree: Tree) -> Non
         path.unlink()
     found = [row[0] for run in runs for row in run.rows]
     assert found[-4:] == [b"2", b"3", b"4", b"5"]
+
+
+def test_an_open_stream_holds_its_segments_and_no_longer(tmp_path: Path) -> None:
+    """More segments than the engine itself keeps open."""
+    count = 600
+    directory = tmp_path / "logs"
+    write_log_dir(directory, {("t", 0): count})
+    settings = TopicSettings(segment_bytes=len(batch(0)))
+    write_partition(directory / "t-0", map(batch, range(count)), settings)
+    engine = Engine(str(directory))
+    before = len(os.listdir("/proc/self/fd"))
+    node = Tree(engine).resolve("t/0/values")
+    assert isinstance(node, File)
+    handle = node.open()
+    for path in (directory / "t-0").glob("*.log"):
+        path.unlink()
+    assert bytes(handle.read(0, 1 << 20)) == b"value\n" * count
+    handle.close()
+    del handle
+    engine.close()
+    assert len(os.listdir("/proc/self/fd")) <= before + 2
 
 
 def test_offsets_beyond_a_window(tmp_path: Path) -> None:
