@@ -183,7 +183,7 @@ def test_whatever_became_of_one_batch_the_others_are_read(
     parts[which] = mutated(parts[which], mutations[:1])
     # A batch that lost its last bytes may find the same ones at the start of the next, which then
     # is the damaged one.
-    may_be_lost = ({10 * (which + 1)}, {10 * (which + 2)}, set())
+    may_be_lost: tuple[set[int], ...] = ({10 * (which + 1)}, {10 * (which + 2)}, set())
     with TemporaryDirectory() as name:
         log = Log(Path(name), *parts)
         bases, _ = both(log)
