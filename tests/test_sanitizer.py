@@ -43,7 +43,16 @@ def test_no_kernel_reads_or_writes_out_of_bounds(sanitized: Path) -> None:
     compiled = list((sanitized / KERNELS).glob("*.so"))
     assert compiled
     assert all(b"__asan_init" in path.read_bytes() for path in compiled)
-    command = [sys.executable, "-m", "pytest", "-q", "-m", "not slow", "tests/storage"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "not slow",
+        "tests/storage",
+        "tests/fuzz",
+    ]
     done = subprocess.run(
         command,
         check=False,
