@@ -69,7 +69,7 @@ class Lister:
         for row in self._rows:
             name, entry.st_ino, size, mtime_ns, next_start = row
             entry.st_size = size
-            entry.st_blocks = -(-size // SECTOR)
+            entry.st_blocks = (size + SECTOR - 1) // SECTOR
             entry.st_mtime_ns = entry.st_ctime_ns = entry.st_atime_ns = mtime_ns
             if not reply(token, name, entry, next_start):
                 self._rows = itertools.chain((row,), self._rows)

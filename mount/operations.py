@@ -53,7 +53,7 @@ _RECENT: Final = 4096
 # When a call in the event loop takes longer than this because the disk had to be read, calls go to
 # threads for some time: what is not cached seldom comes alone.
 _LONG_SECONDS: Final = 0.002
-_DISK_SECONDS: Final = 1.0
+_DISK_SECONDS: Final = 0.25
 
 
 def _blocks_read() -> int:

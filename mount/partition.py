@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from dataclasses import dataclass, replace
-from enum import Enum, auto
+from enum import IntEnum
 from time import monotonic
 from typing import Final
 
@@ -34,12 +34,12 @@ logger = logging.getLogger(__name__)
 _FRESH_SECONDS: Final = 0.2
 
 
-class Scope(Enum):
+class Scope(IntEnum):
     """What numbers of one kind change with."""
 
-    PARTITION = auto()  # never
-    RECORDS = auto()  # a log cut back
-    FILES = auto()  # also segments replaced
+    PARTITION = 0  # never
+    RECORDS = 1  # a log cut back
+    FILES = 2  # also segments replaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,9 @@ class Versions:
         return self.records if scope is Scope.RECORDS else self.files
 
 
+_FIRST_VERSIONS: Final = Versions()
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A view, the versions that it came with, and how often until then something was lost: removed
@@ -94,6 +97,8 @@ class Partition:
         self._lock = threading.Lock()  # guards changing _seen
         self._seen: Seen | None = None
         self._seen_at = 0.0
+        # Places by window and scope, as the hot road needs them. Good for the versions beside them.
+        self._known_places: tuple[Versions, dict[int, int]] = (_FIRST_VERSIONS, {})
         self._ends: tuple[View | None, dict[bool, int | None]] = (None, {})
         #: When a name was last looked up or listed that the kernel may keep, by `monotonic`.
         self.visited_at = 0.0
@@ -124,10 +129,10 @@ class Partition:
         with self._lock:
             before = self._seen
             if before is None:
-                self._seen = Seen(view, Versions())
+                self._seen = Seen(view, _FIRST_VERSIONS)
             elif before.view is not view:
                 self._seen = _next(before, view)
-            return self._seen or Seen(view, Versions())
+            return self._seen or Seen(view, _FIRST_VERSIONS)
 
     @property
     def last_seen(self) -> Seen | None:
@@ -137,7 +142,7 @@ class Partition:
     @property
     def versions(self) -> Versions:
         """Those of the view looked at last."""
-        return self._seen.versions if self._seen is not None else Versions()
+        return self._seen.versions if self._seen is not None else _FIRST_VERSIONS
 
     @property
     def is_known(self) -> bool:
@@ -160,7 +165,13 @@ class Partition:
 
     def place(self, scope: Scope, window: int = 0) -> int:
         """The number of this partition's place for inode numbers of `scope`."""
-        return self._places.number(Place(self, scope, self.versions.of(scope), window))
+        versions, known = self._known_places
+        if versions is not self.versions:
+            versions, known = self._known_places = self.versions, {}
+        key = window << 2 | scope
+        if key not in known:
+            known[key] = self._places.number(Place(self, scope, versions.of(scope), window))
+        return known[key]
 
     def inode(self, kind: Kind | int, scope: Scope, number: int) -> int:
         """An inode number for a `number` of any size."""

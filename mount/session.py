@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 # needed costs each request a turn of the event loop.
 _MAX_TASKS: Final = 4096
 _MIN_TASKS: Final = 1
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
 MakeEngine = Callable[[Sequence[str]], Engine]
 
@@ -76,24 +77,27 @@ def _wait_until_it_answers(mountpoint: str) -> None:
 
 
 def _unwrapped(run: Callable[[], None]) -> None:
-    """A MountError comes out of a nursery in a group of one."""
+    """An error comes out of each nursery in a group of one."""
     try:
         run()
     except BaseExceptionGroup as group:
-        if len(group.exceptions) == 1:
-            raise group.exceptions[0] from None
-        raise
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from None
 
 
 async def _session(tree: Tree, mountpoint: str, options: MountOptions, ready: Ready) -> None:
     """Mount and serve until unmounted, or told to end by SIGINT or SIGTERM."""
     async with trio.open_nursery() as nursery:
         operations = Operations(tree, nursery)
+        # One that comes between mounting and listening for it would leave the mount behind.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         _init(operations, mountpoint, _kernel_options(tree, options))
         try:
             await nursery.start(_end_on_signal, operations)
             nursery.start_soon(operations.watch.run)
-            ready()  # the kernel keeps requests from now on until they are answered
+            nursery.start_soon(_tell_when_ready, mountpoint, ready)
             await pyfuse3.main(_MIN_TASKS, _MAX_TASKS)
         finally:
             operations.watch.end()
@@ -122,12 +126,22 @@ def _why_not(error: RuntimeError) -> str:
 async def _end_on_signal(
     operations: Operations, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+    with trio.open_signal_receiver(*_ENDING) as signals:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
         task_status.started()
         async for number in signals:
             logger.info("%s: unmounting", signal.Signals(number).name)
             operations.watch.end()
             pyfuse3.terminate()
+
+
+async def _tell_when_ready(mountpoint: str, ready: Ready) -> None:
+    """The mount answers when `stat` comes back."""
+    try:
+        await trio.to_thread.run_sync(os.stat, mountpoint, abandon_on_cancel=True)
+    except OSError:  # ended before it answered
+        return
+    ready()
 
 
 def _kernel_options(tree: Tree, options: MountOptions) -> set[str]:

@@ -20,7 +20,8 @@ from kafkafs.mount.nodes.node import Directory, File, Link, Node
 from kafkafs.mount.options import MountOptions
 from kafkafs.mount.tree import Tree
 from kafkafs.storage.engine import Engine
-from kafkafs.storage.errors import OffsetNotFound, StorageError, UnknownPartition
+from kafkafs.storage.errors import CorruptError, OffsetNotFound, StorageError, UnknownPartition
+from kafkafs.storage.format.columns import Columns
 from kafkafs.storage.format.properties import parse_properties
 from kafkafs.storage.log.transactions import Isolation
 from tests import answers
@@ -389,6 +390,45 @@ def test_settings_of_a_topic(tree: Callable[..., Tree]) -> None:
             continue
         shown_ones = parse_properties(read(shown, f"{topic}/config.properties"))
         assert settings.items() <= shown_ones.items()
+
+
+@pytest.mark.parametrize("name", ["kafka43-torn", "kafka43-crash"])
+def test_everything_around_damage_is_served(tree: Callable[..., Tree], name: str) -> None:
+    """What the engine's scan finds readable is in every stream and in the listing."""
+    shown = tree(name)
+    damage = 0
+    for topic, partitions in shown.catalog.topics().items():
+        for number in partitions:
+            view = shown.catalog.partition(topic, number).view()
+            parts = [part.copy() if isinstance(part, Columns) else part for part in view.scan()]
+            columns = [part for part in parts if isinstance(part, Columns)]
+            offsets = [str(offset) for part in columns for offset in part.offsets.tolist()]
+            values = [part.value(row) or b"" for part in columns for row in range(len(part))]
+            where = f"{topic}/{number}"
+            data, failures = read_past_damage(shown, f"{where}/values")
+            assert data == b"".join(value + b"\n" for value in values)
+            assert failures <= len(parts) - len(columns)
+            assert (failures > 0) == (len(parts) > len(columns))
+            damage += failures
+            assert [n for n in names(shown, f"{where}/offset") if n.isdigit()] == offsets
+            status = json.loads(read(shown, f"{where}/status.json"))
+            assert (len(status["damage"]) > 0) == (failures > 0)
+    assert (damage > 0) == (name == "kafka43-torn")
+
+
+def read_past_damage(tree: Tree, path: str) -> tuple[bytes, int]:
+    """All of a stream that can be read, and how often that failed."""
+    handle = open_file(tree, path)
+    data, failures = b"", 0
+    while True:
+        try:
+            part = bytes(handle.read(len(data), 1 << 20))
+        except CorruptError:
+            failures += 1
+            continue
+        if not part:
+            return data, failures
+        data += part
 
 
 def test_a_partition_made_anew_is_another_one(
