@@ -1,6 +1,6 @@
 """How thoroughly properties are tried: fewer examples where each of them is slow.
 
-KAFKAFS_HYPOTHESIS=thorough tries each of them a thousand times, long five thousand times.
+KAFKAFS_HYPOTHESIS=thorough tries each of them three hundred times, long five thousand times.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def use_profile() -> None:
     common = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile("quick", common, max_examples=100)
     settings.register_profile("uncompiled", common, max_examples=20)
-    settings.register_profile("thorough", common, max_examples=1000)
+    settings.register_profile("thorough", common, max_examples=300)
     settings.register_profile("long", common, max_examples=5000)
     unasked = "quick" if kernels.COMPILED else "uncompiled"
     settings.load_profile(os.environ.get("KAFKAFS_HYPOTHESIS", unasked))
