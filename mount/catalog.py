@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
+from time import monotonic
 
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import UnknownPartition, UnknownTopic
 
 from .inodes import Places
 from .options import MountOptions
-from .partition import Partition, Place, Topic
+from .partition import FRESH_SECONDS, Partition, Place, Topic
 
 
 class Catalog:
@@ -57,6 +58,16 @@ class Catalog:
             return self.partition(partition.topic, partition.number) is partition
         except (UnknownTopic, UnknownPartition):
             return False
+
+    def was_current(self, partition: Partition) -> bool:
+        """The same, or that it was a moment ago. For what is asked thousands of times a second."""
+        now = monotonic()
+        if now - partition.current_at < FRESH_SECONDS:
+            return True
+        if not self.is_current(partition):
+            return False
+        partition.current_at = now
+        return True
 
     def in_use(self) -> list[Partition]:
         """The partitions that somebody asked for, in their incarnation asked for last."""

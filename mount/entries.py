@@ -28,8 +28,7 @@ class Owner:
         entry.st_size = attributes.size
         entry.st_blocks = -(-attributes.size // SECTOR)
         entry.st_blksize = attributes.block_size
-        # The times of access and of change are the one that is known.
-        entry.st_mtime_ns = entry.st_ctime_ns = entry.st_atime_ns = attributes.mtime_ns
+        entry.st_mtime_ns = attributes.mtime_ns
         entry.entry_timeout = attributes.name_lifetime
         entry.attr_timeout = attributes.lifetime
         entry.st_uid = self.uid

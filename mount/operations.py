@@ -48,8 +48,8 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Handler = Callable[Concatenate["Operations", P], Coroutine[Any, Any, T]]
 
-# A record that was looked up is opened next, as a rule; so many are kept, of those that are small.
-_RECENT: Final = 4096
+# A record that was looked up is opened next, as a rule. So many are kept, of those that are small.
+_RECENT: Final = 16384
 # When a call in the event loop takes longer than this because the disk had to be read, calls go to
 # threads for some time: what is not cached seldom comes alone.
 _LONG_SECONDS: Final = 0.002
@@ -92,6 +92,7 @@ class Operations(pyfuse3.Operations):
         self._directories: Table[Lister] = Table()
         self._recent: OrderedDict[int, RecordFile] = OrderedDict()
         self._disk_until = 0.0
+        self._blocks = _blocks_read()
         self._told_last = ""
         self._page_cache = PageCache()
         self._ahead_threads = AheadThreads()
@@ -113,13 +114,18 @@ class Operations(pyfuse3.Operations):
         """Call in the event loop what is quick, all else in a thread."""
         if not is_near or perf_counter() < self._disk_until:
             return await trio.to_thread.run_sync(function, *args)
-        started, blocks = perf_counter(), _blocks_read()
+        started = perf_counter()
         try:
             return function(*args)
         finally:
             ended = perf_counter()
-            if ended - started > _LONG_SECONDS and _blocks_read() != blocks:
+            if ended - started > _LONG_SECONDS and self._disk_was_read():
                 self._disk_until = ended + _DISK_SECONDS
+
+    def _disk_was_read(self) -> bool:
+        """Whether this thread had to read from a disk since it was asked last."""
+        before, self._blocks = self._blocks, _blocks_read()
+        return self._blocks != before
 
     async def _node(self, inode: int) -> Node:
         recent = self._recent.get(inode)
@@ -247,7 +253,7 @@ class Operations(pyfuse3.Operations):
         node = await self._node(inode)
         if not isinstance(node, Directory):
             raise WrongKind
-        return self._directories.add(Lister(node, self._owner))
+        return self._directories.add(Lister(node, self._owner, self._nursery))
 
     @_handler
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:

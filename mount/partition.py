@@ -16,6 +16,7 @@ import logging
 import threading
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from math import inf
 from time import monotonic
 from typing import Final
 
@@ -31,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 # How old a view may be in which an offset is looked up that lies in it. What it lost meanwhile is
 # gone a little later; that the kernel does not believe it for longer is the watch's care.
-_FRESH_SECONDS: Final = 0.2
+FRESH_SECONDS: Final = 0.2
 
 
 class Scope(IntEnum):
@@ -97,6 +98,7 @@ class Partition:
         self._lock = threading.Lock()  # guards changing _seen
         self._seen: Seen | None = None
         self._seen_at = 0.0
+        self.current_at = -inf  # when the catalog found that this incarnation is the one there
         # Places by window and scope, as the hot road needs them. Good for the versions beside them.
         self._known_places: tuple[Versions, dict[int, int]] = (_FIRST_VERSIONS, {})
         self._ends: tuple[View | None, dict[bool, int | None]] = (None, {})
@@ -113,7 +115,7 @@ class Partition:
     def seen_with(self, offset: int) -> Seen:
         """What to look `offset` up in: what was seen last, if it is young and may have it."""
         seen = self._seen
-        if seen is not None and monotonic() - self._seen_at < _FRESH_SECONDS:
+        if seen is not None and monotonic() - self._seen_at < FRESH_SECONDS:
             view = seen.view
             if view.start_offset <= offset < view.bound(self.isolation):
                 return seen

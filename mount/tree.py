@@ -66,7 +66,7 @@ class Tree:
                 return None
             directory = OffsetDirectory(place.partition)
             self._offset_directories[number] = directory
-        if not self.catalog.is_current(directory.partition):
+        if not self.catalog.was_current(directory.partition):
             del self._offset_directories[number]
             raise Stale
         return directory

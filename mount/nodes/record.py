@@ -19,7 +19,7 @@ from ..partition import Partition, Scope
 from .node import FILE_MODE, FOR_EVER, Attributes, File
 
 # A file no larger than this is kept in its node, so that what was looked up is opened at once.
-_KEPT_BYTES: Final = 4096
+_KEPT_BYTES: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)

@@ -145,7 +145,7 @@ class Columns:
 
     def row_of(self, offset: int) -> int:
         """Row of the record at ``offset``, -1 when it has none."""
-        row = int(np.searchsorted(self.offsets, offset))
+        row = int(self.offsets.searchsorted(offset))
         return row if row < len(self) and self.offsets[row] == offset else -1
 
     def slice(self, low: int, high: int) -> Columns:

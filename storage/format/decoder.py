@@ -7,7 +7,7 @@ next is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -278,6 +278,20 @@ class Decoder:
             self._offsets: Int64s = np.empty(self._capacity, dtype=np.int64)
             self._timestamps: Int64s = np.empty(self._capacity, dtype=np.int64)
             self._spans: Int32s = np.empty((self._capacity, 6), dtype=np.int32)
+
+
+def decode_alone(data: memoryview, header: Sequence[int], file: str) -> Columns | None:
+    """The columns, to be kept, of one uncompressed batch of magic 2 that is all of ``data``; None
+    when something is wrong with its records."""
+    rows = header[b.RECORD_COUNT]
+    table = BatchTable(np.array([header], dtype=np.int64))
+    offsets, timestamps = np.empty((2, rows), dtype=np.int64)
+    spans, first_row = np.empty((rows, 6), dtype=np.int32), np.empty(2, dtype=np.int64)
+    bounds = np.array([layout.RECORD_BATCH_OVERHEAD, len(data)])
+    _, _, error, _ = records_kernel.decode_records(
+        data, bounds[:1], bounds[1:], table.rows, 0, offsets, timestamps, spans, first_row
+    )
+    return None if error else Columns(data, offsets, timestamps, spans, table, first_row, file)
 
 
 def _stretches(table: BatchTable) -> Iterator[tuple[int, BatchTable]]:

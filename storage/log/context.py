@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..disk import FileCache
-from ..format.batch import BatchHeader
 from ..format.columns import Columns
 from ..format.decoder import Decoder
 from ..segment.segment import FilePool
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 # Identity of the .log, and the batch's header: an inode number, and a place in a log that was cut,
 # may be used again for other batches.
-BatchKey = tuple[tuple[int, int], BatchHeader]
+BatchKey = tuple[tuple[int, int], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from .view import View
 
 # How often a view is tried again when files vanish while it is being made.
 _ATTEMPTS = 8
+_DAMAGE_KEPT = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +38,7 @@ class Log:
     """One partition's directory, opened for reading.
 
     ``log_start_offset`` gives the checkpointed log start offset (0 where there is none).
-    ``damage``: the errors that reading this partition met, by file and position.
+    ``damage``: the first errors that reading this partition met, by file and position.
     """
 
     def __init__(
@@ -78,11 +79,13 @@ class Log:
             raise UnknownPartition(self.topic, self.partition)
 
     def report(self, error: CorruptError) -> bool:
-        """Note damage; True when it was not known before."""
+        """Note damage; True when it was not known before, and is worth telling: of a log that is
+        nothing but damage, some is enough."""
         key = (error.file, error.position)
-        known = key in self.damage
+        if key in self.damage or len(self.damage) >= _DAMAGE_KEPT:
+            return False
         self.damage[key] = error
-        return not known
+        return True
 
     def _refresh(self) -> View:
         start = self._log_start_offset()

@@ -102,11 +102,14 @@ def _index_step(
 
 
 def _fits(segment: Segment, found: OffsetPosition, header: BatchHeader) -> bool:
-    """Whether the batch at an entry's position is one that the entry can mean."""
-    return (
-        segment.base_offset <= header.base_offset <= found.offset
-        and header.next_position <= segment.size
-    )
+    """Whether the batch at an entry's position is one that the entry can mean, and no batch that
+    somebody's value holds: then another one, or the end, would not be right behind it."""
+    if not segment.base_offset <= header.base_offset <= found.offset:
+        return False
+    if header.next_position >= segment.size:
+        return header.next_position == segment.size
+    follower = header_at(segment.files.log(), header.next_position)
+    return follower is not None and follower.last_offset > header.last_offset
 
 
 def header_at(log: OpenFile, position: int) -> BatchHeader | None:

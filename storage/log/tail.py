@@ -82,7 +82,7 @@ def _newest_state(directory: Directory, segments: Sequence[Segment], highest: in
             break
         try:
             entries = parse_producer_snapshot(directory.read_small(name, _MAX_SNAPSHOT_BYTES))
-        except (CorruptError, SegmentGone):
+        except (CorruptError, SegmentGone, OSError):
             continue
         open_transactions = {
             entry.producer_id: entry.current_txn_first_offset

@@ -112,7 +112,7 @@ def _add_indexed_aborts(segment: Segment, markers: defaultdict[int, list[Marker]
     name = segment.files.name(FileKind.TXNINDEX)
     try:
         entries = list(TransactionIndex.open(segment.files.directory, name).entries())
-    except (SegmentGone, CorruptError):
+    except (SegmentGone, CorruptError, OSError):
         return
     for entry in entries:
         known = markers[entry.producer_id]

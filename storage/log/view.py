@@ -16,17 +16,21 @@ from ..errors import CorruptError, OffsetNotFound, StorageError
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable
 from ..format.columns import Columns, Damage, Record
-from ..format.decoder import BadBatch, checksum_error, checksum_is_right
-from ..format.layout import CONTROL_MASK, TRANSACTIONAL_MASK
+from ..format.decoder import BadBatch, checksum_error, checksum_is_right, decode_alone
+from ..format.layout import CODEC_MASK, CONTROL_MASK, TRANSACTIONAL_MASK
 from ..segment.extent import Fault
 from ..segment.segment import HeldFile, Segment
 from ..segment.walk import read_runs
 from . import lookup
 from .context import ReadContext
 from .damage import lost_batch, lost_between, misplaced
+from .glance import glance
 from .segments import Segments
 from .trace import FoundStep, SegmentStep, Trace, Verdict, WalkStep
 from .transactions import Fates, Isolation
+
+# Of more faults in a row the last one told stands for the rest.
+_FAULTS_TOLD = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,8 @@ class View:
         with self.context.decoder() as decoder:
             for run in read_runs(lookup.extent_from(segment, position, limit)):
                 if isinstance(run, Fault):
-                    faults.append(run)
+                    if len(faults) < _FAULTS_TOLD:
+                        faults.append(run)
                     continue
                 if faults:
                     resumed = self._first_offset(segment, run.table[0])
@@ -194,6 +199,8 @@ class View:
             raise self.tail.error
         self._check_range(offset, isolation)
         segment = self.segments[max(self.segments.floor_index(offset), 0)]
+        if trace is None and (found := self._glance(segment, offset)) is not None:
+            return found
         if trace is not None:
             trace.append(SegmentStep(segment.base_offset, segment.path))
         limit = self.context.limits.max_batch_bytes
@@ -216,6 +223,23 @@ class View:
         if trace is not None:
             trace.append(FoundStep(offset, int(columns.timestamps[row]), row))
         return columns, row
+
+    def _glance(self, segment: Segment, offset: int) -> tuple[Columns, int] | None:
+        """What ``locate`` answers, where it is easily had."""
+        found = glance(segment, offset)
+        if found is None or found.size > self.context.limits.max_batch_bytes:
+            return None
+        if found.attributes & (CODEC_MASK | CONTROL_MASK | TRANSACTIONAL_MASK):
+            return None
+        key = (segment.files.identity, found.header)
+        columns = self.context.batches.get(key)
+        if columns is None:
+            columns = decode_alone(found.data, found.header, found.file)
+            if columns is None:
+                return None
+            self.context.batches.put(key, columns)
+        row = columns.row_of(offset)
+        return (columns, row) if row >= 0 else None
 
     def _check_range(self, offset: int, isolation: Isolation) -> None:
         if offset < self.start_offset:
@@ -244,7 +268,7 @@ class View:
 
     def batch(self, segment: Segment, header: BatchHeader) -> Columns:
         """A batch, decoded; from the cache if it was looked at before. CorruptError."""
-        key = (segment.files.identity, header)
+        key = (segment.files.identity, _row(header))
         columns = self.context.batches.get(key)
         if columns is not None:
             return columns

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..disk import OpenFile
 from ..errors import CorruptError
 from ..format.batch import BatchHeader
 from ..format.layout import MAX_OFFSET
+
+
+@dataclass(slots=True)
+class Effort:
+    """Bytes whose checksums may still be computed in vain while a walk looks for its way behind
+    damage."""
+
+    left: int = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +31,7 @@ class Extent:
     max_batch_bytes: int
     previous_offset: int = -1
     limit_offset: int = MAX_OFFSET
+    effort: Effort = field(default_factory=Effort)
 
     @property
     def previous(self) -> int:

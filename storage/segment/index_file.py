@@ -19,6 +19,7 @@ An index costs two descriptors: the file's and the map's own duplicate of it.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
@@ -144,13 +145,5 @@ def floor_slot(key: Callable[[int], int], count: int, target: int, entry_size: i
 
 
 def _bisect(key: Callable[[int], int], low: int, high: int, target: int) -> int:
-    while low < high:
-        middle = (low + high + 1) // 2
-        found = key(middle)
-        if found > target:
-            high = middle - 1
-        elif found < target:
-            low = middle
-        else:
-            return middle
-    return low
+    """The greatest slot in [low, high] whose key is <= `target`, or `low`."""
+    return bisect_right(range(high + 1), target, lo=low + 1, key=key) - 1

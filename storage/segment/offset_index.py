@@ -73,6 +73,18 @@ class OffsetIndex:
         slot = self._floor_slot(entries, _RELATIVE_OFFSET, offset - self.base_offset)
         return self._checked(entries, slot, log_size)
 
+    def around(self, offset: int, log_size: int) -> tuple[OffsetPosition, int, int]:
+        """What ``lookup`` says, and the positions of the two entries behind it; `log_size` for one
+        that is not there. If all entries are true, the batch of `offset` ends before the second."""
+        entries = self._file.entries()
+        slot = self._floor_slot(entries, _RELATIVE_OFFSET, offset - self.base_offset)
+        found = self._checked(entries, slot, log_size)
+        first, second = (
+            entries[behind][_POSITION] if behind < entries.count else log_size
+            for behind in (slot + 1, slot + 2)
+        )
+        return found, first, second
+
     def lookup_position(self, position: int, log_size: int | None = None) -> OffsetPosition:
         """As `lookup`, for the greatest entry with a position <= `position`."""
         entries = self._file.entries()
@@ -86,7 +98,10 @@ class OffsetIndex:
 
     @staticmethod
     def _floor_slot(entries: Entries, field: int, target: int) -> int:
-        return floor_slot(lambda slot: entries[slot][field], entries.count, target, ENTRY.size)
+        memory, size, unpack = entries.memory, ENTRY.size, ENTRY.unpack_from
+        return floor_slot(
+            lambda slot: unpack(memory, slot * size)[field], entries.count, target, size
+        )
 
     def _checked(self, entries: Entries, slot: int, log_size: int | None) -> OffsetPosition:
         if slot < 0:

@@ -4,7 +4,8 @@ Neither a batch's length nor its base offset is covered by its checksum. Each is
 follows bears it out: at the batch's end another header stands, of a higher offset. Where it does
 not, one of the two is wrong, and checksums tell which (`suspicion`). Behind a bad batch every place
 that could be a header is tried; one whose checksum is right is believed (`next_batch`). That work
-is bounded: a file made of false headers, each claiming to be long, is given up as damaged.
+is bounded for a walk as a whole: a file made of false headers, each claiming to be long, is given
+up as damaged.
 """
 
 from __future__ import annotations
@@ -25,10 +26,11 @@ from ..format.layout import (
 )
 from .extent import Extent, Fault
 
+# The next batch is near, mostly.
+_FIRST_CHUNK: Final = 4096
 _CHUNK: Final = 1 << 20
-# Bytes whose checksums may be computed for each byte searched, plus some for a short search.
+# Bytes whose checksums may be computed for each byte searched, beside those of `Effort`.
 _CHECKED_PER_BYTE: Final = 4
-_CHECKED_FREE: Final = 64 << 20
 
 
 def next_batch(extent: Extent, start: int, previous: int) -> int:
@@ -39,12 +41,12 @@ def next_batch(extent: Extent, start: int, previous: int) -> int:
     highest = min(extent.base_offset + MAX_INT32, extent.limit_offset - 1)
     if lowest > highest:
         return end
-    budget = _CHECKED_FREE
+    effort, chunk = extent.effort, _FIRST_CHUNK
     position = start
     while position < end:
         # preallocated files are holes; the bytes before data belong to a header that begins in one
         position = max(position, min(file.next_data(position), end) - RECORD_BATCH_OVERHEAD)
-        data = file.read(position, min(_CHUNK, end - position))
+        data = file.read(position, min(chunk, end - position))
         if not data:
             return end
         at = 0
@@ -55,8 +57,8 @@ def next_batch(extent: Extent, start: int, previous: int) -> int:
                 break
             size = int.from_bytes(data[at + 8 : at + 12], "big") + LOG_OVERHEAD
             if size <= extent.max_batch_bytes:
-                budget -= size
-                if budget < 0:
+                effort.left -= size
+                if effort.left < 0:
                     return end
                 header = _header(file, position + at)
                 if header is not None and is_sound(extent, header):
@@ -66,8 +68,9 @@ def next_batch(extent: Extent, start: int, previous: int) -> int:
         step = len(data) if position + len(data) >= end else len(data) - RECORD_BATCH_OVERHEAD
         if step <= 0:
             return end
-        budget += step * _CHECKED_PER_BYTE
+        effort.left += step * _CHECKED_PER_BYTE
         position += step
+        chunk = min(4 * chunk, _CHUNK)
     return end
 
 

@@ -106,14 +106,15 @@ class SegmentFiles:
         return self._index(FileKind.TIMEINDEX, TimeIndex)
 
     def _index(self, kind: FileKind, what: type[Index]) -> Index | None:
-        """None when the file is missing or is not a regular file."""
+        """None when the file is missing, is not a regular file, or may not be read: it is a help,
+        and nothing hangs on it."""
 
         def open_index() -> Index:
             return what.open(self.directory, self.name(kind), self.base_offset)
 
         try:
             index = self._pool.get((self.identity, kind), open_index)
-        except (SegmentGone, CorruptError):
+        except (SegmentGone, CorruptError, OSError):
             return None
         assert isinstance(index, what)
         return index

@@ -24,6 +24,8 @@ from .salvage import after, next_batch, suspicion, too_large
 RUN_BYTES: Final = 2 << 20
 _FIRST_RUN_BYTES: Final = 128 << 10
 _RUN_GROWTH: Final = 4
+# Where there is damage there may be more: little is read, lest most of it be read again and again.
+_AFTER_FAULT_BYTES: Final = 4096
 # A walk reads as much as a few headers need; small batches lie close together, large far apart.
 _WALK_MIN: Final = 512
 _WALK_MAX: Final = 256 << 10
@@ -65,17 +67,20 @@ def walk_headers(extent: Extent) -> Iterator[BatchTable | Fault]:
             fault = _no_batch(extent, data, position, walk, previous)
         if fault is not None:
             yield fault
-            position = fault.resume
+            position, chunk = fault.resume, _AFTER_FAULT_BYTES
 
 
 def read_runs(extent: Extent, run_bytes: int = RUN_BYTES) -> Iterator[Run | Fault]:
     """All batches with their bytes, checksums checked, about ``run_bytes`` at a time."""
     largest = max(RECORD_BATCH_OVERHEAD, min(run_bytes, extent.end - extent.start))
-    buffer = memoryview(bytearray(min(largest, _FIRST_RUN_BYTES)))
+    piece = min(largest, _FIRST_RUN_BYTES)
+    buffer = memoryview(bytearray(piece))
     room = BatchTable.empty(_RUN_ROWS)
     position, previous = extent.start, extent.previous
     while position < extent.end:
-        wanted = min(len(buffer), extent.end - position)
+        if piece > len(buffer):
+            buffer = memoryview(bytearray(piece))
+        wanted = min(piece, extent.end - position)
         got = extent.file.read_into(position, buffer[:wanted])
         table, walk = b.scan(buffer, got, position, room, previous_offset=previous, whole=True)
         fault: Fault | None = None
@@ -84,17 +89,16 @@ def read_runs(extent: Extent, run_bytes: int = RUN_BYTES) -> Iterator[Run | Faul
             if len(good):
                 yield Run(buffer[:got], position, good)
                 position, previous = _end_of(good)
-                if len(buffer) < largest:
-                    buffer = memoryview(bytearray(min(largest, _RUN_GROWTH * len(buffer))))
+                piece = max(piece, min(largest, _RUN_GROWTH * piece))
         elif not walk.is_fault and got < wanted:
             return  # the file became shorter: a live broker truncated it
-        elif (size := _larger_batch(extent, buffer, walk, position)) > 0:
-            buffer = memoryview(bytearray(size))
+        elif (size := _larger_batch(extent, buffer[:got], walk, position)) > 0:
+            piece = size
         else:
             fault = _no_batch(extent, buffer[:got], position, walk, previous)
         if fault is not None:
             yield fault
-            position = fault.resume
+            position, piece = fault.resume, min(largest, _AFTER_FAULT_BYTES)
 
 
 def _end_of(table: BatchTable) -> tuple[int, int]:

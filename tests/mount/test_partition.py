@@ -33,7 +33,7 @@ def log_dir(tmp_path: Path) -> Path:
 @pytest.fixture
 def tree(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
     """A tree that looks again each time, where it would believe for a moment what it saw last."""
-    monkeypatch.setattr("kafkafs.mount.partition._FRESH_SECONDS", 0.0)
+    monkeypatch.setattr("kafkafs.mount.partition.FRESH_SECONDS", 0.0)
     return Tree(Engine(str(log_dir)))
 
 

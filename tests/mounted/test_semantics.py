@@ -136,6 +136,19 @@ def test_absence_is_not_remembered(live: LiveLog, mount: Mounting) -> None:
         assert path.read_bytes() == value(offset)
 
 
+@promise(
+    "Of a file's times only that of modification is known; those of access and of change are"
+    " 1970-01-01T00:00:00Z."
+)
+def test_other_times(clean: Path) -> None:
+    where = clean / "orders" / "0"
+    names = ["offset/0", "offset/first", "values", "segments", f"segments/{0:020}.log"]
+    for path in (where / name for name in names):
+        assert (path.lstat().st_atime_ns, path.lstat().st_ctime_ns) == (0, 0)
+    for entry in os.scandir(where / "offset"):
+        assert (entry.stat().st_atime_ns, entry.stat().st_ctime_ns) == (0, 0)
+
+
 # -- 2 Records ----------------------------------------------------------------------------------
 
 

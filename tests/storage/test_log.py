@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.errors import SegmentGone, UnknownPartition
+from kafkafs.storage.disk import Directory, OpenFile
+from kafkafs.storage.errors import CorruptError, SegmentGone, UnknownPartition
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.log.context import ReadLimits
 from kafkafs.storage.log.log import Log
@@ -395,6 +396,31 @@ def test_a_segment_that_becomes_a_fifo_between_two_looks(directory: Path) -> Non
     with pytest.raises(Exception, match="regular file"):
         offsets(view)
     assert offsets(log.view()) == list(range(8, 20))
+
+
+def test_of_much_damage_some_is_kept(directory: Path) -> None:
+    log = open_log(directory)
+    new = [log.report(CorruptError("bad", "f", n)) for n in range(1500)]
+    assert new == [True] * 1000 + [False] * 500
+    assert not log.report(CorruptError("bad", "f", 3))
+    assert len(log.damage) == 1000
+
+
+def test_files_that_may_not_be_read_and_need_not_be(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = Directory.open
+
+    def refuse(self: Directory, name: str) -> OpenFile:
+        if not name.endswith(".log"):
+            raise PermissionError(13, "Permission denied", name)
+        return opened(self, name)
+
+    monkeypatch.setattr(Directory, "open", refuse)
+    view = open_view(directory)
+    assert offsets(view) == list(range(20))
+    assert [find(view, n) is not None for n in range(20)] == [True] * 20
+    assert view.offset_for_time(107) == 7
 
 
 # -- threads ------------------------------------------------------------------------------------

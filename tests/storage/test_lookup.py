@@ -19,7 +19,7 @@ from kafkafs.storage.log.trace import OffsetIndexStep, TimeIndexStep, Trace, Wal
 from tests.batches import LEGACY_CODECS, any_batches
 from tests.index_damage import INDEX_DAMAGE, damage_indexes
 from tests.logs import TopicSettings, walk, write_partition
-from tests.reading import Plain, check_against, find, first_since, open_view, written
+from tests.reading import Plain, check_against, find, first_since, open_view, read, written
 
 LIMIT = 128 << 20
 Written = tuple[bytes, list[SimpleRecord]]
@@ -256,6 +256,33 @@ def test_a_time_is_found_from_its_index_entries(tmp_path: Path) -> None:
     assert isinstance(entry, OffsetIndexStep)
     assert 3470 < time_entry.timestamp < 3500
     assert entry.target == time_entry.offset
+
+
+@pytest.mark.parametrize("magic", [1, 2])
+def test_a_batch_in_a_value_is_none_of_the_log_even_if_an_index_says_so(
+    tmp_path: Path, magic: int
+) -> None:
+    directory = tmp_path / "p-0"
+    inner = build_batch([SimpleRecord(7, None, b"inner")] * 3, BatchFields(base_offset=3))
+    simple = [SimpleRecord(9, b"k", inner + bytes(9), offset=2)]
+    if magic == 2:
+        outer = build_batch(simple, BatchFields(base_offset=2))
+    else:
+        outer = build_messages(simple, MessageFields(magic=1, base_offset=2))
+    batches = [*one_record_batches([5, 6]), (outer, simple)]
+    for offset in range(3, 9):
+        later = [SimpleRecord(10 + offset, None, b"v", offset=offset)]
+        batches.append((build_batch(later, BatchFields(base_offset=offset)), later))
+    records = write(directory, batches, DENSE)
+    log = (directory / f"{0:020}.log").read_bytes()
+    entry = (3).to_bytes(4, "big") + log.index(inner).to_bytes(4, "big")
+    (directory / f"{0:020}.index").write_bytes(entry)
+    for time_index in (b"", (7).to_bytes(8, "big") + (5).to_bytes(4, "big")):
+        (directory / f"{0:020}.timeindex").write_bytes(time_index)
+        view = open_view(directory)
+        check_against(view, records)
+        for start in range(9):
+            assert read(view, start) == records[start:]
 
 
 def test_a_hint_behind_damage_still_finds_what_is_behind_it(tmp_path: Path) -> None:
