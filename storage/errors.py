@@ -2,12 +2,21 @@
 
     StorageError
     ├── LogDirError          opening: the path is no log directory, or not one that can be used
+    │   ├── LogDirLocked     opening to write: a broker or another engine holds the directory
+    │   └── LogDirOffline    writing: a call failed after which the disk cannot be trusted
     ├── ConfigError          opening: a setting whose name or value Kafka would refuse
     ├── UnknownTopic         looking up: no such topic in any of the directories
     ├── UnknownPartition     looking up: the topic has no such partition, or its directory has gone
     ├── OffsetNotFound       looking up: no record is served at that offset
     ├── SegmentGone          reading: the file vanished under us, as live retention and cleaning do
-    └── CorruptError         reading: bytes that no Kafka broker wrote
+    ├── CorruptError         reading: bytes that no Kafka broker wrote
+    ├── TopicExists          creating: there is such a topic, or one whose name differs in . and _
+    └── Refused              writing: what Kafka would answer with an error; nothing was written
+        ├── InvalidTopic, InvalidPartitions
+        ├── InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
+        ├── OffsetOutOfRange, PolicyViolation
+        └── OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState,
+            TransactionCoordinatorFenced
 
 `OSError` is not wrapped: a disk that fails (EIO) or a file that may not be read (EACCES) keeps its
 errno, and its `filename` says which file it was.
@@ -94,6 +103,20 @@ class LogDirError(StorageError):
         return f"{printable(self.path)}: {self.why}"
 
 
+class LogDirLocked(LogDirError):
+    """Somebody else has the directory: `pid` of the process that holds its `.lock`, -1 when the
+    system does not tell (a holder on another machine)."""
+
+    def __init__(self, path: str, why: str, pid: int = -1) -> None:
+        super().__init__(path, why)
+        self.pid = pid
+
+
+class LogDirOffline(LogDirError):
+    """Nothing is written to the directory any more until it is opened anew: a write or an fsync
+    failed in a way that leaves open what is on the disk (Kafka's LogDirFailureChannel)."""
+
+
 class SegmentGone(StorageError):
     """`file` was there when it was listed and is not there, or is another file, now.
 
@@ -106,6 +129,87 @@ class SegmentGone(StorageError):
 
     def __str__(self) -> str:
         return f"{printable(self.file)}: the file has gone or was replaced"
+
+
+class TopicExists(StorageError):
+    """`topic` cannot be created because `existing` is there: the same name, or one that differs
+    only in `.` and `_`, which Kafka's metrics cannot tell apart (Topic.hasCollision)."""
+
+    def __init__(self, topic: str, existing: str) -> None:
+        super().__init__(topic, existing)
+        self.topic = topic
+        self.existing = existing
+
+    def __str__(self) -> str:
+        if self.topic == self.existing:
+            return f"topic {printable(self.topic)} exists"
+        return f"topic {printable(self.topic)}: too like {printable(self.existing)}, which exists"
+
+
+class Refused(StorageError):
+    """Something was not written, and nothing has changed. The class is Kafka's error (Errors);
+    `why` says what was wrong, `index` which of the records given it was, -1 when it is about no
+    single one."""
+
+    def __init__(self, why: str, index: int = -1) -> None:
+        super().__init__(why, index)
+        self.why = why
+        self.index = index
+
+    def __str__(self) -> str:
+        return self.why if self.index < 0 else f"record {self.index}: {self.why}"
+
+
+class InvalidTopic(Refused):
+    """A name that no topic can have (INVALID_TOPIC_EXCEPTION)."""
+
+
+class InvalidPartitions(Refused):
+    """A number of partitions that a topic cannot have (INVALID_PARTITIONS)."""
+
+
+class InvalidRecord(Refused):
+    """A batch or record that breaks a rule (INVALID_RECORD, CORRUPT_MESSAGE)."""
+
+
+class InvalidTimestamp(Refused):
+    """A timestamp outside what message.timestamp.before.max.ms and .after.max.ms allow
+    (INVALID_TIMESTAMP)."""
+
+
+class MessageTooLarge(Refused):
+    """A batch larger than max.message.bytes (MESSAGE_TOO_LARGE)."""
+
+
+class RecordListTooLarge(Refused):
+    """An append larger than a segment (RECORD_LIST_TOO_LARGE)."""
+
+
+class OffsetOutOfRange(Refused):
+    """An offset below the log start offset or above the high watermark (OFFSET_OUT_OF_RANGE)."""
+
+
+class PolicyViolation(Refused):
+    """Deleting records of a log that is only compacted (POLICY_VIOLATION)."""
+
+
+class OutOfOrderSequence(Refused):
+    """A batch of an idempotent producer that does not follow its last one
+    (OUT_OF_ORDER_SEQUENCE_NUMBER)."""
+
+
+class InvalidProducerEpoch(Refused):
+    """A batch of a producer that another one with a higher epoch has replaced
+    (INVALID_PRODUCER_EPOCH)."""
+
+
+class InvalidTxnState(Refused):
+    """Plain data of a producer inside its transaction, or a transaction's end without one
+    (INVALID_TXN_STATE)."""
+
+
+class TransactionCoordinatorFenced(Refused):
+    """A marker of a coordinator that a later one has replaced (TRANSACTION_COORDINATOR_FENCED)."""
 
 
 class ConfigError(StorageError):
