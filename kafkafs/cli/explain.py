@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -18,7 +18,12 @@ from .params import (
 from .verb import Verb
 
 if TYPE_CHECKING:
+    from kafkafs.storage.log.transactions import Isolation
+    from kafkafs.storage.log.view import View
+
     from .lookup_report import Report
+
+_LINKS: Final = ("first", "last")
 
 
 @click.command(
@@ -26,7 +31,7 @@ if TYPE_CHECKING:
     short_help="Show step by step how a record is found.",
     examples=[
         (
-            "kafkafs explain /data orders/0/offset/600",
+            "kafkafs explain /data orders/0/offset/600   # or offset/first, offset/last",
             "segment, index entry, file position, batches walked, the record",
         ),
         (
@@ -55,6 +60,8 @@ def command(
     as_json: bool,
 ) -> int:
     """Show how the record at PATH is found: TOPIC/PARTITION/offset/N or TOPIC/PARTITION/time/T.
+
+    N may be first or last.
 
     \b
     An offset: the segment with the greatest base offset at or below it; in its .index the
@@ -91,6 +98,7 @@ def look_up(
     level = Isolation(isolation)
     log = open_engine(log_dirs, settings).log(question.topic, question.partition)
     view = log.view()
+    question = _resolved(question, view, level)
     report = Report(
         topic=log.topic,
         partition=log.partition,
@@ -117,12 +125,26 @@ def look_up(
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to look for in a partition: an offset or a timestamp (ms), the other is -1."""
+    """What to look for in a partition: an offset or a timestamp (ms), the other is -1; or the
+    record behind a `link`, "first" or "last"."""
 
     topic: str
     partition: int
     offset: int = -1
     timestamp: int = -1
+    link: str = ""
+
+
+def _resolved(question: Question, view: View, level: Isolation) -> Question:
+    """The question with the offset that its link leads to now; the log start or end offset, at
+    which the lookup fails, when no record is served."""
+    if not question.link:
+        return question
+    is_last = question.link == "last"
+    found = view.last(level) if is_last else view.first(level)
+    if found is None:
+        found = view.end_offset if is_last else view.start_offset
+    return replace(question, offset=found)
 
 
 def parse(path: str) -> Question:
@@ -134,6 +156,8 @@ def parse(path: str) -> Question:
             number = name.removesuffix(".json").removesuffix(".key")
             if _is_number(number):
                 return Question(topic, int(partition), offset=int(number))
+            if name in _LINKS:
+                return Question(topic, int(partition), link=name)
         case [topic, partition, "time", name] if _is_number(partition):
             timestamp = parse_time(name)
             if timestamp is not None:

@@ -210,12 +210,29 @@ def test_old_compressed_batches_do_not_say_what_is_in_them(
 @pytest.mark.parametrize(
     "path", ["", "textbook", "textbook/0", "textbook/0/offset/x", "textbook/x/offset/1",
              "textbook/0/time/soon", "textbook/0/values/1", "textbook/0/offset/1/2",
-             "textbook/0/offset/last"],
+             "textbook/0/offset/middle"],
 )  # fmt: skip
 def test_paths_that_no_lookup_is_behind(kafkafs: Kafkafs, textbook: Path, path: str) -> None:
     result = kafkafs("explain", textbook, path)
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"{path!r} is neither TOPIC/PARTITION/offset/N nor" in result.stderr
+
+
+@pytest.mark.parametrize(("link", "offset"), [("first", 0), ("last", 1499)])
+def test_a_link_is_explained_as_the_offset_behind_it(
+    kafkafs: Kafkafs, corpus: Corpus, link: str, offset: int
+) -> None:
+    clean = corpus("kafka43-clean")
+    by_link = kafkafs("explain", clean, f"appendtime/0/offset/{link}")
+    by_number = kafkafs("explain", clean, f"appendtime/0/offset/{offset}")
+    assert by_link.exit_code == 0
+    assert by_link.stdout == by_number.stdout
+
+
+@pytest.mark.parametrize("link", ["first", "last"])
+def test_a_link_that_leads_nowhere(kafkafs: Kafkafs, corpus: Corpus, link: str) -> None:
+    result = kafkafs("explain", corpus("kafka43-clean"), f"empty/0/offset/{link}")
+    assert result.exit_code == 1
 
 
 def test_a_topic_that_is_not_there(kafkafs: Kafkafs, textbook: Path) -> None:
