@@ -82,10 +82,7 @@ def test_batches_are_indexed_one_by_one_however_many_come_at_once(
         position += size
     table = table_of(rows)
     bounds = sorted({0, len(rows), *(min(cut, len(rows)) for cut in cuts)})
-    added = [
-        builder.add(table.select(slice(first, end)))
-        for first, end in pairwise(bounds)
-    ]
+    added = [builder.add(table.select(slice(first, end))) for first, end in pairwise(bounds)]
     plain.add_time()
     times = b"".join(one.times for one in added) + builder.finish()
     assert b"".join(one.offsets for one in added) == plain.offset_bytes()
