@@ -1,0 +1,197 @@
+"""Which segments retention deletes, by which rule, and when it would delete those that stay.
+
+Kafka's `UnifiedLog.deleteOldSegments`: three passes, each from the oldest segment up to the first
+that does not breach its rule. Nothing is deleted here, and no clock is asked: what would go next
+week is `plan` with next week's time.
+
+1. The next segment begins at or below the log start offset.
+2. `retention.bytes`: what is behind the segment is as much as is to be kept.
+3. `retention.ms`: its largest timestamp is older than that.
+
+The second and third only where `cleanup.policy` has `delete`. No pass takes a segment that reaches
+above the high watermark, nor an empty last one. When every segment goes, the log is rolled first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import accumulate
+from typing import Protocol
+
+from ..config import TopicConfig
+
+DELETE = "delete"  # in cleanup.policy
+
+
+class Rule(StrEnum):
+    """Why a segment goes."""
+
+    LOG_START = "log start offset"
+    SIZE = "retention.bytes"
+    TIME = "retention.ms"
+
+
+class Hold(StrEnum):
+    """Why a segment stays."""
+
+    EMPTY = "it is the last segment, and empty"
+    HIGH_WATERMARK = "it reaches above the high watermark"
+    POLICY = "cleanup.policy does not say delete"
+    NO_BREACH = "no rule is breached"
+    OLDER_STAYS = "an older segment stays"
+
+
+class Candidate(Protocol):
+    """What retention asks a segment. `size` is the bytes of its `.log`; `largest_timestamp` the
+    greatest of its records' timestamps in ms or, when none has one, the mtime of the `.log`."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def largest_timestamp(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """A log as retention sees it: at least one segment, by ascending base offset."""
+
+    segments: Sequence[Candidate]
+    start_offset: int
+    end_offset: int
+    high_watermark: int
+
+    def upper_bound(self, index: int) -> int:
+        """The offset behind the segment: the next one's base, or the log end offset."""
+        if index + 1 < len(self.segments):
+            return self.segments[index + 1].base_offset
+        return self.end_offset
+
+    def hold(self, index: int) -> Hold | None:
+        """What keeps the segment whatever the rules say."""
+        if index + 1 == len(self.segments) and self.segments[index].size == 0:
+            return Hold.EMPTY
+        if self.high_watermark < self.upper_bound(index):
+            return Hold.HIGH_WATERMARK
+        return None
+
+    def bytes_behind(self) -> list[int]:
+        """Of each segment, the bytes of all behind it."""
+        sizes = [segment.size for segment in self.segments[:0:-1]]
+        return list(accumulate(sizes, initial=0))[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """What one pass deletes: the oldest `count` segments of those that the passes before it
+    left."""
+
+    rule: Rule
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionPlan:
+    """The passes that delete something, in order. `rolls`: all segments go, so that an empty one
+    has to be made first. `start_offset`: the log start offset afterwards."""
+
+    deletions: tuple[Deletion, ...]
+    rolls: bool
+    start_offset: int
+
+    @property
+    def count(self) -> int:
+        """How many segments go, from the oldest on."""
+        return sum(deletion.count for deletion in self.deletions)
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """A segment's future: the `rule` it goes by now, or the `hold` that keeps it.
+
+    `expires_at_ms`: the first moment at which `retention.ms` takes it, if nothing is appended.
+    `bytes_to_come`: how many must be appended behind it before `retention.bytes` takes it. Either
+    is None where that rule does not apply, and for a segment that goes now.
+    """
+
+    segment: Candidate
+    rule: Rule | None = None
+    hold: Hold | None = None
+    expires_at_ms: int | None = None
+    bytes_to_come: int | None = None
+
+
+def plan(log: LogState, config: TopicConfig, now_ms: int) -> RetentionPlan:
+    """What retention deletes at `now_ms`. A segment's timestamp is asked for only where it
+    counts."""
+    deletions = []
+    gone = 0
+    for rule, breaches in _rules(log, config, now_ms):
+        end = gone
+        while end < len(log.segments) and log.hold(end) is None and breaches(end):
+            end += 1
+        if end > gone:
+            deletions.append(Deletion(rule, end - gone))
+            gone = end
+    start = log.upper_bound(gone - 1) if gone else log.start_offset
+    return RetentionPlan(tuple(deletions), gone == len(log.segments), max(log.start_offset, start))
+
+
+def outlook(log: LogState, config: TopicConfig, now_ms: int) -> list[Outlook]:
+    """The future of every segment, as of `now_ms`."""
+    by_rule = _rules_of(plan(log, config, now_ms))
+    futures = [Outlook(segment, rule) for segment, rule in zip(log.segments, by_rule, strict=False)]
+    rules = _rules(log, config, now_ms)
+    behind = log.bytes_behind()
+    latest = 0
+    for index in range(len(by_rule), len(log.segments)):
+        segment = log.segments[index]
+        latest = max(latest, segment.largest_timestamp)
+        hold = log.hold(index) or _why_kept(index, index == len(by_rule), rules, config)
+        when = _when(latest, behind[index], config) if hold is not Hold.EMPTY else (None, None)
+        futures.append(Outlook(segment, None, hold, *when))
+    return futures
+
+
+def _when(latest: int, behind: int, config: TopicConfig) -> tuple[int | None, int | None]:
+    """`expires_at_ms` and `bytes_to_come` of a segment that has `behind` bytes behind it, if
+    neither it nor those in front of it have a timestamp above `latest`."""
+    deletes = DELETE in config.cleanup_policy
+    by_time, by_size = config.retention_ms >= 0, config.retention_bytes >= 0
+    return (
+        latest + config.retention_ms + 1 if deletes and by_time else None,
+        max(config.retention_bytes - behind, 0) if deletes and by_size else None,
+    )
+
+
+_Rules = list[tuple[Rule, Callable[[int], bool]]]
+
+
+def _rules(log: LogState, config: TopicConfig, now_ms: int) -> _Rules:
+    """The passes that the settings ask for, each with its condition for a segment by its index."""
+    behind = log.bytes_behind()
+    last = len(log.segments) - 1
+    rules: _Rules = [
+        (Rule.LOG_START, lambda i: i < last and log.upper_bound(i) <= log.start_offset)
+    ]
+    if DELETE in config.cleanup_policy:
+        if config.retention_bytes >= 0:
+            rules.append((Rule.SIZE, lambda i: behind[i] >= config.retention_bytes))
+        if config.retention_ms >= 0:
+            oldest = now_ms - config.retention_ms
+            rules.append((Rule.TIME, lambda i: log.segments[i].largest_timestamp < oldest))
+    return rules
+
+
+def _rules_of(planned: RetentionPlan) -> list[Rule]:
+    """The rule of each segment that goes."""
+    return [deletion.rule for deletion in planned.deletions for _ in range(deletion.count)]
+
+
+def _why_kept(index: int, is_oldest: bool, rules: _Rules, config: TopicConfig) -> Hold:
+    if not is_oldest and any(breaches(index) for _, breaches in rules):
+        return Hold.OLDER_STAYS
+    return Hold.NO_BREACH if DELETE in config.cleanup_policy else Hold.POLICY
