@@ -23,15 +23,10 @@ from ..disk import OpenFile
 from ..errors import CorruptError, SegmentGone
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable
+from ..format.control import control_type
 from ..format.decoder import checksum_is_right
-from ..format.layout import (
-    CONTROL_MASK,
-    RECORD_BATCH_OVERHEAD,
-    TRANSACTIONAL_MASK,
-    ControlType,
-)
+from ..format.layout import CONTROL_MASK, TRANSACTIONAL_MASK, ControlType
 from ..format.names import FileKind
-from ..format.varint import read_varint, read_varlong
 from ..segment.extent import Extent, Fault
 from ..segment.salvage import is_sound
 from ..segment.segment import Segment
@@ -138,26 +133,6 @@ def nearby_marker(segment: Segment, header: BatchHeader, context: ReadContext) -
         if seen > _NEARBY_BATCHES:
             return None
     return None
-
-
-def control_type(data: bytes | memoryview) -> ControlType | None:
-    """Type of the (first) record of a control batch, None for one that is cut off or unknown.
-
-    A control batch is never compressed. Key: int16 version, int16 type (``ControlRecordType``).
-    """
-    at = RECORD_BATCH_OVERHEAD
-    try:
-        _, at = read_varint(data, at)
-        _, at = read_varlong(data, at + 1)
-        _, at = read_varint(data, at)
-        size, at = read_varint(data, at)
-    except IndexError:
-        return None
-    key = bytes(data[at : at + 4])
-    if size < 4 or len(key) < 4:
-        return None
-    number = int.from_bytes(key[2:4], "big", signed=True)
-    return ControlType(number) if number in set(ControlType) else None
 
 
 class Fates:

@@ -23,12 +23,13 @@ from kafkafs.storage.format.checkpoints import (
 )
 from kafkafs.storage.format.codecs import Scratch, decompress
 from kafkafs.storage.format.columns import Columns, Damage
+from kafkafs.storage.format.control import control_type
 from kafkafs.storage.format.decoder import BadBatch, Decoder
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.lines import json_lines, keys_lines, values_lines
 from kafkafs.storage.format.snapshot import parse_producer_snapshot
 from kafkafs.storage.log.broker_answer import broker_answer
-from kafkafs.storage.log.transactions import Isolation, control_type
+from kafkafs.storage.log.transactions import Isolation
 from kafkafs.storage.log.view import View
 
 MAX_BATCH_BYTES = 1 << 20

@@ -18,11 +18,9 @@ from kafkafs.storage.format.builder import (
     SimpleRecord,
     build_batch,
     build_end_txn_marker,
-    frame_batch,
 )
 from kafkafs.storage.format.columns import Damage
 from kafkafs.storage.format.layout import Codec, ControlType
-from kafkafs.storage.log.transactions import control_type
 from tests.logs import TopicSettings, write_partition
 from tests.reading import (
     COMMITTED,
@@ -318,30 +316,6 @@ def test_control_records_that_end_no_transaction_decide_nothing(tmp_path: Path) 
     records, damage = scan(open_view(tmp_path / "p-0"))
     assert [record.offset for record in records] == [0, 1, 3, 4, 6, 7]
     assert not damage
-
-
-@pytest.mark.parametrize(
-    ("key", "expected"),
-    [
-        (b"\0\0\0\0", ControlType.ABORT),
-        (b"\0\0\0\1", ControlType.COMMIT),
-        (b"\0\5\0\1", ControlType.COMMIT),  # a version to come is read as 0
-        (b"\0\0\0\6", ControlType.KRAFT_VOTERS),
-        (b"\0\0\0\7", None),
-        (b"\0\0\xff\xff", None),
-        (b"\0\0\0", None),
-        (b"", None),
-        (None, None),
-    ],
-)
-def test_the_type_of_a_control_record(key: bytes | None, expected: ControlType | None) -> None:
-    batch = build_batch([SimpleRecord(5, key, b"\0" * 6)], BatchFields(is_control=True))
-    assert control_type(batch) is expected
-
-
-@given(st.binary(max_size=40))
-def test_any_bytes_are_some_control_record_or_none(body: bytes) -> None:
-    assert control_type(frame_batch(0, 0, bytes(40) + body)) in {*ControlType, None}
 
 
 def test_scans_give_nothing_of_a_control_batch_and_no_damage_for_it(tmp_path: Path) -> None:
