@@ -123,7 +123,7 @@ class Directory:
 
         What vanishes while it is listed is left out.
         """
-        with self._opened() as fd, _located(self.path, LogDirError), os.scandir(fd) as scan:
+        with self._opened() as fd, located(self.path, LogDirError), os.scandir(fd) as scan:
             found = [_entry(item, wants_stat) for item in scan]
         return [entry for entry in found if entry is not None]
 
@@ -133,21 +133,21 @@ class Directory:
         if name is None:
             if self._parent is not None:
                 return self._parent.stat(self.name)
-            with _located(self.path, LogDirError):
+            with located(self.path, LogDirError):
                 return os.stat(self.path)
         path = self.path_of(name)
         if self._parent is None:
             # One call: the log directory's own path is the user's, so only the last step must not
             # be followed.
-            with _located(path, CorruptError):
+            with located(path, CorruptError):
                 return os.lstat(path)
-        with self._opened() as fd, _located(path, CorruptError):
+        with self._opened() as fd, located(path, CorruptError):
             return os.stat(name, dir_fd=fd, follow_symlinks=False)
 
     def open(self, name: str) -> OpenFile:
         """The regular file `name`, open for reading."""
         path = self.path_of(name)
-        with self._opened() as directory, _located(path, CorruptError):
+        with self._opened() as directory, located(path, CorruptError):
             fd = _open(name, _FILE, directory)
         return OpenFile(fd, path)
 
@@ -169,9 +169,9 @@ class Directory:
 
     def _open(self) -> int:
         if self._parent is None:
-            with _located(self.path, LogDirError):
+            with located(self.path, LogDirError):
                 return _open(self.path, _DIRECTORY, None)
-        with self._parent._opened() as parent, _located(self.path, LogDirError):
+        with self._parent._opened() as parent, located(self.path, LogDirError):
             return _open(self.name, _DIRECTORY | os.O_NOFOLLOW, parent)
 
     def __repr__(self) -> str:
@@ -333,7 +333,9 @@ def _open(name: str, flags: int, directory: int | None) -> int:
 
 
 @contextmanager
-def _located(path: str, wrong_kind: type[CorruptError | LogDirError]) -> Iterator[None]:
+def located(path: str, wrong_kind: type[CorruptError | LogDirError]) -> Iterator[None]:
+    """Raises what this module promises for an OSError of opening `path`, of which `wrong_kind` says
+    what it has to be."""
     try:
         yield
     except OSError as error:
