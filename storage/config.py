@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from .errors import ConfigError
+from .errors import ConfigError, printable
 from .settings import (
     INT_MAX,
     LONG_MAX,
@@ -227,6 +227,18 @@ def run_settings(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
         else:
             raise unknown(name, _ALL)
     return found
+
+
+def check_topic_settings(settings: Mapping[str, str], names: Iterable[str] = ()) -> None:
+    """ConfigError for one of a topic's `settings` that Kafka would refuse, or a name in them or in
+    `names` that no topic's setting has."""
+    for name in (*settings, *names):
+        if name not in _TOPIC:
+            raise unknown(name, _TOPIC)
+    for name, text in settings.items():
+        if not text.isprintable():
+            raise ConfigError(name, f"{printable(text)!r} is not one line of text")
+        read_value(name, text, _TOPIC[name].rule)
 
 
 def broker_config(run: Mapping[str, str]) -> BrokerConfig:

@@ -79,7 +79,8 @@ class Engine:
             return ""
 
     def topic_config(self, topic: str) -> Resolved:
-        """The topic's settings from this run, the cluster's metadata and Kafka's defaults.
+        """The topic's settings from this run, kafkafs's own file, the cluster's metadata and
+        Kafka's defaults.
         UnknownTopic, ConfigError when this run's settings contradict each other."""
         partitions = self.topics().get(topic)
         if partitions is None:
@@ -90,6 +91,7 @@ class Engine:
         return topic_config(
             Settings(
                 run=self.settings,
+                topic_file=self.log_dirs.topic_settings(topic),
                 topic=known.configs if known is not None else {},
                 broker=metadata.brokers.get(str(meta.node_id), {}),
                 all_brokers=metadata.brokers.get(ALL_BROKERS, {}),

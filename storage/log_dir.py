@@ -30,6 +30,13 @@ from .format.checkpoints import (
 )
 from .format.names import PartitionDirName, PartitionState
 from .small_file import SmallFile, Stamp, read_value, stamp
+from .topic_settings import (
+    MAX_TOPIC_SETTINGS_BYTES,
+    TOPIC_SETTINGS_FILE,
+    FoundSettings,
+    newest,
+    parse_topic_settings,
+)
 
 T = TypeVar("T")
 TopicPartition = tuple[str, int]
@@ -108,6 +115,9 @@ class LogDir:
         self._recovery_points = self._offsets(names.RECOVERY_POINT_FILE)
         self._high_watermarks = self._offsets(names.HIGH_WATERMARK_FILE)
         self._cleaner_offsets = self._offsets(names.CLEANER_OFFSET_FILE)
+        self._topic_settings: SmallFile[dict[str, dict[str, str]]] = self._small(
+            TOPIC_SETTINGS_FILE, MAX_TOPIC_SETTINGS_BYTES, parse_topic_settings, {}, optional=True
+        )
         self._listing = _Listing()
         _check_is_log_dir(self.directory)
 
@@ -135,6 +145,12 @@ class LogDir:
     def cleaner_offsets(self) -> Mapping[TopicPartition, int]:
         """The first offsets not yet cleaned, only of partitions that have been cleaned."""
         return self._cleaner_offsets.value()
+
+    @property
+    def topic_settings(self) -> FoundSettings:
+        """What kafkafs's own file says."""
+        settings = self._topic_settings.value()
+        return FoundSettings(settings, self._topic_settings.mtime_ns)
 
     @property
     def is_clean(self) -> bool:
@@ -166,12 +182,20 @@ class LogDir:
             self._recovery_points,
             self._high_watermarks,
             self._cleaner_offsets,
+            self._topic_settings,
         )
         in_files = [problem for file in files if (problem := file.problem())]
         return in_files + self._listing.problems
 
-    def _small(self, name: str, limit: int, parse: Callable[[bytes], T], empty: T) -> SmallFile[T]:
-        return SmallFile(self.directory, name, limit, parse, empty)
+    def _small(
+        self,
+        name: str,
+        limit: int,
+        parse: Callable[[bytes], T],
+        empty: T,
+        optional: bool = False,
+    ) -> SmallFile[T]:
+        return SmallFile(self.directory, name, limit, parse, empty, optional)
 
     def _offsets(self, name: str) -> SmallFile[dict[TopicPartition, int]]:
         return self._small(name, _MAX_CHECKPOINT_BYTES, parse_offsets, {})
@@ -237,6 +261,10 @@ class LogDirs:
         if topic not in joined.topics:
             raise UnknownTopic(topic)
         raise UnknownPartition(topic, partition)
+
+    def topic_settings(self, topic: str) -> Mapping[str, str]:
+        """The settings of a topic that kafkafs itself keeps, as texts by name."""
+        return newest(log_dir.topic_settings for log_dir in self.dirs).settings.get(topic, {})
 
     @property
     def problems(self) -> list[str]:

@@ -42,14 +42,23 @@ class SmallFile(Generic[T]):
     """The value of file `name`, `empty` while it is absent or cannot be read."""
 
     def __init__(
-        self, directory: Directory, name: str, limit: int, parse: Callable[[bytes], T], empty: T
+        self,
+        directory: Directory,
+        name: str,
+        limit: int,
+        parse: Callable[[bytes], T],
+        empty: T,
+        optional: bool = False,
     ) -> None:
-        """`limit` is the size in bytes from which on the file is refused."""
+        """`limit` is the size in bytes from which on the file is refused. That an `optional` file
+        is absent is no problem."""
         self._directory = directory
         self._name = name
         self._limit = limit
         self._parse = parse
         self._empty = empty
+        self._optional = optional
+        self.mtime_ns = 0  # of the file that the value is of; 0 while there is none
         # Value, problem, and the stamp they are of, as one, so that any thread may ask.
         self._state: tuple[T, str, Stamp | None] = (empty, "", None)
 
@@ -63,17 +72,21 @@ class SmallFile(Generic[T]):
 
     def _refreshed(self) -> tuple[T, str, Stamp | None]:
         state = self._state
+        modified = 0
         try:
-            now = stamp(self._directory.stat(self._name))
+            status = self._directory.stat(self._name)
+            now = stamp(status)
             if now is None or now != state[2]:
                 value = read_value(self._directory, self._name, self._limit, self._parse)
                 state = (value, "", now)
+            modified = status.st_mtime_ns
         except SegmentGone:
             path = self._directory.path_of(self._name)
-            state = (self._empty, f"{printable(path)}: missing", None)
+            problem = "" if self._optional else f"{printable(path)}: missing"
+            state = (self._empty, problem, None)
         except StorageError as error:
             state = (self._empty, str(error), None)
         except OSError as error:
             state = (self._empty, f"{printable(str(error.filename))}: {error.strerror}", None)
-        self._state = state
+        self._state, self.mtime_ns = state, modified
         return state

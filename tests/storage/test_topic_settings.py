@@ -1,0 +1,161 @@
+"""kafkafs's own file of topic settings: read back as written, refused where it is damaged."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkafs.storage.durable import WritableDirectory
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.errors import ConfigError, CorruptError
+from kafkafs.storage.format.names import is_legal_topic
+from kafkafs.storage.topic_settings import (
+    TOPIC_SETTINGS_FILE,
+    TopicSettings,
+    format_topic_settings,
+    parse_topic_settings,
+)
+from tests.logs import write_log_dir
+
+topics = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True).filter(is_legal_topic)
+texts = st.text(st.characters(codec="utf-8"), min_size=1).filter(
+    lambda text: text.isprintable() and text == text.strip()
+)
+settings = st.dictionaries(
+    topics, st.dictionaries(st.sampled_from(["retention.ms", "cleanup.policy"]), texts, min_size=1)
+)
+
+
+@given(settings)
+def test_what_is_written_is_read_back(given_settings: dict[str, dict[str, str]]) -> None:
+    assert parse_topic_settings(format_topic_settings(given_settings)) == given_settings
+
+
+@given(
+    st.binary() | st.text(st.sampled_from("[]=:#;% \n\r\tab.\x1c\x85"), max_size=60).map(str.encode)
+)
+def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+    try:
+        found = parse_topic_settings(data)
+    except CorruptError as error:
+        assert str(error).isprintable()  # noqa: PT017  both outcomes are right
+    else:
+        assert all(map(is_legal_topic, found))
+
+
+def test_a_file_written_by_hand() -> None:
+    text = b"""\
+# mine
+[DEFAULT]
+retention.ms=5
+[a.b-c]
+cleanup.policy = compact,delete
+# and a level
+compression.gzip.level   =   9
+"""
+    assert parse_topic_settings(text) == {
+        "DEFAULT": {"retention.ms": "5"},
+        "a.b-c": {"cleanup.policy": "compact,delete", "compression.gzip.level": "9"},
+    }
+    assert parse_topic_settings(b"") == {}
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"retention.ms = 5\n", "line: 1"),
+        (b"[a]\n[a]\n", "line 2"),
+        (b"[a]\nx = 1\nx = 2\n", "line 3"),
+        (b"[a]\nretention.ms\n", "line 2"),
+        (b"[../a]\n", "not the name of a topic"),
+        (b"[a b]\n", "not the name of a topic"),
+        (b"[\xff]\n", "not UTF-8"),
+    ],
+)
+def test_a_damaged_file_is_refused_and_the_place_told(data: bytes, what: str) -> None:
+    with pytest.raises(CorruptError, match=what):
+        parse_topic_settings(data)
+
+
+@pytest.fixture
+def dirs(tmp_path: Path) -> list[WritableDirectory]:
+    for name in ("one", "two"):
+        write_log_dir(tmp_path / name, {})
+        (tmp_path / name / "orders-0").mkdir()
+    return [WritableDirectory(tmp_path / name) for name in ("one", "two")]
+
+
+def put(directory: WritableDirectory, text: str, changed_ns: int) -> None:
+    path = Path(directory.path, TOPIC_SETTINGS_FILE)
+    path.write_text(text)
+    os.utime(path, ns=(changed_ns, changed_ns))
+
+
+def test_the_file_that_was_changed_last_counts(dirs: list[WritableDirectory]) -> None:
+    put(dirs[0], "[orders]\nretention.ms = 1\n", 10**18)
+    put(dirs[1], "[orders]\nretention.ms = 2\n", 10**18 + 1)
+    found = TopicSettings(dirs)
+    assert found.of("orders") == {"retention.ms": "2"}
+    assert found.stale == (dirs[0],)
+    found.write(dirs[0])
+    assert TopicSettings(dirs).stale == ()
+    # The reading engine goes by the same rule.
+    engine = Engine([directory.path for directory in dirs])
+    assert engine.topic_config("orders").config.retention_ms == 2
+    put(dirs[1], "[orders]\nretention.ms = soon\n", 2 * 10**18)
+    resolved = engine.topic_config("orders")
+    assert resolved.config.retention_ms == 604_800_000
+    assert resolved.problems[0].startswith("kafkafs's settings of the topic: retention.ms: 'soon'")
+
+
+def test_changes(dirs: list[WritableDirectory]) -> None:
+    found = TopicSettings(dirs)
+    assert (found.of("orders"), found.stale) == ({}, ())
+    found.replace("orders", found.changed("orders", {"retention.ms": " 5 ", "flush.ms": "1"}))
+    found.replace("orders", found.changed("orders", {"flush.ms": None, "preallocate": "true"}))
+    for directory in dirs:
+        found.write(directory)
+    again = TopicSettings(dirs)
+    assert again.of("orders") == {"retention.ms": "5", "preallocate": "true"}
+    again.replace("orders", {})
+    again.write(dirs[0])
+    assert TopicSettings(dirs[:1]).of("orders") == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "why"),
+    [
+        ("retention.hours", "5", "no such setting; is it retention"),
+        ("log.retention.ms", "5", "no such setting"),
+        ("retention.ms", "-2", "at least -1"),
+        ("segment.bytes", "1000", "at least 1048576"),
+        ("leader.replication.throttled.replicas", "a\n[b]\nx", "not one line"),
+        ("nothing.such", None, "no such setting"),
+    ],
+)
+def test_what_kafka_would_refuse_is_refused(
+    dirs: list[WritableDirectory], name: str, text: str | None, why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        TopicSettings(dirs).changed("orders", {name: text})
+
+
+def test_a_damaged_file_stops_who_would_write_and_is_told_to_who_reads(
+    dirs: list[WritableDirectory],
+) -> None:
+    put(dirs[0], "no section\n", 10**18)
+    with pytest.raises(CorruptError, match=TOPIC_SETTINGS_FILE):
+        TopicSettings(dirs)
+    engine = Engine([directory.path for directory in dirs])
+    assert engine.topic_config("orders").changed == {}
+    assert [line for line in engine.problems if TOPIC_SETTINGS_FILE in line]
+
+
+def test_its_absence_is_no_problem(dirs: list[WritableDirectory]) -> None:
+    engine = Engine([directory.path for directory in dirs])
+    engine.topic_config("orders")
+    assert [line for line in engine.problems if TOPIC_SETTINGS_FILE in line] == []
