@@ -123,6 +123,139 @@ def _timestamp(base: cython.longlong, delta: cython.longlong) -> cython.longlong
     return ((base + delta + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
 
 
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.uint, cython.Py_ssize_t))
+def _short(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t):
+    """The unsigned number of one byte or two at ``at``, and where it ends. It has the bit 0x4000
+    when there are more bytes to it."""
+    raw: cython.uint = data[at]
+    if raw < 128:
+        return raw, at + 1
+    return (raw & 127) | (cython.cast(cython.uint, data[at + 1]) << 7), at + 2
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _common_record(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    base_timestamp: cython.longlong,
+    previous: cython.longlong,
+    highest: cython.longlong,
+    row: cython.Py_ssize_t,
+    offsets: cython.longlong[::1],
+    timestamps: cython.longlong[::1],
+    spans: cython.int[:, ::1],
+) -> cython.Py_ssize_t:
+    """As ``_record``, for what most records are: less than 8 KiB, without headers, and right. -1
+    for others, whatever is wrong with them or not. It need not look for the end at each byte: up
+    to the key there are 10 at most."""
+    size: cython.uint
+    timestamp: cython.uint
+    offset: cython.uint
+    key: cython.uint
+    value: cython.uint
+    last: cython.Py_ssize_t
+    if end - at < 16:
+        return -1
+    size, at = _short(data, at)
+    last = at + (size >> 1) - 1
+    timestamp, at = _short(data, at + 1)
+    offset, at = _short(data, at)
+    key, at = _short(data, at)
+    if (size | timestamp | offset | key) & 0x4000 or (size | offset) & 1 or last >= end:
+        return -1
+    if (offset >> 1) <= previous or (offset >> 1) > highest:
+        return -1
+    timestamps[row] = _timestamp(
+        base_timestamp,
+        cython.cast(cython.longlong, timestamp >> 1) ^ -cython.cast(cython.longlong, timestamp & 1),
+    )
+    offsets[row] = offset >> 1
+    spans[row, 0] = cython.cast(cython.int, at)
+    spans[row, 1] = -1
+    if key != 1:
+        if key & 1:
+            return -1
+        spans[row, 1] = cython.cast(cython.int, key >> 1)
+        at += key >> 1
+    if last - at < 2:
+        return -1
+    value, at = _short(data, at)
+    if value & 0x4001 or at + (value >> 1) != last or data[last] != 0:
+        return -1
+    spans[row, 2] = cython.cast(cython.int, at)
+    spans[row, 3] = cython.cast(cython.int, value >> 1)
+    spans[row, 4] = cython.cast(cython.int, last + 1)
+    spans[row, 5] = 0
+    return last + 1
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _record(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    base_timestamp: cython.longlong,
+    previous: cython.longlong,
+    highest: cython.longlong,
+    row: cython.Py_ssize_t,
+    offsets: cython.longlong[::1],
+    timestamps: cython.longlong[::1],
+    spans: cython.int[:, ::1],
+) -> cython.Py_ssize_t:
+    """Read the record at ``at`` of a batch that goes to ``end`` into a row. Its offset is written
+    relative to the batch's, and must be above ``previous`` and at most ``highest``. Returns the
+    position after it, or minus the error."""
+    value: cython.longlong
+    stop: cython.Py_ssize_t
+    field: cython.int
+    value, at = _varint(data, at, end, 5)  # length
+    if at < 0:
+        return -2
+    if value < 6 or value > end - at:
+        return -1
+    stop = at + value
+    value, at = _varint(data, at + 1, stop, 10)  # attributes (written 0, ignored), timestamp delta
+    if at < 0:
+        return -2
+    timestamps[row] = _timestamp(base_timestamp, value)
+    value, at = _varint(data, at, stop, 5)
+    if at < 0:
+        return -2
+    if value < 0 or value <= previous or value > highest:
+        return -8
+    offsets[row] = value
+    for field in range(2):  # key, value
+        value, at = _varint(data, at, stop, 5)
+        if at < 0:
+            return -2
+        if value > stop - at:
+            return -3 - field
+        spans[row, 2 * field] = cython.cast(cython.int, at)
+        spans[row, 2 * field + 1] = -1
+        if value >= 0:
+            spans[row, 2 * field + 1] = cython.cast(cython.int, value)
+            at += value
+    value, at = _varint(data, at, stop, 5)  # number of headers
+    if at < 0 or value < 0 or value > stop - at:
+        return -5
+    spans[row, 4] = cython.cast(cython.int, at)
+    spans[row, 5] = cython.cast(cython.int, value)
+    at = _skip_headers(data, at, stop, value)
+    if at < 0:
+        return -5
+    return at if at == stop else -6
+
+
 def decode_records(
     data: cython.const[cython.uchar][::1],
     starts: cython.longlong[::1],
@@ -142,22 +275,16 @@ def decode_records(
     would. Returns (batches decoded, rows written, error, position in ``data`` of the record with
     the error, or of what follows the last); a batch that fails leaves no rows.
     """
-    batch: cython.Py_ssize_t
+    batch: cython.Py_ssize_t = first
     batches: cython.Py_ssize_t = starts.shape[0]
     row: cython.Py_ssize_t = 0
     rows: cython.Py_ssize_t = offsets.shape[0]
-    at: cython.Py_ssize_t
+    stop: cython.Py_ssize_t
+    at: cython.Py_ssize_t = 0
+    next_at: cython.Py_ssize_t
     end: cython.Py_ssize_t
-    record_start: cython.Py_ssize_t
-    record_end: cython.Py_ssize_t
-    left: cython.longlong
-    field: cython.int
-    value: cython.longlong
     base: cython.longlong
-    base_timestamp: cython.longlong
-    append_time: cython.longlong
-    has_append_time: cython.bint
-    previous: cython.longlong
+    previous: cython.longlong  # this and the next relative to the base
     highest: cython.longlong
     error: cython.int = 0
     if (
@@ -174,84 +301,40 @@ def decode_records(
     ):
         raise ValueError("arrays of different lengths, or a buffer past 2 GiB")
     with cython.nogil:
-        batch = first
-        at = 0
         first_row[0] = 0
         while batch < batches:
             at = starts[batch]
             end = ends[batch]
-            left = table[batch, 13]
-            if at < 0 or end > data.shape[0] or at > end or left < 0 or left > rows - row:
+            if at < 0 or end > data.shape[0] or at > end:
                 error = 7
                 break
+            if table[batch, 13] < 0 or table[batch, 13] > rows - row:
+                error = 7
+                break
+            stop = row + table[batch, 13]
             base = table[batch, 2]
-            previous = -1  # this and the next relative to the base
+            previous = -1
             highest = table[batch, 3] - base
-            base_timestamp = table[batch, 8]
-            append_time = table[batch, 9]
-            has_append_time = (table[batch, 7] & 8) != 0
-            record_start = at
-            while left > 0:
-                record_start = at
-                value, at = _varint(data, at, end, 5)  # length
-                if at < 0:
-                    error = 2
-                    break
-                if value < 6 or value > end - at:
-                    error = 1
-                    break
-                record_end = at + value
-                at += 1  # attributes: written 0, ignored
-                value, at = _varint(data, at, record_end, 10)  # timestamp delta
-                if at < 0:
-                    error = 2
-                    break
-                timestamps[row] = (
-                    append_time if has_append_time else _timestamp(base_timestamp, value)
-                )
-                value, at = _varint(data, at, record_end, 5)  # offset delta
-                if at < 0:
-                    error = 2
-                    break
-                if value < 0 or value <= previous or value > highest:
-                    error = 8
-                    break
-                previous = value
-                offsets[row] = base + value
-                for field in range(2):  # key, value
-                    value, at = _varint(data, at, record_end, 5)
-                    if at < 0:
-                        error = 2
+            while row < stop:
+                next_at = _common_record(
+                    data, at, end, table[batch, 8], previous, highest,
+                    row, offsets, timestamps, spans,
+                )  # fmt: skip
+                if next_at < 0:
+                    next_at = _record(
+                        data, at, end, table[batch, 8], previous, highest,
+                        row, offsets, timestamps, spans,
+                    )  # fmt: skip
+                    if next_at < 0:
+                        error = cython.cast(cython.int, -next_at)
                         break
-                    if value > record_end - at:
-                        error = 3 + field
-                        break
-                    spans[row, 2 * field] = cython.cast(cython.int, at)
-                    spans[row, 2 * field + 1] = -1
-                    if value >= 0:
-                        spans[row, 2 * field + 1] = cython.cast(cython.int, value)
-                        at += value
-                if error != 0:
-                    break
-                value, at = _varint(data, at, record_end, 5)  # number of headers
-                if at < 0 or value < 0 or value > record_end - at:
-                    error = 5
-                    break
-                spans[row, 4] = cython.cast(cython.int, at)
-                spans[row, 5] = cython.cast(cython.int, value)
-                if value > 0:
-                    at = _skip_headers(data, at, record_end, value)
-                    if at < 0:
-                        error = 5
-                        break
-                if at != record_end:
-                    error = 6
-                    break
+                at = next_at
+                previous = offsets[row]
+                offsets[row] = base + previous
+                if table[batch, 7] & 8:  # log append time: the batch's for all
+                    timestamps[row] = table[batch, 9]
                 row += 1
-                left -= 1
-            if error != 0:
-                at = record_start
-            elif at != end:
+            if error == 0 and at != end:
                 error = 7
             if error != 0:
                 row = first_row[batch - first]
