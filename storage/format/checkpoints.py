@@ -1,17 +1,20 @@
-"""The small files beside the logs, each from its bytes to a value.
+"""The small files beside the logs, each from its bytes to a value and back.
 
-Every function raises CorruptError for bytes that Kafka would refuse, with the position in the file.
-Kafka creates the checkpoint files empty, so no bytes at all are a value for those: nothing.
+Every `parse_…` raises CorruptError for bytes that Kafka would refuse, with the position in the
+file. Kafka creates the checkpoint files empty, so no bytes at all are a value for those: nothing.
+
+Every `format_…` gives the bytes that Kafka writes for the same values.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import CorruptError, printable
-from .properties import parse_properties
+from .properties import format_properties, parse_properties
 from .uuids import is_uuid_text
 
 CHECKPOINT_VERSION = 0
@@ -57,12 +60,23 @@ def parse_offsets(data: bytes) -> dict[tuple[str, int], int]:
     return offsets
 
 
+def format_offsets(offsets: Mapping[tuple[str, int], int]) -> bytes:
+    """An `*-offset-checkpoint` of an offset for each (topic, partition), in the mapping's order."""
+    lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
+    return _checkpoint(lines, len(offsets))
+
+
 def parse_leader_epochs(data: bytes) -> list[EpochEntry]:
     """The entries of `leader-epoch-checkpoint` in file order."""
     return [
         EpochEntry(_int(epoch, position, _INT32), _int(start_offset, position, _INT64))
         for position, (epoch, start_offset) in _entries(data, 2)
     ]
+
+
+def format_leader_epochs(entries: Sequence[EpochEntry]) -> bytes:
+    """A `leader-epoch-checkpoint` of `entries`, which must ascend."""
+    return _checkpoint((f"{entry.epoch} {entry.start_offset}" for entry in entries), len(entries))
 
 
 def parse_meta_properties(data: bytes) -> MetaProperties:
@@ -81,6 +95,19 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
         raise CorruptError(f"directory.id is not an id: {printable(directory_id)}")
     node_id = _int(found.get(node_key, "-1").encode(), 0, _INT32)
     return MetaProperties(version, found.get("cluster.id", ""), node_id, directory_id)
+
+
+def format_meta_properties(meta: MetaProperties, written_ms: int) -> bytes:
+    """`meta.properties` as written at `written_ms` since 1970, its keys in the order that Java 17's
+    hash table gives them."""
+    node_key = "broker.id" if meta.version == 0 else "node.id"
+    values = {node_key: str(meta.node_id)} if meta.node_id >= 0 else {}
+    if meta.directory_id:
+        values["directory.id"] = meta.directory_id
+    values["version"] = str(meta.version)
+    if meta.cluster_id:
+        values["cluster.id"] = meta.cluster_id
+    return format_properties(values, written_ms)
 
 
 def parse_partition_metadata(data: bytes) -> PartitionMetadata:
@@ -102,6 +129,11 @@ def parse_partition_metadata(data: bytes) -> PartitionMetadata:
     return PartitionMetadata(version, topic_id)
 
 
+def format_partition_metadata(metadata: PartitionMetadata) -> bytes:
+    """`partition.metadata`, whose last line has no end."""
+    return f"version: {metadata.version}\ntopic_id: {metadata.topic_id}".encode()
+
+
 def parse_clean_shutdown(data: bytes) -> int:
     """The broker epoch in `.kafka_cleanshutdown`, -1 where an older broker left the file empty."""
     if not data:
@@ -114,6 +146,16 @@ def parse_clean_shutdown(data: bytes) -> int:
     if type(epoch) is not int:
         raise CorruptError("no JSON object with a brokerEpoch", position=0)
     return epoch
+
+
+def format_clean_shutdown(broker_epoch: int) -> bytes:
+    """`.kafka_cleanshutdown`; `broker_epoch` is -1 where there is no broker."""
+    return json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":")).encode()
+
+
+def _checkpoint(lines: Iterable[str], count: int) -> bytes:
+    text = "\n".join([str(CHECKPOINT_VERSION), str(count), *lines])
+    return (text + "\n").encode()
 
 
 def _entries(data: bytes, width: int) -> list[tuple[int, list[bytes]]]:

@@ -1,4 +1,4 @@
-r"""Java's `.properties` text, as java.util.Properties.load reads it.
+r"""Java's `.properties` text, as java.util.Properties loads and stores it.
 
     # comment, also with !
     key = value         separated by =, : or blanks, with blanks around
@@ -12,7 +12,8 @@ The bytes are ISO-8859-1; everything else is escaped.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 
 from ..errors import CorruptError
 
@@ -21,6 +22,9 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 _LINE = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_NAMES = {char: name for name, char in _NAMED.items()}
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
@@ -31,8 +35,41 @@ def parse_properties(data: bytes) -> dict[str, str]:
     found = {}
     for line in _logical_lines(data.decode("latin-1")):
         key, value = _LINE.findall(line)[0]  # matches any line
-        found[_ESCAPE.sub(_unescape, key)] = _ESCAPE.sub(_unescape, value)
+        found[_unescaped(key)] = _unescaped(value)
     return found
+
+
+def format_properties(values: Mapping[str, str], written_ms: int) -> bytes:
+    """A properties file of `values` in their order, stored at `written_ms` since 1970 with an empty
+    comment. What is not ASCII is escaped, so that every reader takes it for the same."""
+    lines = ["#", f"#{_java_date(written_ms)}"]
+    lines += [f"{_escaped(key, ' ')}={_escaped(value, '')}" for key, value in values.items()]
+    return ("\n".join(lines) + "\n").encode("ascii")
+
+
+def _java_date(milliseconds: int) -> str:
+    """java.util.Date.toString, in UTC."""
+    at = time.gmtime(milliseconds // 1000)
+    day, month = _DAYS[at.tm_wday], _MONTHS[at.tm_mon - 1]
+    clock = f"{at.tm_hour:02}:{at.tm_min:02}:{at.tm_sec:02}"
+    return f"{day} {month} {at.tm_mday:02} {clock} UTC {at.tm_year}"
+
+
+def _escaped(text: str, blanks: str) -> str:
+    """`text` with escapes, also for `blanks` anywhere; a leading blank always has one."""
+    escaped = "".join(_escape(char, blanks) for char in text)
+    return "\\" + escaped if escaped.startswith(" ") else escaped
+
+
+def _escape(char: str, blanks: str) -> str:
+    if char in _NAMES:
+        return "\\" + _NAMES[char]
+    if char in blanks or char in "\\=:#!":
+        return "\\" + char
+    if " " <= char <= "~":
+        return char
+    units = char.encode("utf-16-be", "surrogatepass").hex().upper()
+    return "".join("\\u" + units[at : at + 4] for at in range(0, len(units), 4))
 
 
 def _logical_lines(text: str) -> Iterator[str]:
@@ -53,6 +90,12 @@ def _logical_lines(text: str) -> Iterator[str]:
 
 def _is_continued(line: str) -> bool:
     return len(line) - len(line.rstrip("\\")) & 1 == 1
+
+
+def _unescaped(text: str) -> str:
+    """`text` without escapes. Java's two escapes of a character beyond U+FFFF are one character."""
+    units = _ESCAPE.sub(_unescape, text).encode("utf-16-be", "surrogatepass")
+    return units.decode("utf-16-be", "surrogatepass")
 
 
 def _unescape(match: re.Match[str]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import uuid
 
 UUID_BYTES = 16
 _TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
@@ -27,3 +28,10 @@ def is_uuid_text(text: str) -> bool:
     except binascii.Error:
         return False
     return any(data) and uuid_text(data) == text
+
+
+def random_uuid_text() -> str:
+    """A new id, which never starts with `-`: it would look like an option (Uuid.randomUuid)."""
+    while (text := uuid_text(uuid.uuid4().bytes)).startswith("-"):
+        pass
+    return text

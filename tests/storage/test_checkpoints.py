@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,19 @@ from kafkafs.storage.format.checkpoints import (
     EpochEntry,
     MetaProperties,
     PartitionMetadata,
+    format_clean_shutdown,
+    format_leader_epochs,
+    format_meta_properties,
+    format_offsets,
+    format_partition_metadata,
     parse_clean_shutdown,
     parse_leader_epochs,
     parse_meta_properties,
     parse_offsets,
     parse_partition_metadata,
 )
-from kafkafs.storage.format.properties import parse_properties
-from kafkafs.storage.format.uuids import is_uuid_text, uuid_text
+from kafkafs.storage.format.properties import format_properties, parse_properties
+from kafkafs.storage.format.uuids import is_uuid_text, random_uuid_text, uuid_text
 
 PARSERS = (
     parse_offsets,
@@ -179,6 +185,44 @@ def test_java_properties(data: bytes, expected: dict[str, str]) -> None:
     assert parse_properties(data) == expected
 
 
+@pytest.mark.parametrize(
+    ("values", "lines"),
+    [
+        ({"a": "1", "b": "x y"}, b"a=1\nb=x y\n"),
+        ({"a b": " 1 2"}, b"a\\ b=\\ 1 2\n"),
+        ({"k:=#!": "v:=#!\\"}, b"k\\:\\=\\#\\!=v\\:\\=\\#\\!\\\\\n"),
+        ({"k": "\t\n\r\f\x01\x7f"}, b"k=\\t\\n\\r\\f\\u0001\\u007F\n"),
+        ({"k": "\u00e9\U0001f600"}, b"k=\\u00E9\\uD83D\\uDE00\n"),
+    ],
+)
+def test_java_properties_are_escaped_as_java_does(values: dict[str, str], lines: bytes) -> None:
+    written = format_properties(values, 1_793_606_944_999)
+    assert written == b"#\n#Mon Nov 02 08:09:04 UTC 2026\n" + lines
+
+
+@given(
+    st.dictionaries(st.text(st.characters(codec="utf-8")), st.text(st.characters(codec="utf-8")))
+)
+def test_any_properties_come_back(values: dict[str, str]) -> None:
+    assert parse_properties(format_properties(values, 0)) == values
+
+
+@given(
+    st.dictionaries(
+        st.tuples(st.text("az.-_09", min_size=1), st.integers(0, 2**31 - 1)),
+        st.integers(-(2**63), 2**63 - 1),
+    )
+)
+def test_any_offsets_come_back_in_their_order(offsets: dict[tuple[str, int], int]) -> None:
+    assert list(parse_offsets(format_offsets(offsets)).items()) == list(offsets.items())
+
+
+def test_an_id_of_ours_is_no_option() -> None:
+    ids = {random_uuid_text() for _ in range(500)}
+    assert len(ids) == 500
+    assert all(is_uuid_text(text) and not text.startswith("-") for text in ids)
+
+
 @given(st.binary(min_size=16, max_size=16))
 def test_ids_come_back(data: bytes) -> None:
     assert len(uuid_text(data)) == 22
@@ -215,6 +259,38 @@ def test_every_small_file_in_the_corpora(corpora_dirs: list[Path]) -> None:
         marker = root / ".kafka_cleanshutdown"
         if marker.exists():
             parse_clean_shutdown(marker.read_bytes())
+
+
+Rewrite = Callable[[bytes], bytes]
+
+REWRITES: dict[str, Rewrite] = {
+    "*-offset-checkpoint": lambda data: format_offsets(parse_offsets(data)),
+    "*/leader-epoch-checkpoint": lambda data: format_leader_epochs(parse_leader_epochs(data)),
+    "*/partition.metadata": lambda data: format_partition_metadata(parse_partition_metadata(data)),
+    ".kafka_cleanshutdown": lambda data: format_clean_shutdown(parse_clean_shutdown(data)),
+    "meta.properties": lambda data: format_meta_properties(
+        parse_meta_properties(data), milliseconds(data)
+    ),
+}
+
+
+def milliseconds(data: bytes) -> int:
+    """The time in the second line of a properties file."""
+    date = data.splitlines()[1].decode()
+    return int(datetime.strptime(date + "+0000", "#%a %b %d %H:%M:%S UTC %Y%z").timestamp()) * 1000
+
+
+@pytest.mark.parametrize("pattern", REWRITES)
+def test_small_files_are_written_as_brokers_wrote_them(
+    pattern: str, corpora_dirs: list[Path]
+) -> None:
+    """But for files that are still as they were created: empty."""
+    written = [
+        data for root in corpora_dirs for path in root.glob(pattern) if (data := path.read_bytes())
+    ]
+    assert len(written) >= 4
+    for data in written:
+        assert REWRITES[pattern](data) == data
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from struct import pack
 
 import pytest
@@ -10,7 +12,12 @@ from hypothesis import strategies as st
 
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.checksum import crc32c
-from kafkafs.storage.format.snapshot import ProducerSnapshotEntry, parse_producer_snapshot
+from kafkafs.storage.format.snapshot import (
+    ProducerSnapshotEntry,
+    format_producer_snapshot,
+    hash_map_order,
+    parse_producer_snapshot,
+)
 
 VECTOR = bytes.fromhex(
     "0001fdf77d280000000100000000000003e8000200000009000000000000003200000004"
@@ -26,6 +33,7 @@ def snapshot(count: int, body: bytes, version: int = 1) -> bytes:
 def test_an_entry_that_kafka_wrote() -> None:
     entry = ProducerSnapshotEntry(1000, 2, 9, 50, 4, 1700000000000, 5, 44)
     assert parse_producer_snapshot(VECTOR) == [entry]
+    assert format_producer_snapshot([entry]) == VECTOR
     assert entry.has_batch
 
 
@@ -67,3 +75,37 @@ def test_any_bytes_under_a_right_checksum_are_entries_or_corrupt(count: int, bod
 def test_any_bytes_are_corrupt(data: bytes) -> None:
     with pytest.raises(CorruptError):
         parse_producer_snapshot(data)
+
+
+def test_snapshots_are_written_as_brokers_wrote_them(corpus: Callable[[str], Path]) -> None:
+    counts = set()
+    for name in ("kafka43-clean", "kafka43-crash", "kafka39", "kafka28", "compact-after"):
+        for path in corpus(name).glob("*/*.snapshot"):
+            entries = parse_producer_snapshot(path.read_bytes())
+            counts.add(len(entries))
+            assert format_producer_snapshot(entries) == path.read_bytes()
+            order = [entry.producer_id for entry in entries]
+            assert hash_map_order(sorted(order)) == order
+    assert {0, 1, 2, 3} <= counts
+
+
+def test_the_order_of_a_java_hash_map() -> None:
+    """What a HashMap<Long, …> of JDK 17 gave."""
+    put = [17, 1, 33, 16, 5, 1000, 4_000_000_001, 2]
+    assert hash_map_order(put) == [16, 17, 1, 33, 2, 5, 1000, 4_000_000_001]
+
+
+def test_a_hash_table_never_shrinks() -> None:
+    assert hash_map_order([16, 1]) == [16, 1]
+    assert hash_map_order([16, 1], most=12) == [16, 1]
+    assert hash_map_order([16, 1], most=13) == [1, 16]
+    assert hash_map_order(range(40, 0, -1)) == [*range(1, 41)]
+
+
+@given(st.lists(st.tuples(*[st.integers(-1, 2**31 - 1)] * 5), max_size=20))
+def test_any_snapshot_comes_back(rows: list[tuple[int, int, int, int, int]]) -> None:
+    entries = [
+        ProducerSnapshotEntry(producer_id, -1, sequence, offset, 0, timestamp, -1, first)
+        for producer_id, sequence, offset, timestamp, first in rows
+    ]
+    assert parse_producer_snapshot(format_producer_snapshot(entries)) == entries
