@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pyarrow as pa
 from ..errors import CorruptError
 from .batch import Int32s, Int64s
 from .columns import HEADER_COUNT, KEY_START, VALUE_START, Columns
+from .encoder import Field, Headers, RecordColumns
 from .kernels import gather as kernel
 
 _HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -152,3 +153,86 @@ _MAKERS: Final[dict[str, Callable[[Columns, str, int], pa.Array]]] = {
     "timestampType": _timestamp_type,
     "headers": _headers,
 }
+
+
+def to_record_columns(table: pa.Table | pa.RecordBatch) -> RecordColumns:
+    """Records to be written, from the columns key, value, timestamp and headers of ``table``; what
+    is missing is null in every row. Values share the table's memory where they lie in one piece.
+
+    TypeError for a column of another type: key and value may be binary or string, of either size;
+    timestamp any timestamp (more precise ones are cut down to ms).
+    """
+    rows = table.num_rows
+    columns = {name: table.column(name) for name in _WRITTEN if name in table.schema.names}
+    timestamps = np.full(rows, -1, dtype=np.int64)
+    if "timestamp" in columns:
+        timestamps = _milliseconds(columns["timestamp"])
+    return RecordColumns(
+        timestamps,
+        _field(columns["key"]) if "key" in columns else Field.nulls(rows),
+        _field(columns["value"]) if "value" in columns else Field.nulls(rows),
+        _written_headers(columns["headers"]) if "headers" in columns else Headers.none(),
+    )
+
+
+_WRITTEN: Final = ("key", "value", "timestamp", "headers")
+
+
+def _one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """A column of a table in one piece."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
+
+
+def _milliseconds(column: pa.ChunkedArray | pa.Array) -> Int64s:
+    array = _one_array(column)
+    if not pa.types.is_timestamp(array.type):
+        raise TypeError(f"timestamp is {array.type}, not a timestamp")
+    unit = pa.timestamp("ms", array.type.tz)
+    numbers = array.cast(unit, safe=False).cast(pa.int64()).fill_null(-1)
+    result: Int64s = numbers.to_numpy(zero_copy_only=False)
+    return result
+
+
+def _field(column: pa.ChunkedArray | pa.Array) -> Field:
+    array = _one_array(column)
+    kind = array.type
+    if pa.types.is_binary(kind) or pa.types.is_string(kind):
+        offset_type: type[np.signedinteger[Any]] = np.int32
+    elif pa.types.is_large_binary(kind) or pa.types.is_large_string(kind):
+        offset_type = np.int64
+    elif pa.types.is_null(kind):
+        return Field.nulls(len(array))
+    else:
+        raise TypeError(f"a column of keys or values is {kind}, not binary or string")
+    _, offsets, data = array.buffers()
+    if not len(array):
+        return Field.nulls(0)
+    ends = np.frombuffer(offsets, dtype=offset_type)[array.offset : array.offset + len(array) + 1]
+    spans = np.empty((len(array), 2), dtype=np.int64)
+    spans[:, 0] = ends[:-1]
+    np.subtract(ends[1:], ends[:-1], out=spans[:, 1], dtype=np.int64)
+    if array.null_count:
+        spans[:, 1][array.is_null().to_numpy(zero_copy_only=False)] = -1
+    return Field(b"" if data is None else memoryview(data).cast("B"), spans)
+
+
+def _written_headers(column: pa.ChunkedArray | pa.Array) -> Headers:
+    array = _one_array(column)
+    if pa.types.is_null(array.type):
+        return Headers.none()
+    if not (pa.types.is_list(array.type) and pa.types.is_struct(array.type.value_type)):
+        raise TypeError(f"headers is {array.type}, not a list of structs")
+    items = array.flatten()
+    if not len(items):
+        return Headers.none()
+    names, values = _field(items.field("key")), _field(items.field("value"))
+    if (names.spans[:, 1] < 0).any():
+        raise ValueError("a header's name is null")
+    data = bytes(names.data) + bytes(values.data)
+    spans = np.hstack([names.spans, values.spans])
+    spans[:, 2] += len(names.data)
+    bounds = np.zeros(len(array) + 1, dtype=np.int64)
+    np.cumsum(array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), out=bounds[1:])
+    return Headers(data, spans, bounds)

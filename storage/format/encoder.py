@@ -1,0 +1,329 @@
+"""Records to batches: columns in, the bytes of as many batches of magic 2 as they need out.
+
+``builder.py`` makes one batch from values, with anything in it that a log may hold; this makes what
+a producer makes, fast. The two give the same bytes for the same batch.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import InvalidTimestamp, MessageTooLarge
+from . import batch as b
+from . import layout
+from .batch import BatchTable, Bytes, Int64s
+from .builder import BatchFields, SimpleRecord
+from .checksum import crc32c
+from .columns import HEADER_START, KEY_START, VALUE_START, Columns
+from .compress import compress
+from .kernels import encode as kernel
+from .kernels import gather
+from .layout import Codec, TimestampType
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Kafka's batch.size, the most bytes of a producer's batch.
+DEFAULT_BATCH_BYTES: Final = 16384
+# The most bytes that a record takes beside its key, value and headers: length, attributes,
+# timestamp and offset delta, lengths of key and value, number of headers. A header takes two
+# lengths.
+_RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
+_HEADER_OVERHEAD: Final = 5 + 5
+# From the leader epoch on, as a batch header has them: what is the same in all batches of a run.
+_TEMPLATE: Final = struct.Struct(">8xiiBIhiqqqhii")
+_CRC: Final = struct.Struct(">I")
+_SIZE: Final = struct.Struct(">i")
+_NO_BOUNDS: Final[Int64s] = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchPlan:
+    """What batches have in common, and how large they get.
+
+    `batch_bytes`: the most bytes of a batch, its header and its records before compression (a
+    record that alone takes more gets a batch of its own). `level` None: Kafka's default for the
+    codec. `append_time`: ms since 1970, the greatest timestamp of every batch with LogAppendTime.
+    `base_sequence`: that of the first record; it goes on from batch to batch and wraps at 2**31.
+    """
+
+    base_offset: int = 0
+    leader_epoch: int = 0
+    batch_bytes: int = DEFAULT_BATCH_BYTES
+    codec: Codec = Codec.NONE
+    level: int | None = None
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    append_time: int = layout.NO_TIMESTAMP
+    producer_id: int = layout.NO_PRODUCER_ID
+    producer_epoch: int = layout.NO_PRODUCER_EPOCH
+    base_sequence: int = layout.NO_SEQUENCE
+    is_transactional: bool = False
+
+    @property
+    def attributes(self) -> int:
+        """The attribute bits of the batch headers."""
+        return BatchFields(
+            codec=self.codec,
+            timestamp_type=self.timestamp_type,
+            is_transactional=self.is_transactional,
+        ).attributes
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Whole batches, one after the other in ``data``; their headers, positions from the start of
+    ``data``. Whoever has it owns it: the memory is shared with nothing."""
+
+    data: memoryview
+    table: BatchTable
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column of bytes: int64 ``spans`` of shape (n, 2), start and size in ``data``; size -1 is
+    null."""
+
+    data: Bytes
+    spans: Int64s
+
+    @classmethod
+    def of(cls, values: Sequence[bytes | None]) -> Field:
+        try:
+            data = b"".join(values)  # type: ignore[arg-type]
+        except TypeError:  # there is a null
+            sizes = np.array([-1 if value is None else len(value) for value in values], np.int64)
+            return cls(b"".join(value for value in values if value is not None), _spans(sizes))
+        return cls(data, _spans(np.fromiter(map(len, values), np.int64, len(values))))  # type: ignore[arg-type]
+
+    @classmethod
+    def nulls(cls, count: int) -> Field:
+        return cls(b"", np.full((count, 2), -1, dtype=np.int64))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the values take; some more when one is null."""
+        return int(self.spans[:, 1].sum()) + len(self.spans)
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """Headers of n records: record i has those in rows [``bounds[i]``, ``bounds[i + 1]``) of
+    ``spans``, int64 of shape (m, 4): name start and size, value start and size in ``data``."""
+
+    data: Bytes
+    spans: Int64s
+    bounds: Int64s
+
+    @classmethod
+    def none(cls) -> Headers:
+        """No record has any."""
+        return cls(b"", np.empty((0, 4), dtype=np.int64), _NO_BOUNDS)
+
+    @classmethod
+    def of(cls, lists: Sequence[Sequence[tuple[str | bytes, bytes | None]]]) -> Headers:
+        parts: list[bytes | None] = []
+        for headers in lists:
+            for name, value in headers:
+                parts += name.encode() if isinstance(name, str) else name, value
+        if not parts:
+            return cls.none()
+        field = Field.of(parts)
+        return cls(field.data, field.spans.reshape(-1, 4), _bounds(list(map(len, lists))))
+
+    @property
+    def nbytes(self) -> int:
+        """The most bytes that they take encoded."""
+        return int(self.spans[:, 1::2].sum()) + (_HEADER_OVERHEAD + 1) * len(self.spans)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordColumns:
+    """Records to be written, a row each. ``timestamps``: int64, ms since 1970, -1 none."""
+
+    timestamps: Int64s
+    keys: Field
+    values: Field
+    headers: Headers
+
+    @classmethod
+    def from_records(cls, records: Sequence[SimpleRecord]) -> RecordColumns:
+        """From values. Offsets in them are not looked at: whoever writes the records gives them
+        theirs."""
+        return cls(
+            np.fromiter((record.timestamp for record in records), np.int64, len(records)),
+            Field.of([record.key for record in records]),
+            Field.of([record.value for record in records]),
+            Headers.of([record.headers for record in records]),
+        )
+
+    @classmethod
+    def from_values(
+        cls,
+        values: Sequence[bytes | None],
+        keys: Sequence[bytes | None] | None = None,
+        timestamp: int = layout.NO_TIMESTAMP,
+    ) -> RecordColumns:
+        """From lists of values, and of keys if there are any; all with the same timestamp."""
+        count = len(values)
+        return cls(
+            np.full(count, timestamp, dtype=np.int64),
+            Field.nulls(count) if keys is None else Field.of(keys),
+            Field.of(values),
+            Headers.none(),
+        )
+
+    @classmethod
+    def from_columns(cls, columns: Columns) -> RecordColumns:
+        """From records as they were read, sharing their buffer."""
+        spans = columns.spans
+        counts = spans[:, HEADER_START + 1]
+        headers = Headers.none()
+        if counts.any():
+            found = np.empty((int(counts.sum(dtype=np.int64)), 4), dtype=np.int32)
+            gather.header_spans(columns.data, spans, found)
+            headers = Headers(columns.data, found.astype(np.int64), _bounds(counts))
+        return cls(
+            np.array(columns.timestamps),
+            Field(columns.data, spans[:, KEY_START : KEY_START + 2].astype(np.int64)),
+            Field(columns.data, spans[:, VALUE_START : VALUE_START + 2].astype(np.int64)),
+            headers,
+        )
+
+    @classmethod
+    def from_arrow(cls, table: pa.Table | pa.RecordBatch) -> RecordColumns:
+        """From key, value, timestamp and headers as ``arrow.SCHEMA`` has them; a column that is
+        missing is null in every row, other columns are not looked at. Buffers are shared."""
+        from .arrow import to_record_columns  # pyarrow takes long to import
+
+        return to_record_columns(table)
+
+    def __len__(self) -> int:
+        return len(self.timestamps)
+
+    def stamped(self, now_ms: int) -> RecordColumns:
+        """The same, records without a timestamp having this one, as a producer's get the time when
+        they are sent."""
+        if len(self) and self.timestamps.min() != layout.NO_TIMESTAMP:
+            return self
+        missing = self.timestamps == layout.NO_TIMESTAMP
+        return replace(self, timestamps=np.where(missing, now_ms, self.timestamps))
+
+    def slice(self, low: int, high: int) -> RecordColumns:
+        """Rows [low, high), sharing the buffers."""
+        headers = self.headers
+        if len(headers.bounds):
+            headers = replace(headers, bounds=headers.bounds[low : high + 1])
+        return RecordColumns(
+            self.timestamps[low:high],
+            Field(self.keys.data, self.keys.spans[low:high]),
+            Field(self.values.data, self.values.spans[low:high]),
+            headers,
+        )
+
+
+def encode(records: RecordColumns, plan: BatchPlan) -> Encoded:
+    """Batches of the records at consecutive offsets from ``plan.base_offset`` on, with checksums.
+
+    InvalidTimestamp for one below -1, MessageTooLarge for a record that fits no batch at all (2
+    GiB). Nothing else is judged here: limits of the topic are ``validate.py``'s.
+    """
+    payload = records.keys.nbytes + records.values.nbytes + records.headers.nbytes
+    most = payload + _RECORD_OVERHEAD * len(records)
+    # two batches in a row are longer than the limit together
+    batches = min(len(records), 2 * most // max(plan.batch_bytes, 1) + 1)
+    out = np.empty(most + batches * layout.RECORD_BATCH_OVERHEAD, dtype=np.uint8)
+    table = BatchTable.empty(batches)
+    count, used, row, why = kernel.encode_batches(
+        records.timestamps,
+        records.keys.data,
+        records.keys.spans,
+        records.values.data,
+        records.values.spans,
+        records.headers.data,
+        records.headers.spans,
+        records.headers.bounds,
+        _template(plan),
+        plan.base_offset,
+        plan.base_sequence,
+        plan.append_time,
+        plan.batch_bytes,
+        out,
+        table.rows,
+    )
+    if why != kernel.DONE:
+        raise _refusal(why, row, records)
+    table = table.select(slice(0, count))
+    _fill(table, plan)
+    data = out[:used].data
+    if plan.codec is not Codec.NONE:
+        data = _compress(data, table, plan)
+    put_checksums(data, table)
+    return Encoded(data, table)
+
+
+def put_checksums(data: memoryview, table: BatchTable) -> None:
+    """Compute the CRC of every batch of magic 2, and set it there and in the table."""
+    crcs = []
+    for position, size in table.rows[:, : b.SIZE + 1].tolist():
+        crc = crc32c(data[position + layout.CRC_COVERS_FROM : position + size])
+        _CRC.pack_into(data, position + layout.CRC_POSITION, crc)
+        crcs.append(crc)
+    table.rows[:, b.CRC] = crcs
+
+
+def _fill(table: BatchTable, plan: BatchPlan) -> None:
+    """What is the same in all rows."""
+    table.rows[:, b.LEADER_EPOCH] = plan.leader_epoch
+    table.rows[:, b.MAGIC] = 2
+    table.rows[:, b.ATTRIBUTES] = plan.attributes
+    table.rows[:, b.PRODUCER_ID] = plan.producer_id
+    table.rows[:, b.PRODUCER_EPOCH] = plan.producer_epoch
+
+
+def _template(plan: BatchPlan) -> bytes:
+    return _TEMPLATE.pack(
+        0, plan.leader_epoch, 2, 0, plan.attributes, 0, 0, 0,
+        plan.producer_id, plan.producer_epoch, 0, 0,
+    )  # fmt: skip
+
+
+def _compress(data: memoryview, table: BatchTable, plan: BatchPlan) -> memoryview:
+    """The batches with their records compressed; the table is changed to fit."""
+    out = bytearray()
+    for row in table.rows:
+        position, size = row[: b.SIZE + 1].tolist()
+        body = bytes(data[position + layout.RECORD_BATCH_OVERHEAD : position + size])
+        start = len(out)
+        out += data[position : position + layout.RECORD_BATCH_OVERHEAD]
+        out += compress(plan.codec, body, 2, plan.level)
+        _SIZE.pack_into(out, start + 8, len(out) - start - layout.LOG_OVERHEAD)
+        row[b.POSITION], row[b.SIZE] = start, len(out) - start
+    return memoryview(out)
+
+
+def _refusal(why: int, row: int, records: RecordColumns) -> Exception:
+    if why == kernel.NEGATIVE_TIMESTAMP:
+        return InvalidTimestamp(f"timestamp {records.timestamps[row]} is negative", row)
+    if why == kernel.TOO_LARGE:
+        return MessageTooLarge("the record fits no batch: it takes more than 2 GiB", row)
+    return ValueError(f"record {row}: a key, value or header lies outside its buffer")
+
+
+def _spans(sizes: NDArray[np.int64]) -> Int64s:
+    """Spans of values that lie one after the other; -1 takes no place."""
+    spans: Int64s = np.empty((len(sizes), 2), dtype=np.int64)
+    spans[:, 1] = sizes
+    spans[:, 0] = np.cumsum(np.maximum(sizes, 0)) - np.maximum(sizes, 0)
+    return spans
+
+
+def _bounds(counts: Sequence[int] | NDArray[np.int32]) -> Int64s:
+    bounds: Int64s = np.zeros(len(counts) + 1, dtype=np.int64)
+    np.cumsum(counts, out=bounds[1:])
+    return bounds

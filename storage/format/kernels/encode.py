@@ -1,0 +1,313 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: initializedcheck=False, cdivision=True
+"""Encode columns of records into batches of magic 2, all but their checksums.
+
+One call makes many batches. Bounds: a record's spans are checked against their buffers and its size
+against the room that is left before a byte of it is written.
+"""
+
+from __future__ import annotations
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy
+
+# Why encoding ended; all but the first are about one record.
+DONE = 0
+BAD_SPAN = 1  # a key, value or header lies outside its buffer
+NO_ROOM = 2  # the results are too small for what is to be written
+NEGATIVE_TIMESTAMP = 3  # and not -1, which means none
+TOO_LARGE = 4  # its batch would be longer than an int32 can say
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _zigzag(value: cython.longlong) -> cython.ulonglong:
+    """0, -1, 1, -2 … as 0, 1, 2, 3 …, without shifting a negative number."""
+    if value < 0:
+        return 2 * cython.cast(cython.ulonglong, -(value + 1)) + 1
+    return 2 * cython.cast(cython.ulonglong, value)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _varint_size(value: cython.longlong) -> cython.longlong:
+    raw: cython.ulonglong = _zigzag(value)
+    size: cython.longlong = 1
+    while raw >= 128:
+        raw >>= 7
+        size += 1
+    return size
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _put_varint(
+    out: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong
+) -> cython.Py_ssize_t:
+    """Write the number at ``at``; the position after it."""
+    raw: cython.ulonglong = _zigzag(value)
+    while raw >= 128:
+        out[at] = cython.cast(cython.uchar, (raw & 0x7F) | 0x80)
+        raw >>= 7
+        at += 1
+    out[at] = cython.cast(cython.uchar, raw)
+    return at + 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _put_int(
+    out: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
+) -> cython.void:
+    """Write the ``size`` low bytes of the number, the highest first."""
+    i: cython.int
+    for i in range(size):
+        out[at + i] = cython.cast(cython.uchar, (value >> (8 * (size - 1 - i))) & 0xFF)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _copy(
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+    data: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+) -> cython.void:
+    if size > 0:
+        if cython.compiled:
+            memcpy(cython.address(out[at]), cython.address(data[start]), size)
+        else:
+            out[at : at + size] = data[start : start + size]
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _sized(
+    data: cython.const[cython.uchar][::1], start: cython.longlong, size: cython.longlong
+) -> cython.longlong:
+    """Encoded size of bytes with their length in front; size -1 is null. -1: not in ``data``."""
+    if size < 0:
+        return 1
+    if start < 0 or start > data.shape[0] or size > data.shape[0] - start:
+        return -1
+    return _varint_size(size) + size
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _put_sized(
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+    data: cython.const[cython.uchar][::1],
+    start: cython.longlong,
+    size: cython.longlong,
+) -> cython.Py_ssize_t:
+    if size < 0:
+        return _put_varint(out, at, -1)
+    at = _put_varint(out, at, size)
+    _copy(out, at, data, start, size)
+    return at + size
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _headers_size(
+    data: cython.const[cython.uchar][::1],
+    spans: cython.const[cython.longlong][:, ::1],
+    low: cython.longlong,
+    high: cython.longlong,
+) -> cython.longlong:
+    """Encoded size of the headers in rows [low, high) of ``spans``, their count included; -1 when
+    they are not in ``data`` or ``spans``, or a name is null."""
+    total: cython.longlong
+    name: cython.longlong
+    value: cython.longlong
+    row: cython.longlong
+    if low < 0 or high < low or high > spans.shape[0]:
+        return -1
+    total = _varint_size(high - low)
+    for row in range(low, high):
+        name = _sized(data, spans[row, 0], spans[row, 1])
+        value = _sized(data, spans[row, 2], spans[row, 3])
+        if spans[row, 1] < 0 or name < 0 or value < 0:
+            return -1
+        total += name + value
+    return total
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _put_headers(
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+    data: cython.const[cython.uchar][::1],
+    spans: cython.const[cython.longlong][:, ::1],
+    low: cython.longlong,
+    high: cython.longlong,
+) -> cython.Py_ssize_t:
+    row: cython.longlong
+    at = _put_varint(out, at, high - low)
+    for row in range(low, high):
+        at = _put_sized(out, at, data, spans[row, 0], spans[row, 1])
+        at = _put_sized(out, at, data, spans[row, 2], spans[row, 3])
+    return at
+
+
+def encode_batches(
+    timestamps: cython.const[cython.longlong][::1],
+    keys: cython.const[cython.uchar][::1],
+    key_spans: cython.const[cython.longlong][:, ::1],
+    values: cython.const[cython.uchar][::1],
+    value_spans: cython.const[cython.longlong][:, ::1],
+    headers: cython.const[cython.uchar][::1],
+    header_spans: cython.const[cython.longlong][:, ::1],
+    header_bounds: cython.const[cython.longlong][::1],
+    template: cython.const[cython.uchar][::1],
+    base_offset: cython.longlong,
+    base_sequence: cython.longlong,
+    append_time: cython.longlong,
+    batch_bytes: cython.longlong,
+    out: cython.uchar[::1],
+    table: cython.longlong[:, ::1],
+) -> tuple[int, int, int, int]:
+    """Encode the records, one a row of ``timestamps``, at consecutive offsets from ``base_offset``.
+
+    Spans are (start, size) in the buffer before them, size -1 for null; those of headers are
+    (name start, name size, value start, value size), and record i has the rows of ``header_spans``
+    from ``header_bounds[i]`` up to the next; no bounds, no headers. A batch is closed when another
+    record would make it longer than ``batch_bytes``; a record that is longer has one of its own.
+    ``template`` is a batch header in which leader epoch, magic, attributes and producer are set;
+    with LogAppendTime in it ``append_time`` is the greatest timestamp of each batch. The rows of
+    ``table`` get what differs from batch to batch. Sequences count on from ``base_sequence``,
+    -1 for none. Returns (batches, bytes, record at which encoding ended, why)."""
+    rows: cython.Py_ssize_t = timestamps.shape[0]
+    row: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t = 0
+    start: cython.Py_ssize_t = 0
+    batch: cython.Py_ssize_t = 0
+    first: cython.Py_ssize_t = 0
+    why: cython.int = 0
+    limit: cython.longlong = 2147483647
+    bare: cython.bint = header_bounds.shape[0] == 0
+    has_append_time: cython.bint
+    base: cython.longlong = 0
+    greatest: cython.longlong = 0
+    body: cython.longlong = 0
+    key: cython.longlong
+    value: cython.longlong
+    extra: cython.longlong
+    size: cython.longlong
+    if (
+        key_spans.shape[0] != rows
+        or value_spans.shape[0] != rows
+        or key_spans.shape[1] != 2
+        or value_spans.shape[1] != 2
+        or header_spans.shape[1] != 4
+        or template.shape[0] != 61
+        or table.shape[1] < 14
+    ):
+        raise ValueError("arrays of different lengths")
+    if not bare and header_bounds.shape[0] != rows + 1:
+        raise ValueError("header bounds are one more than records")
+    if base_offset < 0 or base_offset > 9223372036854775807 - rows:
+        raise ValueError("offsets leave the range of an int64")
+    has_append_time = (template[22] & 8) != 0
+    with cython.nogil:
+        while True:
+            size = 0
+            if row < rows:
+                if timestamps[row] < -1:
+                    why = 3
+                    break
+                key = _sized(keys, key_spans[row, 0], key_spans[row, 1])
+                value = _sized(values, value_spans[row, 0], value_spans[row, 1])
+                extra = 1
+                if not bare:
+                    extra = _headers_size(
+                        headers, header_spans, header_bounds[row], header_bounds[row + 1]
+                    )
+                if key < 0 or value < 0 or extra < 0:
+                    why = 1
+                    break
+                body = 1 + key + value + extra
+                if row > first:
+                    size = body + _varint_size(timestamps[row] - base) + _varint_size(row - first)
+            if row > first and (
+                row == rows or at - start + size + _varint_size(size) > batch_bytes
+            ):
+                # close the batch
+                if has_append_time:
+                    greatest = append_time
+                _put_int(out, start, base_offset + first, 8)
+                _put_int(out, start + 8, at - start - 12, 4)
+                _put_int(out, start + 23, row - first - 1, 4)
+                _put_int(out, start + 27, base, 8)
+                _put_int(out, start + 35, greatest, 8)
+                _put_int(out, start + 57, row - first, 4)
+                table[batch, 0] = start
+                table[batch, 1] = at - start
+                table[batch, 2] = base_offset + first
+                table[batch, 3] = base_offset + row - 1
+                table[batch, 8] = base
+                table[batch, 9] = greatest
+                table[batch, 12] = -1
+                if base_sequence >= 0:
+                    table[batch, 12] = (base_sequence + first) & limit
+                _put_int(out, start + 53, table[batch, 12], 4)
+                table[batch, 13] = row - first
+                batch += 1
+                first = row
+                start = at
+            if row == rows:
+                break
+            if row == first:
+                base = timestamps[row]
+                greatest = base
+                size = body + 2
+                if batch >= table.shape[0] or out.shape[0] - at < 61:
+                    why = 2
+                    break
+                _copy(out, at, template, 0, 61)
+                at += 61
+            if at - start + size + 5 > limit:
+                why = 4
+                break
+            if out.shape[0] - at < size + 5:
+                why = 2
+                break
+            at = _put_varint(out, at, size)
+            out[at] = 0  # attributes
+            at = _put_varint(out, at + 1, timestamps[row] - base)
+            at = _put_varint(out, at, row - first)
+            at = _put_sized(out, at, keys, key_spans[row, 0], key_spans[row, 1])
+            at = _put_sized(out, at, values, value_spans[row, 0], value_spans[row, 1])
+            if bare:
+                out[at] = 0
+                at += 1
+            else:
+                at = _put_headers(
+                    out, at, headers, header_spans, header_bounds[row], header_bounds[row + 1]
+                )
+            if timestamps[row] > greatest:
+                greatest = timestamps[row]
+            row += 1
+    return batch, start, row, why
