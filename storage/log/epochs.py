@@ -1,6 +1,6 @@
 """The leader epochs of a partition: which term of leadership wrote from which offset on.
 
-Kafka's LeaderEpochFileCache, read only. Magic 0 and 1 have no epochs, so such a log has no file.
+Kafka's LeaderEpochFileCache. Magic 0 and 1 have no epochs, so a log of theirs has no file.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..disk import Directory
+from ..durable import WritableDirectory
 from ..errors import SegmentGone
-from ..format.checkpoints import EpochEntry, parse_leader_epochs
+from ..format.checkpoints import EpochEntry, format_leader_epochs, parse_leader_epochs
 from ..format.names import LEADER_EPOCH_FILE
 from ..small_file import read_value
 
@@ -47,6 +48,66 @@ class LeaderEpochs:
         first."""
         number = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
         return self.entries[number - 1].epoch if number else -1
+
+    def with_assigned(self, epoch: int, start_offset: int) -> LeaderEpochs:
+        """With `epoch` from `start_offset` on; the very same when it is the latest one already."""
+        last = self.entries[-1] if self.entries else None
+        if last is not None and epoch == last.epoch and start_offset >= last.start_offset:
+            return self
+        return LeaderEpochs.assigned((*self.entries, EpochEntry(epoch, start_offset)))
+
+    def cut_at_end(self, offset: int) -> LeaderEpochs:
+        """Without the epochs that begin at or above `offset`, where the log ends now."""
+        return LeaderEpochs(tuple(entry for entry in self.entries if entry.start_offset < offset))
+
+    def cut_at_start(self, offset: int) -> LeaderEpochs:
+        """With the epoch of `offset`, where the log begins now, as the first."""
+        number = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
+        if number == 0:
+            return self
+        first = EpochEntry(self.entries[number - 1].epoch, offset)
+        return LeaderEpochs((first, *self.entries[number:]))
+
+
+class LeaderEpochFile:
+    """The epochs of a partition that is written to, and their file.
+
+    What `epochs` says is on the disk, durably. Kafka writes a new epoch at once and shortens the
+    file some time later; here it is one as the other. An OSError leaves things as they were.
+    """
+
+    __slots__ = ("_directory", "epochs")
+
+    def __init__(self, directory: WritableDirectory, epochs: LeaderEpochs) -> None:
+        self._directory = directory
+        self.epochs = epochs
+
+    @property
+    def latest(self) -> int:
+        """The epoch of the log's end, -1 when there is none."""
+        return self.epochs.latest
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """`epoch` begins at `start_offset`; what contradicts that goes."""
+        self._keep(self.epochs.with_assigned(epoch, start_offset))
+
+    def cut_at_end(self, offset: int) -> None:
+        """The log ends at `offset` now (truncateFromEnd)."""
+        self._keep(self.epochs.cut_at_end(offset))
+
+    def cut_at_start(self, offset: int) -> None:
+        """The log begins at `offset` now (truncateFromStart)."""
+        self._keep(self.epochs.cut_at_start(offset))
+
+    def clear(self) -> None:
+        """No epochs are known any more."""
+        self._keep(LeaderEpochs())
+
+    def _keep(self, epochs: LeaderEpochs) -> None:
+        if epochs != self.epochs:
+            data = format_leader_epochs(epochs.entries)
+            self._directory.write_atomically(LEADER_EPOCH_FILE, data)
+            self.epochs = epochs
 
 
 def read_leader_epochs(directory: Directory) -> LeaderEpochs:

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from kafkafs.storage import durable
 from kafkafs.storage.disk import Directory
+from kafkafs.storage.durable import Calls, WritableDirectory
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.checkpoints import EpochEntry
-from kafkafs.storage.log.epochs import LeaderEpochs, read_leader_epochs
+from kafkafs.storage.log.epochs import LeaderEpochFile, LeaderEpochs, read_leader_epochs
 
 
 def epochs(*entries: tuple[int, int]) -> LeaderEpochs:
@@ -53,3 +55,68 @@ def test_a_torn_file_is_corrupt_and_named(tmp_path: Path) -> None:
     (tmp_path / "leader-epoch-checkpoint").write_text("0\n1\n0\n")
     with pytest.raises(CorruptError, match="leader-epoch-checkpoint: position 4: an entry of 1"):
         read_leader_epochs(Directory(str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("assigned", "kept"),
+    [
+        ((2, 20), [(0, 0), (2, 10)]),
+        ((2, 7), [(0, 0), (2, 7)]),
+        ((3, 20), [(0, 0), (2, 10), (3, 20)]),
+        ((3, 10), [(0, 0), (3, 10)]),
+        ((1, 30), [(0, 0), (1, 30)]),
+        ((5, 0), [(5, 0)]),
+    ],
+)
+def test_an_epoch_is_assigned(
+    assigned: tuple[int, int], kept: list[tuple[int, int]], tmp_path: Path
+) -> None:
+    file = LeaderEpochFile(WritableDirectory(str(tmp_path)), epochs((0, 0), (2, 10)))
+    file.assign(*assigned)
+    assert file.epochs == epochs(*kept)
+    changed = file.epochs != epochs((0, 0), (2, 10))
+    assert (tmp_path / "leader-epoch-checkpoint").exists() == changed
+    if changed:
+        assert read_leader_epochs(Directory(str(tmp_path))) == file.epochs
+
+
+@pytest.mark.parametrize(
+    ("end", "kept"),
+    [(11, [(0, 0), (2, 10)]), (10, [(0, 0)]), (1, [(0, 0)]), (0, [])],
+)
+def test_epochs_at_and_behind_the_logs_end_go(end: int, kept: list[tuple[int, int]]) -> None:
+    assert epochs((0, 0), (2, 10)).cut_at_end(end) == epochs(*kept)
+
+
+@pytest.mark.parametrize(
+    ("start", "kept"),
+    [
+        (4, [(1, 5), (2, 10)]),
+        (5, [(1, 5), (2, 10)]),
+        (9, [(1, 9), (2, 10)]),
+        (10, [(2, 10)]),
+        (99, [(2, 99)]),
+    ],
+)
+def test_the_first_epoch_begins_where_the_log_does(start: int, kept: list[tuple[int, int]]) -> None:
+    assert epochs((1, 5), (2, 10)).cut_at_start(start) == epochs(*kept)
+
+
+def test_the_epochs_are_in_the_file_and_when_that_fails_as_they_were(tmp_path: Path) -> None:
+    class NoSpace(Calls):
+        def pwritev(self, *_: object) -> int:
+            raise OSError(28, "No space left on device")
+
+    path = tmp_path / "leader-epoch-checkpoint"
+    file = LeaderEpochFile(WritableDirectory(str(tmp_path)), LeaderEpochs())
+    file.assign(0, 0)
+    file.assign(3, 1000)
+    file.cut_at_start(500)
+    assert path.read_text() == "0\n2\n0 500\n3 1000\n"
+    with durable.replaced(NoSpace()), pytest.raises(OSError, match="No space") as raised:
+        file.clear()
+    assert str(raised.value.filename).startswith(str(path))
+    assert file.latest == 3
+    assert path.read_text() == "0\n2\n0 500\n3 1000\n"
+    file.clear()
+    assert path.read_text() == "0\n0\n"
