@@ -6,7 +6,7 @@ to the partition are there, and without one there is no file. Recovery rebuilds 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 
@@ -30,6 +30,20 @@ class AbortedTxn:
     first_offset: int
     last_offset: int
     last_stable_offset: int
+
+
+def format_aborted_txns(entries: Iterable[AbortedTxn]) -> bytes:
+    """Entries as they follow in the file."""
+    return b"".join(
+        ENTRY.pack(
+            HIGHEST_VERSION,
+            entry.producer_id,
+            entry.first_offset,
+            entry.last_offset,
+            entry.last_stable_offset,
+        )
+        for entry in entries
+    )
 
 
 class TransactionIndex:

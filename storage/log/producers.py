@@ -1,0 +1,308 @@
+"""The producers of a partition: duplicates, fencing, open transactions, the last stable offset.
+
+Rules: Kafka's ``ProducerStateManager``. What is to be appended goes through a ``ProducerUpdate``
+first, which refuses it or tells what the append will change; ``commit`` makes that so once the
+bytes are in the log. Recovery and loading take batches as they are, with ``replay``.
+
+Thread rules: one thread at a time changes anything; any other may ask meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ..errors import OutOfOrderSequence
+from ..format import batch as b
+from ..format.batch import BatchHeader, BatchTable
+from ..format.control import EndTxnMarker
+from ..format.layout import NO_PRODUCER_ID
+from ..format.origin import Origin
+from ..format.snapshot import (
+    format_producer_snapshot,
+    hash_map_order,
+    parse_producer_snapshot,
+)
+from ..segment.txn_index import AbortedTxn
+from .producer_state import NO_OFFSET, CachedBatch, ProducerState
+
+#: Kafka's producer.id.expiration.ms.
+EXPIRATION_MS: Final = 86_400_000
+
+# What the control batch with this header says; None when nothing is left in it.
+ReadMarker = Callable[[BatchHeader], EndTxnMarker | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Duplicate:
+    """Where the records lie that were sent a second time. ``timestamp`` is the largest of the last
+    batch, in ms since 1970."""
+
+    first_offset: int
+    last_offset: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A transaction that no marker has ended yet, which nobody who reads committed records gets
+    past. ``last_timestamp``: of its last batch, in ms since 1970."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int  # of the producer's last marker, -1 none
+    first_offset: int
+    last_timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class _CompletedTxn:
+    """``last_offset`` is that of the marker."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_abort: bool
+
+
+def no_marker(header: BatchHeader) -> None:
+    """The ``ReadMarker`` for batches that cannot be control batches, as those of clients."""
+
+
+class Producers:
+    """Everything known of a partition's producers, all batches below ``map_end_offset`` counted."""
+
+    def __init__(self, expiration_ms: int = EXPIRATION_MS) -> None:
+        self.expiration_ms = expiration_ms
+        self.map_end_offset = 0
+        self._states: dict[int, ProducerState] = {}  # in the order in which they came
+        self._most = 0  # the most that there ever were: Java's map keeps a table for these
+        self._open: dict[int, int] = {}  # producer by first offset, ascending
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def state(self, producer_id: int) -> ProducerState | None:
+        """What is known of a producer, None when nothing is."""
+        return self._states.get(producer_id)
+
+    def states(self) -> list[ProducerState]:
+        """All of them, in the order in which they came."""
+        return list(self._states.values())
+
+    @property
+    def first_unstable_offset(self) -> int:
+        """First offset of the oldest open transaction, -1 when there is none."""
+        return next(iter(list(self._open)), NO_OFFSET)
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """The transactions open now, oldest first."""
+        found = []
+        for first_offset, producer_id in list(self._open.items()):
+            state = self._states.get(producer_id)
+            if state is not None:
+                found.append(_open_transaction(state, first_offset))
+        return found
+
+    def begin_update(self) -> ProducerUpdate:
+        """What some appends are going to change; nothing has until its ``commit``."""
+        return ProducerUpdate(self)
+
+    def replay(self, table: BatchTable, read_marker: ReadMarker) -> list[AbortedTxn]:
+        """Takes in batches that are in the log already, whatever they are, and gives the aborted
+        transactions that end in them, with their last stable offsets (``LogSegment.recover``)."""
+        aborted = []
+        if len(table):
+            for header in table.select(table.column(b.PRODUCER_ID) > NO_PRODUCER_ID):
+                aborted += self._replay(header, read_marker)
+            self.map_end_offset = int(table.rows[-1, b.LAST_OFFSET]) + 1
+        return aborted
+
+    def _replay(self, header: BatchHeader, read_marker: ReadMarker) -> list[AbortedTxn]:
+        producer_id = header.producer_id
+        state = self._states.get(producer_id) or ProducerState(producer_id)
+        if not header.is_control:
+            after = state.after_batch(header)
+            self._put(after)
+            if after.is_in_transaction and not state.is_in_transaction:
+                self._open[after.txn_first_offset] = producer_id
+            return []
+        marker = read_marker(header)
+        self._put(state if marker is None else state.after_marker(header.producer_epoch, marker))
+        if marker is None or not state.is_in_transaction:
+            return []
+        stable = last_stable_offset(self._open, producer_id, header.base_offset)
+        self._open.pop(state.txn_first_offset, None)
+        if marker.is_commit:
+            return []
+        return [AbortedTxn(producer_id, state.txn_first_offset, header.base_offset, stable)]
+
+    def _put(self, state: ProducerState) -> None:
+        self._states[state.producer_id] = state
+        self._most = max(self._most, len(self._states))
+
+    def expire(self, now_ms: int) -> int:
+        """Forgets those that are not in a transaction and have not been heard of for
+        ``expiration_ms``; how many."""
+        expired = [
+            state.producer_id
+            for state in self._states.values()
+            if state.is_expired(now_ms, self.expiration_ms)
+        ]
+        for producer_id in expired:
+            del self._states[producer_id]
+        return len(expired)
+
+    def clear(self, map_end_offset: int) -> None:
+        """Forgets all: ``load`` or ``replay`` begins anew at that offset."""
+        self._states.clear()
+        self._open.clear()
+        self.map_end_offset = map_end_offset
+
+    def load(self, data: bytes, offset: int, now_ms: int) -> None:
+        """Puts what the snapshot of ``offset`` says in place of all that was known, without those
+        that have expired by ``now_ms``. CorruptError, and no change, when it is broken."""
+        loaded = [ProducerState.from_snapshot(entry) for entry in parse_producer_snapshot(data)]
+        self.clear(offset)
+        for state in loaded:
+            if not state.is_expired(now_ms, self.expiration_ms):
+                self._put(state)
+        begun = [state for state in self._states.values() if state.is_in_transaction]
+        for state in sorted(begun, key=lambda state: state.txn_first_offset):
+            self._open[state.txn_first_offset] = state.producer_id
+
+    def snapshot(self) -> bytes:
+        """The bytes of the ``.snapshot`` file of ``map_end_offset``."""
+        order = hash_map_order(self._states, self._most)
+        return format_producer_snapshot([self._states[id_].to_snapshot() for id_ in order])
+
+
+def _open_transaction(state: ProducerState, first_offset: int) -> OpenTransaction:
+    return OpenTransaction(
+        state.producer_id,
+        state.epoch,
+        state.coordinator_epoch,
+        first_offset,
+        state.last_timestamp,
+    )
+
+
+def last_stable_offset(open_: dict[int, int], producer_id: int, marker_offset: int) -> int:
+    """The offset below which all is decided once that producer's marker stands: the beginning of
+    the oldest other open transaction, else the offset after the marker."""
+    others = (first for first, other in open_.items() if other != producer_id)
+    return next(others, marker_offset + 1)
+
+
+class ProducerUpdate:
+    """What one append or some appends, one after the other, change about the producers.
+
+    ``aborted``: the entries they add to the ``.txnindex``. ``end_offset``: the log's after them.
+    """
+
+    def __init__(self, producers: Producers) -> None:
+        self._producers = producers
+        self._states: dict[int, ProducerState] = {}
+        self._open = dict(producers._open)
+        self.aborted: list[AbortedTxn] = []
+        self.end_offset = producers.map_end_offset
+
+    def add(
+        self, table: BatchTable, origin: Origin, read_marker: ReadMarker = no_marker
+    ) -> Duplicate | None:
+        """One append: all its batches are taken in, or, when it is a duplicate or is refused, none.
+
+        Raises InvalidProducerEpoch, OutOfOrderSequence, InvalidTxnState or
+        TransactionCoordinatorFenced. ``read_marker`` is asked about control batches.
+        """
+        if not len(table):
+            return None
+        of_producers = table.column(b.PRODUCER_ID) > NO_PRODUCER_ID
+        if of_producers.any():
+            headers = list(table.select(of_producers))
+            duplicate = self._duplicate(headers) if origin is Origin.CLIENT else None
+            if duplicate is not None:
+                return duplicate
+            self._take(_Append(self, origin), headers, read_marker)
+        self.end_offset = int(table.rows[-1, b.LAST_OFFSET]) + 1
+        return None
+
+    def commit(self) -> None:
+        """Makes it so."""
+        producers = self._producers
+        for state in self._states.values():
+            producers._put(state)
+        producers._open = self._open
+        producers.map_end_offset = self.end_offset
+
+    def state(self, producer_id: int) -> ProducerState:
+        known = self._states.get(producer_id) or self._producers.state(producer_id)
+        return known or ProducerState(producer_id)
+
+    def _duplicate(self, headers: list[BatchHeader]) -> Duplicate | None:
+        """Kafka answers for an append of one batch; of more, all must have been there before."""
+        known: list[CachedBatch] = []
+        for header in headers:
+            batch = self.state(header.producer_id).duplicate_of(header)
+            if batch is not None:
+                known.append(batch)
+        if not known:
+            return None
+        if len(known) < len(headers):
+            why = f"{len(known)} of these {len(headers)} batches were appended before"
+            raise OutOfOrderSequence(f"producer {headers[0].producer_id}: {why}")
+        return Duplicate(known[0].first_offset, known[-1].last_offset, known[-1].timestamp)
+
+    def _take(self, append: _Append, headers: list[BatchHeader], read_marker: ReadMarker) -> None:
+        for header in headers:
+            if header.is_control:
+                append.add_marker(header, read_marker(header))
+            else:
+                append.add_batch(header)
+        for producer_id in hash_map_order(append.states, len(append.states)):
+            self._states[producer_id] = append.states[producer_id]
+        self._open.update(append.started)
+        self.aborted += list(self._complete(append.completed))
+
+    def _complete(self, completed: list[_CompletedTxn]) -> Iterator[AbortedTxn]:
+        for txn in completed:
+            stable = last_stable_offset(self._open, txn.producer_id, txn.last_offset)
+            self._open.pop(txn.first_offset, None)
+            if txn.is_abort:
+                yield AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, stable)
+
+
+class _Append:
+    """One append while it is checked: ``states`` after it, in the order in which its producers
+    come, transactions ``started`` (producer by first offset) and ``completed``."""
+
+    def __init__(self, update: ProducerUpdate, origin: Origin) -> None:
+        self._update = update
+        self._origin = origin
+        self.states: dict[int, ProducerState] = {}
+        self.started: dict[int, int] = {}
+        self.completed: list[_CompletedTxn] = []
+
+    def add_batch(self, header: BatchHeader) -> None:
+        before = self._state(header.producer_id)
+        before.check_batch(header, self._origin)
+        after = before.after_batch(header)
+        if after.is_in_transaction and not before.is_in_transaction:
+            self.started[after.txn_first_offset] = header.producer_id
+        self.states[header.producer_id] = after
+
+    def add_marker(self, header: BatchHeader, marker: EndTxnMarker | None) -> None:
+        before = self._state(header.producer_id)
+        if marker is None:  # the cleaner took the transaction, but its producer was there
+            self.states[header.producer_id] = before
+            return
+        before.check_marker(header.producer_epoch, marker.coordinator_epoch, self._origin)
+        if before.is_in_transaction:
+            first, last = before.txn_first_offset, header.base_offset
+            txn = _CompletedTxn(header.producer_id, first, last, not marker.is_commit)
+            self.completed.append(txn)
+        self.states[header.producer_id] = before.after_marker(header.producer_epoch, marker)
+
+    def _state(self, producer_id: int) -> ProducerState:
+        return self.states.get(producer_id) or self._update.state(producer_id)
