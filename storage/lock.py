@@ -1,0 +1,108 @@
+"""Who may write to a log directory: the one that holds the lock on the file `.lock` in it.
+
+Kafka's own lock (FileLock), so that a broker and an engine refuse each other: an exclusive POSIX
+record lock over the whole file, which `flock` does not conflict with. Such a lock belongs to the
+process, with two consequences. The process itself is never refused, so that what this one holds is
+noted here. And it is gone as soon as the process closes any descriptor of the file: nothing else
+may open it, and no descriptor of it may outlive an error here, to be closed at some later time.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import threading
+from typing import Self
+
+from .durable import WritableDirectory, WritableFile
+from .errors import LogDirLocked, SegmentGone
+
+LOCK_FILE = ".lock"
+
+_FLOCK = struct.Struct("@hhqqi0q")  # type, whence, start, length, pid: struct flock of 64-bit Linux
+
+_held: set[tuple[int, int]] = set()  # device and inode of the directories that this process holds
+_guard = threading.Lock()  # over _held and every open and close of a lock file
+
+
+class DirectoryLock:
+    """The lock on a directory, held from its making until `release`. A context manager."""
+
+    def __init__(self, directory: WritableDirectory) -> None:
+        """LogDirLocked when somebody else has it, also in this process."""
+        self._directory = directory
+        status = directory.stat()
+        self._identity = (status.st_dev, status.st_ino)
+        with _guard:
+            if self._identity in _held:
+                raise _locked(directory, os.getpid())
+            self._file: WritableFile | None = _acquired(directory)
+            _held.add(self._identity)
+
+    def release(self) -> None:
+        """Lets others have the directory, and removes the file, as Kafka does. Harmless when
+        repeated."""
+        with _guard:
+            file, self._file = self._file, None
+            if file is None:
+                return
+            try:
+                # Before the lock goes: after that the file may be another holder's.
+                self._directory.remove(LOCK_FILE, missing_ok=True)
+            finally:
+                del file  # closes it
+                _held.discard(self._identity)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def _acquired(directory: WritableDirectory) -> WritableFile:
+    """The lock file, locked. It is looked up again, because a holder that released it between our
+    opening and our locking has removed it: a lock on that file would keep nobody out."""
+    while True:
+        file = directory.writable(LOCK_FILE, create=True)
+        try:
+            holder = _lock(file.fd)
+            if not holder and _is_in(directory, file.identity):
+                return file
+        finally:
+            del file  # closes it unless it is returned
+        if holder:
+            raise _locked(directory, holder)
+
+
+def _lock(fd: int) -> int:
+    """0 when we have the lock now, else the process that has it: -1 when it is on another machine
+    or in another container."""
+    while True:
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return 0
+        except (BlockingIOError, PermissionError):  # POSIX allows both
+            asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+            kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+            if kind != fcntl.F_UNLCK:
+                return pid if pid > 0 else -1
+
+
+def _is_in(directory: WritableDirectory, identity: tuple[int, int]) -> bool:
+    try:
+        status = directory.stat(LOCK_FILE)
+    except SegmentGone:
+        return False
+    return identity == (status.st_dev, status.st_ino)
+
+
+def _locked(directory: WritableDirectory, pid: int) -> LogDirLocked:
+    if pid == os.getpid():
+        who = f"this process ({pid}) has it open for writing already"
+    elif pid > 0:
+        who = f"process {pid} has it locked, a broker or another engine"
+    else:
+        who = "a process that the system does not name has it locked, a broker or another engine"
+    return LogDirLocked(directory.path, who, pid)

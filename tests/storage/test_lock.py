@@ -1,0 +1,138 @@
+"""The lock on a log directory, against other processes and against this one."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kafkafs.storage.durable import WritableDirectory, WritableFile
+from kafkafs.storage.errors import LogDirLocked
+from kafkafs.storage.lock import DirectoryLock
+
+HOLD = """
+import fcntl, sys
+file = open(sys.argv[1], "a+")
+fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+TRY = """
+import sys
+from kafkafs.storage.durable import WritableDirectory
+from kafkafs.storage.errors import LogDirLocked
+from kafkafs.storage.lock import DirectoryLock
+try:
+    DirectoryLock(WritableDirectory(sys.argv[1])).release()
+except LogDirLocked as error:
+    print(error.pid)
+else:
+    print("free")
+"""
+
+
+@contextmanager
+def held_elsewhere(path: Path) -> Iterator[int]:
+    """Another process has a lock on the file `path`, as Java's FileChannel.tryLock takes it; its
+    id."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        yield process.pid
+
+
+def tried_elsewhere(path: Path) -> str:
+    """What another process that wants the lock of the directory `path` says."""
+    done = subprocess.run(
+        [sys.executable, "-c", TRY, path], check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def test_another_process_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
+    lock = DirectoryLock(WritableDirectory(tmp_path))
+    assert os.path.getsize(tmp_path / ".lock") == 0
+    assert tried_elsewhere(tmp_path) == str(os.getpid())
+    lock.release()
+    assert tried_elsewhere(tmp_path) == "free"
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_broker_s_lock_is_respected(tmp_path: Path) -> None:
+    with held_elsewhere(tmp_path / ".lock") as pid:
+        with pytest.raises(LogDirLocked, match=f"process {pid} has it locked") as caught:
+            DirectoryLock(WritableDirectory(tmp_path))
+        assert caught.value.pid == pid
+        assert caught.value.path == str(tmp_path)
+        assert (tmp_path / ".lock").exists()
+    with DirectoryLock(WritableDirectory(tmp_path)):  # a file that a killed broker left
+        assert tried_elsewhere(tmp_path) == str(os.getpid())
+
+
+def test_the_error_of_a_refusal_holds_no_descriptor(tmp_path: Path) -> None:
+    """Whenever that were closed, it would release the lock taken since."""
+    with held_elsewhere(tmp_path / ".lock"):
+        with pytest.raises(LogDirLocked) as caught:
+            DirectoryLock(WritableDirectory(tmp_path))
+        names = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
+        assert str(tmp_path / ".lock") not in names
+        assert caught.value.__traceback__ is not None
+
+
+def test_the_same_process_is_refused_and_the_lock_stays(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "link").symlink_to("data")
+    with DirectoryLock(WritableDirectory(tmp_path / "data")):
+        for path in (tmp_path / "data", tmp_path / "link"):
+            with pytest.raises(LogDirLocked, match="this process") as caught:
+                DirectoryLock(WritableDirectory(path))
+            assert caught.value.pid == os.getpid()
+        assert tried_elsewhere(tmp_path / "data") == str(os.getpid())
+    DirectoryLock(WritableDirectory(tmp_path / "link")).release()
+
+
+def test_releasing_twice_takes_nothing_from_the_next_holder(tmp_path: Path) -> None:
+    first = DirectoryLock(WritableDirectory(tmp_path))
+    first.release()
+    with DirectoryLock(WritableDirectory(tmp_path)):
+        first.release()
+        assert tried_elsewhere(tmp_path) == str(os.getpid())
+
+
+def test_a_lock_file_that_is_removed_meanwhile_is_taken_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its holder released it between our opening and our locking."""
+    opened: list[WritableFile] = []
+
+    def writable(self: WritableDirectory, name: str, create: bool = False) -> WritableFile:
+        file = original(self, name, create)
+        opened.append(file)
+        if len(opened) == 1:
+            os.unlink(tmp_path / name)
+        return file
+
+    original = WritableDirectory.writable
+    monkeypatch.setattr(WritableDirectory, "writable", writable)
+    with DirectoryLock(WritableDirectory(tmp_path)):
+        assert len(opened) == 2
+        opened.clear()
+        assert tried_elsewhere(tmp_path) == str(os.getpid())
+
+
+def test_a_directory_that_cannot_be_written_is_no_lock(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="nowhere"):
+        WritableDirectory(tmp_path / "nowhere").writable(".lock", create=True)
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(IsADirectoryError):
+        DirectoryLock(WritableDirectory(tmp_path))
+    (tmp_path / ".lock").rmdir()
+    DirectoryLock(WritableDirectory(tmp_path)).release()
