@@ -30,6 +30,7 @@ PARTITION_METADATA_FILE = "partition.metadata"
 # The topic of a KRaft quorum's own log. It is in the log directory like any other partition.
 METADATA_TOPIC = "__cluster_metadata"
 
+_MAX_NAME = 255
 _MAX_TOPIC = 249  # leaves 6 of a file name's 255 bytes for "-" and a partition of five digits
 
 
@@ -119,6 +120,13 @@ def parse_partition_dir(name: str) -> PartitionDirName | None:
 def partition_dir(topic: str, partition: int) -> str:
     """The name of the directory that holds a partition in normal use."""
     return f"{topic}-{partition}"
+
+
+def deleted_partition_dir(topic: str, partition: int, uuid: str) -> str:
+    """The name that the directory of a partition gets when it is deleted, for its last minute;
+    `uuid` as in `PartitionDirName`. Of a long topic the end is cut off."""
+    ending = f"-{partition}.{uuid}-{PartitionState.DELETE}"
+    return topic[: _MAX_NAME - len(ending)] + ending
 
 
 def parse_segment_file(name: str) -> SegmentFileName | None:

@@ -15,6 +15,7 @@ from kafkafs.storage.format.names import (
     PartitionDirName,
     PartitionState,
     SegmentFileName,
+    deleted_partition_dir,
     is_legal_topic,
     parse_metadata_snapshot,
     parse_partition_dir,
@@ -177,3 +178,15 @@ def test_metadata_snapshots() -> None:
 @pytest.mark.parametrize("topic", ["", ".", "..", "a" * 250, "a b", "a/b", "é", "a\n", "a\0"])
 def test_illegal_topics(topic: str) -> None:
     assert not is_legal_topic(topic)
+
+
+@given(LEGAL_TOPICS, st.integers(0, 2**31 - 1))
+def test_a_deleted_partitions_name_fits_and_says_what_it_was(topic: str, partition: int) -> None:
+    name = deleted_partition_dir(topic, partition, UUID)
+    assert len(name) <= 255
+    parsed = parse_partition_dir(name)
+    assert parsed is not None
+    assert (parsed.partition, parsed.state, parsed.uuid) == (partition, PartitionState.DELETE, UUID)
+    assert topic.startswith(parsed.topic)
+    if len(topic) < 200:
+        assert parsed.topic == topic
