@@ -9,8 +9,10 @@ Thread rules: one thread at a time changes anything; any other may ask meanwhile
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from ..errors import OutOfOrderSequence
@@ -71,14 +73,20 @@ def no_marker(header: BatchHeader) -> None:
 
 
 class Producers:
-    """Everything known of a partition's producers, all batches below ``map_end_offset`` counted."""
+    """Everything known of a partition's producers, all batches below ``map_end_offset`` counted.
+
+    ``first_unstable_offset``: that of the oldest open transaction, -1 when there is none.
+    """
 
     def __init__(self, expiration_ms: int = EXPIRATION_MS) -> None:
         self.expiration_ms = expiration_ms
         self.map_end_offset = 0
+        self.first_unstable_offset = NO_OFFSET
         self._states: dict[int, ProducerState] = {}  # in the order in which they came
         self._most = 0  # the most that there ever were: Java's map keeps a table for these
-        self._open: dict[int, int] = {}  # producer by first offset, ascending
+        # Producer by first offset, ascending; transactions mostly end in the order of their begin,
+        # and a plain dict is slow to find its first key once many before it have gone.
+        self._open: OrderedDict[int, int] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._states)
@@ -90,11 +98,6 @@ class Producers:
     def states(self) -> list[ProducerState]:
         """All of them, in the order in which they came."""
         return list(self._states.values())
-
-    @property
-    def first_unstable_offset(self) -> int:
-        """First offset of the oldest open transaction, -1 when there is none."""
-        return next(iter(list(self._open)), NO_OFFSET)
 
     def open_transactions(self) -> list[OpenTransaction]:
         """The transactions open now, oldest first."""
@@ -117,6 +120,7 @@ class Producers:
             for header in table.select(table.column(b.PRODUCER_ID) > NO_PRODUCER_ID):
                 aborted += self._replay(header, read_marker)
             self.map_end_offset = int(table.rows[-1, b.LAST_OFFSET]) + 1
+            self._find_first_unstable()
         return aborted
 
     def _replay(self, header: BatchHeader, read_marker: ReadMarker) -> list[AbortedTxn]:
@@ -132,7 +136,7 @@ class Producers:
         self._put(state if marker is None else state.after_marker(header.producer_epoch, marker))
         if marker is None or not state.is_in_transaction:
             return []
-        stable = last_stable_offset(self._open, producer_id, header.base_offset)
+        stable = _last_stable_offset(self._open.items(), producer_id, header.base_offset)
         self._open.pop(state.txn_first_offset, None)
         if marker.is_commit:
             return []
@@ -141,6 +145,9 @@ class Producers:
     def _put(self, state: ProducerState) -> None:
         self._states[state.producer_id] = state
         self._most = max(self._most, len(self._states))
+
+    def _find_first_unstable(self) -> None:
+        self.first_unstable_offset = next(iter(self._open), NO_OFFSET)
 
     def expire(self, now_ms: int) -> int:
         """Forgets those that are not in a transaction and have not been heard of for
@@ -158,6 +165,7 @@ class Producers:
         """Forgets all: ``load`` or ``replay`` begins anew at that offset."""
         self._states.clear()
         self._open.clear()
+        self._find_first_unstable()
         self.map_end_offset = map_end_offset
 
     def load(self, data: bytes, offset: int, now_ms: int) -> None:
@@ -171,6 +179,7 @@ class Producers:
         begun = [state for state in self._states.values() if state.is_in_transaction]
         for state in sorted(begun, key=lambda state: state.txn_first_offset):
             self._open[state.txn_first_offset] = state.producer_id
+        self._find_first_unstable()
 
     def snapshot(self) -> bytes:
         """The bytes of the ``.snapshot`` file of ``map_end_offset``."""
@@ -188,10 +197,12 @@ def _open_transaction(state: ProducerState, first_offset: int) -> OpenTransactio
     )
 
 
-def last_stable_offset(open_: dict[int, int], producer_id: int, marker_offset: int) -> int:
+def _last_stable_offset(
+    open_: Iterable[tuple[int, int]], producer_id: int, marker_offset: int
+) -> int:
     """The offset below which all is decided once that producer's marker stands: the beginning of
     the oldest other open transaction, else the offset after the marker."""
-    others = (first for first, other in open_.items() if other != producer_id)
+    others = (first for first, other in open_ if other != producer_id)
     return next(others, marker_offset + 1)
 
 
@@ -204,7 +215,8 @@ class ProducerUpdate:
     def __init__(self, producers: Producers) -> None:
         self._producers = producers
         self._states: dict[int, ProducerState] = {}
-        self._open = dict(producers._open)
+        self._started: dict[int, int] = {}  # producer by first offset, still open
+        self._ended: set[int] = set()  # first offsets of those that were open before
         self.aborted: list[AbortedTxn] = []
         self.end_offset = producers.map_end_offset
 
@@ -233,7 +245,10 @@ class ProducerUpdate:
         producers = self._producers
         for state in self._states.values():
             producers._put(state)
-        producers._open = self._open
+        for first_offset in self._ended:
+            del producers._open[first_offset]
+        producers._open.update(self._started)
+        producers._find_first_unstable()
         producers.map_end_offset = self.end_offset
 
     def state(self, producer_id: int) -> ProducerState:
@@ -262,15 +277,23 @@ class ProducerUpdate:
                 append.add_batch(header)
         for producer_id in hash_map_order(append.states, len(append.states)):
             self._states[producer_id] = append.states[producer_id]
-        self._open.update(append.started)
+        self._started.update(append.started)
         self.aborted += list(self._complete(append.completed))
 
     def _complete(self, completed: list[_CompletedTxn]) -> Iterator[AbortedTxn]:
         for txn in completed:
-            stable = last_stable_offset(self._open, txn.producer_id, txn.last_offset)
-            self._open.pop(txn.first_offset, None)
+            stable = _last_stable_offset(self._open(), txn.producer_id, txn.last_offset)
+            if self._started.pop(txn.first_offset, None) is None:
+                self._ended.add(txn.first_offset)
             if txn.is_abort:
                 yield AbortedTxn(txn.producer_id, txn.first_offset, txn.last_offset, stable)
+
+    def _open(self) -> Iterator[tuple[int, int]]:
+        for first_offset, producer_id in chain(
+            self._producers._open.items(), self._started.items()
+        ):
+            if first_offset not in self._ended:
+                yield first_offset, producer_id
 
 
 class _Append:
