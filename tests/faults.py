@@ -1,0 +1,462 @@
+"""Faults of disks: system calls that fail, and what a power cut leaves.
+
+`FailingCalls` lets one call fail. `RecordingCalls` notes every change below a directory, and
+`crash_states` gives the trees that a power cut may leave at any moment of it. The model of a disk
+is the weakest that POSIX and the file systems of Linux allow:
+
+- A file's content and size are certain only as they were at its last fsync. What was done since is
+  kept, lost, or torn by sectors; the size may come without the content (zeros) and the other way.
+- A directory's names are certain only as they were at its last fsync. Of what was done to them
+  since, the first so many are kept, in order; one rename is one step. Each directory is on its own:
+  an fsync of a file makes no name certain.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+from kafkafs.storage.durable import Buffer, Calls
+
+SECTOR = 512
+
+T = TypeVar("T")
+
+
+class FailingCalls(Calls):
+    """Call number `at` (from 0) of the `kinds` asked for, all if none, fails with `errno`; if
+    `lasting`, all from then on. A write that fails has written half of its bytes."""
+
+    def __init__(
+        self, at: int, errno: int, kinds: Collection[str] = (), lasting: bool = False
+    ) -> None:
+        self.at = at
+        self.errno = errno
+        self.kinds = kinds
+        self.lasting = lasting
+        self.made: list[str] = []  # the kinds of the calls counted so far, failed ones included
+        self.failed: list[str] = []  # what has failed: kind and name or descriptor
+        self._lock = threading.Lock()
+
+    def _call(self, kind: str, about: str, call: Callable[[], T]) -> T:
+        with self._lock:
+            number = len(self.made)
+            counts = not self.kinds or kind in self.kinds
+            if counts:
+                self.made.append(kind)
+            fails = counts and (number == self.at or (self.lasting and number > self.at))
+            if fails:
+                self.failed.append(f"{kind} {about}")
+        if fails:
+            raise OSError(self.errno, os.strerror(self.errno))
+        return call()
+
+    def open(self, name: str, flags: int, mode: int = 0, directory: int | None = None) -> int:
+        call = super().open
+        return self._call("open", name, lambda: call(name, flags, mode, directory))
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        call = super().pwritev
+        try:
+            return self._call("pwritev", path_of(fd), lambda: call(fd, buffers, position))
+        except OSError:
+            data = joined(buffers)
+            os.pwrite(fd, data[: len(data) // 2], position)
+            raise
+
+    def ftruncate(self, fd: int, size: int) -> None:
+        call = super().ftruncate
+        self._call("ftruncate", path_of(fd), lambda: call(fd, size))
+
+    def fsync(self, fd: int) -> None:
+        call = super().fsync
+        self._call("fsync", path_of(fd), lambda: call(fd))
+
+    def rename(self, old: str, new: str, directory: int) -> None:
+        call = super().rename
+        self._call("rename", old, lambda: call(old, new, directory))
+
+    def unlink(self, name: str, directory: int) -> None:
+        call = super().unlink
+        self._call("unlink", name, lambda: call(name, directory))
+
+    def mkdir(self, name: str, mode: int, directory: int | None) -> None:
+        call = super().mkdir
+        self._call("mkdir", name, lambda: call(name, mode, directory))
+
+    def rmdir(self, name: str, directory: int) -> None:
+        call = super().rmdir
+        self._call("rmdir", name, lambda: call(name, directory))
+
+    def utime(self, fd: int, mtime_ns: int) -> None:
+        call = super().utime
+        self._call("utime", path_of(fd), lambda: call(fd, mtime_ns))
+
+
+# What RecordingCalls notes. Files and directories are numbers, which are never used again.
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    file: int
+    position: int
+    data: bytes
+
+    def apply(self, content: bytearray) -> None:
+        content.extend(bytes(max(self.position - len(content), 0)))
+        content[self.position : self.position + len(self.data)] = self.data
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    file: int
+    size: int
+
+    def apply(self, content: bytearray) -> None:
+        content.extend(bytes(max(self.size - len(content), 0)))
+        del content[self.size :]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """`name` came to stand for `node`, a new file or directory."""
+
+    directory: int
+    name: str
+    node: int
+    is_directory: bool
+
+    def apply(self, names: dict[str, int]) -> None:
+        names[self.name] = self.node
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    directory: int
+    old: str
+    new: str
+
+    def apply(self, names: dict[str, int]) -> None:
+        names[self.new] = names.pop(self.old)
+
+
+@dataclass(frozen=True, slots=True)
+class Unlink:
+    """A file's or a directory's name went."""
+
+    directory: int
+    name: str
+
+    def apply(self, names: dict[str, int]) -> None:
+        del names[self.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that the test wants to remember as having happened here."""
+
+    what: object
+
+
+Operation = Write | Truncate | Link | Rename | Unlink | Sync | Mark
+
+
+class RecordingCalls(Calls):
+    """Makes the calls and notes those that change something below `root`. Any thread may call; the
+    calls are made one at a time, so that their order is certain."""
+
+    def __init__(self, root: Path) -> None:
+        """`root` exists, and what is in it counts as durable."""
+        self.operations: list[Operation] = []
+        self.root = 0
+        self.files: dict[int, bytes] = {}  # at the start
+        self.directories: dict[int, dict[str, int]] = {}  # at the start
+        self._lock = threading.Lock()
+        self._numbers: dict[int, int] = {}  # of the inodes in use
+        self._count = 0
+        self.root = self._take_up(root)
+
+    def mark(self, what: object) -> None:
+        """Notes that `what` happened after the calls made so far."""
+        with self._lock:
+            self.operations.append(Mark(what))
+
+    def _take_up(self, path: Path) -> int:
+        number = self._number_new(os.lstat(path).st_ino)
+        if path.is_dir():
+            self.directories[number] = {
+                name: self._take_up(path / name) for name in sorted(os.listdir(path))
+            }
+        else:
+            self.files[number] = path.read_bytes()
+        return number
+
+    def _number_new(self, inode: int) -> int:
+        self._count += 1
+        self._numbers[inode] = self._count
+        return self._count
+
+    def _number(self, fd: int) -> int:
+        return self._numbers[os.fstat(fd).st_ino]
+
+    def open(self, name: str, flags: int, mode: int = 0, directory: int | None = None) -> int:
+        with self._lock:
+            if not flags & os.O_CREAT:
+                return super().open(name, flags, mode, directory)
+            assert directory is not None
+            assert not flags & os.O_TRUNC
+            existed = exists(name, directory)
+            fd = super().open(name, flags, mode, directory)
+            if not existed:
+                number = self._number_new(os.fstat(fd).st_ino)
+                self.operations.append(Link(self._number(directory), name, number, False))
+            return fd
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], position: int) -> int:
+        with self._lock:
+            count = super().pwritev(fd, buffers, position)
+            self.operations.append(Write(self._number(fd), position, joined(buffers)[:count]))
+            return count
+
+    def ftruncate(self, fd: int, size: int) -> None:
+        with self._lock:
+            super().ftruncate(fd, size)
+            self.operations.append(Truncate(self._number(fd), size))
+
+    def fsync(self, fd: int) -> None:
+        with self._lock:
+            super().fsync(fd)
+            self.operations.append(Sync(self._number(fd)))
+
+    def rename(self, old: str, new: str, directory: int) -> None:
+        with self._lock:
+            super().rename(old, new, directory)
+            self.operations.append(Rename(self._number(directory), old, new))
+
+    def unlink(self, name: str, directory: int) -> None:
+        with self._lock:
+            super().unlink(name, directory)
+            self.operations.append(Unlink(self._number(directory), name))
+
+    def mkdir(self, name: str, mode: int, directory: int | None) -> None:
+        with self._lock:
+            super().mkdir(name, mode, directory)
+            above = os.stat(os.path.dirname(name)) if directory is None else os.fstat(directory)
+            inode = os.stat(name, dir_fd=directory, follow_symlinks=False).st_ino
+            link = Link(
+                self._numbers[above.st_ino], os.path.basename(name), self._number_new(inode), True
+            )
+            self.operations.append(link)
+
+    def rmdir(self, name: str, directory: int) -> None:
+        with self._lock:
+            super().rmdir(name, directory)
+            self.operations.append(Unlink(self._number(directory), name))
+
+
+@dataclass(slots=True)
+class _File:
+    durable: bytes
+    pending: list[Write | Truncate] = field(default_factory=list)
+
+    def content(self, applied: int) -> bytearray:
+        """The durable content with the first `applied` of what is pending."""
+        content = bytearray(self.durable)
+        for operation in self.pending[:applied]:
+            operation.apply(content)
+        return content
+
+    def sync(self) -> None:
+        if self.pending:
+            self.durable = bytes(self.content(len(self.pending)))
+            self.pending = []
+
+
+@dataclass(slots=True)
+class _Directory:
+    durable: dict[str, int]
+    pending: list[Link | Rename | Unlink] = field(default_factory=list)
+
+    def names(self, applied: int) -> dict[str, int]:
+        """The durable names with the first `applied` of what is pending."""
+        names = dict(self.durable)
+        for operation in self.pending[:applied]:
+            operation.apply(names)
+        return names
+
+    def sync(self) -> None:
+        self.durable = self.names(len(self.pending))
+        self.pending = []
+
+
+Content = Callable[[_File], bytes | bytearray]
+Names = Callable[[_Directory], dict[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class CrashState:
+    """A tree that a power cut may leave after the first `done` operations of a recording. `tree`
+    has the content of each file by its path, None for directories."""
+
+    done: int
+    how: str
+    marks: tuple[object, ...]
+    tree: dict[str, bytes | None]
+
+    def write_to(self, path: Path) -> None:
+        """Makes the tree in the empty directory `path`."""
+        for name, content in self.tree.items():
+            if content is None:
+                (path / name).mkdir()
+            else:
+                with open(path / name, "wb") as file:
+                    file.write(content.rstrip(b"\0"))  # preallocated files keep their holes
+                    file.truncate(len(content))
+
+
+def crash_states(
+    recording: RecordingCalls,
+    samples: int = 2,
+    seed: int = 0,
+    prefixes: Iterable[int] | None = None,
+) -> Iterator[CrashState]:
+    """What a power cut may leave after each number of the operations, or after those numbers that
+    `prefixes` holds: all kept, all lost, names without content, content without names, and
+    `samples` mixtures made by chance. States that differ in nothing come once."""
+    disk = _Disk(recording)
+    wanted = None if prefixes is None else frozenset(prefixes)
+    before: tuple[object, ...] = ()
+    seen: set[int] = set()
+    for done in range(len(recording.operations) + 1):
+        if wanted is None or done in wanted:
+            for how, content, names in _choices(samples, random.Random(f"{seed} {done}")):
+                state = CrashState(done, how, tuple(disk.marks), disk.tree(content, names))
+                if state.marks != before:
+                    before = state.marks
+                    seen.clear()
+                key = hash(tuple(state.tree.items()))
+                if key not in seen:
+                    seen.add(key)
+                    yield state
+        if done < len(recording.operations):
+            disk.apply(recording.operations[done])
+
+
+class _Disk:
+    """What is certain and what is pending at one moment of a recording."""
+
+    def __init__(self, recording: RecordingCalls) -> None:
+        self.root = recording.root
+        self.files = {node: _File(content) for node, content in recording.files.items()}
+        self.directories = {node: _Directory(n) for node, n in recording.directories.items()}
+        self.marks: list[object] = []
+
+    def apply(self, operation: Operation) -> None:
+        match operation:
+            case Write() | Truncate():
+                self.files[operation.file].pending.append(operation)
+            case Link(_, _, node, is_directory):
+                if is_directory:
+                    self.directories[node] = _Directory({})
+                else:
+                    self.files[node] = _File(b"")
+                self.directories[operation.directory].pending.append(operation)
+            case Rename() | Unlink():
+                self.directories[operation.directory].pending.append(operation)
+            case Sync(node):
+                (self.files.get(node) or self.directories[node]).sync()
+            case Mark(what):
+                self.marks.append(what)
+
+    def tree(self, content: Content, names: Names) -> dict[str, bytes | None]:
+        found: dict[str, bytes | None] = {}
+
+        def add(node: int, path: str) -> None:
+            for name, child in sorted(names(self.directories[node]).items()):
+                if child in self.files:
+                    found[path + name] = bytes(content(self.files[child]))
+                else:
+                    found[path + name] = None
+                    add(child, f"{path}{name}/")
+
+        add(self.root, "")
+        return found
+
+
+def _choices(samples: int, chance: random.Random) -> Iterator[tuple[str, Content, Names]]:
+    """How a power cut may treat what is pending, each with a word for it."""
+    yield "all kept", _all_content, _all_names
+    yield "all lost", _no_content, _no_names
+    yield "names without content", _no_content, _all_names
+    yield "names and sizes without content", _sizes, _all_names
+    yield "content without names", _all_content, _no_names
+    for number in range(samples):
+        yield (
+            f"mixture {number}",
+            lambda file: _torn(file, chance),
+            lambda directory: directory.names(chance.randint(0, len(directory.pending))),
+        )
+    yield "torn content", lambda file: _torn(file, chance), _all_names
+
+
+def _all_content(file: _File) -> bytearray:
+    return file.content(len(file.pending))
+
+
+def _no_content(file: _File) -> bytes:
+    return file.durable
+
+
+def _sizes(file: _File) -> bytes:
+    size = len(_all_content(file))
+    return file.durable[:size].ljust(size, b"\0")
+
+
+def _all_names(directory: _Directory) -> dict[str, int]:
+    return directory.names(len(directory.pending))
+
+
+def _no_names(directory: _Directory) -> dict[str, int]:
+    return directory.durable
+
+
+def _torn(file: _File, chance: random.Random) -> bytes | bytearray:
+    """Sectors of two moments since the last fsync, and a size between theirs."""
+    if not file.pending:
+        return file.durable
+    moments = sorted(chance.randint(0, len(file.pending)) for _ in range(2))
+    old, new = (file.content(applied) for applied in moments)
+    low, high = sorted((len(old), len(new)))
+    size = chance.choice((low, high, chance.randint(low, high)))
+    old.extend(bytes(high - len(old)))
+    new.extend(bytes(high - len(new)))
+    for at in range(0, size, SECTOR):
+        if chance.random() < 0.5:
+            old[at : at + SECTOR] = new[at : at + SECTOR]
+    return old[:size]
+
+
+def joined(buffers: Sequence[Buffer]) -> bytes:
+    return b"".join(bytes(memoryview(buffer)) for buffer in buffers)
+
+
+def exists(name: str, directory: int) -> bool:
+    try:
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def path_of(fd: int) -> str:
+    return os.readlink(f"/proc/self/fd/{fd}")
