@@ -12,7 +12,7 @@ from typing import Any
 
 from kafkafs.storage.format import kernels
 
-NAMES = ("headers", "records", "legacy", "render", "gather", "encode")
+NAMES = ("headers", "records", "legacy", "render", "gather", "encode", "validate")
 
 
 def in_use(name: str) -> ModuleType:

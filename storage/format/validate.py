@@ -1,0 +1,426 @@
+"""Batches that somebody else made, on their way into a log: judged, and given their place in it.
+
+Rules: Kafka's LogValidator and UnifiedLog.analyzeAndValidateRecords. A batch is taken as it is
+wherever Kafka takes it so: only its offset and leader epoch are set, and its greatest timestamp
+where that is wrong or the topic has LogAppendTime. It is built anew when it is of magic 0 or 1 or
+the topic wants another codec.
+
+Two things differ from Kafka. One append may hold many batches of magic 2, where Kafka's protocol
+allows one. And the offsets within a batch must be 0, 1, 2 …, where Kafka does not look at them in
+uncompressed batches and fails with an unexpected error on others.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import (
+    InvalidRecord,
+    InvalidTimestamp,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    Refused,
+)
+from . import batch as b
+from . import layout
+from .batch import BatchTable, Bytes, Int32s, Int64s, scan
+from .columns import KEY_SIZE, Columns
+from .decoder import BadBatch, Decoder, first_bad_checksum
+from .encoder import BatchPlan, RecordColumns, encode, put_checksums
+from .kernels import validate as kernel
+from .layout import MAX_INT32, NO_TIMESTAMP, Codec, TimestampType
+
+Bools = NDArray[np.bool_]
+
+_MIN_INT64: Final = -(1 << 63)
+_MAX_INT64: Final = layout.MAX_OFFSET
+_ATTRIBUTES_AT: Final = layout.CRC_COVERS_FROM
+_MAX_TIMESTAMP_AT: Final = 35
+_INT16: Final = struct.Struct(">h")
+_INT64: Final = struct.Struct(">q")
+# Attribute bits that have a meaning.
+_KNOWN_ATTRIBUTES: Final = 0x7F
+
+
+class Origin(Enum):
+    """Where batches come from, and so what is checked (Kafka's AppendOrigin)."""
+
+    CLIENT = "client"
+    """A producer: everything is checked."""
+
+    COORDINATOR = "coordinator"
+    """A coordinator: control batches are allowed, and producers without sequences."""
+
+    REPLICATION = "replication"
+    """Another log: offsets and leader epochs are taken as they are, and only checksums checked."""
+
+
+@dataclass(frozen=True, slots=True)
+class AdmitRules:
+    """What a topic allows: its settings of the same names.
+
+    `max_message_bytes` is about whole batches; `before_max_ms` and `after_max_ms` say how far from
+    now a timestamp may be; `codec` None leaves batches as their producers compressed them
+    (compression.type=producer), `level` None is Kafka's default. `max_batch_bytes` bounds what one
+    batch may take decompressed.
+    """
+
+    max_message_bytes: int = 1048588
+    is_compacted: bool = False
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    before_max_ms: int = _MAX_INT64
+    after_max_ms: int = 3600000
+    codec: Codec | None = None
+    level: int | None = None
+    max_batch_bytes: int = 128 << 20
+
+    def allowed_timestamps(self, now_ms: int) -> tuple[int, int]:
+        """The least and the greatest timestamp that is allowed, apart from -1."""
+        if self.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            return _MIN_INT64, _MAX_INT64
+        low = _MIN_INT64 if self.before_max_ms == _MAX_INT64 else now_ms - self.before_max_ms
+        return max(low, _MIN_INT64), min(now_ms + self.after_max_ms, _MAX_INT64)
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Batches ready to be written, and their headers, positions from the start of ``data``.
+
+    ``append_time``: ms since 1970, with LogAppendTime the timestamp of all records, else -1.
+    """
+
+    data: memoryview
+    table: BatchTable
+    append_time: int
+
+
+def admit(
+    data: Bytes,
+    rules: AdmitRules,
+    origin: Origin,
+    next_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+) -> Admitted:
+    """The batches in ``data`` as they are to be written from ``next_offset`` on.
+
+    A writable buffer is used: what it holds afterwards, also after a refusal, is not defined. One
+    that is read-only is copied. Raises Refused: InvalidRecord, InvalidTimestamp, MessageTooLarge,
+    OffsetOutOfRange; the index is that of a record among all in ``data``.
+    """
+    view = memoryview(data).cast("B")
+    if not len(view):
+        raise InvalidRecord("there is no batch")
+    if origin is Origin.REPLICATION:
+        return Admitted(view, _as_given(view, next_offset), NO_TIMESTAMP)
+    if view.readonly:
+        view = memoryview(bytearray(view))
+    if len(view) >= layout.MAGIC_END and view[layout.MAGIC_END - 1] < 2:
+        return _converted(view, rules, next_offset, leader_epoch, now_ms)
+    table = _placed(view, origin, next_offset, leader_epoch)
+    _check_sizes(table, rules)
+    _check_checksums(view, table)
+    _check_batches(table, origin)
+    greatest = _check_in_batches(view, table, rules, now_ms)
+    rebuilt = _other_codec(table, rules)
+    if rebuilt.any():
+        return _rebuilt(view, table, rebuilt, greatest, rules, now_ms)
+    _set_timestamps(view, table, greatest, rules, now_ms)
+    return Admitted(view, table, _append_time(rules, now_ms))
+
+
+def check_records(records: RecordColumns, rules: AdmitRules, now_ms: int) -> None:
+    """What a topic demands of single records: InvalidRecord, InvalidTimestamp with the index."""
+    if rules.is_compacted:
+        _check_keys(records.keys.spans[:, 1], 0)
+    _check_timestamps(records.timestamps, rules, now_ms, 0)
+
+
+def _append_time(rules: AdmitRules, now_ms: int) -> int:
+    return now_ms if rules.timestamp_type is TimestampType.LOG_APPEND_TIME else NO_TIMESTAMP
+
+
+# Batches as they are given
+
+
+def _as_given(data: memoryview, next_offset: int) -> BatchTable:
+    """From another log: whole, sound, and after all that this log has."""
+    table, walk = scan(data, len(data), 0, _room(data), whole=True)
+    if walk.is_fault or walk.end != len(data):
+        raise _not_whole(len(table), walk.what)
+    _check_checksums(data, table)
+    if table[0].base_offset < next_offset:
+        raise OffsetOutOfRange(
+            f"the first batch is at offset {table[0].base_offset}, the log goes on at {next_offset}"
+        )
+    return table
+
+
+def _placed(data: memoryview, origin: Origin, next_offset: int, leader_epoch: int) -> BatchTable:
+    """Headers of the batches after they have got offsets and leader epoch."""
+    is_client = origin is Origin.CLIENT
+    batches, end, why = kernel.place(data, next_offset, leader_epoch, is_client)
+    table, walk = scan(data, end, 0, BatchTable.empty(batches), whole=True)
+    if len(table) < batches:
+        raise InvalidRecord(f"batch {len(table)}: {walk.what}")
+    if why == kernel.NO_BATCH:
+        _, walk = scan(data, len(data), 0, BatchTable.empty(1), start=end, whole=True)
+        raise _not_whole(batches, walk.what or _other_magic(data, end))
+    if why == kernel.BASE_OFFSET:
+        raise InvalidRecord(f"batch {batches}: its base offset is not 0")
+    if why == kernel.COUNT:
+        raise InvalidRecord(f"batch {batches}: its number of records is not that of its offsets")
+    if why == kernel.OFFSET:
+        raise OffsetOutOfRange(f"batch {batches}: there are no offsets left")
+    return table
+
+
+def _other_magic(data: memoryview, at: int) -> str:
+    if len(data) - at < layout.MAGIC_END or data[at + layout.MAGIC_END - 1] == 2:
+        return ""
+    return f"magic is {data[at + layout.MAGIC_END - 1]}, that of the first is 2"
+
+
+def _not_whole(batch: int, what: str) -> Refused:
+    return InvalidRecord(f"batch {batch}: {what or 'it is cut off'}")
+
+
+def _room(data: memoryview) -> BatchTable:
+    return BatchTable.empty(len(data) // layout.MIN_BATCH_BYTES + 1)
+
+
+# What is checked
+
+
+def _check_sizes(table: BatchTable, rules: AdmitRules) -> None:
+    sizes = table.column(b.SIZE)
+    if int(sizes.max()) > rules.max_message_bytes:
+        which = int(np.argmax(sizes > rules.max_message_bytes))
+        raise MessageTooLarge(
+            f"batch {which}: it has {sizes[which]} bytes, max.message.bytes is "
+            f"{rules.max_message_bytes}"
+        )
+
+
+def _check_checksums(data: memoryview, table: BatchTable) -> None:
+    bad = first_bad_checksum(data, table, 0)
+    if bad < len(table):
+        raise InvalidRecord(f"batch {bad}: its checksum is wrong")
+
+
+def _check_batches(table: BatchTable, origin: Origin) -> None:
+    if origin is not Origin.CLIENT:
+        return
+    control = table.flagged(layout.CONTROL_MASK)
+    if control.any():
+        raise InvalidRecord(f"batch {np.argmax(control)}: a client may not write control records")
+    unordered = (table.column(b.PRODUCER_ID) != layout.NO_PRODUCER_ID) & (
+        table.column(b.BASE_SEQUENCE) < 0
+    )
+    if unordered.any():
+        raise InvalidRecord(f"batch {np.argmax(unordered)}: a producer id, but no sequence")
+
+
+def _check_in_batches(
+    data: memoryview, table: BatchTable, rules: AdmitRules, now_ms: int
+) -> Int64s:
+    """Check every record; the greatest timestamp of each batch."""
+    greatest: Int64s = np.empty(len(table), dtype=np.int64)
+    batch = index = 0
+    for columns in _decoded(data, table, rules):
+        _check_columns(columns, rules, now_ms, index)
+        stop = batch + len(columns.batches)
+        greatest[batch:stop] = np.maximum.reduceat(columns.timestamps, columns.first_row[:-1])
+        batch = stop
+        index += len(columns)
+    return greatest
+
+
+def _decoded(data: memoryview, table: BatchTable, rules: AdmitRules) -> Iterator[Columns]:
+    """Columns of all batches, each good until the next. InvalidRecord for what is not sound."""
+    for found in _decoder(rules.max_batch_bytes).decode(data, 0, table, ""):
+        if isinstance(found, BadBatch):
+            raise InvalidRecord(found.error.what)
+        yield found
+
+
+_decoders = threading.local()
+
+
+def _decoder(max_batch_bytes: int) -> Decoder:
+    """This thread's, whose buffers are used again."""
+    decoder: Decoder | None = getattr(_decoders, "decoder", None)
+    if decoder is None or _decoders.max_batch_bytes != max_batch_bytes:
+        decoder = _decoders.decoder = Decoder(max_batch_bytes)
+        _decoders.max_batch_bytes = max_batch_bytes
+    return decoder
+
+
+def _check_columns(columns: Columns, rules: AdmitRules, now_ms: int, first: int) -> None:
+    if rules.is_compacted:
+        _check_keys(columns.spans[:, KEY_SIZE], first)
+    _check_timestamps(columns.timestamps, rules, now_ms, first)
+    types = columns.batches.rows[:, b.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK
+    if types.any():
+        _check_timestamp_types(columns, rules, first)
+
+
+def _check_keys(sizes: Int64s | Int32s, first: int) -> None:
+    if len(sizes) and int(sizes.min()) < 0:
+        index = first + int(np.argmax(sizes < 0))
+        raise InvalidRecord("a record of a compacted topic must have a key", index)
+
+
+def _check_timestamps(timestamps: Int64s, rules: AdmitRules, now_ms: int, first: int) -> None:
+    low, high = rules.allowed_timestamps(now_ms)
+    if not len(timestamps) or (low <= int(timestamps.min()) and int(timestamps.max()) <= high):
+        return
+    outside = ((timestamps < low) | (timestamps > high)) & (timestamps != NO_TIMESTAMP)
+    if outside.any():
+        row = int(np.argmax(outside))
+        raise InvalidTimestamp(
+            f"timestamp {timestamps[row]} is not within [{low}, {high}]", first + row
+        )
+
+
+def _check_timestamp_types(columns: Columns, rules: AdmitRules, first: int) -> None:
+    """A producer may not claim LogAppendTime, but it passes on a topic of CreateTime as long as
+    there is a timestamp to check."""
+    claimed = columns.timestamp_types() == TimestampType.LOG_APPEND_TIME
+    if rules.timestamp_type is TimestampType.CREATE_TIME:
+        claimed &= columns.timestamps == NO_TIMESTAMP
+    if claimed.any():
+        index = first + int(np.argmax(claimed))
+        raise InvalidTimestamp("a producer may not set LogAppendTime", index)
+
+
+# What is set
+
+
+def _set_timestamps(
+    data: memoryview, table: BatchTable, greatest: Int64s, rules: AdmitRules, now_ms: int
+) -> None:
+    """Greatest timestamp and type of each batch; only batches that change get a new checksum
+    (DefaultRecordBatch.setMaxTimestamp)."""
+    if rules.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        greatest = np.full(len(table), now_ms, dtype=np.int64)
+        type_bit = layout.TIMESTAMP_TYPE_MASK
+    else:
+        type_bit = 0
+    types = table.column(b.ATTRIBUTES) & layout.TIMESTAMP_TYPE_MASK
+    changing = (table.column(b.MAX_TIMESTAMP) != greatest) | (types != type_bit)
+    if not changing.any():
+        return
+    rows = table.rows[changing]
+    rows[:, b.MAX_TIMESTAMP] = greatest[changing]
+    rows[:, b.ATTRIBUTES] &= _KNOWN_ATTRIBUTES & ~layout.TIMESTAMP_TYPE_MASK
+    rows[:, b.ATTRIBUTES] |= type_bit
+    for position, attributes, timestamp in rows[
+        :, (b.POSITION, b.ATTRIBUTES, b.MAX_TIMESTAMP)
+    ].tolist():
+        _INT16.pack_into(data, position + _ATTRIBUTES_AT, attributes)
+        _INT64.pack_into(data, position + _MAX_TIMESTAMP_AT, timestamp)
+    put_checksums(data, BatchTable(rows))
+    table.rows[changing] = rows
+
+
+# Batches built anew
+
+
+def _other_codec(table: BatchTable, rules: AdmitRules) -> Bools:
+    """Which batches are compressed otherwise than the topic wants; control batches stay."""
+    if rules.codec is None:
+        return np.zeros(len(table), dtype=np.bool_)
+    codecs = table.column(b.ATTRIBUTES) & layout.CODEC_MASK
+    other: Bools = (codecs != rules.codec) & ~table.flagged(layout.CONTROL_MASK)
+    return other
+
+
+def _rebuilt(
+    data: memoryview,
+    table: BatchTable,
+    chosen: Bools,
+    greatest: Int64s,
+    rules: AdmitRules,
+    now_ms: int,
+) -> Admitted:
+    """The chosen batches with the topic's codec, the others as they are."""
+    _set_timestamps(data, table.select(~chosen), greatest[~chosen], rules, now_ms)
+    parts: list[memoryview] = []
+    for index, header in enumerate(table):
+        if not chosen[index]:
+            parts.append(data[header.position : header.next_position])
+            continue
+        [columns] = _decoded(data, table.select(slice(index, index + 1)), rules)
+        plan = BatchPlan(
+            base_offset=header.base_offset,
+            leader_epoch=header.leader_epoch,
+            producer_id=header.producer_id,
+            producer_epoch=header.producer_epoch,
+            base_sequence=header.base_sequence,
+            is_transactional=header.is_transactional,
+        )
+        parts.append(_one_batch(columns, plan, rules, now_ms))
+    return _joined(parts, rules, now_ms)
+
+
+def _converted(
+    data: memoryview, rules: AdmitRules, next_offset: int, leader_epoch: int, now_ms: int
+) -> Admitted:
+    """Messages of magic 0 and 1 as batches of magic 2: one of all uncompressed messages in a row,
+    one of each compressed message set."""
+    table = _messages(data)
+    _check_sizes(table, rules)
+    _check_checksums(data, table)
+    parts: list[memoryview] = []
+    index = 0
+    for columns in _decoded(data, table, rules):
+        _check_columns(columns, rules, now_ms, index)
+        plan = BatchPlan(base_offset=next_offset + index, leader_epoch=leader_epoch)
+        parts.append(_one_batch(columns, plan, rules, now_ms))
+        index += len(columns)
+    return _joined(parts, rules, now_ms)
+
+
+def _messages(data: memoryview) -> BatchTable:
+    """Headers of messages of one magic; their offsets may be anything, as some clients number them
+    all 0."""
+    rows: list[Int64s] = []
+    at = 0
+    while at < len(data):
+        one, walk = scan(data, len(data), at, BatchTable.empty(1), start=at, whole=True)
+        if not len(one):
+            raise _not_whole(len(rows), walk.what)
+        rows.append(one.rows)
+        if rows[0][0, b.MAGIC] != one.rows[0, b.MAGIC]:
+            raise InvalidRecord(f"batch {len(rows) - 1}: its magic is not that of the first")
+        at += int(one.rows[0, b.SIZE])
+    return BatchTable(np.concatenate(rows))
+
+
+def _one_batch(columns: Columns, plan: BatchPlan, rules: AdmitRules, now_ms: int) -> memoryview:
+    codec = columns.batches[0].codec if rules.codec is None else rules.codec
+    whole = replace(
+        plan,
+        batch_bytes=MAX_INT32,
+        codec=codec,
+        level=rules.level,
+        timestamp_type=rules.timestamp_type,
+        append_time=_append_time(rules, now_ms),
+    )
+    return encode(RecordColumns.from_columns(columns), whole).data
+
+
+def _joined(parts: list[memoryview], rules: AdmitRules, now_ms: int) -> Admitted:
+    data = memoryview(b"".join(parts))
+    table, _ = scan(data, len(data), 0, BatchTable.empty(len(parts)), whole=True)
+    _check_sizes(table, rules)
+    return Admitted(data, table, _append_time(rules, now_ms))
