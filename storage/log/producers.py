@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
+import numpy as np
+
 from ..errors import OutOfOrderSequence
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable
 from ..format.control import EndTxnMarker
-from ..format.layout import NO_PRODUCER_ID
+from ..format.layout import CONTROL_MASK, NO_PRODUCER_ID, TRANSACTIONAL_MASK
 from ..format.origin import Origin
 from ..format.snapshot import (
     format_producer_snapshot,
@@ -27,10 +29,13 @@ from ..format.snapshot import (
     parse_producer_snapshot,
 )
 from ..segment.txn_index import AbortedTxn
-from .producer_state import NO_OFFSET, CachedBatch, ProducerState
+from .producer_state import BATCHES_RETAINED, NO_OFFSET, CachedBatch, ProducerState
 
 #: Kafka's producer.id.expiration.ms.
 EXPIRATION_MS: Final = 86_400_000
+
+# From so many on it is quicker to sort them than to take them one by one.
+_MANY_BATCHES: Final = 12
 
 # What the control batch with this header says; None when nothing is left in it.
 ReadMarker = Callable[[BatchHeader], EndTxnMarker | None]
@@ -115,32 +120,61 @@ class Producers:
     def replay(self, table: BatchTable, read_marker: ReadMarker) -> list[AbortedTxn]:
         """Takes in batches that are in the log already, whatever they are, and gives the aborted
         transactions that end in them, with their last stable offsets (``LogSegment.recover``)."""
-        aborted = []
-        if len(table):
-            for header in table.select(table.column(b.PRODUCER_ID) > NO_PRODUCER_ID):
-                aborted += self._replay(header, read_marker)
-            self.map_end_offset = int(table.rows[-1, b.LAST_OFFSET]) + 1
-            self._find_first_unstable()
+        if not len(table):
+            return []
+        known = table.select(table.column(b.PRODUCER_ID) > NO_PRODUCER_ID)
+        aborted: list[AbortedTxn] = []
+        start = 0
+        for control in np.flatnonzero(known.flagged(CONTROL_MASK)).tolist():
+            self._replay_data(known.select(slice(start, control)))
+            aborted += self._replay_control(known[control], read_marker)
+            start = control + 1
+        self._replay_data(known.select(slice(start, len(known))))
+        self.map_end_offset = int(table.rows[-1, b.LAST_OFFSET]) + 1
+        self._find_first_unstable()
         return aborted
 
-    def _replay(self, header: BatchHeader, read_marker: ReadMarker) -> list[AbortedTxn]:
-        producer_id = header.producer_id
-        state = self._states.get(producer_id) or ProducerState(producer_id)
-        if not header.is_control:
-            after = state.after_batch(header)
-            self._put(after)
-            if after.is_in_transaction and not state.is_in_transaction:
-                self._open[after.txn_first_offset] = producer_id
-            return []
+    def _replay_data(self, table: BatchTable) -> None:
+        """Batches of data. Of many of one producer only the last few count, and the first that
+        begins a transaction."""
+        if len(table) < _MANY_BATCHES:
+            for header in table:
+                self._put_batch(header)
+            return
+        started: list[tuple[int, int]] = []
+        for batches in _by_producer(table):
+            state = self._state_of(int(batches.rows[0, b.PRODUCER_ID]))
+            transactional = batches.flagged(TRANSACTIONAL_MASK)
+            if transactional.any() and not state.is_in_transaction:
+                first_offset = int(batches.rows[transactional.argmax(), b.BASE_OFFSET])
+                started.append((first_offset, state.producer_id))
+                state = state._replace(txn_first_offset=first_offset)
+            for header in batches.select(slice(-BATCHES_RETAINED, None)):
+                state = state.after_batch(header)
+            self._put(state)
+        self._open.update(sorted(started))
+
+    def _put_batch(self, header: BatchHeader) -> None:
+        before = self._state_of(header.producer_id)
+        after = before.after_batch(header)
+        self._put(after)
+        if after.is_in_transaction and not before.is_in_transaction:
+            self._open[after.txn_first_offset] = header.producer_id
+
+    def _replay_control(self, header: BatchHeader, read_marker: ReadMarker) -> list[AbortedTxn]:
+        state = self._state_of(header.producer_id)
         marker = read_marker(header)
         self._put(state if marker is None else state.after_marker(header.producer_epoch, marker))
         if marker is None or not state.is_in_transaction:
             return []
-        stable = _last_stable_offset(self._open.items(), producer_id, header.base_offset)
+        stable = _last_stable_offset(self._open.items(), state.producer_id, header.base_offset)
         self._open.pop(state.txn_first_offset, None)
         if marker.is_commit:
             return []
-        return [AbortedTxn(producer_id, state.txn_first_offset, header.base_offset, stable)]
+        return [AbortedTxn(state.producer_id, state.txn_first_offset, header.base_offset, stable)]
+
+    def _state_of(self, producer_id: int) -> ProducerState:
+        return self._states.get(producer_id) or ProducerState(producer_id)
 
     def _put(self, state: ProducerState) -> None:
         self._states[state.producer_id] = state
@@ -197,6 +231,17 @@ def _open_transaction(state: ProducerState, first_offset: int) -> OpenTransactio
     )
 
 
+def _by_producer(table: BatchTable) -> list[BatchTable]:
+    """The batches of each producer, in the order of their first ones."""
+    producer_ids = table.column(b.PRODUCER_ID)
+    if len(table) <= 1 or (producer_ids == producer_ids[0]).all():
+        return [table] if len(table) else []
+    order = np.argsort(producer_ids, kind="stable")
+    ends = np.flatnonzero(np.diff(producer_ids[order])) + 1
+    groups = sorted(np.split(order, ends), key=lambda group: int(group[0]))
+    return [table.select(group) for group in groups]
+
+
 def _last_stable_offset(
     open_: Iterable[tuple[int, int]], producer_id: int, marker_offset: int
 ) -> int:
@@ -246,7 +291,7 @@ class ProducerUpdate:
         for state in self._states.values():
             producers._put(state)
         for first_offset in self._ended:
-            del producers._open[first_offset]
+            producers._open.pop(first_offset, None)
         producers._open.update(self._started)
         producers._find_first_unstable()
         producers.map_end_offset = self.end_offset

@@ -17,7 +17,7 @@ from kafkafs.storage.errors import (
     Refused,
     TransactionCoordinatorFenced,
 )
-from kafkafs.storage.format.batch import BatchHeader, BatchTable
+from kafkafs.storage.format.batch import BASE_OFFSET, BatchHeader, BatchTable
 from kafkafs.storage.format.control import EndTxnMarker
 from kafkafs.storage.format.layout import CONTROL_MASK, MAX_INT32, TRANSACTIONAL_MASK
 from kafkafs.storage.format.origin import Origin
@@ -408,14 +408,15 @@ STEPS = st.lists(
 )
 
 
-@given(steps=STEPS, snapshot_at=st.integers(0, 40))
+@given(steps=STEPS, snapshot_at=st.integers(0, 40), at_once=st.integers(1, 40))
 def test_what_was_appended_is_known_the_same_after_replay(
-    steps: list[tuple[str, int, int, int]], snapshot_at: int
+    steps: list[tuple[str, int, int, int]], snapshot_at: int, at_once: int
 ) -> None:
     """The log of whatever was let in, read again from its beginning or from a snapshot, gives the
     same snapshot, open transactions and aborted ones."""
     log, replayed, resumed = Log(), Producers(), Producers()
-    taken: list[tuple[BatchHeader, EndTxnMarker]] = []
+    taken: list[BatchHeader] = []
+    markers: dict[BatchHeader, EndTxnMarker] = {}
     aborted: list[AbortedTxn] = []
     again: list[AbortedTxn] = []
     for number, (kind, producer, epoch, sequence) in enumerate(steps):
@@ -431,12 +432,14 @@ def test_what_was_appended_is_known_the_same_after_replay(
             continue
         if isinstance(result, list):
             aborted += result
-            taken.append((header, marker))
-    for header, marker in taken:
-        table = table_of(header)
-        again += replayed.replay(table, lambda _, marker=marker: marker)  # type: ignore[misc]
-        if header.base_offset >= resumed.map_end_offset:
-            resumed.replay(table, lambda _, marker=marker: marker)  # type: ignore[misc]
+            taken.append(header)
+            markers[header] = marker
+    for start in range(0, len(taken), at_once):
+        table = table_of(*taken[start : start + at_once])
+        again += replayed.replay(table, markers.__getitem__)
+        resumed.replay(
+            table.select(table.column(BASE_OFFSET) >= resumed.map_end_offset), markers.__getitem__
+        )
     assert again == aborted
     for other in (replayed, resumed):
         assert other.open_transactions() == log.producers.open_transactions()
