@@ -165,8 +165,8 @@ class ReaderConfig:
     kafkafs_max_batch_bytes: int = setting(128 * _MIB, _int(1))
     # Decoded batches that are kept, in bytes; 0 keeps none.
     kafkafs_cache_bytes: int = setting(64 * _MIB, _int(0))
-    # Files and indexes that are kept open.
-    kafkafs_open_files: int = setting(512, _int(1))
+    # Files and indexes that are kept open; fewer where the process may not open so many.
+    kafkafs_open_files: int = setting(8192, _int(1))
 
 
 _TOPIC = declared(TopicConfig)

@@ -9,8 +9,9 @@ Everything is opened for reading alone, in a way that neither changes nor trusts
 - `O_NOATIME` where the kernel allows it (owner or root), so that reading a broker's files leaves no
   trace.
 
-No descriptor of a directory is kept: thousands of partitions would use them up, and a directory
-that a broker renamed (`-delete`) and made anew must be found by its name, not by what it once was.
+A directory is found by its name each time, since a broker renames one (`-delete`) and makes it
+anew. `Directory.hold` keeps a descriptor, for who opens many files of what it has just listed;
+there are thousands of partitions, so it belongs into a `FileCache`.
 
 Errors: what is not there, any more or at all, is `SegmentGone`; a name that is not the kind of
 thing it must be is `LogDirError` (directories) or `CorruptError` (files); every other `OSError`
@@ -21,7 +22,9 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import stat
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
@@ -132,24 +135,31 @@ class Directory:
         followed."""
         if name is None:
             if self._parent is not None:
-                return self._parent.stat(self.name)
+                return self._parent._stat(self.name, self.path)
             with located(self.path, LogDirError):
                 return os.stat(self.path)
-        path = self.path_of(name)
+        return self._stat(name, self.path_of(name))
+
+    def _stat(self, name: str, path: str) -> os.stat_result:
         if self._parent is None:
             # One call: the log directory's own path is the user's, so only the last step must not
             # be followed.
-            with located(path, CorruptError):
+            try:
                 return os.lstat(path)
+            except OSError as error:
+                raise _translated(error, path, CorruptError) from None
         with self._opened() as fd, located(path, CorruptError):
             return os.stat(name, dir_fd=fd, follow_symlinks=False)
 
     def open(self, name: str) -> OpenFile:
         """The regular file `name`, open for reading."""
         path = self.path_of(name)
-        with self._opened() as directory, located(path, CorruptError):
-            fd = _open(name, _FILE, directory)
-        return OpenFile(fd, path)
+        with self._opened() as directory:
+            return _open_file(name, directory, path)
+
+    def hold(self) -> HeldDirectory:
+        """This directory as it is now, to open files in for as long as the result lives."""
+        return HeldDirectory(self, self._open())
 
     def read_small(self, name: str, limit: int) -> bytes:
         """The whole of `name`. CorruptError when it holds more than `limit` bytes."""
@@ -176,6 +186,27 @@ class Directory:
 
     def __repr__(self) -> str:
         return f"Directory({self.path!r})"
+
+
+class HeldDirectory:
+    """A directory held open: a file in it is opened in one step, not from the log directory down.
+
+    It stays the same directory when its name goes to another. Closed with its last reference.
+    """
+
+    __slots__ = ("_directory", "_fd")
+
+    def __init__(self, directory: Directory, fd: int) -> None:
+        """Takes over `fd`."""
+        self._directory = directory
+        self._fd = fd
+
+    def open(self, name: str) -> OpenFile:
+        """As `Directory.open`."""
+        return _open_file(name, self._fd, self._directory.path_of(name))
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self._fd)
 
 
 class OpenFile:
@@ -269,11 +300,12 @@ class FileCache(Generic[K, V]):
         self._lock = threading.Lock()  # guards _values; never held while opening
 
     def get(self, key: K, open_value: Callable[[], V]) -> V:
-        """The value of `key`, from `open_value` when it is not here."""
+        """The value of `key`, not None, from `open_value` when it is not here."""
         with self._lock:
-            if key in self._values:
+            known = self._values.get(key)
+            if known is not None:
                 self._values.move_to_end(key)
-                return self._values[key]
+                return known
         value = open_value()
         with self._lock:
             self._values[key] = value
@@ -304,6 +336,13 @@ class FileCache(Generic[K, V]):
         return max(len(self._values) - self._capacity, 0)
 
 
+def most_open_files() -> int:
+    """How many files, and indexes of two descriptors each, the process may well keep open: most of
+    the rest is left to others."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(soft // 3, 1) if soft != resource.RLIM_INFINITY else sys.maxsize
+
+
 def _entry(item: os.DirEntry[str], wants_stat: Callable[[str], bool] | None) -> Entry | None:
     """None when the name has gone since the directory was read."""
     try:
@@ -330,6 +369,14 @@ def _open(name: str, flags: int, directory: int | None) -> int:
         if error.errno != errno.EPERM:  # only EPERM means "not the owner"; EACCES would come back
             raise
         return os.open(name, flags, dir_fd=directory)
+
+
+def _open_file(name: str, directory: int, path: str) -> OpenFile:
+    try:
+        fd = _open(name, _FILE, directory)
+    except OSError as error:
+        raise _translated(error, path, CorruptError) from None
+    return OpenFile(fd, path)
 
 
 @contextmanager

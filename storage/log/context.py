@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..disk import FileCache
+from ..disk import FileCache, most_open_files
 from ..format.columns import Columns
 from ..format.decoder import Decoder
 from ..segment.segment import FilePool
@@ -29,11 +29,12 @@ BatchKey = tuple[tuple[int, int], tuple[int, ...]]
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
     """``max_batch_bytes``: largest batch, as stored and decompressed, that is held in memory.
-    ``cache_bytes``: decoded batches kept. ``open_files``: files and indexes kept open."""
+    ``cache_bytes``: decoded batches kept. ``open_files``: files and indexes kept open, fewer where
+    the process may not open so many."""
 
     max_batch_bytes: int = 128 << 20
     cache_bytes: int = 64 << 20
-    open_files: int = 512
+    open_files: int = 8192
 
 
 class BatchCache:
@@ -69,7 +70,7 @@ class ReadContext:
 
     def __init__(self, limits: ReadLimits | None = None) -> None:
         self.limits = limits or ReadLimits()
-        self.files: FilePool = FilePool(self.limits.open_files)
+        self.files: FilePool = FilePool(min(self.limits.open_files, most_open_files()))
         self.batches = BatchCache(self.limits.cache_bytes)
         # Markers of the segments looked at last; a long log's would not all fit.
         self.markers: FileCache[tuple[tuple[int, int], tuple[int, int]], Markers] = FileCache(32)

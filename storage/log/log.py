@@ -31,7 +31,7 @@ class _Listing:
     """The directory as listed when it bore ``stamp``."""
 
     stamp: Stamp | None
-    segments: tuple[Segment, ...]
+    segments: Segments
 
 
 class Log:
@@ -60,6 +60,9 @@ class Log:
         self._tail: Tail | None = None
         self._walked: tuple[object, ...] = ()  # what the active segment was when _tail was made
         self._view: View | None = None
+        # The listing, log start, and size and mtime of the active segment that _view shows, where
+        # these alone decide.
+        self._viewed: tuple[_Listing, int, int, int] | None = None
 
     @property
     def path(self) -> str:
@@ -90,27 +93,39 @@ class Log:
     def _refresh(self) -> View:
         start = self._log_start_offset()
         now = self._stamp()
-        if self._listing is None or now is None or now != self._listing.stamp:
-            self._listing = _Listing(now, self._list())
-        segments = self._listing.segments
-        if not segments:
+        listing = self._listing
+        if listing is None or now is None or now != listing.stamp:
+            self._context.files.drop(self.directory)
+            listing = self._listing = _Listing(now, Segments(self._list()))
+        if not listing.segments:
             return self._empty_view(start)
-        status = segments[-1].files.log().stat()
-        active = replace(segments[-1], size=status.st_size, mtime_ns=status.st_mtime_ns)
-        segments = (*segments[:-1], active)
+        status = listing.segments[-1].files.log().stat()
+        viewed = (listing, start, status.st_size, status.st_mtime_ns)
+        view = self._view
+        if view is None or viewed != self._viewed:
+            view = self._view_of(*viewed)
+            assert self._tail is not None
+            # a fault is told only after some time
+            self._viewed = viewed if self._tail.fault is None else None
+        return view
+
+    def _view_of(self, listing: _Listing, start: int, size: int, mtime_ns: int) -> View:
+        """The view of a listing, with the active segment of that size and age."""
+        active = replace(listing.segments[-1], size=size, mtime_ns=mtime_ns)
+        segments = listing.segments.with_active(active)
         self._walk(segments)
         view = self._view
         if view is None or not self._is_current(view, start, segments):
             view = self._view = self._make_view(start, segments)
         return view
 
-    def _is_current(self, view: View, start: int, segments: tuple[Segment, ...]) -> bool:
+    def _is_current(self, view: View, start: int, segments: Segments) -> bool:
         tail = self._tail
         assert tail is not None
         return (
             view.end_offset == max(tail.next_offset, view.start_offset)
             and view.start_offset == max(start, segments[0].base_offset)
-            and view.segments[:-1] == segments[:-1]
+            and view.segments.rolled == segments.rolled
             and view.segments[-1].files is segments[-1].files
             and view.segments[-1].size == tail.position
             and view.tail == settled_fault(tail, segments[-1])
@@ -122,7 +137,7 @@ class Log:
         except SegmentGone:
             raise UnknownPartition(self.topic, self.partition) from None
 
-    def _walk(self, segments: tuple[Segment, ...]) -> None:
+    def _walk(self, segments: Segments) -> None:
         """Bring ``_tail`` to the log's present end, reading only what is new."""
         active = segments[-1]
         now = (active.files.identity, active.size, active.mtime_ns)
@@ -136,17 +151,17 @@ class Log:
             tail = advance(tail, segments, limit)
         self._tail, self._walked = tail, now
 
-    def _make_view(self, start: int, segments: tuple[Segment, ...]) -> View:
+    def _make_view(self, start: int, segments: Segments) -> View:
         tail = self._tail
         assert tail is not None
         end = tail.next_offset
         start = max(start, segments[0].base_offset)
         last_stable = min([end, *tail.open_transactions.values()])
-        served = (*segments[:-1], replace(segments[-1], size=tail.position))
+        served = replace(segments[-1], size=tail.position)
         return View(
             topic=self.topic,
             partition=self.partition,
-            segments=Segments(served),
+            segments=segments.with_active(served),
             start_offset=start,
             end_offset=max(end, start),
             last_stable_offset=max(last_stable, start),

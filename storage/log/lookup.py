@@ -25,7 +25,7 @@ from ..format.layout import MAX_INT32, MAX_OFFSET, NO_TIMESTAMP, RECORD_BATCH_OV
 from ..segment.extent import Extent, Fault
 from ..segment.offset_index import OffsetIndex, OffsetPosition
 from ..segment.segment import Segment
-from ..segment.time_index import TimestampOffset
+from ..segment.time_index import TimeIndex, TimestampOffset
 from ..segment.walk import walk_headers
 from .trace import OffsetIndexStep, TimeIndexStep, Trace, Verdict, WalkStep
 
@@ -170,7 +170,7 @@ def _walk_for_time(
     """Headers from behind the last time entry below ``timestamp`` whose batch bears it out."""
     index = segment.time_index()
     entry = TimestampOffset(NO_TIMESTAMP, segment.base_offset)
-    if index is not None and len(index) and index.ascends():
+    if index is not None and len(index) and _ascends(segment, index):
         found = index.lookup(timestamp - 1)
         used = 0 <= found.timestamp < timestamp and _bears_out(segment, found, max_batch_bytes)
         entry = found if used else entry
@@ -185,6 +185,15 @@ def _walk_for_time(
     if start > segment.base_offset:
         return walk_from(segment, start, max_batch_bytes, trace)
     return walk_headers(extent_from(segment, 0, max_batch_bytes))
+
+
+def _ascends(segment: Segment, index: TimeIndex) -> bool:
+    """`TimeIndex.ascends`, which reads all of an index, once for a segment that is rolled, though
+    its index may be opened often."""
+    if segment.is_active:
+        return index.ascends()
+    state = segment.state, index.identity, len(index)
+    return segment.files.remember("rising time index", state, index.ascends)
 
 
 def _bears_out(segment: Segment, entry: TimestampOffset, max_batch_bytes: int) -> bool:
@@ -242,7 +251,7 @@ def largest_timestamp(segment: Segment, max_batch_bytes: int) -> int:
     def compute() -> int:
         index = segment.time_index()
         start, largest = 0, NO_TIMESTAMP
-        if index is not None and len(index) and index.ascends():
+        if index is not None and len(index) and _ascends(segment, index):
             entry = index.last_entry()
             if _bears_out(segment, entry, max_batch_bytes):
                 largest = entry.timestamp

@@ -8,22 +8,70 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import overload
+from typing import Final, overload
+
+import numpy as np
 
 from ..disk import Directory, Entry
 from ..errors import CorruptError
+from ..format.layout import MAX_OFFSET
 from ..format.names import FileKind, FileState, parse_segment_file
 from ..segment.segment import Segment, SegmentFiles
 
+_UNKNOWN: Final = MAX_OFFSET
+
+
+class RolledTimestamps:
+    """Largest timestamps of segments that are no longer written, each found when it is needed."""
+
+    __slots__ = ("_largest", "_segments")
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        self._segments = segments
+        # Any thread may fill in what it found: another one would find the same.
+        self._largest = np.full(len(segments), _UNKNOWN, dtype=np.int64)
+
+    def first_reaching(
+        self, timestamp: int, index: int, find_largest: Callable[[Segment], int]
+    ) -> int:
+        """Number of the first segment from ``index`` on whose largest timestamp, which
+        ``find_largest`` finds, is >= ``timestamp``; how many there are when none is."""
+        largest = self._largest
+        while index < len(largest):
+            if largest[index] == _UNKNOWN:
+                largest[index] = find_largest(self._segments[index])
+            if largest[index] >= timestamp:
+                return index
+            index += 1
+            if index < len(largest) and largest[index] != _UNKNOWN:
+                reaching = largest[index:] >= timestamp  # or are unknown
+                index += int(reaching.argmax()) if reaching.any() else len(reaching)
+        return index
+
 
 class Segments(Sequence[Segment]):
-    """Segments by ascending base offset; the last one is the active one."""
+    """Segments by ascending base offset; the last one is the active one.
 
-    __slots__ = ("_bases", "_segments")
+    ``rolled`` are all others. They, and what is known of them, are shared with those that
+    ``with_active`` makes.
+    """
+
+    __slots__ = ("_bases", "_segments", "rolled", "timestamps")
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         self._segments = tuple(segments)
         self._bases = [segment.base_offset for segment in segments]
+        self.rolled = self._segments[:-1]
+        self.timestamps = RolledTimestamps(self.rolled)
+
+    def with_active(self, active: Segment) -> Segments:
+        """The same with another reading of the active segment."""
+        segments = Segments.__new__(Segments)
+        segments._segments = (*self.rolled, active)
+        segments._bases = self._bases
+        segments.rolled = self.rolled
+        segments.timestamps = self.timestamps
+        return segments
 
     def __len__(self) -> int:
         return len(self._segments)

@@ -66,8 +66,7 @@ class View:
     @property
     def max_timestamp(self) -> int:
         """Greatest timestamp of any batch, in ms; -1 when none has one."""
-        limit = self.context.limits.max_batch_bytes
-        return max((lookup.largest_timestamp(s, limit) for s in self.segments), default=-1)
+        return max(map(self._largest_timestamp, self.segments), default=-1)
 
     def pin(self) -> None:
         """Open every ``.log`` and hold it, so that the view can be read whatever is deleted."""
@@ -305,22 +304,35 @@ class View:
 
         Where bytes on the way are damaged: CorruptError, as the answer may have been in them.
         """
-        limit = self.context.limits.max_batch_bytes
         bound = self.bound(isolation)
-        skipped = 0
-        for segment in self.segments.from_offset(self.start_offset):
+        first = at = max(self.segments.floor_index(self.start_offset), 0)
+        tried = 0
+        while (at := self._reaching(timestamp, at)) < len(self.segments):
+            segment = self.segments[at]
             if segment.base_offset >= bound:
                 break
-            largest = lookup.largest_timestamp(segment, limit)
-            if largest < timestamp:
-                skipped += 1
-                continue
             if trace is not None:
+                largest = self._largest_timestamp(segment)
+                skipped = at - first - tried
                 trace.append(SegmentStep(segment.base_offset, segment.path, largest, skipped))
             found = self._first_since(segment, timestamp, isolation, trace)
             if found is not None:
                 return found
+            at += 1
+            tried += 1
         return None
+
+    def _reaching(self, timestamp: int, index: int) -> int:
+        """Number of the first segment from ``index`` on with a timestamp >= ``timestamp``; how many
+        there are when none has one."""
+        segments = self.segments
+        index = segments.timestamps.first_reaching(timestamp, index, self._largest_timestamp)
+        if index == len(segments) - 1 and self._largest_timestamp(segments[-1]) < timestamp:
+            index += 1
+        return index
+
+    def _largest_timestamp(self, segment: Segment) -> int:
+        return lookup.largest_timestamp(segment, self.context.limits.max_batch_bytes)
 
     def _first_since(
         self, segment: Segment, timestamp: int, isolation: Isolation, trace: Trace | None

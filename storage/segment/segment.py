@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
-from ..disk import Directory, FileCache, OpenFile
+from ..disk import Directory, FileCache, HeldDirectory, OpenFile
 from ..errors import CorruptError, SegmentGone
 from ..format.names import FileKind, FileState, segment_file
 from .offset_index import OffsetIndex
@@ -22,7 +22,10 @@ from .time_index import TimeIndex
 T = TypeVar("T")
 Index = TypeVar("Index", OffsetIndex, TimeIndex)
 
-FilePool = FileCache[tuple[tuple[int, int], FileKind], object]
+# Open files and indexes by the identity of their segment's `.log` and their suffix, and directories
+# held open by themselves.
+FilePool = FileCache[Hashable, object]
+_LOG, _INDEX, _TIMEINDEX = map(str, (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX))
 
 
 class HeldFile:
@@ -76,15 +79,22 @@ class SegmentFiles:
     def log(self) -> OpenFile:
         """The ``.log``. SegmentGone when it is no longer the file that was listed, unless somebody
         still holds it open."""
-        opened = self._pool.get((self.identity, FileKind.LOG), self._open_log)
+        opened = self._pool.get((self.identity, _LOG), self._open_log)
         assert isinstance(opened, OpenFile)
         return opened
+
+    def _open(self, kind: FileKind) -> OpenFile:
+        """The file of that kind, in the directory as it was listed last: a listing that finds
+        something new has the pool drop it."""
+        held = self._pool.get(self.directory, self.directory.hold)
+        assert isinstance(held, HeldDirectory)
+        return held.open(self.name(kind))
 
     def _open_log(self) -> OpenFile:
         held = self._held() if self._held is not None else None
         if held is not None:
             return held.file
-        opened = self.directory.open(self.name(FileKind.LOG))
+        opened = self._open(FileKind.LOG)
         if opened.identity != self.identity:
             raise SegmentGone(opened.path)
         return opened
@@ -100,20 +110,20 @@ class SegmentFiles:
             return held
 
     def offset_index(self) -> OffsetIndex | None:
-        return self._index(FileKind.INDEX, OffsetIndex)
+        return self._index(_INDEX, FileKind.INDEX, OffsetIndex)
 
     def time_index(self) -> TimeIndex | None:
-        return self._index(FileKind.TIMEINDEX, TimeIndex)
+        return self._index(_TIMEINDEX, FileKind.TIMEINDEX, TimeIndex)
 
-    def _index(self, kind: FileKind, what: type[Index]) -> Index | None:
+    def _index(self, suffix: str, kind: FileKind, what: type[Index]) -> Index | None:
         """None when the file is missing, is not a regular file, or may not be read: it is a help,
         and nothing hangs on it."""
 
         def open_index() -> Index:
-            return what.open(self.directory, self.name(kind), self.base_offset)
+            return what(self._open(kind), self.base_offset)
 
         try:
-            index = self._pool.get((self.identity, kind), open_index)
+            index = self._pool.get((self.identity, suffix), open_index)
         except (SegmentGone, CorruptError, OSError):
             return None
         assert isinstance(index, what)

@@ -57,6 +57,11 @@ class TimeIndex:
     def path(self) -> str:
         return self._file.file.path
 
+    @property
+    def identity(self) -> tuple[int, int]:
+        """That of the file."""
+        return self._file.file.identity
+
     def refresh(self) -> bool:
         """Takes in what was written since; true when entries came or went."""
         return self._file.refresh()

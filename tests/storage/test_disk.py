@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import threading
 from contextlib import suppress
 from functools import partial
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.disk import Directory, FileCache, Kind, OpenFile
+from kafkafs.storage.disk import Directory, FileCache, Kind, OpenFile, most_open_files
 from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone
 
 
@@ -137,6 +138,47 @@ def test_no_link_leads_out_of_the_log_directory(tmp_path: Path) -> None:
             linked.open(name)
 
 
+def test_a_held_directory_is_what_it_was_wherever_its_name_went(
+    directory: Directory, tmp_path: Path
+) -> None:
+    held = directory.hold()
+    (tmp_path / "t-0").rename(tmp_path / "t-0.x-delete")
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / "f").write_bytes(b"another")
+    assert held.open("f").read(0, 3) == b"\0\1\2"
+    assert held.open("f").path == directory.path_of("f")
+    assert directory.open("f").read(0, 3) == b"ano"
+    with pytest.raises(SegmentGone, match="t-0/g"):
+        held.open("g")
+
+
+def test_nothing_but_a_regular_file_is_opened_in_a_held_directory(
+    directory: Directory, tmp_path: Path
+) -> None:
+    held = directory.hold()
+    (tmp_path / "t-0" / "link").symlink_to("f")
+    os.mkfifo(tmp_path / "t-0" / "fifo")
+    for name in ("link", "fifo"):
+        with pytest.raises(CorruptError, match="not a regular file"):
+            held.open(name)
+    with pytest.raises(ValueError, match="not a name"):
+        held.open("../t-0/f")
+    (tmp_path / "linked").symlink_to("t-0")
+    with pytest.raises(LogDirError, match="a symbolic link, not a directory"):
+        Directory(str(tmp_path)).child("linked").hold()
+
+
+def test_a_held_directory_is_closed_when_nobody_holds_it(
+    directory: Directory, tmp_path: Path
+) -> None:
+    held = directory.hold()
+    assert open_descriptors(tmp_path) == 1
+    held.open("f")
+    assert open_descriptors(tmp_path) == 1
+    del held
+    assert open_descriptors(tmp_path) == 0
+
+
 def test_the_log_directory_itself_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "f").write_bytes(b"x")
@@ -201,6 +243,15 @@ def test_a_small_file_has_a_limit(directory: Directory) -> None:
     assert directory.read_small("f", 100) == bytes(range(100))
     with pytest.raises(CorruptError, match="t-0/f: more than 99 bytes"):
         directory.read_small("f", 99)
+
+
+def test_most_open_files_leave_room_for_others() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (300, hard))
+        assert most_open_files() == 100
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_names_need_not_be_utf8(directory: Directory, tmp_path: Path) -> None:

@@ -223,6 +223,15 @@ def test_a_partition_that_is_deleted_and_made_again(directory: Path) -> None:
     assert [record.value for record in read(log.view())] == [b"new", b"new"]
 
 
+def test_a_partition_that_is_made_again_between_two_looks(directory: Path) -> None:
+    """Its directory was held open, and another has its name now."""
+    log = open_log(directory)
+    assert len(offsets(log.view())) == 20
+    directory.rename(directory.with_name("p-0.0123456789abcdef0123456789abcdef-delete"))
+    write_partition(directory, [batch(0, value=b"new")])
+    assert [record.value for record in read(log.view())] == [b"new", b"new"]
+
+
 # -- truncation, as a follower does it ----------------------------------------------------------
 
 
