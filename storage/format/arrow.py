@@ -210,12 +210,11 @@ def _field(column: pa.ChunkedArray | pa.Array) -> Field:
     if not len(array):
         return Field.nulls(0)
     ends = np.frombuffer(offsets, dtype=offset_type)[array.offset : array.offset + len(array) + 1]
-    spans = np.empty((len(array), 2), dtype=np.int64)
-    spans[:, 0] = ends[:-1]
-    np.subtract(ends[1:], ends[:-1], out=spans[:, 1], dtype=np.int64)
+    starts = ends[:-1].astype(np.int64)
+    sizes = ends[1:] - starts
     if array.null_count:
-        spans[:, 1][array.is_null().to_numpy(zero_copy_only=False)] = -1
-    return Field(b"" if data is None else memoryview(data).cast("B"), spans)
+        sizes[array.is_null().to_numpy(zero_copy_only=False)] = -1
+    return Field(b"" if data is None else memoryview(data).cast("B"), starts, sizes)
 
 
 def _written_headers(column: pa.ChunkedArray | pa.Array) -> Headers:
@@ -228,11 +227,11 @@ def _written_headers(column: pa.ChunkedArray | pa.Array) -> Headers:
     if not len(items):
         return Headers.none()
     names, values = _field(items.field("key")), _field(items.field("value"))
-    if (names.spans[:, 1] < 0).any():
+    if (names.sizes < 0).any():
         raise ValueError("a header's name is null")
     data = bytes(names.data) + bytes(values.data)
-    spans = np.hstack([names.spans, values.spans])
-    spans[:, 2] += len(names.data)
+    moved = values.starts + len(names.data)
+    spans = np.stack([names.starts, names.sizes, moved, values.sizes], axis=1)
     bounds = np.zeros(len(array) + 1, dtype=np.int64)
     np.cumsum(array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), out=bounds[1:])
     return Headers(data, spans, bounds)

@@ -20,7 +20,15 @@ from . import layout
 from .batch import BatchTable, Bytes, Int64s
 from .builder import BatchFields, SimpleRecord
 from .checksum import crc32c
-from .columns import HEADER_START, KEY_START, VALUE_START, Columns
+from .columns import (
+    HEADER_COUNT,
+    HEADER_START,
+    KEY_SIZE,
+    KEY_START,
+    VALUE_SIZE,
+    VALUE_START,
+    Columns,
+)
 from .compress import compress
 from .kernels import encode as kernel
 from .kernels import gather
@@ -38,7 +46,6 @@ _RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
 _HEADER_OVERHEAD: Final = 5 + 5
 # From the leader epoch on, as a batch header has them: what is the same in all batches of a run.
 _TEMPLATE: Final = struct.Struct(">8xiiBIhiqqqhii")
-_CRC: Final = struct.Struct(">I")
 _SIZE: Final = struct.Struct(">i")
 _NO_BOUNDS: Final[Int64s] = np.empty(0, dtype=np.int64)
 
@@ -86,29 +93,37 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column of bytes: int64 ``spans`` of shape (n, 2), start and size in ``data``; size -1 is
-    null."""
+    """A column of bytes: int64 ``starts`` and ``sizes`` of shape (n,), places in ``data``; size -1
+    is null."""
 
     data: Bytes
-    spans: Int64s
+    starts: Int64s
+    sizes: Int64s
 
     @classmethod
     def of(cls, values: Sequence[bytes | None]) -> Field:
-        try:
-            data = b"".join(values)  # type: ignore[arg-type]
-        except TypeError:  # there is a null
-            sizes = np.array([-1 if value is None else len(value) for value in values], np.int64)
-            return cls(b"".join(value for value in values if value is not None), _spans(sizes))
-        return cls(data, _spans(np.fromiter(map(len, values), np.int64, len(values))))  # type: ignore[arg-type]
+        sizes: Int64s = np.empty(len(values), dtype=np.int64)
+        nulls = kernel.measure(values, sizes)
+        if nulls:
+            data = b"".join(value for value in values if value is not None)
+            ends = np.cumsum(np.maximum(sizes, 0))
+            return cls(data, ends - np.maximum(sizes, 0), sizes)
+        data = b"".join(values)  # type: ignore[arg-type]
+        return cls(data, np.cumsum(sizes) - sizes, sizes)
 
     @classmethod
     def nulls(cls, count: int) -> Field:
-        return cls(b"", np.full((count, 2), -1, dtype=np.int64))
+        nothing = np.full(count, -1, dtype=np.int64)
+        return cls(b"", nothing, nothing)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the values take; some more when one is null."""
-        return int(self.spans[:, 1].sum()) + len(self.spans)
+        """At least the bytes that the values take."""
+        return int(self.sizes.sum()) + len(self.sizes)
+
+    def slice(self, low: int, high: int) -> Field:
+        """Rows [low, high), sharing the buffer."""
+        return Field(self.data, self.starts[low:high], self.sizes[low:high])
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +149,8 @@ class Headers:
         if not parts:
             return cls.none()
         field = Field.of(parts)
-        return cls(field.data, field.spans.reshape(-1, 4), _bounds(list(map(len, lists))))
+        spans = np.stack([field.starts, field.sizes], axis=1).reshape(-1, 4)
+        return cls(field.data, spans, _bounds(list(map(len, lists))))
 
     @property
     def nbytes(self) -> int:
@@ -182,7 +198,8 @@ class RecordColumns:
     def from_columns(cls, columns: Columns) -> RecordColumns:
         """From records as they were read, sharing their buffer."""
         spans = columns.spans
-        counts = spans[:, HEADER_START + 1]
+        places = np.ascontiguousarray(spans[:, :HEADER_START].T, dtype=np.int64)
+        counts = spans[:, HEADER_COUNT]
         headers = Headers.none()
         if counts.any():
             found = np.empty((int(counts.sum(dtype=np.int64)), 4), dtype=np.int32)
@@ -190,8 +207,8 @@ class RecordColumns:
             headers = Headers(columns.data, found.astype(np.int64), _bounds(counts))
         return cls(
             np.array(columns.timestamps),
-            Field(columns.data, spans[:, KEY_START : KEY_START + 2].astype(np.int64)),
-            Field(columns.data, spans[:, VALUE_START : VALUE_START + 2].astype(np.int64)),
+            Field(columns.data, places[KEY_START], places[KEY_SIZE]),
+            Field(columns.data, places[VALUE_START], places[VALUE_SIZE]),
             headers,
         )
 
@@ -221,8 +238,8 @@ class RecordColumns:
             headers = replace(headers, bounds=headers.bounds[low : high + 1])
         return RecordColumns(
             self.timestamps[low:high],
-            Field(self.keys.data, self.keys.spans[low:high]),
-            Field(self.values.data, self.values.spans[low:high]),
+            self.keys.slice(low, high),
+            self.values.slice(low, high),
             headers,
         )
 
@@ -242,9 +259,11 @@ def encode(records: RecordColumns, plan: BatchPlan) -> Encoded:
     count, used, row, why = kernel.encode_batches(
         records.timestamps,
         records.keys.data,
-        records.keys.spans,
+        records.keys.starts,
+        records.keys.sizes,
         records.values.data,
-        records.values.spans,
+        records.values.starts,
+        records.values.sizes,
         records.headers.data,
         records.headers.spans,
         records.headers.bounds,
@@ -269,12 +288,10 @@ def encode(records: RecordColumns, plan: BatchPlan) -> Encoded:
 
 def put_checksums(data: memoryview, table: BatchTable) -> None:
     """Compute the CRC of every batch of magic 2, and set it there and in the table."""
-    crcs = []
-    for position, size in table.rows[:, : b.SIZE + 1].tolist():
-        crc = crc32c(data[position + layout.CRC_COVERS_FROM : position + size])
-        _CRC.pack_into(data, position + layout.CRC_POSITION, crc)
-        crcs.append(crc)
-    table.rows[:, b.CRC] = crcs
+    starts = (table.column(b.POSITION) + layout.CRC_COVERS_FROM).tolist()
+    ends = (table.column(b.POSITION) + table.column(b.SIZE)).tolist()
+    crcs = [crc32c(data[start:end]) for start, end in zip(starts, ends, strict=True)]
+    kernel.put_checksums(data, table.rows, crcs)
 
 
 def _fill(table: BatchTable, plan: BatchPlan) -> None:
@@ -313,14 +330,6 @@ def _refusal(why: int, row: int, records: RecordColumns) -> Exception:
     if why == kernel.TOO_LARGE:
         return MessageTooLarge("the record fits no batch: it takes more than 2 GiB", row)
     return ValueError(f"record {row}: a key, value or header lies outside its buffer")
-
-
-def _spans(sizes: NDArray[np.int64]) -> Int64s:
-    """Spans of values that lie one after the other; -1 takes no place."""
-    spans: Int64s = np.empty((len(sizes), 2), dtype=np.int64)
-    spans[:, 1] = sizes
-    spans[:, 0] = np.cumsum(np.maximum(sizes, 0)) - np.maximum(sizes, 0)
-    return spans
 
 
 def _bounds(counts: Sequence[int] | NDArray[np.int32]) -> Int64s:

@@ -16,7 +16,6 @@ import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Final
 
 import numpy as np
@@ -37,6 +36,7 @@ from .decoder import BadBatch, Decoder, first_bad_checksum
 from .encoder import BatchPlan, RecordColumns, encode, put_checksums
 from .kernels import validate as kernel
 from .layout import MAX_INT32, NO_TIMESTAMP, Codec, TimestampType
+from .origin import Origin
 
 Bools = NDArray[np.bool_]
 
@@ -48,19 +48,6 @@ _INT16: Final = struct.Struct(">h")
 _INT64: Final = struct.Struct(">q")
 # Attribute bits that have a meaning.
 _KNOWN_ATTRIBUTES: Final = 0x7F
-
-
-class Origin(Enum):
-    """Where batches come from, and so what is checked (Kafka's AppendOrigin)."""
-
-    CLIENT = "client"
-    """A producer: everything is checked."""
-
-    COORDINATOR = "coordinator"
-    """A coordinator: control batches are allowed, and producers without sequences."""
-
-    REPLICATION = "replication"
-    """Another log: offsets and leader epochs are taken as they are, and only checksums checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +113,7 @@ def admit(
     if len(view) >= layout.MAGIC_END and view[layout.MAGIC_END - 1] < 2:
         return _converted(view, rules, next_offset, leader_epoch, now_ms)
     table = _placed(view, origin, next_offset, leader_epoch)
-    _check_sizes(table, rules)
+    check_sizes(table, rules)
     _check_checksums(view, table)
     _check_batches(table, origin)
     greatest = _check_in_batches(view, table, rules, now_ms)
@@ -140,7 +127,7 @@ def admit(
 def check_records(records: RecordColumns, rules: AdmitRules, now_ms: int) -> None:
     """What a topic demands of single records: InvalidRecord, InvalidTimestamp with the index."""
     if rules.is_compacted:
-        _check_keys(records.keys.spans[:, 1], 0)
+        _check_keys(records.keys.sizes, 0)
     _check_timestamps(records.timestamps, rules, now_ms, 0)
 
 
@@ -200,7 +187,7 @@ def _room(data: memoryview) -> BatchTable:
 # What is checked
 
 
-def _check_sizes(table: BatchTable, rules: AdmitRules) -> None:
+def check_sizes(table: BatchTable, rules: AdmitRules) -> None:
     sizes = table.column(b.SIZE)
     if int(sizes.max()) > rules.max_message_bytes:
         which = int(np.argmax(sizes > rules.max_message_bytes))
@@ -378,7 +365,7 @@ def _converted(
     """Messages of magic 0 and 1 as batches of magic 2: one of all uncompressed messages in a row,
     one of each compressed message set."""
     table = _messages(data)
-    _check_sizes(table, rules)
+    check_sizes(table, rules)
     _check_checksums(data, table)
     parts: list[memoryview] = []
     index = 0
@@ -422,5 +409,5 @@ def _one_batch(columns: Columns, plan: BatchPlan, rules: AdmitRules, now_ms: int
 def _joined(parts: list[memoryview], rules: AdmitRules, now_ms: int) -> Admitted:
     data = memoryview(b"".join(parts))
     table, _ = scan(data, len(data), 0, BatchTable.empty(len(parts)), whole=True)
-    _check_sizes(table, rules)
+    check_sizes(table, rules)
     return Admitted(data, table, _append_time(rules, now_ms))

@@ -173,7 +173,7 @@ def test_a_negative_timestamp_is_refused_with_its_record() -> None:
 @pytest.mark.parametrize("span", [(0, 4), (-1, 2), (4, 1), (1 << 62, 1), (1, 3)])
 def test_a_span_outside_its_buffer_is_refused(span: tuple[int, int]) -> None:
     columns = RecordColumns.from_values([b"abc"])
-    columns.values.spans[0] = span
+    columns.values.starts[0], columns.values.sizes[0] = span
     with pytest.raises(ValueError, match="outside its buffer"):
         encode(columns, BatchPlan())
 

@@ -39,6 +39,10 @@ def _zigzag(value: cython.longlong) -> cython.ulonglong:
 def _varint_size(value: cython.longlong) -> cython.longlong:
     raw: cython.ulonglong = _zigzag(value)
     size: cython.longlong = 1
+    if raw < 128:
+        return 1
+    if raw < 16384:
+        return 2
     while raw >= 128:
         raw >>= 7
         size += 1
@@ -54,6 +58,13 @@ def _put_varint(
 ) -> cython.Py_ssize_t:
     """Write the number at ``at``; the position after it."""
     raw: cython.ulonglong = _zigzag(value)
+    if raw < 128:
+        out[at] = cython.cast(cython.uchar, raw)
+        return at + 1
+    if raw < 16384:
+        out[at] = cython.cast(cython.uchar, (raw & 0x7F) | 0x80)
+        out[at + 1] = cython.cast(cython.uchar, raw >> 7)
+        return at + 2
     while raw >= 128:
         out[at] = cython.cast(cython.uchar, (raw & 0x7F) | 0x80)
         raw >>= 7
@@ -175,9 +186,11 @@ def _put_headers(
 def encode_batches(
     timestamps: cython.const[cython.longlong][::1],
     keys: cython.const[cython.uchar][::1],
-    key_spans: cython.const[cython.longlong][:, ::1],
+    key_starts: cython.const[cython.longlong][::1],
+    key_sizes: cython.const[cython.longlong][::1],
     values: cython.const[cython.uchar][::1],
-    value_spans: cython.const[cython.longlong][:, ::1],
+    value_starts: cython.const[cython.longlong][::1],
+    value_sizes: cython.const[cython.longlong][::1],
     headers: cython.const[cython.uchar][::1],
     header_spans: cython.const[cython.longlong][:, ::1],
     header_bounds: cython.const[cython.longlong][::1],
@@ -191,9 +204,9 @@ def encode_batches(
 ) -> tuple[int, int, int, int]:
     """Encode the records, one a row of ``timestamps``, at consecutive offsets from ``base_offset``.
 
-    Spans are (start, size) in the buffer before them, size -1 for null; those of headers are
-    (name start, name size, value start, value size), and record i has the rows of ``header_spans``
-    from ``header_bounds[i]`` up to the next; no bounds, no headers. A batch is closed when another
+    Starts and sizes are those in the buffer before them, size -1 for null. Rows of ``header_spans``
+    are name start, name size, value start, value size; record i has those from ``header_bounds[i]``
+    up to the next; no bounds, no headers. A batch is closed when another
     record would make it longer than ``batch_bytes``; a record that is longer has one of its own.
     ``template`` is a batch header in which leader epoch, magic, attributes and producer are set;
     with LogAppendTime in it ``append_time`` is the greatest timestamp of each batch. The rows of
@@ -217,10 +230,10 @@ def encode_batches(
     extra: cython.longlong
     size: cython.longlong
     if (
-        key_spans.shape[0] != rows
-        or value_spans.shape[0] != rows
-        or key_spans.shape[1] != 2
-        or value_spans.shape[1] != 2
+        key_starts.shape[0] != rows
+        or key_sizes.shape[0] != rows
+        or value_starts.shape[0] != rows
+        or value_sizes.shape[0] != rows
         or header_spans.shape[1] != 4
         or template.shape[0] != 61
         or table.shape[1] < 14
@@ -238,8 +251,8 @@ def encode_batches(
                 if timestamps[row] < -1:
                     why = 3
                     break
-                key = _sized(keys, key_spans[row, 0], key_spans[row, 1])
-                value = _sized(values, value_spans[row, 0], value_spans[row, 1])
+                key = _sized(keys, key_starts[row], key_sizes[row])
+                value = _sized(values, value_starts[row], value_sizes[row])
                 extra = 1
                 if not bare:
                     extra = _headers_size(
@@ -298,8 +311,8 @@ def encode_batches(
             out[at] = 0  # attributes
             at = _put_varint(out, at + 1, timestamps[row] - base)
             at = _put_varint(out, at, row - first)
-            at = _put_sized(out, at, keys, key_spans[row, 0], key_spans[row, 1])
-            at = _put_sized(out, at, values, value_spans[row, 0], value_spans[row, 1])
+            at = _put_sized(out, at, keys, key_starts[row], key_sizes[row])
+            at = _put_sized(out, at, values, value_starts[row], value_sizes[row])
             if bare:
                 out[at] = 0
                 at += 1
@@ -311,3 +324,35 @@ def encode_batches(
                 greatest = timestamps[row]
             row += 1
     return batch, start, row, why
+
+
+def measure(values: list[bytes | None], sizes: cython.longlong[::1]) -> int:
+    """Set ``sizes`` to those of the values, -1 for None. Returns how many are None."""
+    row: cython.Py_ssize_t
+    nulls: cython.Py_ssize_t = 0
+    if len(values) > sizes.shape[0]:
+        raise ValueError("more values than sizes")
+    for row in range(len(values)):
+        value = values[row]
+        if value is None:
+            sizes[row] = -1
+            nulls += 1
+        else:
+            sizes[row] = len(value)
+    return nulls
+
+
+def put_checksums(
+    out: cython.uchar[::1], table: cython.longlong[:, ::1], crcs: list[cython.longlong]
+) -> None:
+    """Write the CRC of each batch into its header and its row of ``table``."""
+    row: cython.Py_ssize_t
+    at: cython.longlong
+    crc: cython.longlong
+    for row in range(table.shape[0]):
+        at = table[row, 0]
+        if at < 0 or at > out.shape[0] - 61:
+            raise ValueError("a batch outside the buffer")
+        crc = crcs[row]
+        _put_int(out, at + 17, crc, 4)
+        table[row, 6] = crc
