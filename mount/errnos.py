@@ -75,12 +75,16 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     TooManyInodes: errno.EOVERFLOW,
     errors.StorageError: errno.EIO,
     errors.LogDirError: errno.EIO,
+    errors.LogDirLocked: errno.EBUSY,
+    errors.LogDirOffline: errno.EIO,
     errors.ConfigError: errno.EINVAL,
     errors.UnknownTopic: errno.ENOENT,
     errors.UnknownPartition: errno.ENOENT,
     errors.OffsetNotFound: errno.ENOENT,
     errors.SegmentGone: errno.ENOENT,
     errors.CorruptError: errno.EIO,
+    errors.TopicExists: errno.EEXIST,
+    errors.Refused: errno.EINVAL,  # whatever it is that Kafka would not take
 }
 
 # What the disk may say of a log directory that means the same to who reads the mount.

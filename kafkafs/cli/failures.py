@@ -35,16 +35,23 @@ class WrongUsage(Failure):
     exit_code = 2
 
 
-# Every class of the engine's errors: how the program ends, and what can be done about it.
+# The engine's errors: how the program ends, and what can be done about it. What has no line of its
+# own has that of its base.
 ENDINGS: Final[dict[type[errors.StorageError], tuple[type[Failure], str]]] = {
     errors.StorageError: (Failure, ""),
     errors.LogDirError: (Failure, ""),
+    errors.LogDirLocked: (Failure, "stop it, or only read"),
+    errors.LogDirOffline: (Failure, "see to the disk, then run the command again"),
     errors.ConfigError: (WrongUsage, ""),
     errors.UnknownTopic: (Failure, "`kafkafs topic list` shows those that are there"),
     errors.UnknownPartition: (Failure, "`kafkafs topic list` shows those that are there"),
     errors.OffsetNotFound: (Failure, ""),
     errors.SegmentGone: (Failure, "retention or the cleaner took it; run the command again"),
     errors.CorruptError: (Failure, "the records before and after it are still served"),
+    errors.TopicExists: (Failure, ""),
+    errors.Refused: (Failure, ""),
+    errors.InvalidTopic: (WrongUsage, ""),
+    errors.InvalidPartitions: (WrongUsage, ""),
 }
 
 
@@ -54,7 +61,7 @@ def failure(error: Exception, place: str = "") -> Failure:
         return error
     where = f"{place}: " if place else ""
     if isinstance(error, errors.StorageError):
-        kind, advice = ENDINGS.get(type(error), (Failure, ""))
+        kind, advice = next(ENDINGS[base] for base in type(error).__mro__ if base in ENDINGS)
         return kind(where + str(error) + (f"; {advice}" if advice else ""))
     if isinstance(error, errnos.NoSuchName):
         return Failure(f"{place or error.name}: no such path; `kafkafs ls` shows what is there")
