@@ -10,7 +10,7 @@ import pytest
 
 from tests.answers import READ_COMMITTED, READ_UNCOMMITTED
 from tests.broker.driver import Driver
-from tests.broker.kafka import Broker
+from tests.broker.kafka import VERSION, Broker
 from tests.broker.readers import (
     EngineReader,
     MountReader,
@@ -51,13 +51,15 @@ def driver(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
-    """`start_broker(properties, log_dirs)` is a broker of the test's own, to stop or to kill."""
+    """`start_broker(properties, log_dirs, version)` is a broker of the test's own."""
     started: list[Broker] = []
 
     def start(
-        properties: Mapping[str, str] | None = None, log_dirs: Sequence[Path] | None = None
+        properties: Mapping[str, str] | None = None,
+        log_dirs: Sequence[Path] | None = None,
+        version: str = VERSION,
     ) -> Broker:
-        broker = Broker(tmp_path / f"broker-{len(started)}", properties, log_dirs)
+        broker = Broker(tmp_path / f"broker-{len(started)}", properties, log_dirs, version)
         started.append(broker)
         broker.start()
         return broker

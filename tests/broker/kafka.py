@@ -18,6 +18,9 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 VERSION = "4.3.0"
+#: The release before 4.0, for which other log directories are written and read. Kafka's client and
+#: its tools are always those of VERSION.
+OLDER = "3.9.2"
 CLUSTER_ID = "a2Fma2Fmcy10ZXN0cy0wMQ"
 START_SECONDS = 90
 STOP_SECONDS = 60
@@ -59,14 +62,17 @@ def cache() -> Path:
     return Path(base) / "kafkafs-tests"
 
 
-def installation() -> Path:
-    """The directory with the jars of Kafka and the compiled driver, made if it is not there.
+def installation(version: str = VERSION) -> Path:
+    """The directory with the jars of Kafka and, of VERSION, the compiled driver, made if it is not
+    there.
 
     It appears whole or not at all, so that a download cut short does not count as one.
     """
-    home = cache() / f"kafka-{VERSION}"
+    home = cache() / f"kafka-{version}"
     if not (home / "jars").is_dir():
-        _provide(home / "jars", _download)
+        _provide(home / "jars", lambda target: _download(version, target))
+    if version != VERSION:
+        return home
     source = (HERE / "Driver.java").read_bytes()
     driver = home / f"driver-{hashlib.sha256(source).hexdigest()[:16]}"
     if not driver.is_dir():
@@ -79,8 +85,7 @@ def installation() -> Path:
 def class_path(home: Path) -> str:
     """All jars and the driver; slf4j-simple first, since of several bindings the first one logs."""
     binding = next((home / "jars").glob("slf4j-simple-*.jar"))
-    driver = next(home.glob("driver-*"))
-    return f"{binding}:{driver}:{home / 'jars'}/*"
+    return ":".join(map(str, [binding, *home.glob("driver-*"), home / "jars" / "*"]))
 
 
 def java(home: Path, *arguments: str, heap: str = "256m", log_level: str = "warn") -> list[str]:
@@ -104,10 +109,12 @@ class Broker:
         directory: Path,
         properties: Mapping[str, str] | None = None,
         log_dirs: Sequence[Path] | None = None,
+        version: str = VERSION,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.log_dirs = list(log_dirs or [directory / "logs"])
         self.output = directory / "broker.log"
+        self._version = version
         self._config = directory / "server.properties"
         self._properties = {**QUICK, **(properties or {})}
         self._process: subprocess.Popen[bytes] | None = None
@@ -132,7 +139,7 @@ class Broker:
 
     def start(self) -> None:
         """Starts on the log directories, new ones formatted, and returns when it serves clients."""
-        home = installation()
+        home = installation(self._version)
         self._port, controller = free_ports(2)
         self._configure(controller)
         if not (self.log_dir / "meta.properties").exists():
@@ -230,8 +237,8 @@ def _provide(target: Path, make: Callable[[Path], None]) -> None:
         made.rename(target)
 
 
-def _download(target: Path) -> None:
-    maven = ["mvn", "-B", "-q", "-f", str(HERE / "pom.xml"), f"-Dkafka.version={VERSION}"]
+def _download(version: str, target: Path) -> None:
+    maven = ["mvn", "-B", "-q", "-f", str(HERE / "pom.xml"), f"-Dkafka.version={version}"]
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
     _run([*maven, *goal], "fetching the jars of Kafka with Maven")
 
@@ -251,4 +258,5 @@ def _run(command: list[str], what: str) -> None:
 
 
 if __name__ == "__main__":
-    print(installation())
+    for each in (VERSION, OLDER):
+        print(installation(each))
