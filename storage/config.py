@@ -175,6 +175,7 @@ _READER = declared(ReaderConfig)
 _SERVER_NAMES = {
     server.name: (server, setting) for setting in _TOPIC.values() for server in setting.servers
 }
+_LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
 _ALL = frozenset((*_TOPIC, *_BROKER, *_READER, *_SERVER_NAMES))
 
 
@@ -277,16 +278,20 @@ def topic_config(settings: Settings) -> Resolved:
             break
     problems += _unknown_names(settings)
     config = TopicConfig(**values)
-    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
-        why = f"{config.min_compaction_lag_ms} is more than max.compaction.lag.ms"
-        conflict = ConfigError("min.compaction.lag.ms", f"{why}, {config.max_compaction_lag_ms}")
-        if Source.RUN in (
-            sources.get("min.compaction.lag.ms"),
-            sources.get("max.compaction.lag.ms"),
-        ):
+    conflict = lag_conflict(config)
+    if conflict is not None:
+        if Source.RUN in map(sources.get, _LAGS):
             raise conflict
         problems.append(str(conflict))
     return Resolved(config, sources, tuple(problems))
+
+
+def lag_conflict(config: TopicConfig) -> ConfigError | None:
+    """What is wrong with a topic that must wait longer for compaction than it may."""
+    low, high = config.min_compaction_lag_ms, config.max_compaction_lag_ms
+    if low <= high:
+        return None
+    return ConfigError(_LAGS[0], f"{low} is more than {_LAGS[1]}, {high}")
 
 
 def _candidates(

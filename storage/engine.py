@@ -52,9 +52,8 @@ class Engine:
             known = self._logs.get(key)
             if known is not None and known[0] == found:
                 return known[1]
-            log = Log(
-                found.directory, topic, partition, _start_of(found.log_dir, key), self.context
-            )
+            start = self._log_start_offset(found.log_dir, key)
+            log = Log(found.directory, topic, partition, start, self.context)
             self._logs[key] = (found, log)
             return log
 
@@ -82,20 +81,21 @@ class Engine:
         """The topic's settings from this run, kafkafs's own file, the cluster's metadata and
         Kafka's defaults.
         UnknownTopic, ConfigError when this run's settings contradict each other."""
-        partitions = self.topics().get(topic)
-        if partitions is None:
+        if topic not in self.topics():
             raise UnknownTopic(topic)
+        return topic_config(self._settings_of(topic, self.log_dirs.topic_settings(topic)))
+
+    def _settings_of(self, topic: str, topic_file: Mapping[str, str]) -> Settings:
+        """The sources of a topic's settings, with these for kafkafs's own file."""
         metadata = self.metadata()
         known = metadata.topics.get(topic)
-        meta = self.partition_dir(topic, partitions[0]).log_dir.meta
-        return topic_config(
-            Settings(
-                run=self.settings,
-                topic_file=self.log_dirs.topic_settings(topic),
-                topic=known.configs if known is not None else {},
-                broker=metadata.brokers.get(str(meta.node_id), {}),
-                all_brokers=metadata.brokers.get(ALL_BROKERS, {}),
-            )
+        node_id = self.log_dirs.dirs[0].meta.node_id
+        return Settings(
+            run=self.settings,
+            topic_file=topic_file,
+            topic=known.configs if known is not None else {},
+            broker=metadata.brokers.get(str(node_id), {}),
+            all_brokers=metadata.brokers.get(ALL_BROKERS, {}),
         )
 
     def metadata(self) -> MetadataImage:
@@ -118,13 +118,12 @@ class Engine:
         """The directory of one partition. UnknownTopic, UnknownPartition."""
         return self.log_dirs.partition(topic, partition)
 
+    def _log_start_offset(self, log_dir: LogDir, key: tuple[str, int]) -> Callable[[], int]:
+        """The log start offset of a partition, as checkpointed, when it is asked for."""
+        return lambda: log_dir.log_start_offsets.get(key, 0)
+
     @property
     def problems(self) -> list[str]:
         """What is wrong with the directories and the cluster's metadata, a line each."""
         metadata = self._metadata[1].problems if self._metadata is not None else []
         return [*self.log_dirs.problems, *metadata]
-
-
-def _start_of(log_dir: LogDir, key: tuple[str, int]) -> Callable[[], int]:
-    """The checkpointed log start offset of a partition, read when asked for."""
-    return lambda: log_dir.log_start_offsets.get(key, 0)

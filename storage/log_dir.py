@@ -44,7 +44,7 @@ TopicPartition = tuple[str, int]
 # A line of an offsets checkpoint has at most 249 + 10 + 20 characters and 3 separators: room for a
 # quarter of a million partitions, far beyond what a broker can hold.
 _MAX_CHECKPOINT_BYTES = 64 << 20
-_MAX_PROPERTIES_BYTES = 64 << 10
+MAX_PROPERTIES_BYTES = 64 << 10
 _MAX_PARTITION_METADATA_BYTES = 4 << 10
 
 
@@ -107,7 +107,7 @@ class LogDir:
         self.directory = Directory(path)
         self._meta = self._small(
             names.META_PROPERTIES_FILE,
-            _MAX_PROPERTIES_BYTES,
+            MAX_PROPERTIES_BYTES,
             parse_meta_properties,
             MetaProperties(),
         )
@@ -119,7 +119,7 @@ class LogDir:
             TOPIC_SETTINGS_FILE, MAX_TOPIC_SETTINGS_BYTES, parse_topic_settings, {}, optional=True
         )
         self._listing = _Listing()
-        _check_is_log_dir(self.directory)
+        check_is_log_dir(self.directory)
 
     @property
     def meta(self) -> MetaProperties:
@@ -339,7 +339,7 @@ def _refuse_duplicates(log_dirs: Sequence[LogDir]) -> None:
             raise LogDirError(log_dir.path, why)
 
 
-def _check_is_log_dir(directory: Directory) -> None:
+def check_is_log_dir(directory: Directory) -> None:
     """LogDirError, saying what to give instead, unless a broker may have used `directory`."""
     try:
         entries = directory.list()
