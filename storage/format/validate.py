@@ -79,14 +79,41 @@ class AdmitRules:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Batches ready to be written, and their headers, positions from the start of ``data``.
+    """Batches that may be written, and their headers, positions from the start of ``data``.
 
     ``append_time``: ms since 1970, with LogAppendTime the timestamp of all records, else -1.
+    ``keeps_offsets``: they have their offsets from another log.
     """
 
     data: memoryview
     table: BatchTable
-    append_time: int
+    append_time: int = NO_TIMESTAMP
+    keeps_offsets: bool = False
+
+    @property
+    def first_offset(self) -> int:
+        return int(self.table.rows[0, b.BASE_OFFSET])
+
+    @property
+    def last_offset(self) -> int:
+        return int(self.table.rows[-1, b.LAST_OFFSET])
+
+    def place(self, next_offset: int, leader_epoch: int) -> None:
+        """Give them offsets from ``next_offset`` on, where the log goes on, and the leader epoch.
+        No checksum covers these, so it costs next to nothing, and may be done again.
+
+        OffsetOutOfRange when they have offsets that are below, or there are none left."""
+        if self.keeps_offsets:
+            if self.first_offset < next_offset:
+                raise OffsetOutOfRange(
+                    f"the first batch is at offset {self.first_offset}, "
+                    f"the log goes on at {next_offset}"
+                )
+            return
+        distance = next_offset - self.first_offset
+        if self.last_offset + distance >= layout.MAX_OFFSET:
+            raise OffsetOutOfRange("there are no offsets left")
+        kernel.place(self.data, self.table.rows, distance, leader_epoch)
 
 
 def admit(
@@ -97,22 +124,30 @@ def admit(
     leader_epoch: int,
     now_ms: int,
 ) -> Admitted:
-    """The batches in ``data`` as they are to be written from ``next_offset`` on.
+    """``judge``, then ``Admitted.place``."""
+    admitted = judge(data, rules, origin, now_ms)
+    admitted.place(next_offset, leader_epoch)
+    return admitted
+
+
+def judge(data: Bytes, rules: AdmitRules, origin: Origin, now_ms: int) -> Admitted:
+    """The batches in ``data`` as a log takes them; they still are to be placed in it, which is the
+    only part that depends on the log's state.
 
     A writable buffer is used: what it holds afterwards, also after a refusal, is not defined. One
-    that is read-only is copied. Raises Refused: InvalidRecord, InvalidTimestamp, MessageTooLarge,
-    OffsetOutOfRange; the index is that of a record among all in ``data``.
+    that is read-only is copied. Raises Refused: InvalidRecord, InvalidTimestamp, MessageTooLarge;
+    the index is that of a record among all in ``data``.
     """
     view = memoryview(data).cast("B")
     if not len(view):
         raise InvalidRecord("there is no batch")
     if origin is Origin.REPLICATION:
-        return Admitted(view, _as_given(view, next_offset), NO_TIMESTAMP)
+        return Admitted(view, _as_given(view), keeps_offsets=True)
     if view.readonly:
         view = memoryview(bytearray(view))
     if len(view) >= layout.MAGIC_END and view[layout.MAGIC_END - 1] < 2:
-        return _converted(view, rules, next_offset, leader_epoch, now_ms)
-    table = _placed(view, origin, next_offset, leader_epoch)
+        return _converted(view, rules, now_ms)
+    table = _numbered(view, origin)
     check_sizes(table, rules)
     _check_checksums(view, table)
     _check_batches(table, origin)
@@ -138,23 +173,18 @@ def _append_time(rules: AdmitRules, now_ms: int) -> int:
 # Batches as they are given
 
 
-def _as_given(data: memoryview, next_offset: int) -> BatchTable:
-    """From another log: whole, sound, and after all that this log has."""
+def _as_given(data: memoryview) -> BatchTable:
+    """From another log: whole, sound, and at rising offsets."""
     table, walk = scan(data, len(data), 0, _room(data), whole=True)
     if walk.is_fault or walk.end != len(data):
         raise _not_whole(len(table), walk.what)
     _check_checksums(data, table)
-    if table[0].base_offset < next_offset:
-        raise OffsetOutOfRange(
-            f"the first batch is at offset {table[0].base_offset}, the log goes on at {next_offset}"
-        )
     return table
 
 
-def _placed(data: memoryview, origin: Origin, next_offset: int, leader_epoch: int) -> BatchTable:
-    """Headers of the batches after they have got offsets and leader epoch."""
-    is_client = origin is Origin.CLIENT
-    batches, end, why = kernel.place(data, next_offset, leader_epoch, is_client)
+def _numbered(data: memoryview, origin: Origin) -> BatchTable:
+    """Headers of the batches, after they have got offsets from 0 on."""
+    batches, end, why = kernel.number(data, origin is Origin.CLIENT)
     table, walk = scan(data, end, 0, BatchTable.empty(batches), whole=True)
     if len(table) < batches:
         raise InvalidRecord(f"batch {len(table)}: {walk.what}")
@@ -165,8 +195,6 @@ def _placed(data: memoryview, origin: Origin, next_offset: int, leader_epoch: in
         raise InvalidRecord(f"batch {batches}: its base offset is not 0")
     if why == kernel.COUNT:
         raise InvalidRecord(f"batch {batches}: its number of records is not that of its offsets")
-    if why == kernel.OFFSET:
-        raise OffsetOutOfRange(f"batch {batches}: there are no offsets left")
     return table
 
 
@@ -349,7 +377,6 @@ def _rebuilt(
         [columns] = _decoded(data, table.select(slice(index, index + 1)), rules)
         plan = BatchPlan(
             base_offset=header.base_offset,
-            leader_epoch=header.leader_epoch,
             producer_id=header.producer_id,
             producer_epoch=header.producer_epoch,
             base_sequence=header.base_sequence,
@@ -359,9 +386,7 @@ def _rebuilt(
     return _joined(parts, rules, now_ms)
 
 
-def _converted(
-    data: memoryview, rules: AdmitRules, next_offset: int, leader_epoch: int, now_ms: int
-) -> Admitted:
+def _converted(data: memoryview, rules: AdmitRules, now_ms: int) -> Admitted:
     """Messages of magic 0 and 1 as batches of magic 2: one of all uncompressed messages in a row,
     one of each compressed message set."""
     table = _messages(data)
@@ -371,8 +396,7 @@ def _converted(
     index = 0
     for columns in _decoded(data, table, rules):
         _check_columns(columns, rules, now_ms, index)
-        plan = BatchPlan(base_offset=next_offset + index, leader_epoch=leader_epoch)
-        parts.append(_one_batch(columns, plan, rules, now_ms))
+        parts.append(_one_batch(columns, BatchPlan(base_offset=index), rules, now_ms))
         index += len(columns)
     return _joined(parts, rules, now_ms)
 
@@ -407,7 +431,7 @@ def _one_batch(columns: Columns, plan: BatchPlan, rules: AdmitRules, now_ms: int
 
 
 def _joined(parts: list[memoryview], rules: AdmitRules, now_ms: int) -> Admitted:
-    data = memoryview(b"".join(parts))
+    data = memoryview(bytearray().join(parts))
     table, _ = scan(data, len(data), 0, BatchTable.empty(len(parts)), whole=True)
     check_sizes(table, rules)
     return Admitted(data, table, _append_time(rules, now_ms))

@@ -235,7 +235,7 @@ def test_any_wrong_byte_is_refused_or_outside_what_counts() -> None:
     for at in range(len(data)):
         broken = bytearray(data)
         broken[at] ^= 0x41
-        if 12 <= at < 16:  # the leader epoch, which is set anew
+        if 12 <= at < 16:  # the leader epoch, which is set
             assert bytes(put(broken).data) == bytes(put(data).data)
         else:
             refused(InvalidRecord, bytes(broken))
@@ -284,6 +284,17 @@ def test_offsets_beyond_an_int64_are_refused() -> None:
     last = (1 << 63) - 1
     assert put(data, next_offset=last - 2).table[0].last_offset == last - 1
     refused(OffsetOutOfRange, data, next_offset=last - 1)
+
+
+@pytest.mark.parametrize("codec", [None, Codec.LZ4])
+def test_batches_may_be_placed_again(codec: Codec | None) -> None:
+    rules = replace(ANY_TIME, codec=codec)
+    admitted = judge(build_batch(records(3)) * 2, rules, Origin.CLIENT, NOW)
+    for next_offset, epoch in ((50, 3), (7, 9), (0, 0)):
+        admitted.place(next_offset, epoch)
+        assert (admitted.first_offset, admitted.last_offset) == (next_offset, next_offset + 5)
+        assert set(admitted.table.column(b.LEADER_EPOCH).tolist()) == {epoch}
+        same_bytes_of_table(admitted)
 
 
 def test_a_batch_may_be_as_large_as_the_limit() -> None:
@@ -448,7 +459,7 @@ def test_records_to_be_written_are_judged_alike() -> None:
 @given(
     st.lists(simple_records(gaps=False), min_size=1, max_size=3), st.binary(max_size=70), st.data()
 )
-def test_placing_is_the_same_uncompiled_and_never_leaves_the_buffer(
+def test_numbering_is_the_same_uncompiled_and_never_leaves_the_buffer(
     lists: list[list[SimpleRecord]], rest: bytes, draw: st.DataObject
 ) -> None:
     data = bytearray(b"".join(build_batch(some) for some in lists) + rest)
@@ -457,12 +468,26 @@ def test_placing_is_the_same_uncompiled_and_never_leaves_the_buffer(
     other = bytearray(data)
     from_zero = draw.draw(st.booleans())
     results = [
-        module.place(buffer, 5, 6, from_zero)
+        module.number(buffer, from_zero)
         for module, buffer in ((kernel, data), (kernel_forms.uncompiled("validate"), other))
     ]
     assert results[0] == results[1]
     assert data == other
     assert 0 <= results[0][1] <= len(data)
+
+
+@given(st.lists(simple_records(gaps=False), min_size=1, max_size=3), st.integers(0, 1 << 60))
+def test_placing_is_the_same_uncompiled(lists: list[list[SimpleRecord]], distance: int) -> None:
+    data = b"".join(build_batch(some) for some in lists)
+    table = put(data, next_offset=0).table
+    results = []
+    for module in (kernel, kernel_forms.uncompiled("validate")):
+        buffer, rows = bytearray(data), table.rows.copy()
+        module.place(buffer, rows, distance, 4)
+        results.append((buffer, rows.tolist()))
+    assert results[0] == results[1]
+    with pytest.raises(ValueError, match="outside"):
+        kernel.place(bytearray(data)[:-1][:60], table.rows, 1, 1)
 
 
 @given(st.binary(max_size=200), st.sampled_from(list(Origin)))

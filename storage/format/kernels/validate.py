@@ -14,7 +14,6 @@ DONE = 0  # at the end of the buffer
 NO_BATCH = 1  # what follows is no whole batch of magic 2
 BASE_OFFSET = 2  # a batch that does not begin at offset 0
 COUNT = 3  # a batch whose number of records is not that of its offsets, or that has none
-OFFSET = 4  # offsets would leave the range of an int64
 
 
 @cython.cfunc
@@ -43,20 +42,15 @@ def _put_int(
         data[at + i] = cython.cast(cython.uchar, (value >> (8 * (size - 1 - i))) & 0xFF)
 
 
-def place(
-    data: cython.uchar[::1],
-    next_offset: cython.longlong,
-    leader_epoch: cython.longlong,
-    from_zero: cython.bint,
-) -> tuple[int, int, int]:
-    """Write base offsets, consecutive from ``next_offset`` on, and the leader epoch into the
-    batches. With ``from_zero`` a batch must have the base offset 0 before. Returns (batches placed,
-    position of the one that was not, why)."""
+def number(data: cython.uchar[::1], from_zero: cython.bint) -> tuple[int, int, int]:
+    """Write base offsets, consecutive from 0 on, into batches that count their records rightly.
+    With ``from_zero`` a batch must have the base offset 0 before. Returns (batches, position of
+    what was not numbered, why)."""
     at: cython.Py_ssize_t = 0
     end: cython.Py_ssize_t = data.shape[0]
     batches: cython.Py_ssize_t = 0
+    offset: cython.longlong = 0
     why: cython.int = 0
-    greatest: cython.longlong = 9223372036854775807
     size: cython.longlong
     count: cython.longlong
     with cython.nogil:
@@ -75,12 +69,29 @@ def place(
             if count < 1 or count != _int32(data, at + 23) + 1:
                 why = 3
                 break
-            if next_offset < 0 or next_offset > greatest - count:
-                why = 4
-                break
-            _put_int(data, at, next_offset, 8)
-            _put_int(data, at + 12, leader_epoch, 4)
-            next_offset += count
+            _put_int(data, at, offset, 8)
+            offset += count
             batches += 1
             at += size
     return batches, at, why
+
+
+def place(
+    data: cython.uchar[::1],
+    table: cython.longlong[:, ::1],
+    distance: cython.longlong,
+    leader_epoch: cython.longlong,
+) -> None:
+    """Move the batches by ``distance`` offsets and set the leader epoch, in their headers and in
+    the rows of ``table``. The caller has seen to it that offsets stay in range."""
+    row: cython.Py_ssize_t
+    at: cython.longlong
+    for row in range(table.shape[0]):
+        at = table[row, 0]
+        if at < 0 or at > data.shape[0] - 61:
+            raise ValueError("a batch outside the buffer")
+        table[row, 2] += distance
+        table[row, 3] += distance
+        table[row, 4] = leader_epoch
+        _put_int(data, at, table[row, 2], 8)
+        _put_int(data, at + 12, leader_epoch, 4)
