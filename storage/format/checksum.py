@@ -7,8 +7,7 @@ table elsewhere; it takes any buffer and lets other threads run meanwhile.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 import crc32c as _crc32c
 import xxhash
@@ -16,12 +15,19 @@ import xxhash
 Bytes = bytes | bytearray | memoryview
 
 
+class Checksum(Protocol):
+    """A checksum of ``data`` as an unsigned 32-bit number; with ``value``, that of what stands in
+    front of it, of both together."""
+
+    def __call__(self, data: Bytes, value: int = 0, /) -> int: ...
+
+
 # CRC-32C (Castagnoli) of the data as an unsigned 32-bit number. The library's own function, since
 # a call around it would cost as much as the checksum of a small batch.
-crc32c: Final[Callable[[Bytes], int]] = _crc32c.crc32c
+crc32c: Final[Checksum] = _crc32c.crc32c
 
 # CRC-32 (zlib) in the same way.
-crc32: Final[Callable[[Bytes], int]] = zlib.crc32
+crc32: Final[Checksum] = zlib.crc32
 
 
 def xxh32(data: Bytes) -> int:

@@ -66,6 +66,11 @@ class TransactionIndex:
         """The number of whole entries now."""
         return self._file.size() // ENTRY.size
 
+    @property
+    def has_stray_bytes(self) -> bool:
+        """Whether the file does not end with a whole entry."""
+        return self._file.size() % ENTRY.size != 0
+
     def entries(self, first: int = 0) -> Iterator[AbortedTxn]:
         """The entries in file order, from entry number `first`. A tail shorter than one is ignored.
 

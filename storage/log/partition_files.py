@@ -1,0 +1,231 @@
+"""The files in a partition's directory as recovery finds them and means to have them.
+
+Nothing is changed here: what is to be done is collected as stages of actions, and `on_disk` tells
+under which name a file's bytes are to be found as long as nothing has been done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ..disk import Directory, Entry, OpenFile
+from ..durable import TEMPORARY_SUFFIX
+from ..errors import CorruptError
+from ..format.names import (
+    LEADER_EPOCH_FILE,
+    PARTITION_METADATA_FILE,
+    FileKind,
+    FileState,
+    SegmentFileName,
+    parse_segment_file,
+    segment_file,
+)
+from .recovery_actions import Action, Copy, Remove, Rename, Stages
+
+_DELETED = str(FileState.DELETED)
+# KRaft's snapshots are its own to delete.
+_DELETED_METADATA_SNAPSHOT = ".checkpoint.deleted"
+_KINDS = {str(kind): kind for kind in FileKind}
+_OFFSET_DIGITS = 20
+
+_SEGMENT_KINDS = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
+
+# Base offset of a part of a `.log`, its first byte and the one behind it.
+Part = tuple[int, int, int]
+# The offset after the last batch of a `.log`; its name, its index's ("" none), its base offset.
+NextOffset = Callable[[str, str, int], int]
+
+
+@dataclass(slots=True)
+class _Found:
+    """The names in the directory, each state of a segment's files for itself."""
+
+    live: dict[FileKind, dict[int, str]]
+    swaps: list[tuple[str, SegmentFileName]]
+    cleaned: list[tuple[str, SegmentFileName]]
+    leftovers: list[str]
+
+
+class PartitionFiles:
+    """The files by what they are; see the module."""
+
+    def __init__(self, directory: Directory) -> None:
+        """CorruptError when something that has the name of a segment's file is none."""
+        self.directory = directory
+        self.log_sizes: dict[str, int] = {}  # by name on disk
+        self._stages: list[list[Action]] = [[]]
+        self._found = _Found({kind: {} for kind in FileKind}, [], [], [])
+        for entry in sorted(directory.list(_is_log), key=lambda entry: entry.name):
+            self._sort_in(entry)
+
+    @property
+    def stages(self) -> Stages:
+        return tuple(tuple(stage) for stage in self._stages if stage)
+
+    def add(self, *actions: Action) -> None:
+        """Adds to the present stage."""
+        self._stages[-1] += actions
+
+    def next_stage(self) -> None:
+        """What is added from here on needs what was added before to be on the disk."""
+        self._stages.append([])
+
+    def bases(self, kind: FileKind) -> list[int]:
+        """The offsets in the names of the live files of a kind, ascending."""
+        return sorted(self._found.live[kind])
+
+    def has(self, base_offset: int, kind: FileKind) -> bool:
+        return base_offset in self._found.live[kind]
+
+    def on_disk(self, base_offset: int, kind: FileKind) -> str:
+        """The name that the live file has now; the one it would have where there is none."""
+        known = self._found.live[kind].get(base_offset)
+        return segment_file(base_offset, kind) if known is None else known
+
+    def open(self, base_offset: int, kind: FileKind) -> OpenFile:
+        """SegmentGone when there is no such file."""
+        return self.directory.open(self.on_disk(base_offset, kind))
+
+    def retire(self, base_offset: int, why: str) -> None:
+        """Gives the files of a segment, and the snapshot at its base, the suffix under which they
+        are deleted after a while; the `.log` first, for without it the others mean nothing."""
+        for kind in FileKind:
+            self._retire(base_offset, kind, why)
+
+    def _retire(self, base_offset: int, kind: FileKind, why: str) -> None:
+        if self._found.live[kind].pop(base_offset, None) is not None:
+            name = segment_file(base_offset, kind)
+            self.add(Rename(name, segment_file(base_offset, kind, FileState.DELETED), why))
+
+    def split(self, base_offset: int, parts: Sequence[Part]) -> None:
+        """Makes several segments of one, by way of names that tell at any moment whether the new or
+        the old ones count (LocalLog.splitOverflowedSegment)."""
+        why = "its offsets are too far apart for one index"
+        source = segment_file(base_offset, FileKind.LOG)
+        for base, start, end in parts:
+            cleaned = segment_file(base, FileKind.LOG, FileState.CLEANED)
+            self.add(Copy(source, start, end, cleaned, why))
+        self.next_stage()
+        for base, _, _ in sorted(parts, reverse=True):
+            cleaned = segment_file(base, FileKind.LOG, FileState.CLEANED)
+            swap = segment_file(base, FileKind.LOG, FileState.SWAP)
+            self.add(Rename(cleaned, swap, why))
+            self.next_stage()
+        for kind in _SEGMENT_KINDS:
+            self._retire(base_offset, kind, why)
+        self.next_stage()
+        for base, _, _ in parts:
+            swap = segment_file(base, FileKind.LOG, FileState.SWAP)
+            self.add(Rename(swap, segment_file(base, FileKind.LOG), why))
+        self.next_stage()
+
+    def clear_leftovers(self) -> None:
+        """Removes what was being written, made or deleted when its writer stopped. The swaps that a
+        split had not committed go first: only what was cleaned tells that they are none."""
+        found = self._found
+        uncommitted_from = min((name.base_offset for _, name in found.cleaned), default=None)
+        if uncommitted_from is not None:
+            valid = []
+            for text, name in found.swaps:
+                if name.base_offset < uncommitted_from:
+                    valid.append((text, name))
+                else:
+                    self.add(Remove(text, "part of a split or cleaning that was not finished"))
+            found.swaps = valid
+            self.next_stage()
+        for text, _ in found.cleaned:
+            self.add(Remove(text, "output of a split or cleaning that was not finished"))
+        for text in found.leftovers:
+            self.add(Remove(text, _why_left(text)))
+        self.next_stage()
+
+    def complete_swaps(self, next_offset: NextOffset) -> None:
+        """Finishes an exchange of segments that was committed: everything whose offset the swapped
+        logs cover goes, and they get their names, the logs first."""
+        swaps = self._found.swaps
+        logs = [(text, name) for text, name in swaps if name.kind is FileKind.LOG]
+        if logs:
+            low = min(name.base_offset for _, name in logs)
+            indexes = {
+                name.base_offset: text for text, name in swaps if name.kind is FileKind.INDEX
+            }
+            high = max(
+                next_offset(text, indexes.get(name.base_offset, ""), name.base_offset)
+                for text, name in logs
+            )
+            self._remove_covered(low, high)
+        self._rename_swaps(logs)
+        self._rename_swaps([item for item in swaps if item[1].kind is not FileKind.LOG])
+
+    def _rename_swaps(self, swaps: list[tuple[str, SegmentFileName]]) -> None:
+        for text, name in swaps:
+            final = segment_file(name.base_offset, name.kind)
+            self.add(Rename(text, final, "its exchange for the old segments was committed"))
+            self._found.live[name.kind][name.base_offset] = text
+        self.next_stage()
+
+    def _remove_covered(self, low: int, high: int) -> None:
+        for live in self._found.live.values():
+            for base in [base for base in live if low <= base < high]:
+                why = f"replaced by segments with the offsets {low} to {high - 1}"
+                self.add(Remove(live.pop(base), why))
+        self.next_stage()
+
+    def remove_orphans(self) -> None:
+        """Removes indexes without a `.log`."""
+        for kind in (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX):
+            for base in self.bases(kind):
+                if not self.has(base, FileKind.LOG):
+                    self.add(Remove(segment_file(base, kind), "an index without its .log"))
+                    del self._found.live[kind][base]
+
+    def _sort_in(self, entry: Entry) -> None:
+        text = entry.name
+        name = _parse(text)
+        if name is None:
+            if entry.is_file and _is_leftover(text):
+                self._found.leftovers.append(text)
+            return
+        if not entry.is_file:
+            what = f"a {entry.kind}, not a regular file"
+            raise CorruptError(what, self.directory.path_of(text))
+        if name.kind is FileKind.LOG:
+            assert entry.stat is not None  # asked for by _is_log
+            self.log_sizes[text] = entry.stat.st_size
+        if name.state is FileState.LIVE:
+            self._found.live[name.kind][name.base_offset] = text
+        elif name.state is FileState.SWAP:
+            self._found.swaps.append((text, name))
+        elif name.state is FileState.CLEANED:
+            self._found.cleaned.append((text, name))
+        else:
+            self._found.leftovers.append(text)
+
+
+def _parse(text: str) -> SegmentFileName | None:
+    """As `parse_segment_file`, quickly for the names that most files have."""
+    kind = _KINDS.get(text[_OFFSET_DIGITS:])
+    if kind is not None and text[0] == "0":
+        digits = text[:_OFFSET_DIGITS]
+        if digits.isascii() and digits.isdigit():
+            return SegmentFileName(int(digits), kind)
+    return parse_segment_file(text)
+
+
+def _is_leftover(text: str) -> bool:
+    """Whether a file that is none of a segment's has no use but to its writer, who has gone."""
+    if text.endswith(TEMPORARY_SUFFIX):
+        stem = text.removesuffix(TEMPORARY_SUFFIX)
+        return stem in (LEADER_EPOCH_FILE, PARTITION_METADATA_FILE) or bool(_parse(stem))
+    return text.endswith(_DELETED) and not text.endswith(_DELETED_METADATA_SNAPSHOT)
+
+
+def _why_left(text: str) -> str:
+    if text.endswith(TEMPORARY_SUFFIX):
+        return "it was being written"
+    return "it was deleted, and waited for file.delete.delay.ms"
+
+
+def _is_log(name: str) -> bool:
+    return ".log" in name

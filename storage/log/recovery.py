@@ -1,0 +1,419 @@
+"""Loading a partition to write to it, after a clean stop or a crash: first a plan, then its doing.
+
+Kafka's LogLoader. Planning only reads; the plan says what would change and why, and what the
+partition is then. What a clean stop left is not gone through: its segments are known by their
+names, its end by the last entry of the last index, its producers by the newest snapshot.
+
+Where Kafka would give up the whole log directory, or lose what can be kept, this goes on:
+
+- the end of a log that was closed cleanly, and still does not end with a whole batch, is recovered;
+- a leader-epoch-checkpoint that cannot be read is made anew from the batches;
+- what an offset that does not follow ends is cut there (see `segment.rebuild`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, replace
+
+from ..config import TopicConfig
+from ..disk import Directory, OpenFile
+from ..durable import WritableDirectory
+from ..errors import CorruptError
+from ..format import batch as b
+from ..format.batch import BatchTable
+from ..format.checkpoints import format_leader_epochs
+from ..format.layout import MAX_INT32, MAX_OFFSET, NO_LEADER_EPOCH
+from ..format.names import LEADER_EPOCH_FILE, FileKind, parse_segment_file, segment_file
+from ..segment.index_builder import IndexBuilder
+from ..segment.rebuild import Rebuild
+from ..segment.txn_index import AbortedTxn, TransactionIndex, format_aborted_txns
+from .context import ReadLimits
+from .epochs import LeaderEpochs, read_leader_epochs
+from .loading_segment import LoadingSegment, Rebuilt
+from .lookup import header_at
+from .partition_files import Part, PartitionFiles
+from .producer_rebuild import MAX_SNAPSHOT_BYTES, LoadedProducers, ProducerRebuild, Snapshots
+from .producers import EXPIRATION_MS, Producers
+from .recovery_actions import Action, Cut, Remove, Stages, Write, apply_stages
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSegment:
+    """A segment as the plan leaves it: bytes in its `.log`."""
+
+    base_offset: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class RecoveryPlan:
+    """What recovery does, in `stages` (see `recovery_actions`), and the partition afterwards.
+
+    `recovery_point`: offsets below it are known to be on the disk. `latest_epoch`: the greatest
+    leader epoch there was, -1 for none; `epochs` may not have it any more, if nothing was written
+    in it. `faults`: the damage on account of which something was cut. `producers` is for one
+    writer, which goes on with it.
+    """
+
+    stages: Stages
+    segments: tuple[LoadedSegment, ...]
+    start_offset: int
+    end_offset: int
+    recovery_point: int
+    epochs: LeaderEpochs
+    latest_epoch: int
+    producers: Producers
+    faults: tuple[CorruptError, ...]
+
+    @property
+    def actions(self) -> list[Action]:
+        """All actions in order."""
+        return [action for stage in self.stages for action in stage]
+
+
+def apply(plan: RecoveryPlan, directory: WritableDirectory) -> None:
+    """Does what the plan says; nothing may have changed in the directory since it was made.
+
+    OSError as it comes. Planned and applied again, it comes to the same end.
+    """
+    apply_stages(plan.stages, directory)
+
+
+def plan(
+    directory: Directory,
+    recovery_point: int,
+    start_offset: int,
+    is_clean: bool,
+    config: TopicConfig,
+    now_ms: int,
+    limits: ReadLimits | None = None,
+    expiration_ms: int = EXPIRATION_MS,
+) -> RecoveryPlan:
+    """What loading the partition in `directory` takes. The first three settings are those of the
+    log directory: the checkpointed recovery point and log start offset (0 without one), and whether
+    the last stop was a clean one.
+
+    SegmentGone when the directory has gone; CorruptError for what no recovery can mend: a segment's
+    file that is no regular one, or a `.log` of 2 GiB or more.
+    """
+    loader = _Loader(directory, start_offset, config, limits or ReadLimits())
+    return loader.plan(recovery_point, is_clean, now_ms, expiration_ms)
+
+
+class _Loader:
+    """One partition being loaded: its segments so far, and what is known of them."""
+
+    def __init__(
+        self, directory: Directory, start_offset: int, config: TopicConfig, limits: ReadLimits
+    ) -> None:
+        self._directory = directory
+        self._start = start_offset
+        self._config = config
+        self._limits = limits
+        self._files = PartitionFiles(directory)
+        self._segments: list[LoadingSegment] = []
+        self._retired: list[tuple[LoadingSegment, str]] = []
+        self._faults: list[CorruptError] = []
+        self._broken_epochs = ""  # why the file cannot be read
+
+    def plan(
+        self, recovery_point: int, is_clean: bool, now_ms: int, expiration_ms: int
+    ) -> RecoveryPlan:
+        files = self._files
+        files.clear_leftovers()
+        files.complete_swaps(self._next_offset)
+        files.remove_orphans()
+        files.next_stage()
+        self._snapshots = Snapshots(files.bases(FileKind.SNAPSHOT), self._read_snapshot)
+        self._rebuild = ProducerRebuild(self._snapshots, self._start, expiration_ms, now_ms)
+        self._epochs = self._old_epochs = self._read_epochs()
+        self._load_segments()
+        found = self._recover(recovery_point, is_clean)
+        end = self._start if found is None else found
+        if not is_clean or found is None:
+            # What was gone through need not be on the disk: the writer's next flush sees to it.
+            recovery_point = min(recovery_point, end)
+        else:
+            recovery_point = end
+        return self._finished(recovery_point, end, is_clean)
+
+    # The segments
+
+    def _load_segments(self) -> None:
+        """Takes in all segments. One without its `.index`, or with a transaction index that cannot
+        be, is gone through."""
+        bases = self._files.bases(FileKind.LOG)
+        for base, limit in zip(bases, [*bases[1:], MAX_OFFSET], strict=False):
+            segment = self._loading(base, limit)
+            why = self._why_to_rebuild(base)
+            if why:
+                self._segments += self._gone_through(segment, why)
+            else:
+                self._segments.append(segment)
+
+    def _loading(self, base: int, limit: int) -> LoadingSegment:
+        log = self._files.on_disk(base, FileKind.LOG)
+        has_index = self._files.has(base, FileKind.INDEX)
+        index = self._files.on_disk(base, FileKind.INDEX) if has_index else ""
+        return self._segment(base, log, index, limit)
+
+    def _segment(self, base: int, log: str, index: str, limit: int) -> LoadingSegment:
+        size = self._files.log_sizes[log]
+        if size > MAX_INT32:
+            what = f"{size} bytes, more than the {MAX_INT32} that a segment can have"
+            raise CorruptError(what, self._directory.path_of(log))
+        limits = self._limits
+        return LoadingSegment(
+            self._directory, base, log, index, 0, size, limit, limits.max_batch_bytes
+        )
+
+    def _why_to_rebuild(self, base: int) -> str:
+        """Nothing for a segment that can be taken as it is."""
+        if not self._files.has(base, FileKind.INDEX):
+            return "its .index is missing"
+        if not self._files.has(base, FileKind.TXNINDEX):
+            return ""
+        index = TransactionIndex(self._files.open(base, FileKind.TXNINDEX))
+        try:
+            wrong = next((entry for entry in index.entries() if entry.last_offset < base), None)
+        except CorruptError as error:
+            return f"its .txnindex cannot be read: {error.what}"
+        if wrong is not None:
+            return f"its .txnindex has the end of a transaction at offset {wrong.last_offset}"
+        if index.has_stray_bytes:
+            return "its .txnindex does not end with a whole entry"
+        return ""
+
+    def _recover(self, recovery_point: int, is_clean: bool) -> int | None:
+        """Goes through what may not be on the disk. The log end offset; None when there is no
+        segment, or none that may stay."""
+        if not self._segments:
+            return None
+        if not is_clean:
+            self._recover_from(recovery_point, "it may not have been on the disk at the crash")
+        last = self._segments[-1]
+        end = last.find_end()
+        if not end.is_whole:
+            self._recover_from(last.base_offset, "closed cleanly, it does not end with a batch")
+            end = self._segments[-1].find_end()
+        if end.next_offset >= self._start:
+            return end.next_offset
+        why = f"the log ends at {end.next_offset}, before its start offset {self._start}"
+        self._retire_from(0, why)
+        self._snapshots.drop_all(why)
+        self._epochs = LeaderEpochs()
+        return None
+
+    def _recover_from(self, offset: int, why: str) -> None:
+        """Goes through the segment that holds `offset` and those after it, as far as they hold.
+        Behind the first damage nothing stays."""
+        bases = [segment.base_offset for segment in self._segments]
+        at = max(bisect_right(bases, offset) - 1, 0)
+        while at < len(self._segments):
+            size = self._segments[at].size
+            found = self._gone_through(self._segments[at], why)
+            self._segments[at : at + 1] = found
+            at += len(found)
+            if sum(segment.size for segment in found) < size:
+                self._retire_from(at, f"the log is cut at {found[-1].find_end().next_offset}")
+
+    def _retire_from(self, at: int, why: str) -> None:
+        for segment in self._segments[at:]:
+            self._retired.append((segment, why))
+            self._snapshots.drop(segment.base_offset, why)
+        del self._segments[at:]
+
+    def _gone_through(self, segment: LoadingSegment, why: str) -> list[LoadingSegment]:
+        """The segment rebuilt; several, where its offsets are too far apart for one (KAFKA-6264:
+        cleaners once made such)."""
+        found: list[LoadingSegment] = []
+        before = self._segments
+        others = [other for other in before if other is not segment]
+        rest: LoadingSegment | None = segment
+        while rest is not None:
+            producers = self._rebuild.at(rest.base_offset, before, False)
+            part, rest = rest, self._scan(rest, producers, why)
+            if part.size or rest is None:
+                found.append(part)
+            before = sorted([*others, *found], key=lambda other: other.base_offset)
+        return found
+
+    def _scan(
+        self, segment: LoadingSegment, loaded: LoadedProducers, why: str
+    ) -> LoadingSegment | None:
+        """Goes through a segment's batches; what does not fit it becomes the next one."""
+        config = self._config
+        builder = IndexBuilder(
+            segment.base_offset, config.index_interval_bytes, config.segment_index_bytes
+        )
+        aborted: list[AbortedTxn] = []
+        with segment.opened() as file:
+            rebuild = Rebuild(segment.extent(file), builder)
+            for table in rebuild.tables():
+                with_producers = table.select(table.column(b.MAGIC) > 1)
+                self._epochs = _with_epochs(self._epochs, with_producers)
+                aborted += loaded.producers.replay(with_producers, segment.read_marker)
+            rest = _rest(segment, rebuild, file) if rebuild.overflows else None
+        loaded.take_snapshot()
+        if rebuild.fault is not None:
+            segment.fault = rebuild.fault
+            self._faults.append(rebuild.fault)
+        segment.rebuilt = Rebuilt(
+            why,
+            rebuild.size,
+            rebuild.next_offset,
+            rebuild.offsets,
+            rebuild.times,
+            format_aborted_txns(aborted),
+        )
+        return rest
+
+    # Epochs and producers
+
+    def _read_epochs(self) -> LeaderEpochs:
+        try:
+            return read_leader_epochs(self._directory)
+        except CorruptError as error:
+            self._broken_epochs = error.what
+            return LeaderEpochs()
+
+    def _epochs_at(self, end: int) -> LeaderEpochs:
+        if self._broken_epochs:
+            self._epochs = LeaderEpochs()
+            for segment in self._segments:
+                for table in segment.tables(segment.base_offset):
+                    new = table.select(table.column(b.MAGIC) > 1)
+                    self._epochs = _with_epochs(self._epochs, new)
+        return self._epochs.cut_at_end(end).cut_at_start(self._start)
+
+    def _read_snapshot(self, offset: int) -> bytes:
+        name = self._files.on_disk(offset, FileKind.SNAPSHOT)
+        return self._directory.read_small(name, MAX_SNAPSHOT_BYTES)
+
+    def _next_offset(self, log: str, index: str, base: int) -> int:
+        return self._segment(base, log, index, MAX_OFFSET).find_end().next_offset
+
+    # What is to be done
+
+    def _finished(self, recovery_point: int, end: int, is_clean: bool) -> RecoveryPlan:
+        bases = [segment.base_offset for segment in self._segments] or [self._start]
+        start = max(self._start, bases[0])
+        epochs = self._epochs_at(end)
+        self._snapshots.drop_strays(bases)
+        rebuild = replace(self._rebuild, log_start=start)
+        producers = rebuild.at(end, self._segments, is_clean).producers
+        self._retire()
+        self._split()
+        self._cut()
+        self._write_state(epochs, end)
+        self._write_indexes()
+        return RecoveryPlan(
+            stages=self._files.stages,
+            segments=tuple(LoadedSegment(s.base_offset, s.size) for s in self._segments)
+            or (LoadedSegment(self._start, 0),),
+            start_offset=start,
+            end_offset=end,
+            recovery_point=max(recovery_point, start),
+            epochs=epochs,
+            latest_epoch=max(self._old_epochs.latest, self._epochs.latest),
+            producers=producers,
+            faults=tuple(self._faults),
+        )
+
+    def _retire(self) -> None:
+        """The last segment first: as long as one of them is there, so is the damage before it."""
+        for segment, why in reversed(self._retired):
+            self._files.retire(_file_base(segment), why)
+            self._files.next_stage()
+
+    def _split(self) -> None:
+        """Makes several segments of one, in the steps of LocalLog.splitOverflowedSegment."""
+        parts: dict[int, list[Part]] = {}
+        for segment in self._segments:
+            if segment.is_part:
+                part = (segment.base_offset, segment.start, segment.start + segment.size)
+                parts.setdefault(_file_base(segment), []).append(part)
+        for base, those in parts.items():
+            self._files.split(base, those)
+
+    def _cut(self) -> None:
+        for segment in self._segments:
+            was = segment.end - segment.start
+            if segment.size < was and not segment.is_part:
+                name = segment_file(segment.base_offset, FileKind.LOG)
+                why = "" if segment.fault is None else segment.fault.what
+                self._files.add(Cut(name, segment.size, was, why))
+        self._files.next_stage()
+
+    def _write_state(self, epochs: LeaderEpochs, end: int) -> None:
+        """What belongs to the whole log. Before the indexes: a missing one makes the next recovery
+        go through it all again."""
+        files = self._files
+        if self._broken_epochs or epochs != self._old_epochs:
+            why = self._broken_epochs or f"the epochs of a log that ends at {end}"
+            files.add(Write(LEADER_EPOCH_FILE, format_leader_epochs(epochs.entries), why))
+        for offset, why in sorted(self._snapshots.gone.items()):
+            if files.has(offset, FileKind.SNAPSHOT):
+                files.add(Remove(segment_file(offset, FileKind.SNAPSHOT), why))
+        for offset, data in sorted(self._snapshots.written.items()):
+            self._write(offset, FileKind.SNAPSHOT, data, f"the producers at offset {offset}")
+        files.next_stage()
+
+    def _write_indexes(self) -> None:
+        if not self._segments:
+            self._write_new_segment()
+        for segment in self._segments:
+            base, rebuilt = segment.base_offset, segment.rebuilt
+            if rebuilt is not None:
+                self._write(base, FileKind.INDEX, rebuilt.offsets, rebuilt.why)
+                self._write(base, FileKind.TIMEINDEX, rebuilt.times, rebuilt.why)
+                if rebuilt.aborted or self._files.has(base, FileKind.TXNINDEX):
+                    self._write(base, FileKind.TXNINDEX, rebuilt.aborted, rebuilt.why)
+            elif not self._files.has(base, FileKind.TIMEINDEX):
+                self._write(base, FileKind.TIMEINDEX, b"", "it is missing")
+
+    def _write_new_segment(self) -> None:
+        for kind in (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX):
+            self._write(self._start, kind, b"", "the log has no segment")
+
+    def _write(self, base: int, kind: FileKind, data: bytes, why: str) -> None:
+        """Unless that is what the file holds already."""
+        if self._files.has(base, kind) and self._holds(self._files.open(base, kind), data):
+            return
+        self._files.add(Write(segment_file(base, kind), data, why))
+
+    @staticmethod
+    def _holds(file: OpenFile, data: bytes) -> bool:
+        return file.size() == len(data) and file.read(0, len(data)) == data
+
+
+def _file_base(segment: LoadingSegment) -> int:
+    """The base offset in the name of the file that the segment's bytes are in now."""
+    name = parse_segment_file(segment.name)
+    assert name is not None
+    return name.base_offset
+
+
+def _rest(segment: LoadingSegment, rebuild: Rebuild, file: OpenFile) -> LoadingSegment:
+    """What of a segment lies behind the batches that were taken. These become a part, too."""
+    start = segment.start + rebuild.size
+    header = header_at(file, start)
+    assert header is not None  # it was just gone through
+    # The base offset of a compressed wrapper is not known; any above the last offset will do.
+    lowest = max(rebuild.next_offset, header.last_offset - MAX_INT32)
+    base = header.base_offset if header.record_count >= 0 else lowest
+    rest = replace(segment, base_offset=base, start=start, is_part=True)
+    segment.end, segment.is_part = start, True
+    return rest
+
+
+def _with_epochs(epochs: LeaderEpochs, table: BatchTable) -> LeaderEpochs:
+    """With the leader epochs that begin in these batches (LogSegment.recover)."""
+    found = table.column(b.LEADER_EPOCH)
+    if not len(table) or int(found.max()) <= max(epochs.latest, NO_LEADER_EPOCH):
+        return epochs
+    for header in table.select(found > epochs.latest):
+        if header.leader_epoch > epochs.latest:
+            epochs = epochs.with_assigned(header.leader_epoch, header.base_offset)
+    return epochs

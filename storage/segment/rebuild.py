@@ -1,0 +1,156 @@
+"""A segment read for recovery: which of its bytes hold, and what its indexes must say.
+
+The rule of Kafka's LogSegment.recover: the batches from the start up to the first that is cut off
+or fails its checksum count, everything behind is cut away, and both indexes are made anew. Records
+are not decoded.
+
+Kafka takes a batch with a right checksum whatever its offset is, and empties the whole segment when
+its index then refuses an entry. Here a batch whose offset does not follow ends the segment like any
+other damage: what stands in front of it is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from ..disk import OpenFile
+from ..errors import CorruptError
+from ..format import batch as b
+from ..format.batch import BatchHeader, BatchTable
+from ..format.checksum import crc32, crc32c
+from ..format.layout import (
+    CRC_COVERS_FROM,
+    LEGACY_CRC_COVERS_FROM,
+    MAX_INT32,
+    RECORD_BATCH_OVERHEAD,
+)
+from .extent import Extent, Fault
+from .index_builder import IndexBuilder
+from .walk import read_runs
+
+_CHUNK_BYTES = 1 << 20
+
+
+class Rebuild:
+    """One segment, or a part of one that is to become a segment of its own.
+
+    While `tables` is gone through the rest fills: `size` bytes of sound batches, the last of them
+    before `next_offset`; `offsets` and `times`, the bytes of the two indexes. Behind them stands
+    `fault`, or else (`overflows`) a batch whose offset is too far from the base for an index: it
+    belongs into a segment of its own (KAFKA-6264).
+    """
+
+    def __init__(self, extent: Extent, builder: IndexBuilder) -> None:
+        self.size = 0
+        self.next_offset = extent.base_offset
+        self.fault: CorruptError | None = None
+        self.overflows = False
+        self._extent = extent
+        self._builder = builder
+        self._offsets: list[bytes] = []
+        self._times: list[bytes] = []
+
+    @property
+    def offsets(self) -> bytes:
+        return b"".join(self._offsets)
+
+    @property
+    def times(self) -> bytes:
+        return b"".join(self._times)
+
+    def tables(self) -> Iterator[BatchTable]:
+        """The batches that hold, in order; good until the next are asked for."""
+        for found in _sound_batches(self._extent):
+            if isinstance(found, CorruptError):
+                self.fault = found
+                break
+            fitting = found.select(slice(0, self._fitting(found)))
+            if len(fitting):
+                yield self._taken(fitting)
+            if len(fitting) < len(found):
+                self.overflows = True
+                break
+        self._times.append(self._builder.finish())
+
+    def _fitting(self, table: BatchTable) -> int:
+        """How many of a table's batches the segment can hold."""
+        highest = self._extent.base_offset + MAX_INT32
+        return int(np.searchsorted(table.column(b.LAST_OFFSET), highest, side="right"))
+
+    def _taken(self, table: BatchTable) -> BatchTable:
+        placed = table
+        if self._extent.start:
+            placed = BatchTable(table.rows.copy())
+            placed.rows[:, b.POSITION] -= self._extent.start
+        entries = self._builder.add(placed)
+        self._offsets.append(entries.offsets)
+        self._times.append(entries.times)
+        last = placed.rows[-1]
+        self.size = int(last[b.POSITION] + last[b.SIZE])
+        self.next_offset = int(last[b.LAST_OFFSET]) + 1
+        return table
+
+
+def _sound_batches(extent: Extent) -> Iterator[BatchTable | CorruptError]:
+    """The batches of an extent as tables; the error that ends them before the extent does."""
+    while extent.start < extent.end:
+        fault: Fault | None = None
+        position, previous = extent.start, extent.previous_offset
+        for part in read_runs(extent):
+            if isinstance(part, Fault):
+                fault = part
+                break
+            yield part.table
+            last = part.table.rows[-1]
+            position = int(last[b.POSITION] + last[b.SIZE])
+            previous = int(last[b.LAST_OFFSET])
+        if fault is None:
+            if position < extent.end:
+                yield extent.error("the file became shorter while it was read", position)
+            return
+        large = _large_batch(replace(extent, start=position, previous_offset=previous))
+        if large is None:
+            yield fault.error
+            return
+        yield large
+        header = large[0]
+        extent = replace(extent, start=header.next_position, previous_offset=header.last_offset)
+
+
+def _large_batch(extent: Extent) -> BatchTable | None:
+    """The batch at an extent's start if it is a sound one that only is more than may be held in
+    memory."""
+    head = extent.file.read(extent.start, RECORD_BATCH_OVERHEAD)
+    table, _ = b.scan(
+        head,
+        len(head),
+        extent.start,
+        BatchTable.empty(1),
+        previous_offset=extent.previous,
+        whole=False,
+    )
+    if not len(table):
+        return None
+    header = table[0]
+    is_large = extent.max_batch_bytes < header.size <= extent.end - extent.start
+    if not is_large or header.last_offset >= extent.limit_offset:
+        return None
+    return table if _streamed_crc(extent.file, header) == header.crc else None
+
+
+def _streamed_crc(file: OpenFile, header: BatchHeader) -> int:
+    """The checksum of a batch, computed piece by piece."""
+    is_legacy = header.magic < 2
+    compute = crc32 if is_legacy else crc32c
+    at = header.position + (LEGACY_CRC_COVERS_FROM if is_legacy else CRC_COVERS_FROM)
+    crc = 0
+    while at < header.next_position:
+        piece = file.read(at, min(_CHUNK_BYTES, header.next_position - at))
+        if not piece:
+            break
+        crc = compute(piece, crc)
+        at += len(piece)
+    return crc
