@@ -35,7 +35,7 @@ from kafkafs.storage.format.kernels import validate as kernel
 from kafkafs.storage.format.layout import Codec, ControlType, TimestampType
 from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
 from kafkafs.storage.format.origin import Origin
-from kafkafs.storage.format.validate import AdmitRules, Admitted, admit, check_records
+from kafkafs.storage.format.validate import AdmitRules, Admitted, admit, check_records, judge
 from tests import kernel_forms
 from tests.batches import legacy_batches, simple_records
 
