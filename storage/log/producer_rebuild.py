@@ -151,7 +151,8 @@ class ProducerRebuild:
             loaded.stay_empty(self.log_start)
         else:
             loaded.load_newest(self.log_start, self.now_ms)
-            self._replay(loaded, end, segments, {*last_two, end})
+            if loaded.producers.map_end_offset < end:
+                self._replay(loaded, end, segments, {*last_two, end})
         loaded.producers.map_end_offset = end
         loaded.take_snapshot()
         return loaded
