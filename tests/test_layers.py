@@ -23,7 +23,8 @@ FLOORS = (
     ("log",),
     ("cleaner",),
     ("log_dir", "cluster_metadata", "topic_settings", "engine", "verify"),
-    ("tasks", "held_directory", "writable_log_dir", "upkeep", "writable_engine", "transactional"),
+    ("tasks", "held_directory", "writable_log_dir", "upkeep", "transaction_log", "transactional"),
+    ("writable_engine",),
 )
 FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in names}
 
