@@ -1,0 +1,270 @@
+"""What partitions must hold after a crash, from what was tried and what was acknowledged.
+
+A workload tells every step before it takes it, and again when it is done; a crash may come in
+between. The model takes these words, and judges what is there when the partitions are opened again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+
+def value_of(name: str, number: int, size: int) -> str:
+    """The value of record `number` of the append `name`, at least `size` characters."""
+    return f"{name}.{number}.".ljust(size, "x")
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """An append of one batch of `count` records is about to be made, in the transaction `txn` if
+    that has a name; without records it is the end of the transaction."""
+
+    partition: str
+    name: str
+    count: int
+    size: int = 0
+    txn: str = ""
+    commit: bool = False
+    producer_id: int = -1
+    sequence: int = -1
+    codec: str = "NONE"
+
+    @property
+    def values(self) -> list[str]:
+        return [value_of(self.name, number, self.size) for number in range(self.count)]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The append was acknowledged; its first offset."""
+
+    partition: str
+    name: str
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Same:
+    """The append was made once more, and answered with the offset of the first time."""
+
+    partition: str
+    name: str
+    first_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The append failed, and nothing of it shall be there."""
+
+    partition: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Durable:
+    """Everything acknowledged below `end` shall survive a power cut."""
+
+    partition: str
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trimming:
+    """The log start offset may go up to `start`."""
+
+    partition: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Retaining:
+    """Retention is about to delete segments, of partitions that keep `kept` bytes at least; -1 when
+    it has done so."""
+
+    kept: int
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """The partition is about to be made, or is when `done`."""
+
+    partition: str
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Deleting:
+    """The partition is about to be deleted, or is when `done`."""
+
+    partition: str
+    done: bool
+
+
+Event = Try | Done | Same | Refused | Durable | Trimming | Retaining | Making | Deleting
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a partition holds: values by offset, where control records have none; the log's bytes;
+    the offsets that a reader of committed records is given."""
+
+    start: int
+    end: int
+    size: int
+    values: Mapping[int, str]
+    committed: Collection[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is at an offset: a record, or the end of a transaction where there is no value."""
+
+    value: str | None
+    txn: str
+    commit: bool = False
+
+
+@dataclass(slots=True)
+class Partition:
+    """One partition, as the words so far tell it."""
+
+    name: str
+    known: dict[int, Known] = field(default_factory=dict)
+    tried: dict[str, Try] = field(default_factory=dict)
+    durable_end: int = 0
+    start_most: int = 0
+    may_exist: bool = True
+    must_exist: bool = False
+
+    @property
+    def end(self) -> int:
+        return max(self.known, default=-1) + 1
+
+    def add(self, event: Event) -> None:
+        match event:
+            case Making():
+                self.must_exist = True
+            case Deleting(_, done):
+                self.must_exist, self.may_exist = False, not done
+            case Try():
+                self.tried[event.name] = event
+            case Done(_, name, first):
+                self.known.update(_placed(self.tried.pop(name), first))
+            case Same(_, name, first):
+                value = self.known[first].value
+                assert value is not None
+                assert value.startswith(f"{name}.0."), f"{name} is not at {first}, but {value}"
+            case Refused(_, name):
+                del self.tried[name]
+            case Durable(_, end):
+                self.durable_end = max(self.durable_end, end)
+            case Trimming(_, start):
+                self.start_most = max(self.start_most, start)
+
+    def open_transactions(self) -> set[str]:
+        """The names of those that have records and no end."""
+        ended = {known.txn for known in self.known.values() if known.value is None}
+        return {known.txn for known in self.known.values() if known.txn} - ended
+
+    def judged(self, contents: Contents, power_cut: bool, kept: int) -> dict[int, Known]:
+        """What is at each offset now, and was at those since deleted. AssertionError when that
+        cannot be."""
+        self._check_bounds(contents, power_cut, kept)
+        found: dict[int, Known] = {}
+        unused = dict(self.tried)
+        offset = contents.start
+        while offset < contents.end:
+            if offset in self.known:
+                expected, there = self.known[offset].value, contents.values.get(offset)
+                assert expected == there, f"{self.name}, offset {offset}: {there}, not {expected}"
+                found[offset] = self.known[offset]
+            else:
+                found.update(self._tried_at(offset, contents, unused))
+            offset = max(found) + 1
+        self._check_committed(contents, found)
+        return {**{o: known for o, known in self.known.items() if o < contents.start}, **found}
+
+    def _check_bounds(self, contents: Contents, power_cut: bool, kept: int) -> None:
+        if contents.start > self.start_most:
+            why = f"{self.name} starts at {contents.start}, not up to {self.start_most}"
+            assert kept >= 0, why
+            assert contents.size >= kept, f"{why}, with only {contents.size} bytes left"
+        least = self.durable_end if power_cut else self.end
+        assert contents.end >= least, f"{self.name} ends at {contents.end}, not {least}"
+        strays = [o for o in contents.values if not contents.start <= o < contents.end]
+        assert not strays, f"{self.name} has offsets outside its bounds: {strays}"
+
+    def _tried_at(
+        self, offset: int, contents: Contents, unused: dict[str, Try]
+    ) -> dict[int, Known]:
+        """An append that was not acknowledged, and is there all the same."""
+        value = contents.values.get(offset)
+        if value is None:
+            ends = [name for name, tried in unused.items() if not tried.count]
+            assert ends, f"{self.name}: nothing at offset {offset}"
+            return _placed(unused.pop(ends[0]), offset)
+        tried = unused.pop(value.split(".")[0], None)
+        assert tried is not None, f"{self.name}, offset {offset}: {value}, which nobody wrote"
+        found = [contents.values.get(offset + at) for at in range(tried.count)]
+        assert found == tried.values, f"{self.name}, offset {offset}: {found}, torn"
+        return _placed(tried, offset)
+
+    def _check_committed(self, contents: Contents, found: Mapping[int, Known]) -> None:
+        """What a reader of committed records sees, wherever no open transaction has lost its first
+        records to retention: from where it is open then is not told."""
+        ends = {known.txn: known.commit for known in found.values() if known.value is None}
+        opened = {o: known.txn for o, known in found.items() if known.txn and known.txn not in ends}
+        trimmed = {known.txn for offset, known in self.known.items() if offset < contents.start}
+        if trimmed & set(opened.values()):
+            return
+        stable = min(opened, default=contents.end)
+        expected = {
+            offset
+            for offset, known in found.items()
+            if offset < stable and known.value is not None and ends.get(known.txn, True)
+        }
+        wrong = sorted(expected ^ set(contents.committed))
+        assert not wrong, f"{self.name}: committed or not, offsets {wrong} below {stable}"
+
+
+class Model:
+    """All partitions, from the events so far."""
+
+    def __init__(self, events: Iterable[Event] = ()) -> None:
+        self.partitions: dict[str, Partition] = {}
+        self._kept = -1
+        for event in events:
+            self.add(event)
+
+    def add(self, event: Event) -> None:
+        if isinstance(event, Retaining):
+            self._kept = event.kept
+            return
+        if isinstance(event, Making) and not event.done:
+            self.partitions[event.partition] = Partition(event.partition)
+        else:
+            self.partitions[event.partition].add(event)
+
+    def check(self, found: Mapping[str, Contents], power_cut: bool = False) -> None:
+        """AssertionError when `found`, what is there after a crash, cannot have come from the
+        events; else goes on with it: nothing is in flight any more. A `power_cut` may take what was
+        not durable, a killed process nothing."""
+        for name, partition in self.partitions.items():
+            assert name in found or not partition.must_exist, f"{name} was made and is gone"
+        judged: dict[str, Partition] = {}
+        for name, contents in found.items():
+            assert name in self.partitions, f"{name} was never made"
+            partition = self.partitions[name]
+            assert partition.may_exist, f"{name} was deleted and is there"
+            known = partition.judged(contents, power_cut, self._kept)
+            start = max(partition.start_most, contents.start)
+            judged[name] = Partition(name, known, start_most=start, must_exist=True)
+        self.partitions, self._kept = judged, -1
+
+
+def _placed(tried: Try, first: int) -> dict[int, Known]:
+    """What the append comes to from offset `first` on."""
+    values: list[str | None] = [*tried.values] or [None]
+    known = (Known(value, tried.txn, tried.commit) for value in values)
+    return dict(enumerate(known, first))
