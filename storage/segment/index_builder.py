@@ -11,6 +11,7 @@ index alike.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..format.batch import LAST_OFFSET, MAX_TIMESTAMP, POSITION, BatchTable
 from ..format.layout import MAX_INT32, NO_TIMESTAMP
@@ -24,6 +25,17 @@ class NewEntries:
 
     offsets: bytes = b""
     times: bytes = b""
+
+
+class BuilderState(NamedTuple):
+    """Where an IndexBuilder stands: the position indexed last, how many entries there are, the last
+    in the time index, and the largest timestamp so far."""
+
+    indexed: int
+    offset_count: int
+    time_count: int
+    last_time: TimestampOffset
+    largest: TimestampOffset
 
 
 class IndexBuilder:
@@ -64,10 +76,26 @@ class IndexBuilder:
         self._indexed = position
 
     @property
+    def state(self) -> BuilderState:
+        """What `add` and `finish` change; set back, they have not been called."""
+        return BuilderState(
+            self._indexed, self.offset_count, self.time_count, self.last_time, self.largest
+        )
+
+    @state.setter
+    def state(self, state: BuilderState) -> None:
+        (self._indexed, self.offset_count, self.time_count, self.last_time, self.largest) = state
+
+    @property
+    def room(self) -> int:
+        """How many batches can be added before `is_full` can become true, at least."""
+        return min(self.max_offsets - self.offset_count, self.max_times - 1 - self.time_count)
+
+    @property
     def is_full(self) -> bool:
         """Whether no further batch can be indexed (OffsetIndex.isFull, TimeIndex.isFull). The last
         place of the time index is kept for `finish`."""
-        return self.offset_count >= self.max_offsets or self.time_count >= self.max_times - 1
+        return self.room <= 0
 
     def add(self, table: BatchTable) -> NewEntries:
         """The entries that these batches add; they must follow those before in the segment's file.

@@ -1,0 +1,72 @@
+"""What is appended, made ready before the log is locked: by the topic's settings, but without a
+place in the log."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..config import TopicConfig
+from ..errors import InvalidRecord
+from ..format.batch import BatchTable, scan
+from ..format.builder import BatchFields, build_end_txn_marker
+from ..format.encoder import BatchPlan, RecordColumns, encode
+from ..format.layout import NO_TIMESTAMP, Codec, ControlType, TimestampType
+from ..format.validate import AdmitRules, Admitted, check_records, check_sizes
+
+_CODECS = {"uncompressed": Codec.NONE} | {codec.kafka_name: codec for codec in Codec if codec}
+_TIMESTAMP_TYPES = {
+    kind.kafka_name: kind for kind in (TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME)
+}
+
+
+def admit_rules(config: TopicConfig) -> AdmitRules:
+    """The settings that speak of batches and records."""
+    codec = _CODECS.get(config.compression_type)  # None: the producer's
+    levels = {
+        Codec.GZIP: config.compression_gzip_level,
+        Codec.LZ4: config.compression_lz4_level,
+        Codec.ZSTD: config.compression_zstd_level,
+    }
+    return AdmitRules(
+        max_message_bytes=config.max_message_bytes,
+        is_compacted="compact" in config.cleanup_policy,
+        timestamp_type=_TIMESTAMP_TYPES[config.message_timestamp_type],
+        before_max_ms=config.message_timestamp_before_max_ms,
+        after_max_ms=config.message_timestamp_after_max_ms,
+        codec=codec,
+        level=None if codec is None else levels.get(codec),
+    )
+
+
+def encoded(records: RecordColumns, plan: BatchPlan, rules: AdmitRules, now_ms: int) -> Admitted:
+    """Batches of records, as `plan` says and the topic wants them; they still are to be placed.
+
+    Raises InvalidRecord, InvalidTimestamp, MessageTooLarge.
+    """
+    if not len(records):
+        raise InvalidRecord("there is no record")
+    check_records(records, rules, now_ms)
+    is_append_time = rules.timestamp_type is TimestampType.LOG_APPEND_TIME
+    plan = replace(
+        plan,
+        base_offset=0,
+        batch_bytes=min(plan.batch_bytes, rules.max_message_bytes),
+        timestamp_type=rules.timestamp_type,
+        append_time=now_ms if is_append_time else NO_TIMESTAMP,
+    )
+    if rules.codec is not None:
+        plan = replace(plan, codec=rules.codec, level=rules.level)
+    found = encode(records, plan)
+    check_sizes(found.table, rules)
+    return Admitted(found.data, found.table, plan.append_time)
+
+
+def end_of_transaction(
+    producer_id: int, producer_epoch: int, is_commit: bool, coordinator_epoch: int, now_ms: int
+) -> Admitted:
+    """The marker that ends a producer's transaction."""
+    kind = ControlType.COMMIT if is_commit else ControlType.ABORT
+    fields = BatchFields(producer_id=producer_id, producer_epoch=producer_epoch)
+    data = bytearray(build_end_txn_marker(kind, now_ms, coordinator_epoch, fields))
+    table, _ = scan(data, len(data), 0, BatchTable.empty(1), whole=True)
+    return Admitted(memoryview(data), table)

@@ -1,0 +1,91 @@
+"""When a log goes on in a new segment: Kafka's RollParams and LogSegment.shouldRoll.
+
+Only an append rolls a log, never the time that passes; and where records have timestamps it is they
+that say how old a segment is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ..config import TopicConfig
+from ..format.layout import MAX_INT32
+from ..segment.segment_writer import SegmentWriter
+
+
+class Weight(NamedTuple):
+    """What an append is to a segment: its bytes, last offset and largest timestamp."""
+
+    size: int
+    last_offset: int
+    max_timestamp: int
+
+
+def max_segment_ms(config: TopicConfig) -> int:
+    """The longest that a segment waits to be rolled. One of a compacted topic must be closed in
+    time to be compacted."""
+    if "compact" in config.cleanup_policy and config.max_compaction_lag_ms > 0:
+        return min(config.max_compaction_lag_ms, config.segment_ms)
+    return config.segment_ms
+
+
+class Filling:
+    """The active segment as it would be after appends that are about to be written to it."""
+
+    __slots__ = (
+        "_created_ms", "_first", "_highest", "_limit_ms", "_now_ms", "_room", "_size",
+        "_size_limit", "_tried",
+    )  # fmt: skip
+
+    def __init__(self, segment: SegmentWriter, config: TopicConfig, now_ms: int) -> None:
+        self._size = segment.size
+        self._first = segment.first_timestamp
+        self._created_ms = segment.created_ms
+        self._room = segment.room
+        self._highest = segment.base_offset + MAX_INT32
+        self._size_limit = config.segment_size
+        self._limit_ms = max_segment_ms(config) - segment.jitter_ms
+        self._now_ms = now_ms
+        self._tried = self._size, self._first, self._room
+
+    def fits(self, appends: Sequence[Weight]) -> int:
+        """How many of some appends, one after the other, go into the segment before it must be
+        rolled.
+
+        Where its indexes become full on the way it may be fewer, but at least one if that one goes
+        in.
+        """
+        before = self._size, self._first, self._room
+        count = 0
+        for append in appends:
+            if self._must_roll(append):
+                break
+            self._put(append)
+            count += 1
+        self._tried = self._size, self._first, self._room
+        self._size, self._first, self._room = before
+        return count
+
+    def keep(self) -> None:
+        """Those that `fits` was asked for last, and that go in, are in."""
+        self._size, self._first, self._room = self._tried
+
+    def _put(self, append: Weight) -> None:
+        if self._size == 0:
+            self._first = append.max_timestamp
+        self._size += append.size
+        self._room -= 1
+
+    def _must_roll(self, append: Weight) -> bool:
+        return (
+            self._size + append.size > self._size_limit
+            or (self._size > 0 and self._waited_ms(append.max_timestamp) > self._limit_ms)
+            or self._room <= 0
+            or append.last_offset > self._highest
+        )
+
+    def _waited_ms(self, timestamp: int) -> int:
+        if self._first >= 0:
+            return timestamp - self._first
+        return self._now_ms - self._created_ms

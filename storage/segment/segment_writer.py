@@ -1,0 +1,366 @@
+"""The segment that is being written: its `.log`, the indexes that grow with it, and their end.
+
+Rules: Kafka's LogSegment and AbstractIndex. The two indexes are as long as they may ever become
+while the segment is written (`segment.index.bytes`, holes), and are cut to their entries when it is
+closed; with `preallocate` the `.log` is as long as a segment may be, with zeros behind its batches.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_left
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from ..config import TopicConfig
+from ..durable import Buffer, WritableDirectory, WritableFile
+from ..errors import LogDirOffline
+from ..format import batch as b
+from ..format.batch import BatchHeader, BatchTable
+from ..format.layout import MAX_INT32, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
+from ..format.names import FileKind, segment_file
+from . import offset_index, time_index, txn_index
+from .extent import Extent, Fault
+from .index_builder import IndexBuilder
+from .offset_index import OffsetIndex
+from .stored import FILES, StoredSegment, modified_ms
+from .time_index import TimestampOffset
+from .txn_index import AbortedTxn, TransactionIndex, format_aborted_txns
+from .walk import walk_headers
+
+
+@dataclass(slots=True)
+class _Files:
+    """Open; `aborted`, the `.txnindex`, only once there is one."""
+
+    log: WritableFile
+    offsets: WritableFile
+    times: WritableFile
+    aborted: WritableFile | None = None
+    aborted_size: int = 0
+
+
+class SegmentWriter:
+    """The active segment of a partition. One thread at a time.
+
+    `size`: bytes of its batches. `jitter_ms`: how much sooner than others it is rolled by time.
+    `is_named`: whether its name is in the directory for certain. `created_ms`: when this object
+    was made, for an empty segment, or became empty.
+    """
+
+    def __init__(
+        self,
+        directory: WritableDirectory,
+        base_offset: int,
+        size: int,
+        config: TopicConfig,
+        now_ms: int,
+    ) -> None:
+        """For a segment that is there, whole and with its indexes cut to their entries. Its files
+        are opened when they are needed."""
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.builder = IndexBuilder(
+            base_offset, config.index_interval_bytes, config.segment_index_bytes
+        )
+        self.jitter_ms = _jitter(config)
+        self.is_named = True
+        self.created_ms = now_ms
+        self._first_timestamp: int | None = None
+        self._log_room = config.segment_size if config.preallocate else 0
+        self._is_synced = True
+        self._files: _Files | None = None
+
+    @classmethod
+    def create(
+        cls, directory: WritableDirectory, base_offset: int, config: TopicConfig, now_ms: int
+    ) -> SegmentWriter:
+        """A new segment, empty; files of that base that lie about are emptied or go.
+
+        When it raises OSError there is none. LogDirOffline when that is not certain.
+        """
+        segment = cls(directory, base_offset, 0, config, now_ms)
+        directory.remove(segment.name(FileKind.TXNINDEX), missing_ok=True)
+        try:
+            offsets = directory.create(segment.name(FileKind.INDEX))
+            times = directory.create(segment.name(FileKind.TIMEINDEX))
+            # Last, because it is what makes a segment of the files.
+            log = directory.create(segment.name(FileKind.LOG))
+            segment._files = _Files(log, offsets, times)
+            segment._allocate(segment._files)
+        except OSError:
+            segment.discard()
+            raise
+        segment.is_named = segment._is_synced = False
+        return segment
+
+    def name(self, kind: FileKind) -> str:
+        return segment_file(self.base_offset, kind)
+
+    # -- what is asked before an append ----------------------------------------------------------
+
+    @property
+    def room(self) -> int:
+        """For how many batches the indexes have room for certain (of zero and less: for none)."""
+        self._opened()
+        return self.builder.room
+
+    @property
+    def first_timestamp(self) -> int:
+        """The largest timestamp of the first append (of one that was not made here, of its first
+        batch), -1 when it has none or there is no batch yet."""
+        if self._first_timestamp is None:
+            self._first_timestamp = self._read_first_timestamp() if self.size else NO_TIMESTAMP
+        return self._first_timestamp
+
+    @property
+    def largest_timestamp(self) -> int:
+        """As a StoredSegment's."""
+        if self._files is None:
+            return StoredSegment(self.directory, self.base_offset, self.size).largest_timestamp
+        if self.builder.largest.timestamp > NO_TIMESTAMP:
+            return self.builder.largest.timestamp
+        return modified_ms(self.directory, self.base_offset)
+
+    # -- changes ---------------------------------------------------------------------------------
+
+    def append(
+        self, buffers: Sequence[Buffer], table: BatchTable, aborted: Sequence[AbortedTxn] = ()
+    ) -> None:
+        """Writes batches, with the positions in `table` that they get, and the aborted transactions
+        whose markers are among them.
+
+        When it raises OSError nothing has changed. LogDirOffline when that is not certain.
+        """
+        files = self._opened()
+        state, aborted_size = self.builder.state, files.aborted_size
+        try:
+            self._is_synced = False
+            files.log.write(self.size, *buffers)
+            self._index(files, table)
+            if aborted:
+                self._append_aborted(files, aborted)
+        except BaseException as error:
+            self.builder.state = state
+            self._cut_back(files, aborted_size, error)
+            raise
+        if self.size == 0:
+            self._first_timestamp = int(table.column(b.MAX_TIMESTAMP).max())
+        last = table.rows[-1]
+        self.size = int(last[b.POSITION] + last[b.SIZE])
+
+    def finish(self) -> None:
+        """Closes it for appends: the last time entry is added, the files are cut to what they hold
+        (LogSegment.onBecomeInactiveSegment). Can be repeated.
+
+        After an OSError it is still one to append to.
+        """
+        if self._files is None:
+            return
+        files, builder = self._files, self.builder
+        state, times = builder.state, builder.time_count * time_index.ENTRY.size
+        try:
+            self._is_synced = False
+            if entry := builder.finish():
+                files.times.write(times, entry)
+            # What is cut off grows again with the entries that come.
+            files.times.truncate(builder.time_count * time_index.ENTRY.size)
+            files.offsets.truncate(builder.offset_count * offset_index.ENTRY.size)
+            if self._log_room:
+                files.log.truncate(self.size)
+        except OSError:
+            builder.state = state
+            raise
+
+    def stored(self) -> StoredSegment:
+        """What is left of it when it is finished, and its files are closed."""
+        largest = self.builder.largest.timestamp if self._files else None
+        unsynced = () if self._is_synced or self._files is None else _all(self._files)
+        self._files = None
+        return StoredSegment(self.directory, self.base_offset, self.size, largest, unsynced)
+
+    @property
+    def log(self) -> WritableFile:
+        """The `.log`, to be synced. The indexes need not be as long as the recovery point lies in
+        the segment or in front of it: after a crash they are made anew."""
+        return self._opened().log
+
+    def sync_all(self) -> None:
+        """Makes all of it durable."""
+        if self._files is not None and not self._is_synced:
+            for file in _all(self._files):
+                file.sync()
+            self._is_synced = True
+
+    def discard(self) -> None:
+        """Takes back a segment that was just created. LogDirOffline when that fails: a reader would
+        look for batches in it."""
+        self._files = None
+        try:
+            for kind in FILES:
+                self.directory.remove(self.name(kind), missing_ok=True)
+        except OSError as error:
+            why = f"a new segment cannot be taken back: {error}"
+            raise LogDirOffline(self.directory.path, why) from error
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Cuts off every batch that holds `offset` or a later one (LogSegment.truncateTo).
+
+        After an OSError part of it may have been done.
+        """
+        files = self._opened()
+        index = OffsetIndex(files.offsets, self.base_offset)
+        position = self._position_of(offset, index)
+        # First the indexes: without an entry they say less, with a wrong one what is not so.
+        self._truncate_indexes(files, index, offset)
+        files.log.truncate(position)
+        self.size, self._is_synced = position, False
+        if position == 0:
+            self.created_ms, self._first_timestamp = now_ms, None
+        self._resume(files)
+        self._allocate(files)
+        self._look_for_largest(files)
+
+    # -- opening ---------------------------------------------------------------------------------
+
+    def _opened(self) -> _Files:
+        if self._files is None:
+            directory = self.directory
+            files = _Files(
+                directory.writable(self.name(FileKind.LOG)),
+                directory.writable(self.name(FileKind.INDEX), create=True),
+                directory.writable(self.name(FileKind.TIMEINDEX), create=True),
+            )
+            with suppress(FileNotFoundError):
+                files.aborted = directory.writable(self.name(FileKind.TXNINDEX))
+                files.aborted_size = files.aborted.size()
+            self._resume(files)
+            self._allocate(files)
+            self._files = files
+        return self._files
+
+    def _resume(self, files: _Files) -> None:
+        """Takes the indexes up as their files have them, which are cut to their entries."""
+        offsets = files.offsets.size() // offset_index.ENTRY.size
+        times = files.times.size() // time_index.ENTRY.size
+        last = TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        if times:
+            data = files.times.read((times - 1) * time_index.ENTRY.size, time_index.ENTRY.size)
+            timestamp, relative = time_index.ENTRY.unpack(data)
+            last = TimestampOffset(timestamp, self.base_offset + relative)
+        self.builder.resume(self.size, offsets, times, last)
+
+    def _allocate(self, files: _Files) -> None:
+        """Makes the files as long as they may become."""
+        builder = self.builder
+        _lengthen(files.offsets, builder.max_offsets * offset_index.ENTRY.size)
+        _lengthen(files.times, builder.max_times * time_index.ENTRY.size)
+        if self._log_room:
+            _lengthen(files.log, self._log_room)
+
+    def _read_first_timestamp(self) -> int:
+        data = self._opened().log.read(0, RECORD_BATCH_OVERHEAD)
+        return b.parse_header(data).max_timestamp
+
+    # -- appending -------------------------------------------------------------------------------
+
+    def _index(self, files: _Files, table: BatchTable) -> None:
+        builder = self.builder
+        offsets_end = builder.offset_count * offset_index.ENTRY.size
+        times_end = builder.time_count * time_index.ENTRY.size
+        added = builder.add(table)
+        if added.offsets:
+            files.offsets.write(offsets_end, added.offsets)
+        if added.times:
+            files.times.write(times_end, added.times)
+
+    def _append_aborted(self, files: _Files, aborted: Sequence[AbortedTxn]) -> None:
+        if files.aborted is None:
+            files.aborted = self.directory.create(self.name(FileKind.TXNINDEX))
+        data = format_aborted_txns(aborted)
+        files.aborted.write(files.aborted_size, data)
+        files.aborted_size += len(data)
+
+    def _cut_back(self, files: _Files, aborted_size: int, error: BaseException) -> None:
+        """Puts the files back to what they were before an append that failed with `error`.
+
+        Entries left behind those of an index are written over by the next ones; an empty
+        `.txnindex` says the same as none.
+        """
+        builder = self.builder
+        try:
+            files.log.truncate(self.size)
+            files.offsets.truncate(builder.offset_count * offset_index.ENTRY.size)
+            files.times.truncate(builder.time_count * time_index.ENTRY.size)
+            if files.aborted is not None:
+                files.aborted.truncate(aborted_size)
+            files.aborted_size = aborted_size
+            self._allocate(files)
+        except OSError as second:
+            why = f"an append failed ({error}) and cannot be taken back: {second}"
+            raise LogDirOffline(self.directory.path, why) from error
+
+    # -- truncating ------------------------------------------------------------------------------
+
+    def _position_of(self, offset: int, index: OffsetIndex) -> int:
+        """Where the first batch begins that ends at or above `offset`; the segment's size when
+        there is none."""
+        for header in self._headers(index.lookup(offset, self.size).position):
+            if header.last_offset >= offset:
+                return header.position
+        return self.size
+
+    def _truncate_indexes(self, files: _Files, index: OffsetIndex, offset: int) -> None:
+        kept = index.floor_slot(offset - 1) + 1
+        files.offsets.truncate(kept * offset_index.ENTRY.size)
+        times = files.times.read(0, self.builder.time_count * time_index.ENTRY.size)
+        relatives = [relative for _, relative in time_index.ENTRY.iter_unpack(times)]
+        kept = bisect_left(relatives, offset - self.base_offset)
+        files.times.truncate(kept * time_index.ENTRY.size)
+        if files.aborted is not None:
+            kept = 0
+            for entry in TransactionIndex(files.aborted).entries():
+                if entry.last_offset >= offset:
+                    break
+                kept += 1
+            files.aborted_size = kept * txn_index.ENTRY.size
+            files.aborted.truncate(files.aborted_size)
+
+    def _look_for_largest(self, files: _Files) -> None:
+        """Batches behind the last time entry may have a larger timestamp."""
+        builder = self.builder
+        last = builder.last_time
+        index = OffsetIndex(files.offsets, self.base_offset)
+        for header in self._headers(index.lookup(last.offset, self.size).position):
+            if header.max_timestamp > builder.largest.timestamp:
+                builder.largest = TimestampOffset(header.max_timestamp, header.last_offset)
+
+    def _headers(self, position: int) -> list[BatchHeader]:
+        """Those of the batches from `position` on. CorruptError where there is none."""
+        extent = Extent(self._opened().log, self.base_offset, position, self.size, MAX_INT32)
+        found: list[BatchHeader] = []
+        for part in walk_headers(extent):
+            if isinstance(part, Fault):
+                raise part.error
+            found += part
+        return found
+
+
+def _all(files: _Files) -> tuple[WritableFile, ...]:
+    found = (files.log, files.offsets, files.times)
+    return found if files.aborted is None else (*found, files.aborted)
+
+
+def _lengthen(file: WritableFile, size: int) -> None:
+    if file.size() < size:
+        file.truncate(size)
+
+
+def _jitter(config: TopicConfig) -> int:
+    """LogConfig.randomSegmentJitter: drawn anew for each segment, so that partitions that were
+    created together are not rolled together."""
+    if config.segment_jitter_ms == 0:
+        return 0
+    return random.getrandbits(31) % min(config.segment_jitter_ms, config.segment_ms)

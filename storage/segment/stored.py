@@ -1,0 +1,67 @@
+"""A segment on the disk as the writer of its log keeps it in mind: nothing of it is open."""
+
+from __future__ import annotations
+
+from ..disk import Directory
+from ..durable import WritableFile
+from ..errors import CorruptError, SegmentGone
+from ..format.layout import NO_TIMESTAMP
+from ..format.names import FileKind, segment_file
+from .time_index import TimeIndex
+
+# In the order in which Kafka renames them.
+FILES = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
+
+
+class StoredSegment:
+    """A segment that takes no more batches. `size`: bytes of its `.log`.
+
+    `unsynced`: its files whose content may not be on the disk yet.
+    """
+
+    __slots__ = ("_largest", "base_offset", "directory", "size", "unsynced")
+
+    def __init__(
+        self,
+        directory: Directory,
+        base_offset: int,
+        size: int,
+        largest_timestamp: int | None = None,
+        unsynced: tuple[WritableFile, ...] = (),
+    ) -> None:
+        """`largest_timestamp` None: as the time index has it, when somebody asks."""
+        self.directory = directory
+        self.base_offset = base_offset
+        self.size = size
+        self.unsynced = unsynced
+        self._largest = largest_timestamp
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The largest timestamp of its records in ms, the `.log`'s mtime when none has one
+        (LogSegment.largestTimestamp)."""
+        if self._largest is None:
+            self._largest = _last_time(self.directory, self.base_offset)
+        if self._largest > NO_TIMESTAMP:
+            return self._largest
+        return modified_ms(self.directory, self.base_offset)
+
+    def sync(self) -> None:
+        """Makes it durable. SyncFailed when that is not certain."""
+        for file in self.unsynced:
+            file.sync()
+        self.unsynced = ()
+
+
+def modified_ms(directory: Directory, base_offset: int) -> int:
+    """When a segment's `.log` was last written, in ms since 1970."""
+    return directory.stat(segment_file(base_offset, FileKind.LOG)).st_mtime_ns // 1_000_000
+
+
+def _last_time(directory: Directory, base_offset: int) -> int:
+    """What the last entry of the time index says, -1 without one."""
+    name = segment_file(base_offset, FileKind.TIMEINDEX)
+    try:
+        return TimeIndex.open(directory, name, base_offset).last_entry().timestamp
+    except (SegmentGone, CorruptError):
+        return NO_TIMESTAMP

@@ -1,0 +1,61 @@
+"""Partitions written by the engine itself, for tests: opened, and opened again as after a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kafkafs.storage.clock import Clock, SetClock
+from kafkafs.storage.config import TopicConfig
+from kafkafs.storage.durable import WritableDirectory
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.log import recovery
+from kafkafs.storage.log.writer import LogWriter
+
+NOW = 1_790_000_000_000  # September 2026
+
+
+def config(**changes: Any) -> TopicConfig:
+    """A topic's settings; `segment_bytes` may be small."""
+    if "segment_bytes" in changes:
+        changes["internal_segment_bytes"] = changes.pop("segment_bytes")
+    return TopicConfig(**changes)
+
+
+def open_log(
+    path: Path,
+    settings: TopicConfig | None = None,
+    clock: Clock | None = None,
+    *,
+    recovery_point: int = 0,
+    start_offset: int = 0,
+    is_clean: bool = False,
+    **options: Any,
+) -> LogWriter:
+    """The partition in `path`, loaded as after a crash unless `is_clean`; a new one where there is
+    no such directory."""
+    settings, clock = settings or TopicConfig(), clock or SetClock(NOW)
+    path.mkdir(parents=True, exist_ok=True)
+    directory = WritableDirectory(str(path))
+    plan = recovery.plan(
+        directory, recovery_point, start_offset, is_clean, settings, clock.now_ms()
+    )
+    recovery.apply(plan, directory)
+    return LogWriter(directory, "t", 0, config=settings, clock=clock, loaded=plan, **options)
+
+
+def batch(count: int = 1, timestamp: int = NOW, size: int = 100, **fields: Any) -> bytes:
+    """One of a producer's batches: `count` records whose values have `size` bytes."""
+    records = [SimpleRecord(timestamp + n, b"k%d" % n, bytes(size)) for n in range(count)]
+    return build_batch(records, BatchFields(**fields))
+
+
+def files(path: Path) -> dict[str, bytes]:
+    """What is in a partition's directory."""
+    return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
+
+
+def opener(path: Path) -> Callable[..., LogWriter]:
+    """`open_log` for one directory."""
+    return lambda *args, **options: open_log(path, *args, **options)
