@@ -92,7 +92,7 @@ class Group:
         if self.buffers:
             tables = [table.rows for table in self._tables]
             table = self._tables[0] if len(tables) == 1 else BatchTable(np.concatenate(tables))
-            segment.append(self.buffers, table, self.update.aborted)
+            segment.append(self.buffers, table, self.filling.first_timestamp, self.update.aborted)
             self.update.commit()
 
     def answer(self) -> None:

@@ -31,23 +31,26 @@ def max_segment_ms(config: TopicConfig) -> int:
 
 
 class Filling:
-    """The active segment as it would be after appends that are about to be written to it."""
+    """The active segment as it would be after appends that are about to be written to it.
+
+    `first_timestamp`: the largest timestamp of its first append, -1 without one.
+    """
 
     __slots__ = (
-        "_created_ms", "_first", "_highest", "_limit_ms", "_now_ms", "_room", "_size",
-        "_size_limit", "_tried",
+        "_created_ms", "_highest", "_limit_ms", "_now_ms", "_room", "_size", "_size_limit",
+        "_tried", "first_timestamp",
     )  # fmt: skip
 
     def __init__(self, segment: SegmentWriter, config: TopicConfig, now_ms: int) -> None:
         self._size = segment.size
-        self._first = segment.first_timestamp
+        self.first_timestamp = segment.first_timestamp
         self._created_ms = segment.created_ms
         self._room = segment.room
         self._highest = segment.base_offset + MAX_INT32
         self._size_limit = config.segment_size
         self._limit_ms = max_segment_ms(config) - segment.jitter_ms
         self._now_ms = now_ms
-        self._tried = self._size, self._first, self._room
+        self._tried = self._size, self.first_timestamp, self._room
 
     def fits(self, appends: Sequence[Weight]) -> int:
         """How many of some appends, one after the other, go into the segment before it must be
@@ -56,24 +59,32 @@ class Filling:
         Where its indexes become full on the way it may be fewer, but at least one if that one goes
         in.
         """
-        before = self._size, self._first, self._room
+        before = self._size, self.first_timestamp, self._room
         count = 0
         for append in appends:
             if self._must_roll(append):
                 break
             self._put(append)
             count += 1
-        self._tried = self._size, self._first, self._room
-        self._size, self._first, self._room = before
+        self._tried = self._size, self.first_timestamp, self._room
+        self._size, self.first_timestamp, self._room = before
         return count
 
+    def force(self, append: Weight) -> int:
+        """One that goes in whatever it is, for the segment was made for it: as `fits`."""
+        before = self._size, self.first_timestamp, self._room
+        self._put(append)
+        self._tried = self._size, self.first_timestamp, self._room
+        self._size, self.first_timestamp, self._room = before
+        return 1
+
     def keep(self) -> None:
-        """Those that `fits` was asked for last, and that go in, are in."""
-        self._size, self._first, self._room = self._tried
+        """Those that `fits` or `force` was asked for last, and that go in, are in."""
+        self._size, self.first_timestamp, self._room = self._tried
 
     def _put(self, append: Weight) -> None:
         if self._size == 0:
-            self._first = append.max_timestamp
+            self.first_timestamp = append.max_timestamp
         self._size += append.size
         self._room -= 1
 
@@ -86,6 +97,6 @@ class Filling:
         )
 
     def _waited_ms(self, timestamp: int) -> int:
-        if self._first >= 0:
-            return timestamp - self._first
+        if self.first_timestamp >= 0:
+            return timestamp - self.first_timestamp
         return self._now_ms - self._created_ms

@@ -314,25 +314,30 @@ class LogWriter:
             if count == 0:
                 self._roll(_first_offset(table[first]))
                 filling = Filling(self._active, self.config, self.clock.now_ms())
-                count = max(filling.fits(appends[first:]), 1)
+                count = filling.fits(appends[first:]) or filling.force(appends[first])
             if first == 0:
                 update = self.producers.begin_update()
                 duplicate = update.add(table, origin, marker_reader(admitted))
                 if duplicate is not None:
                     return _duplicate(duplicate, admitted)
+            filling.keep()
             end = first + count
-            self._write_piece(admitted, origin, slice(first, end if end < len(appends) else None))
+            piece = slice(first, end if end < len(appends) else None)
+            self._write_piece(admitted, origin, piece, filling.first_timestamp)
             first = end
         return Appended(admitted.first_offset, admitted.last_offset, admitted.append_time)
 
-    def _write_piece(self, admitted: Admitted, origin: Origin, chosen: slice) -> None:
+    def _write_piece(
+        self, admitted: Admitted, origin: Origin, chosen: slice, first_timestamp: int
+    ) -> None:
         table = admitted.table.select(chosen)
         update = self.producers.begin_update()
         update.add(table, origin, marker_reader(admitted))
         start = int(table.rows[0, b.POSITION])
         end = int(table.rows[-1, b.POSITION] + table.rows[-1, b.SIZE])
         data = admitted.data[start:end]
-        self._active.append([data], moved(table, self._active.size), update.aborted)
+        table = moved(table, self._active.size)
+        self._active.append([data], table, first_timestamp, update.aborted)
         update.commit()
         self.end_offset = update.end_offset
 

@@ -127,10 +127,15 @@ class SegmentWriter:
     # -- changes ---------------------------------------------------------------------------------
 
     def append(
-        self, buffers: Sequence[Buffer], table: BatchTable, aborted: Sequence[AbortedTxn] = ()
+        self,
+        buffers: Sequence[Buffer],
+        table: BatchTable,
+        first_timestamp: int,
+        aborted: Sequence[AbortedTxn] = (),
     ) -> None:
         """Writes batches, with the positions in `table` that they get, and the aborted transactions
-        whose markers are among them.
+        whose markers are among them. `first_timestamp`: the largest of the first append, if these
+        are several and the segment is empty.
 
         When it raises OSError nothing has changed. LogDirOffline when that is not certain.
         """
@@ -147,7 +152,7 @@ class SegmentWriter:
             self._cut_back(files, aborted_size, error)
             raise
         if self.size == 0:
-            self._first_timestamp = int(table.column(b.MAX_TIMESTAMP).max())
+            self._first_timestamp = first_timestamp
         last = table.rows[-1]
         self.size = int(last[b.POSITION] + last[b.SIZE])
 
