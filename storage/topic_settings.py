@@ -80,7 +80,7 @@ def newest(found: Iterable[FoundSettings]) -> FoundSettings:
 class TopicSettings:
     """The settings in the files of several log directories, to change. Not for several threads."""
 
-    def __init__(self, directories: Sequence[Directory]) -> None:
+    def __init__(self, directories: Sequence[WritableDirectory]) -> None:
         """Reads the files. CorruptError when one of them is damaged."""
         found = [_read(directory) for directory in directories]
         counts = newest(found)

@@ -113,10 +113,10 @@ def _lines(data: bytes) -> tuple[Positions, Positions]:
 def _columns(
     data: bytes, keys: tuple[Positions, Positions] | None, values: tuple[Positions, Positions]
 ) -> RecordColumns:
-    count = len(values[0])
+    none = np.full(len(values[0]), NONE, np.int64)
     return RecordColumns(
-        np.full(count, NONE, np.int64),
-        Field.nulls(count) if keys is None else Field(data, *keys),
+        none,
+        Field(b"", none, none) if keys is None else Field(data, *keys),
         Field(data, *values),
         Headers.none(),
     )

@@ -1,0 +1,117 @@
+"""What is done to logs from time to time: retention, flushing, checkpoints, forgetting, removing.
+
+Each of it for every log that is online. One that fails holds up none of the others: the first
+failure is raised when all were tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from .clock import Clock
+from .config import BrokerConfig
+from .errors import StorageError
+from .log.retention import RetentionPlan
+from .log.writer import LogWriter
+from .log_dir import TopicPartition
+from .tasks import Task
+from .writable_log_dir import WritableLogDir
+
+# How often is looked for files whose file.delete.delay.ms has passed.
+_DELETION_INTERVAL_MS = 1000
+
+LogWork = Callable[[TopicPartition, LogWriter], object]
+DirWork = Callable[[WritableLogDir], object]
+
+
+class Upkeep:
+    """The work of all background tasks of an engine, and the tasks themselves."""
+
+    def __init__(
+        self, dirs: Sequence[WritableLogDir], clock: Clock, delete_delay_ms: Callable[[], int]
+    ) -> None:
+        """`delete_delay_ms`: how long the files of a deleted topic are kept."""
+        self._dirs = dirs
+        self._clock = clock
+        self._delete_delay_ms = delete_delay_ms
+
+    def retain(self, compacted: bool = True) -> dict[TopicPartition, RetentionPlan]:
+        """Deletes what retention deletes now; what went, of the partitions where something went.
+        Without `compacted`, logs that the cleaner keeps are left to it."""
+        done: dict[TopicPartition, RetentionPlan] = {}
+
+        def retain(key: TopicPartition, writer: LogWriter) -> None:
+            if compacted or "compact" not in writer.config.cleanup_policy:
+                planned = writer.retain()
+                if planned.count:
+                    done[key] = planned
+
+        self.for_each_log(retain)
+        return done
+
+    def flush(self) -> None:
+        """Makes durable what has waited for its topic's flush.ms."""
+
+        def flush(_: TopicPartition, writer: LogWriter) -> None:
+            if self._clock.now_ms() - writer.last_flush_ms >= writer.config.flush_ms:
+                writer.flush()
+
+        self.for_each_log(flush)
+
+    def remove_deleted(self) -> None:
+        """Removes the files of segments and topics whose file.delete.delay.ms has passed."""
+        self.for_each_log(lambda _, writer: writer.remove_deleted())
+        self.for_each_dir(lambda each: each.remove_doomed(self._delete_delay_ms()))
+
+    def expire_producers(self) -> None:
+        """Forgets producers that were silent for producer.id.expiration.ms."""
+        self.for_each_log(lambda _, writer: writer.expire_producers())
+
+    def checkpoint(self) -> None:
+        """Writes all checkpoints."""
+        self.for_each_dir(WritableLogDir.checkpoint)
+        self.for_each_dir(WritableLogDir.checkpoint_high_watermarks)
+
+    def for_each_log(self, work: LogWork) -> None:
+        _do_all(
+            partial(log_dir.do, partial(work, key, writer))
+            for log_dir in self._dirs
+            for key, writer in log_dir.sorted_logs()
+        )
+
+    def for_each_dir(self, work: DirWork) -> None:
+        _do_all(partial(work, each) for each in self._dirs if each.offline is None)
+
+    def tasks(self, config: BrokerConfig) -> list[Task]:
+        """The work as tasks, with the broker's intervals."""
+        first = config.log_initial_task_delay_ms
+        points = config.log_flush_offset_checkpoint_interval_ms
+        starts = config.log_flush_start_offset_checkpoint_interval_ms
+        marks = config.replica_high_watermark_checkpoint_interval_ms
+        expiry = config.producer_id_expiration_check_interval_ms
+        retain = partial(self.retain, compacted=config.log_cleaner_enable)
+        each = self.for_each_dir
+        by_points = partial(each, WritableLogDir.checkpoint_recovery_points)
+        by_starts = partial(each, WritableLogDir.checkpoint_start_offsets)
+        by_marks = partial(each, WritableLogDir.checkpoint_high_watermarks)
+        return [
+            Task("retention", retain, config.log_retention_check_interval_ms, first),
+            Task("flush", self.flush, config.log_flush_scheduler_interval_ms, first),
+            Task("recovery-points", by_points, points, first),
+            Task("start-offsets", by_starts, starts, first),
+            Task("high-watermarks", by_marks, marks, marks),
+            Task("producers", self.expire_producers, expiry, expiry),
+            Task("deletion", self.remove_deleted, _DELETION_INTERVAL_MS, first),
+        ]
+
+
+def _do_all(jobs: Iterator[Callable[[], object]]) -> None:
+    failures: list[StorageError | OSError] = []
+    for job in jobs:
+        try:
+            job()
+        except (StorageError, OSError) as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]

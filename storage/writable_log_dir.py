@@ -1,0 +1,308 @@
+"""One log directory that this process writes to: its lock, its partitions, the small files beside.
+
+What Kafka's LogManager does for each of its `log.dirs`. A directory is held from `hold` until
+`close`. When something fails in it after which its disk cannot be trusted, it goes offline: its
+partitions refuse everything until it is opened anew, and the other directories go on.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager, suppress
+from operator import itemgetter
+
+from .clock import Clock
+from .durable import SyncFailed, WritableDirectory
+from .errors import CorruptError, LogDirOffline, SegmentGone, StorageError, printable
+from .format import names
+from .format.checkpoints import (
+    PartitionMetadata,
+    format_clean_shutdown,
+    format_offsets,
+    format_partition_metadata,
+    parse_clean_shutdown,
+)
+from .format.names import PartitionState, deleted_partition_dir, partition_dir
+from .held_directory import HeldDirectory
+from .log.writer import LogWriter
+from .log_dir import LogDir, PartitionDir, TopicPartition
+from .small_file import read_value
+
+logger = logging.getLogger(__name__)
+
+# Errors that say nothing about the disk, and may be gone at the next try.
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+_NO_BROKER = -1
+_MAX_MARKER_BYTES = 4 << 10
+_CHECKPOINTS = (
+    names.RECOVERY_POINT_FILE,
+    names.LOG_START_OFFSET_FILE,
+    names.HIGH_WATERMARK_FILE,
+    names.CLEANER_OFFSET_FILE,
+)
+
+
+class WritableLogDir:
+    """A held directory with its partitions; any thread may ask for them.
+
+    `offline`: why nothing is written to it any more, None as long as it is well. `problems`: what
+    could not be opened in it, a line each.
+    """
+
+    def __init__(self, held: HeldDirectory, log_dir: LogDir, clock: Clock) -> None:
+        self.directory = held.directory
+        self.path = held.directory.path
+        self.logs: dict[TopicPartition, LogWriter] = {}
+        self.offline: LogDirOffline | None = None
+        self.problems: list[str] = []
+        self._log_dir = log_dir
+        self._held = held
+        self._clock = clock
+        self._guard = threading.Lock()  # over `offline` and each checkpoint file
+        self._doomed: dict[str, int] = {}  # directories of deleted partitions, and since when (ms)
+        self._may_mark_clean = False
+        self._broker_epoch = _NO_BROKER
+
+    # -- opening --------------------------------------------------------------------------------
+
+    def load(
+        self,
+        executor: Executor,
+        open_log: Callable[[WritableLogDir, PartitionDir, bool], LogWriter],
+        loaded: Callable[[], None],
+    ) -> list[Future[None]]:
+        """Begins to open every partition, by `open_log(self, partition, is_clean)`; `loaded` is
+        called after each. What a partition raises is kept: damage as a problem, and a failing disk
+        takes the directory offline."""
+        with self.guarded():
+            was_clean = self._log_dir.is_clean
+            self._broker_epoch = self._read_broker_epoch()
+            # First of all: what is not closed in good order shall not seem so.
+            self.directory.remove(names.CLEAN_SHUTDOWN_FILE, missing_ok=True)
+            self._make_checkpoints()
+            self.directory.sync()
+            found = self._log_dir.partitions()
+        # Those have waited long enough: who may have been reading them was told by the restart.
+        self._doomed = {each.name: 0 for each in found if each.state is PartitionState.DELETE}
+        self._may_mark_clean = True
+
+        def load_one(partition: PartitionDir) -> None:
+            try:
+                with self.guarded():
+                    writer = open_log(self, partition, was_clean)
+                self.logs[partition.topic, partition.partition] = writer
+            except LogDirOffline:
+                pass
+            except (StorageError, OSError) as error:
+                self.problems.append(f"{printable(partition.path)}: not opened: {error}")
+                # Unless it was marked clean before, it must not be now.
+                self._may_mark_clean = was_clean
+            finally:
+                loaded()
+
+        return [
+            executor.submit(load_one, partition)
+            for partition in found
+            if partition.state is PartitionState.NORMAL and partition.topic != names.METADATA_TOPIC
+        ]
+
+    def _read_broker_epoch(self) -> int:
+        """Of the last broker that closed the directory: one that finds another epoch than its own
+        last takes it that the directory was not closed in good order."""
+        name = names.CLEAN_SHUTDOWN_FILE
+        try:
+            return read_value(self.directory, name, _MAX_MARKER_BYTES, parse_clean_shutdown)
+        except (SegmentGone, CorruptError):
+            return _NO_BROKER
+
+    def _make_checkpoints(self) -> None:
+        """Those that are missing, empty (OffsetCheckpointFile)."""
+        there = {entry.name for entry in self.directory.list()}
+        for name in _CHECKPOINTS:
+            if name not in there:
+                self.directory.create(name)
+
+    def recovery_point(self, key: TopicPartition) -> int:
+        """As it was checkpointed; 0 where it was not."""
+        return self._log_dir.recovery_points.get(key, 0)
+
+    def log_start_offset(self, key: TopicPartition) -> int:
+        """As it was checkpointed; 0 where it was not."""
+        return self._log_dir.log_start_offsets.get(key, 0)
+
+    # -- partitions -----------------------------------------------------------------------------
+
+    def sorted_logs(self) -> list[tuple[TopicPartition, LogWriter]]:
+        """Those that can be written to, by topic and number; none when it is offline."""
+        if self.offline is not None:
+            return []
+        return sorted(self.logs.items(), key=itemgetter(0))
+
+    def holds(self, partition: PartitionDir) -> bool:
+        """Whether the partition's directory is in this one."""
+        return partition.log_dir is self._log_dir
+
+    def do(self, work: Callable[[], object]) -> None:
+        """Does `work` as what changes this directory: see `guarded`."""
+        with self.guarded():
+            work()
+
+    def make(self, key: TopicPartition, topic_id: str) -> WritableDirectory:
+        """A directory for a new partition, with its topic's id in it ("" for none), durably."""
+        with self.guarded():
+            # Of a partition of that name that was deleted just before a crash.
+            if key in self._log_dir.log_start_offsets or key in self._log_dir.recovery_points:
+                self.checkpoint()
+            directory = self.directory.make(partition_dir(*key))
+            if topic_id:
+                data = format_partition_metadata(PartitionMetadata(0, topic_id))
+                directory.write_atomically(names.PARTITION_METADATA_FILE, data)
+            self.directory.sync()
+            return directory
+
+    def unmake(self, key: TopicPartition) -> None:
+        """Takes back what `make` may have made, as far as that is possible."""
+        self.logs.pop(key, None)
+        with suppress(OSError, StorageError):
+            self.directory.remove_directory(partition_dir(*key))
+
+    def delete(self, key: TopicPartition) -> None:
+        """Takes a partition out of service at once; `remove_doomed` removes its files."""
+        with self.guarded():
+            doomed = deleted_partition_dir(*key, uuid.uuid4().hex)
+            writer = self.logs.pop(key, None)
+            if writer is not None:
+                writer.abandon()
+            self.directory.rename_child(partition_dir(*key), doomed)
+            self._doomed[doomed] = self._clock.now_ms()
+
+    def remove_doomed(self, delay_ms: int) -> int:
+        """Removes the directories of partitions that were deleted `delay_ms` ago or longer; the
+        number of them."""
+        now = self._clock.now_ms()
+        due = [name for name, since in list(self._doomed.items()) if now - since >= delay_ms]
+        for name in due:
+            with self.guarded(), suppress(FileNotFoundError):
+                self.directory.remove_directory(name)
+            del self._doomed[name]
+        return len(due)
+
+    # -- checkpoints ----------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Writes recovery points and log start offsets, durably."""
+        self.checkpoint_recovery_points()
+        self.checkpoint_start_offsets()
+
+    def checkpoint_recovery_points(self) -> None:
+        points = {key: log.recovery_point for key, log in self.sorted_logs()}
+        self._write_offsets(names.RECOVERY_POINT_FILE, points, self._log_dir.recovery_points)
+
+    def checkpoint_start_offsets(self) -> None:
+        """Only those that the first segment's base does not tell already."""
+        starts = {
+            key: log.start_offset
+            for key, log in self.sorted_logs()
+            if log.start_offset > log.first_base_offset
+        }
+        self._write_offsets(names.LOG_START_OFFSET_FILE, starts, self._log_dir.log_start_offsets)
+
+    def checkpoint_high_watermarks(self) -> None:
+        marks = {key: log.high_watermark for key, log in self.sorted_logs()}
+        self._write_offsets(names.HIGH_WATERMARK_FILE, marks, self._log_dir.high_watermarks)
+
+    def forget_cleaner_offset(self, key: TopicPartition) -> None:
+        """Takes a partition out of the cleaner's checkpoint."""
+        offsets = dict(self._log_dir.cleaner_offsets)
+        if offsets.pop(key, None) is not None:
+            self._write_file(names.CLEANER_OFFSET_FILE, offsets)
+
+    def limit_cleaner_offset(self, key: TopicPartition, most: int) -> None:
+        """Lowers a partition's first dirty offset to `most` where it is above."""
+        offsets = self._log_dir.cleaner_offsets
+        if offsets.get(key, 0) > most:
+            self._write_file(names.CLEANER_OFFSET_FILE, {**offsets, key: most})
+
+    def _write_offsets(
+        self,
+        name: str,
+        offsets: dict[TopicPartition, int],
+        before: Mapping[TopicPartition, int],
+    ) -> None:
+        """Those of partitions that are not opened for writing stay as they were."""
+        listed = {(each.topic, each.partition) for each in self._log_dir.partitions()}
+        kept = {key: at for key, at in before.items() if key in listed and key not in self.logs}
+        self._write_file(name, {**kept, **offsets})
+
+    def _write_file(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        with self.guarded(), self._guard:
+            self.directory.write_atomically(name, format_offsets(offsets))
+
+    # -- failing and closing --------------------------------------------------------------------
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """For what changes the directory: LogDirOffline when it is offline, or is now because
+        something failed that leaves its disk in doubt."""
+        if self.offline is not None:
+            raise LogDirOffline(*self.offline.args)
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _PASSING and not isinstance(error, SyncFailed):
+                raise
+            raise self.fail(error) from error
+
+    def fail(self, cause: OSError | LogDirOffline) -> LogDirOffline:
+        """Takes the directory offline, for what happened first; that is returned."""
+        with self._guard:
+            if self.offline is not None:
+                return self.offline
+            self.offline = _offline(self.path, cause)
+        logger.error("%s", self.offline)
+        for writer in list(self.logs.values()):
+            writer.fail(self.offline)
+        with suppress(OSError):
+            self._held.release()
+        return self.offline
+
+    def went_offline(self, error: LogDirOffline) -> None:
+        """One of its partitions met a failure that concerns the whole directory."""
+        self.fail(error)
+
+    def close(self, executor: Executor) -> list[Future[None]]:
+        """Begins to close every partition; `finish` is to follow when all are done."""
+        if self.offline is not None:
+            return []
+
+        def close_one(writer: LogWriter) -> None:
+            with self.guarded():
+                writer.close()
+
+        return [executor.submit(close_one, writer) for _, writer in self.sorted_logs()]
+
+    def finish(self, is_well: bool) -> None:
+        """Writes what shall be known at the next opening, the mark of a clean shutdown last, and
+        gives the directory away. `is_well`: all partitions were closed."""
+        try:
+            if is_well and self.offline is None:
+                self.checkpoint()
+                self.checkpoint_high_watermarks()
+                if self._may_mark_clean:
+                    with self.guarded():
+                        data = format_clean_shutdown(self._broker_epoch)
+                        self.directory.write_in_place(names.CLEAN_SHUTDOWN_FILE, data)
+        finally:
+            self._held.release()
+
+
+def _offline(path: str, cause: OSError | LogDirOffline) -> LogDirOffline:
+    if isinstance(cause, LogDirOffline):
+        return LogDirOffline(path, cause.why)
+    where = f"{printable(str(cause.filename))}: " if cause.filename else ""
+    return LogDirOffline(path, f"offline since {where}{cause.strerror or cause}")

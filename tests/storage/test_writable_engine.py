@@ -1,0 +1,673 @@
+"""The engine that writes: directories held, topics made and deleted, logs closed and taken up."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.config import Source
+from kafkafs.storage.durable import replaced
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.errors import (
+    ConfigError,
+    CorruptError,
+    InvalidPartitions,
+    InvalidTopic,
+    LogDirError,
+    LogDirLocked,
+    LogDirOffline,
+    TopicExists,
+    UnknownPartition,
+    UnknownTopic,
+)
+from kafkafs.storage.format.checkpoints import (
+    parse_clean_shutdown,
+    parse_offsets,
+    parse_partition_metadata,
+)
+from kafkafs.storage.format.encoder import RecordColumns
+from kafkafs.storage.format.names import METADATA_TOPIC
+from kafkafs.storage.writable_engine import WritableEngine
+from tests import answers
+from tests.faults import FailingCalls
+from tests.logs import write_log_dir
+from tests.reading import read
+
+NOW = 1_700_000_000_000
+DAY_MS = 86_400_000
+Corpus = Callable[[str], Path]
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock(NOW)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def append(engine: WritableEngine, topic: str, *values: bytes, partition: int = 0) -> int:
+    """The first offset; the records have the clock's time."""
+    records = RecordColumns.from_values(list(values), timestamp=engine.clock.now_ms())
+    return engine.writer(topic, partition).append_records(records).first_offset
+
+
+def values(engine: Engine, topic: str, partition: int = 0) -> list[bytes | None]:
+    return [record.value for record in read(engine.log(topic, partition).view())]
+
+
+def names(path: Path) -> set[str]:
+    return {each.name for each in path.iterdir()}
+
+
+def checkpoint(root: Path, name: str) -> dict[tuple[str, int], int]:
+    return parse_offsets((root / f"{name}-offset-checkpoint").read_bytes())
+
+
+def crashed(root: Path, target: Path) -> Path:
+    """A copy as a killed process leaves it: what was written is there, nothing was closed."""
+    shutil.copytree(root, target)
+    return target
+
+
+# -- opening and closing --------------------------------------------------------------------------
+
+
+def test_what_was_written_is_there_the_next_time(root: Path) -> None:
+    with WritableEngine(str(root)) as engine:
+        topic_id = engine.create_topic("orders", 2)
+        assert append(engine, "orders", b"a", b"b") == 0
+        assert append(engine, "orders", b"c") == 2
+        assert values(engine, "orders") == [b"a", b"b", b"c"]
+        assert (root / ".lock").exists()
+        assert not (root / ".kafka_cleanshutdown").exists()
+    assert names(root) == {
+        ".kafka_cleanshutdown",
+        "cleaner-offset-checkpoint",
+        "log-start-offset-checkpoint",
+        "meta.properties",
+        "orders-0",
+        "orders-1",
+        "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint",
+    }
+    assert checkpoint(root, "recovery-point") == {("orders", 0): 3, ("orders", 1): 0}
+    assert checkpoint(root, "replication") == {("orders", 0): 3, ("orders", 1): 0}
+    assert checkpoint(root, "log-start") == {}
+    metadata = parse_partition_metadata((root / "orders-1" / "partition.metadata").read_bytes())
+    assert metadata.topic_id == topic_id
+    assert Engine(str(root)).problems == []
+    with WritableEngine(str(root)) as engine:
+        assert engine.topic_id("orders") == topic_id
+        assert append(engine, "orders", b"d") == 3
+        assert values(engine, "orders") == [b"a", b"b", b"c", b"d"]
+
+
+def test_two_engines_refuse_each_other(root: Path) -> None:
+    with WritableEngine(str(root)) as engine:
+        engine.create_topic("orders")
+        with pytest.raises(LogDirLocked, match="this process"):
+            WritableEngine(str(root))
+        append(engine, "orders", b"still here")
+    WritableEngine(str(root)).close()
+
+
+def test_one_that_cannot_be_opened_gives_back_the_others(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "kafkafs.topics").write_text("damaged")
+    write_log_dir(tmp_path / "b", {})
+    with pytest.raises(CorruptError):
+        WritableEngine(f"{tmp_path}/a,{tmp_path}/b")
+    WritableEngine(str(tmp_path / "a")).close()
+    with pytest.raises(ConfigError):
+        WritableEngine(str(tmp_path / "new"), {"retention.ms": "soon"})
+    assert not (tmp_path / "new").exists()
+
+
+def test_closing_twice_is_harmless_and_then_nothing_is_taken(root: Path) -> None:
+    engine = WritableEngine(str(root))
+    engine.create_topic("orders")
+    writer = engine.writer("orders", 0)
+    engine.close()
+    engine.close()
+    with pytest.raises(LogDirOffline):
+        writer.append_records(RecordColumns.from_values([b"late"]))
+    assert values(Engine(str(root)), "orders") == []
+
+
+def test_after_a_crash_everything_that_was_written_is_taken_up(root: Path, tmp_path: Path) -> None:
+    settings = {"segment.ms": "1", "log.initial.task.delay.ms": "0"}
+    with WritableEngine(str(root), settings) as engine:
+        engine.create_topic("orders")
+        for number in range(5):
+            append(engine, "orders", b"%d" % number)
+        copy = crashed(root, tmp_path / "copy")
+    recovered = []
+    with WritableEngine(
+        str(copy), recovered=lambda key, planned: recovered.append((key, planned))
+    ) as engine:
+        assert values(engine, "orders") == [b"0", b"1", b"2", b"3", b"4"]
+        assert append(engine, "orders", b"5") == 5
+    [(key, planned)] = recovered
+    assert key == ("orders", 0)
+    assert planned.faults == ()
+    assert (copy / ".kafka_cleanshutdown").exists()
+
+
+def test_a_torn_tail_is_cut_and_told(root: Path, tmp_path: Path) -> None:
+    with WritableEngine(str(root)) as engine:
+        engine.create_topic("orders")
+        append(engine, "orders", b"whole")
+        append(engine, "orders", b"torn")
+        copy = crashed(root, tmp_path / "copy")
+    log = copy / "orders-0" / f"{0:020}.log"
+    with log.open("r+b") as file:
+        file.truncate(log.stat().st_size - 3)
+    faults: list[CorruptError] = []
+    with WritableEngine(str(copy), recovered=lambda _, plan: faults.extend(plan.faults)) as engine:
+        assert values(engine, "orders") == [b"whole"]
+        assert append(engine, "orders", b"next") == 1
+    assert [fault.file for fault in faults] == [str(log)]
+
+
+def test_loading_is_told_partition_by_partition(root: Path) -> None:
+    with WritableEngine(str(root)) as engine:
+        engine.create_topic("orders", 5)
+    told: list[tuple[int, int]] = []
+    with WritableEngine(str(root), loaded=lambda done, of: told.append((done, of))):
+        assert told == [(number, 5) for number in range(1, 6)]
+
+
+def test_a_partition_that_cannot_be_opened_is_told_and_the_others_serve(root: Path) -> None:
+    with WritableEngine(str(root)) as engine:
+        engine.create_topic("orders", 2)
+        append(engine, "orders", b"x", partition=1)
+    log = root / "orders-0" / f"{0:020}.log"
+    log.unlink()
+    log.mkdir()
+    with WritableEngine(str(root)) as engine:
+        assert [line for line in engine.problems if "orders-0: not opened" in line]
+        with pytest.raises(UnknownPartition):
+            engine.writer("orders", 0)
+        assert append(engine, "orders", b"y", partition=1) == 1
+    # Its checkpoints are kept, and what was clean is clean: somebody may mend it.
+    assert checkpoint(root, "recovery-point") == {("orders", 0): 0, ("orders", 1): 2}
+    assert (root / ".kafka_cleanshutdown").exists()
+    (root / ".kafka_cleanshutdown").unlink()
+    WritableEngine(str(root)).close()
+    assert not (root / ".kafka_cleanshutdown").exists()
+
+
+def test_one_partition_in_two_directories_is_refused(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_log_dir(tmp_path / name, {}, directory_id="")
+        (tmp_path / name / "orders-0").mkdir()
+        meta = tmp_path / name / "meta.properties"
+        meta.write_text(meta.read_text().replace("directory.id=\n", ""))
+    with pytest.raises(LogDirError, match=r"two/orders-0: the same partition as .*one/orders-0"):
+        WritableEngine(f"{tmp_path}/one,{tmp_path}/two")
+
+
+@pytest.mark.parametrize("name", ["kafka43-clean", "kafka39", "kafka28"])
+def test_a_brokers_directory_is_taken_over_and_given_back(
+    writable_corpus: Corpus, name: str
+) -> None:
+    root = writable_corpus(name)
+    before = {path: path.read_bytes() for path in root.glob("*[0-9]/*.log")}
+    points = checkpoint(root, "recovery-point")
+    starts = checkpoint(root, "log-start")
+    marker = (root / ".kafka_cleanshutdown").read_bytes()
+    cleaned = (root / "cleaner-offset-checkpoint").read_bytes()
+    quorum = {path: path.read_bytes() for path in root.glob(f"{METADATA_TOPIC}-0/*")}
+    with WritableEngine(str(root)) as engine:
+        assert [line for line in engine.problems if "not opened" in line] == []
+        writers = engine.writers()
+        for key, told in answers.offsets(name).items():
+            assert (writers[key].start_offset, writers[key].end_offset) == (
+                told.beginning,
+                told.end,
+            )
+            assert writers[key].last_stable_offset == told.last_stable
+    assert {path: path.read_bytes() for path in root.glob("*/*.log")} == before
+    assert checkpoint(root, "recovery-point") == points
+    assert checkpoint(root, "log-start") == starts
+    assert (root / "cleaner-offset-checkpoint").read_bytes() == cleaned
+    assert {path: path.read_bytes() for path in root.glob(f"{METADATA_TOPIC}-0/*")} == quorum
+    epoch = parse_clean_shutdown((root / ".kafka_cleanshutdown").read_bytes())
+    assert epoch == parse_clean_shutdown(marker)
+    assert list(root.glob("*-delete")) == []
+
+
+# -- topics ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def engine(root: Path, clock: SetClock) -> Iterator[WritableEngine]:
+    with WritableEngine(str(root), clock=clock) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize(
+    "topic", ["", ".", "..", "a/b", "../x", "a b", "x" * 250, "ü", "a\n", METADATA_TOPIC]
+)
+def test_names_that_no_topic_can_have(engine: WritableEngine, root: Path, topic: str) -> None:
+    before = names(root)
+    with pytest.raises(InvalidTopic):
+        engine.create_topic(topic)
+    assert names(root) == before
+
+
+def test_what_exists_is_not_made_again(engine: WritableEngine) -> None:
+    engine.create_topic("a.b")
+    with pytest.raises(TopicExists, match=r"topic a\.b exists"):
+        engine.create_topic("a.b")
+    with pytest.raises(TopicExists, match=r"a_b: too like a\.b"):
+        engine.create_topic("a_b")
+    engine.create_topic("a-b")
+
+
+def test_numbers_of_partitions(engine: WritableEngine) -> None:
+    for count in (0, -1, 10_001):
+        with pytest.raises(InvalidPartitions):
+            engine.create_topic("orders", count)
+    engine.create_topic("orders", 2)
+    engine.create_partitions("orders", 4)
+    assert engine.topics()["orders"] == [0, 1, 2, 3]
+    assert {engine.partition_dir("orders", n).topic_id() for n in range(4)} == {
+        engine.topic_id("orders")
+    }
+    for count in (4, 1):
+        with pytest.raises(InvalidPartitions, match="has 4 partitions"):
+            engine.create_partitions("orders", count)
+    with pytest.raises(UnknownTopic):
+        engine.create_partitions("nothing", 2)
+
+
+def test_a_topics_id_can_be_given(engine: WritableEngine) -> None:
+    given = "Xe5sKcRJQpy0cZzSZrGPlA"
+    assert engine.create_topic("orders", topic_id=given) == given == engine.topic_id("orders")
+    with pytest.raises(InvalidTopic, match="not a topic's id"):
+        engine.create_topic("other", topic_id="../../x")
+
+
+def test_a_topic_that_cannot_be_finished_leaves_nothing(root: Path, engine: WritableEngine) -> None:
+    before = names(root)
+    with (
+        replaced(FailingCalls(2, errno.ENOSPC, ("mkdir",), lasting=True)),
+        pytest.raises(OSError, match="No space"),
+    ):
+        engine.create_topic("orders", 3, {"retention.ms": "5"})
+    assert "orders" not in engine.topics()
+    assert engine.topic_settings("orders") == {}
+    engine.run("deletion")
+    assert {name for name in names(root) - before if "-delete" not in name} == {"kafkafs.topics"}
+    engine.create_topic("orders", 3)
+    assert append(engine, "orders", b"x", partition=2) == 0
+
+
+def test_what_is_not_there(engine: WritableEngine) -> None:
+    engine.create_topic("orders")
+    with pytest.raises(UnknownTopic):
+        engine.writer("nothing", 0)
+    with pytest.raises(UnknownPartition):
+        engine.writer("orders", 1)
+    with pytest.raises(UnknownTopic):
+        engine.delete_topic("nothing")
+    with pytest.raises(UnknownTopic):
+        engine.set_topic_config("nothing", {})
+
+
+def test_a_deleted_topics_files_wait_for_the_delay(
+    root: Path, engine: WritableEngine, clock: SetClock
+) -> None:
+    first_id = engine.create_topic("orders", 2, {"retention.ms": "5"})
+    append(engine, "orders", b"old")
+    writer = engine.writer("orders", 0)
+    reader = engine.log("orders", 0).view()
+    reader.pin()
+    engine.delete_topic("orders")
+    assert "orders" not in engine.topics()
+    with pytest.raises(UnknownTopic):
+        engine.writer("orders", 0)
+    with pytest.raises(LogDirOffline):
+        writer.append_records(RecordColumns.from_values([b"late"]))
+    doomed = {name for name in names(root) if name.endswith("-delete")}
+    assert sorted(name.split(".")[0] for name in doomed) == ["orders-0", "orders-1"]
+    assert checkpoint(root, "recovery-point") == {}
+    # Another topic of that name is another topic.
+    assert engine.create_topic("orders") != first_id
+    assert engine.topic_config("orders").changed == {}
+    assert append(engine, "orders", b"new") == 0
+    clock.advance(59_999)
+    engine.run("deletion")
+    assert doomed <= names(root)
+    assert [record.value for record in read(reader)] == [b"old"]
+    clock.advance(1)
+    engine.run("deletion")
+    assert not doomed & names(root)
+    assert values(engine, "orders") == [b"new"]
+
+
+def test_what_a_deleted_topic_left_is_removed_by_the_next_start(root: Path) -> None:
+    with WritableEngine(str(root)) as engine:
+        engine.create_topic("orders")
+        engine.delete_topic("orders")
+    assert [name for name in names(root) if name.endswith("-delete")]
+    WritableEngine(str(root)).close()
+    assert [name for name in names(root) if name.endswith("-delete")] == []
+
+
+def test_checkpoints_of_a_topic_that_is_no_more_never_count(root: Path, tmp_path: Path) -> None:
+    write_log_dir(root, {("orders", 0): 90}, start_offsets={("orders", 0): 80})
+    with WritableEngine(str(root)) as engine:
+        engine.create_topic("orders")
+        append(engine, "orders", b"x")
+        copy = crashed(root, tmp_path / "copy")
+    with WritableEngine(str(copy)) as engine:
+        assert values(engine, "orders") == [b"x"]
+        assert engine.writer("orders", 0).start_offset == 0
+
+
+# -- several directories --------------------------------------------------------------------------
+
+
+def test_partitions_go_where_the_fewest_are(tmp_path: Path) -> None:
+    with WritableEngine(f"{tmp_path}/one,{tmp_path}/two,{tmp_path}/three") as engine:
+        engine.create_topic("a", 4)
+        engine.create_topic("b", 2)
+        placed = {
+            (topic, number): Path(engine.partition_dir(topic, number).path).parent.name
+            for topic, numbers in engine.topics().items()
+            for number in numbers
+        }
+    assert placed == {
+        ("a", 0): "one", ("a", 1): "two", ("a", 2): "three", ("a", 3): "one",
+        ("b", 0): "two", ("b", 1): "three",
+    }  # fmt: skip
+
+
+def test_a_failed_directory_goes_offline_and_the_others_go_on(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    engine = WritableEngine(f"{one},{two}")
+    engine.create_topic("a", 4)  # 0 and 2 in the first, 1 and 3 in the second
+    for number in range(4):
+        append(engine, "a", b"before", partition=number)
+    engine.writer("a", 0).flush()
+    append(engine, "a", b"unsynced")
+    with replaced(FailingCalls(0, errno.EIO, ("fsync",))), pytest.raises(LogDirOffline):
+        engine.writer("a", 0).flush()
+    for number in (0, 2):
+        with pytest.raises(LogDirOffline, match="one: offline"):
+            engine.writer("a", number)
+    assert append(engine, "a", b"after", partition=1) == 1
+    assert [line for line in engine.problems if "one: offline" in line]
+    for task in engine.task_names:
+        engine.run(task)
+    # What is made now goes to the other one, and nothing more is written to this.
+    before = names(one)
+    engine.create_topic("b", 2, {"retention.ms": "5"})
+    assert {Path(engine.partition_dir("b", number).path).parent for number in (0, 1)} == {two}
+    with pytest.raises(LogDirOffline):
+        engine.delete_topic("a")
+    engine.close()
+    assert names(one) <= before
+    assert not (one / ".kafka_cleanshutdown").exists()
+    assert (two / ".kafka_cleanshutdown").exists()
+    with WritableEngine(f"{one},{two}") as engine:
+        assert values(engine, "a")[:1] == [b"before"]
+        assert values(engine, "a", 1) == [b"before", b"after"]
+        # The settings that the failed one missed.
+        assert engine.topic_config("b").config.retention_ms == 5
+        assert (one / "kafkafs.topics").read_bytes() == (two / "kafkafs.topics").read_bytes()
+
+
+def test_all_directories_offline(root: Path) -> None:
+    engine = WritableEngine(str(root))
+    engine.create_topic("a")
+    append(engine, "a", b"x")
+    with replaced(FailingCalls(0, errno.EIO, ("fsync",))), pytest.raises(LogDirOffline):
+        engine.writer("a", 0).flush()
+    for call in (
+        lambda: engine.create_topic("b"),
+        lambda: engine.delete_topic("a"),
+        lambda: engine.set_topic_config("a", {"retention.ms": "5"}),
+        lambda: engine.writer("a", 0),
+    ):
+        with pytest.raises(LogDirOffline):
+            call()
+    engine.close()
+    WritableEngine(str(root)).close()
+
+
+def test_a_full_disk_can_be_tried_again(root: Path) -> None:
+    with WritableEngine(str(root)) as engine:
+        engine.create_topic("a")
+        append(engine, "a", b"x")
+        for task in ("recovery-points", "high-watermarks", "start-offsets"):
+            with (
+                replaced(FailingCalls(0, errno.ENOSPC, ("pwritev",))),
+                pytest.raises(OSError, match="No space"),
+            ):
+                engine.run(task)
+            engine.run(task)
+        with (
+            replaced(FailingCalls(0, errno.ENOSPC, ("pwritev",))),
+            pytest.raises(OSError, match="No space"),
+        ):
+            engine.set_topic_config("a", {"retention.ms": "5"})
+        engine.set_topic_config("a", {"retention.ms": "5"})
+        with (
+            replaced(FailingCalls(0, errno.ENOSPC, ("pwritev",))),
+            pytest.raises(OSError, match="No space"),
+        ):
+            append(engine, "a", b"y")
+        assert append(engine, "a", b"z") == 1
+        assert engine.problems == []
+    assert values(Engine(str(root)), "a") == [b"x", b"z"]
+    assert (root / ".kafka_cleanshutdown").exists()
+
+
+def test_what_cannot_be_closed_is_not_called_clean(root: Path) -> None:
+    engine = WritableEngine(str(root))
+    engine.create_topic("a")
+    append(engine, "a", b"x")
+    with replaced(FailingCalls(0, errno.EIO, ("fsync",))), pytest.raises(LogDirOffline):
+        engine.close()
+    assert not (root / ".kafka_cleanshutdown").exists()
+    with WritableEngine(str(root)) as again:
+        assert values(again, "a") == [b"x"]
+
+
+# -- settings -------------------------------------------------------------------------------------
+
+
+def test_where_a_setting_comes_from(root: Path) -> None:
+    with WritableEngine(str(root), {"log.retention.hours": "1"}) as engine:
+        engine.create_topic("a")
+        found = engine.topic_config("a")
+        assert found.config.retention_ms == 3_600_000
+        assert found.sources["retention.ms"] is Source.RUN_BROKER
+        engine.set_topic_config("a", {"retention.ms": "5", "cleanup.policy": "compact"})
+        assert engine.topic_config("a").sources["retention.ms"] is Source.TOPIC_FILE
+        assert engine.writer("a", 0).config.retention_ms == 5
+        engine.set_topic_config("a", {"retention.ms": None})
+        assert engine.writer("a", 0).config.retention_ms == 3_600_000
+        assert engine.writer("a", 0).config.cleanup_policy == ("compact",)
+    with WritableEngine(str(root), {"retention.ms": "7"}) as engine:
+        assert engine.writer("a", 0).config.retention_ms == 7
+        assert engine.writer("a", 0).config.cleanup_policy == ("compact",)
+        engine.set_topic_config("a", {"retention.ms": "9"})
+        assert engine.writer("a", 0).config.retention_ms == 7  # this run's goes first
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"retention.ms": "-2"}, "at least -1"),
+        ({"retention.hours": "1"}, "no such setting"),
+        ({"min.compaction.lag.ms": "10", "max.compaction.lag.ms": "9"}, "is more than"),
+        ({"segment.bytes": "100"}, "at least 1048576"),
+    ],
+)
+def test_settings_that_kafka_would_refuse_change_nothing(
+    engine: WritableEngine, changes: dict[str, str], why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        engine.create_topic("a", settings=changes)
+    assert "a" not in engine.topics()
+    engine.create_topic("a", settings={"internal.segment.bytes": "100"})
+    with pytest.raises(ConfigError, match=why):
+        engine.set_topic_config("a", changes)
+    assert engine.topic_settings("a") == {"internal.segment.bytes": "100"}
+    assert engine.writer("a", 0).config.segment_size == 100
+
+
+# -- tasks ----------------------------------------------------------------------------------------
+
+
+def segments(root: Path, name: str) -> list[str]:
+    return sorted(path.name for path in (root / name).glob("*.log*"))
+
+
+def test_retention_and_the_removal_of_what_it_deleted(
+    root: Path, engine: WritableEngine, clock: SetClock
+) -> None:
+    engine.create_topic("a", settings={"retention.ms": str(DAY_MS), "segment.ms": "1000"})
+    for _ in range(3):
+        append(engine, "a", b"x")
+        clock.advance(DAY_MS // 2)
+    assert segments(root, "a-0") == [f"{base:020}.log" for base in range(3)]
+    assert engine.run("retention") != {}
+    assert segments(root, "a-0") == [f"{0:020}.log.deleted", f"{1:020}.log", f"{2:020}.log"]
+    assert engine.log("a", 0).view().start_offset == 1
+    assert engine.run("retention") == {}
+    clock.advance(60_000)
+    engine.run("deletion")
+    assert segments(root, "a-0") == [f"{base:020}.log" for base in (1, 2)]
+    # All of it is old: a new segment first, and then nothing is left of the others.
+    clock.advance(10 * DAY_MS)
+    engine.run("retention")
+    assert engine.log("a", 0).view().start_offset == 3
+    assert append(engine, "a", b"y") == 3
+    assert values(engine, "a") == [b"y"]
+
+
+def test_one_partition_that_fails_holds_up_no_other(
+    engine: WritableEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.create_topic("a", 3, {"retention.ms": "0"})
+    for number in range(3):
+        append(engine, "a", b"x", partition=number)
+    engine.clock.advance(10)  # type: ignore[attr-defined]
+
+    def failing() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(engine.writer("a", 1), "retain", failing)
+    with pytest.raises(OSError, match="No space"):
+        engine.run("retention")
+    starts = [engine.writer("a", number).start_offset for number in range(3)]
+    assert starts == [1, 0, 1]
+
+
+def test_deleted_records_stay_deleted_after_the_checkpoint(root: Path, tmp_path: Path) -> None:
+    with WritableEngine(str(root)) as engine:
+        engine.create_topic("a")
+        append(engine, "a", *[b"%d" % number for number in range(5)])
+        assert engine.writer("a", 0).delete_records(3) == 3
+        # Readers see it at once, before it is on the disk.
+        assert values(engine, "a") == [b"3", b"4"]
+        assert checkpoint(root, "log-start") == {}
+        engine.run("start-offsets")
+        assert checkpoint(root, "log-start") == {("a", 0): 3}
+        copy = crashed(root, tmp_path / "copy")
+    assert values(Engine(str(root)), "a") == [b"3", b"4"]
+    with WritableEngine(str(copy)) as engine:
+        assert values(engine, "a") == [b"3", b"4"]
+
+
+def test_flush_ms(root: Path, clock: SetClock) -> None:
+    with WritableEngine(str(root), clock=clock) as engine:
+        engine.create_topic("often", settings={"flush.ms": "1000"})
+        engine.create_topic("never")
+        for topic in ("often", "never"):
+            append(engine, topic, b"x")
+        clock.advance(999)
+        engine.run("flush")
+        assert engine.writer("often", 0).recovery_point == 0
+        clock.advance(1)
+        engine.run("flush")
+        engine.run("recovery-points")
+        assert checkpoint(root, "recovery-point") == {("often", 0): 1, ("never", 0): 0}
+
+
+def test_tasks_by_themselves(root: Path) -> None:
+    settings = {
+        "log.initial.task.delay.ms": "0",
+        "replica.high.watermark.checkpoint.interval.ms": "5",
+        "log.retention.check.interval.ms": "5",
+        "retention.ms": "0",
+    }
+    done = threading.Event()
+    with WritableEngine(str(root), settings) as engine:
+        engine.create_topic("a")
+        append(engine, "a", b"x")
+        engine.start()
+        for _ in range(2000):
+            if engine.writer("a", 0).start_offset == 1 and checkpoint(root, "replication"):
+                break
+            done.wait(0.005)
+        assert engine.writer("a", 0).start_offset == 1
+        assert checkpoint(root, "replication") == {("a", 0): 1}
+        assert [line for line in engine.problems if "retention" in line] == []
+
+
+def test_many_threads_at_once(root: Path) -> None:
+    """Appends, topics made and deleted, settings, tasks: nothing is lost and nothing hangs."""
+    settings = {"log.initial.task.delay.ms": "0", "log.retention.check.interval.ms": "1"}
+    failures: list[BaseException] = []
+
+    def trying(work: Callable[[int], object]) -> threading.Thread:
+        def run() -> None:
+            try:
+                for number in range(40):
+                    work(number)
+            except BaseException as error:  # noqa: BLE001  looked at below
+                failures.append(error)
+
+        return threading.Thread(target=run)
+
+    with WritableEngine(str(root), settings) as engine:
+        engine.create_topic("kept", 3)
+        engine.start()
+
+        def change(number: int) -> None:
+            engine.create_topic(f"short-{number % 2}", 2)
+            append(engine, f"short-{number % 2}", b"x")
+            engine.set_topic_config("kept", {"retention.ms": str(10**9 + number)})
+            engine.delete_topic(f"short-{number % 2}")
+
+        def append_to(partition: int) -> Callable[[int], object]:
+            return lambda number: append(engine, "kept", b"%d" % number, partition=partition)
+
+        threads = [
+            *[trying(append_to(partition)) for partition in (0, 1, 2, 0, 1)],
+            trying(change),
+            trying(lambda _: [engine.run(task) for task in engine.task_names]),
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert failures == []
+    again = Engine(str(root))
+    assert [len(values(again, "kept", number)) for number in range(3)] == [80, 80, 40]
+    assert list(again.topics()) == ["kept"]
