@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..durable import Buffer
+from ..errors import StorageError
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable
 from ..format.control import EndTxnMarker, parse_end_txn_marker
@@ -46,7 +47,7 @@ class Request:
 
     def fail(self, error: BaseException) -> None:
         """Each thread raises an error of its own: raising one changes it."""
-        self.error = copy.copy(error) if isinstance(error, OSError) else error
+        self.error = copy.copy(error) if isinstance(error, (OSError, StorageError)) else error
 
     def result(self) -> Appended:
         if self.error is not None:

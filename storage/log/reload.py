@@ -47,4 +47,5 @@ def reload_producers(
     rebuild = ProducerRebuild(wanted, start_offset, expiration_ms, now_ms)
     loaded = rebuild.at(end_offset, loading, is_clean=False)
     snapshots.change(wanted.written, wanted.gone)
+    snapshots.start_moved(start_offset)
     return loaded.producers

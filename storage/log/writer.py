@@ -225,19 +225,20 @@ class LogWriter:
         return appended
 
     def _append_waiting(self) -> None:
-        """Appends what all threads are waiting for; called with the lock."""
-        group = self._group()
-        requests: list[Request] = []
+        """Appends what all threads are waiting for; called with the lock. Whatever happens, each
+        request is answered."""
+        requests = [self._waiting.popleft() for _ in range(len(self._waiting))]
         try:
-            while self._waiting:
-                requests.append(self._waiting.popleft())
-                group = self._take(group, requests[-1])
-            self._write(group)
-        except BaseException as error:  # nobody may wait for ever
-            self._note_interruption(error)
+            self._check_usable()
+            group = self._group()
             for request in requests:
-                if not request.is_done:
-                    request.fail(self.failed or error)
+                group = self._take(group, request)
+            self._write(group)
+        except (StorageError, OSError) as error:
+            _fail_rest(requests, error)
+        except BaseException as error:
+            self._note_interruption(error)
+            _fail_rest(requests, self.failed or error)
             raise
 
     def _group(self) -> Group:
@@ -659,6 +660,12 @@ class LogWriter:
             except IndexError:  # another thread was quicker
                 return
             call()
+
+
+def _fail_rest(requests: Sequence[Request], error: BaseException) -> None:
+    for request in requests:
+        if not request.is_done:
+            request.fail(error)
 
 
 def _duplicate(found: Duplicate, admitted: Admitted) -> Appended:
