@@ -45,9 +45,11 @@ def open_log(
     return LogWriter(directory, "t", 0, config=settings, clock=clock, loaded=plan, **options)
 
 
-def batch(count: int = 1, timestamp: int = NOW, size: int = 100, **fields: Any) -> bytes:
-    """One of a producer's batches: `count` records whose values have `size` bytes."""
-    records = [SimpleRecord(timestamp + n, b"k%d" % n, bytes(size)) for n in range(count)]
+def batch(
+    count: int = 1, timestamp: int = NOW, size: int = 100, value: bytes = b"", **fields: Any
+) -> bytes:
+    """One of a producer's batches: `count` records whose values are `value` and `size` zeros."""
+    records = [SimpleRecord(timestamp + n, b"k%d" % n, value + bytes(size)) for n in range(count)]
     return build_batch(records, BatchFields(**fields))
 
 

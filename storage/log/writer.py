@@ -33,6 +33,7 @@ from ..errors import (
     PolicyViolation,
     RecordListTooLarge,
     StorageError,
+    printable,
 )
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable, Bytes
@@ -285,9 +286,9 @@ class LogWriter:
         try:
             group.write(self._active)
         except (LogDirOffline, OSError) as error:
-            self._note_failure(error)
-            group.fail(error)
-            return error
+            failure = self._note_failure(error)
+            group.fail(failure)
+            return failure
         self.end_offset = group.next_offset
         group.answer()
         return None
@@ -298,8 +299,7 @@ class LogWriter:
         try:
             request.appended = self._append_in_pieces(request.admitted, request.origin)
         except (StorageError, OSError) as error:
-            self._note_failure(error)
-            request.fail(error)
+            request.fail(self._note_failure(error))
             if self.end_offset > end and self.failed is None:
                 with suppress(LogDirOffline):  # `failed` tells
                     self._truncate(end)
@@ -369,7 +369,6 @@ class LogWriter:
         if base == active.base_offset:  # nothing is in it, but its indexes have no room
             active.finish()
             self._active = SegmentWriter(self.directory, base, 0, self.config, now)
-            self._active.is_named = active.is_named
             return
         snapshot = self._take_snapshot(base)
         active.finish()
@@ -408,23 +407,19 @@ class LogWriter:
             end = self.end_offset if upto is None else upto
             if end <= self.recovery_point:
                 return
+            # The names were synced when the segments were made.
             rolled = [segment for segment in self._rolled if segment.unsynced]
-            active = self._active if end > self._active.base_offset else None
-            log = None if active is None else active.log
-            end = min(end, self._active.base_offset) if active is None else self.end_offset
+            base = self._active.base_offset
+            log, end = (None, base) if end <= base else (self._active.log, self.end_offset)
             truncations = self._truncations
         try:
             for segment in rolled:
                 segment.sync()
             if log is not None:
                 log.sync()
-            if active is None or not active.is_named:
-                self.directory.sync()
         except OSError as error:
             raise self._note_failure(error) from error
         with self._lock:
-            if active is not None:
-                active.is_named = True
             if truncations == self._truncations and end > self.recovery_point:
                 self.recovery_point = end
                 self.last_flush_ms = self.clock.now_ms()
@@ -633,7 +628,7 @@ class LogWriter:
         if not (is_fatal or isinstance(error, (SyncFailed, LogDirOffline))):
             return error
         if not isinstance(error, LogDirOffline):
-            error = LogDirOffline(self.path, f"offline since {error}")
+            error = LogDirOffline(self.path, f"offline since {_told(error)}")
         if self.failed is None:
             self.failed = error
             if self._on_failure is not None:
@@ -677,6 +672,12 @@ def _first_offset(header: BatchHeader) -> int:
     """The offset that an append begins with, or one that is not above it: of messages before magic
     2 it is not known without opening them (UnifiedLog.maybeRoll)."""
     return header.base_offset if header.magic > 1 else header.last_offset - MAX_INT32
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename:
+        return f"{printable(str(error.filename))}: {error.strerror}"
+    return str(error)
 
 
 def _at_once(task: Callable[[], None]) -> None:

@@ -45,8 +45,7 @@ class SegmentWriter:
     """The active segment of a partition. One thread at a time.
 
     `size`: bytes of its batches. `jitter_ms`: how much sooner than others it is rolled by time.
-    `is_named`: whether its name is in the directory for certain. `created_ms`: when this object
-    was made, for an empty segment, or became empty.
+    `created_ms`: when this object was made or, cut by it, the segment became empty.
     """
 
     def __init__(
@@ -66,7 +65,6 @@ class SegmentWriter:
             base_offset, config.index_interval_bytes, config.segment_index_bytes
         )
         self.jitter_ms = _jitter(config)
-        self.is_named = True
         self.created_ms = now_ms
         self._first_timestamp: int | None = None
         self._log_room = config.segment_size if config.preallocate else 0
@@ -77,7 +75,8 @@ class SegmentWriter:
     def create(
         cls, directory: WritableDirectory, base_offset: int, config: TopicConfig, now_ms: int
     ) -> SegmentWriter:
-        """A new segment, empty; files of that base that lie about are emptied or go.
+        """A new segment, empty; files of that base that lie about are emptied or go. Its name is
+        durable, and so are those that came before.
 
         When it raises OSError there is none. LogDirOffline when that is not certain.
         """
@@ -90,10 +89,11 @@ class SegmentWriter:
             log = directory.create(segment.name(FileKind.LOG))
             segment._files = _Files(log, offsets, times)
             segment._allocate(segment._files)
+            directory.sync()
         except OSError:
             segment.discard()
             raise
-        segment.is_named = segment._is_synced = False
+        segment._is_synced = False
         return segment
 
     def name(self, kind: FileKind) -> str:

@@ -1,0 +1,236 @@
+"""A disk that fails under a partition that is written to: every single system call, once.
+
+What is appended after an error must not depend on it, and what was acknowledged must be there when
+the partition is opened again, whether it was closed in between or not.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.durable import Calls, replaced
+from kafkafs.storage.errors import LogDirOffline
+from kafkafs.storage.log.writer import LogWriter
+from tests.faults import FailingCalls
+from tests.reading import open_view, read
+from tests.writing import NOW, batch, config, files, open_log
+
+SIZE = len(batch())
+SETTINGS = config(segment_bytes=3 * SIZE, index_interval_bytes=0, file_delete_delay_ms=0)
+
+
+@dataclass
+class Run:
+    """Steps on a partition, each once more when it fails; `values` of what must be there, and of
+    what may be: when an append failed in a way that took the directory offline."""
+
+    writer: LogWriter
+    values: list[bytes] = field(default_factory=list)
+    perhaps: list[bytes] = field(default_factory=list)
+    errors: list[OSError] = field(default_factory=list)
+    start: int = 0
+
+    def step(self, call: Callable[[], Any]) -> bool:
+        for _ in range(2):
+            try:
+                call()
+            except LogDirOffline:
+                assert self.writer.failed is not None
+                return False
+            except OSError as error:
+                self.errors.append(error)
+                assert self.writer.failed is None
+            else:
+                return True
+        raise AssertionError("it failed twice")
+
+    def append(self, count: int = 1, **options: Any) -> bool:
+        values = [b"%050d" % (len(self.values) + n) for n in range(count)]
+        data = b"".join(batch(value=value, size=0) for value in values)
+        done = self.step(lambda: self.writer.append(data, **options))
+        (self.values if done else self.perhaps).extend(values)
+        return done
+
+    def drop_old(self, count: int) -> bool:
+        """Retention of what is older than the newest `count` bytes' worth."""
+        self.writer.config = replace(self.writer.config, retention_bytes=count)
+        done = self.step(self.writer.retain)
+        self.start = self.writer.start_offset
+        return done and self.step(self.writer.remove_deleted)
+
+    def everything(self) -> bool:
+        transaction: dict[str, Any] = {
+            "producer_id": 9,
+            "producer_epoch": 0,
+            "is_transactional": True,
+        }
+        return (
+            all(self.append() for _ in range(4))
+            and self.append(durable=True)
+            and self.append(5)
+            and self.step(lambda: self.writer.append(batch(base_sequence=0, **transaction)))
+            and self.note(b"")
+            and self.step(lambda: self.writer.end_transaction(9, 0, commit=False))
+            and self.note(b"")
+            and self.append()
+            and self.drop_old(3 * SIZE)
+            and self.append(2, durable=True)
+            and self.step(self.writer.roll)
+            and self.append()
+            and self.step(self.writer.close)
+        )
+
+    def note(self, value: bytes) -> bool:
+        self.values.append(value)
+        return True
+
+
+def run(path: Path, calls: Calls) -> Run:
+    writer = open_log(path, SETTINGS, SetClock(NOW))
+    with replaced(calls):
+        found = Run(writer)
+        found.everything()
+    return found
+
+
+def test_every_call_of_a_partitions_life_fails_once(tmp_path: Path) -> None:
+    counting = FailingCalls(-1, errno.EIO)
+    whole = run(tmp_path / "whole", counting)
+    assert not whole.errors
+    count = len(counting.made)
+    assert count > 100
+    offline = 0
+    for number in range(count):
+        code = (errno.ENOSPC, errno.EIO, errno.EMFILE)[number % 3]
+        path = tmp_path / str(number)
+        calls = FailingCalls(number, code)
+        found = run(path, calls)
+        assert calls.failed, number
+        offline += found.writer.failed is not None
+        assert found.errors or found.writer.failed, calls.failed
+        assert all(error.filename for error in found.errors)
+        check(path, found)
+    assert 0 < offline < count // 2
+
+
+def check(path: Path, found: Run) -> None:
+    """All that was acknowledged is there when it is opened again, and can be appended to."""
+    is_clean = found.writer.failed is None
+    again = open_log(path, SETTINGS, SetClock(NOW), start_offset=found.start, is_clean=is_clean)
+    assert again.append(batch(size=0, value=b"last")).first_offset == again.end_offset - 1
+    values = [record.value for record in read(open_view(path, again.start_offset))]
+    got = {bytes(value) for value in values if value and value.isdigit()}
+    kept = [value for value in found.values[again.start_offset :] if value]
+    assert values[-1] == b"last"
+    assert set(kept) <= got <= {*kept, *found.perhaps}
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("at", range(3))
+def test_an_append_that_cannot_be_written_leaves_no_trace(
+    tmp_path: Path, code: int, at: int
+) -> None:
+    path = tmp_path / "t-0"
+    writer = open_log(path, SETTINGS, SetClock(NOW))
+    for _ in range(2):
+        writer.append(batch(producer_id=5, producer_epoch=0, base_sequence=writer.end_offset))
+    before = files(path)
+    later: dict[str, Any] = {"producer_id": 5, "producer_epoch": 0, "base_sequence": 2}
+    later["timestamp"] = NOW + 1
+    with (
+        replaced(FailingCalls(at, code, ["pwritev"])),
+        pytest.raises(OSError, match=os.strerror(code)),
+    ):
+        writer.append(batch(**later))
+    assert files(path) == before
+    assert (writer.end_offset, writer.failed) == (2, None)
+    again = writer.append(batch(**later))
+    assert (again.first_offset, again.is_duplicate) == (2, False)
+
+
+def test_an_append_over_several_segments_is_taken_back_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    writer = open_log(path, SETTINGS, SetClock(NOW))
+    writer.append(batch())
+    before = {name: data for name, data in files(path).items() if name.endswith(".log")}
+    for at in range(2, 9):
+        calls = FailingCalls(at, errno.ENOSPC, ["pwritev"])
+        with replaced(calls), pytest.raises(OSError, match="No space left"):
+            writer.append(batch() * 8)
+        found = {name: data for name, data in files(path).items() if name.endswith(".log")}
+        assert (found, writer.end_offset, writer.failed) == (before, 1, None)
+    writer.append(batch() * 8)
+    assert len(read(open_view(path))) == 9
+
+
+def test_what_cannot_be_taken_back_takes_the_directory_offline(tmp_path: Path) -> None:
+    failures: list[LogDirOffline] = []
+    writer = open_log(tmp_path / "t-0", SETTINGS, SetClock(NOW), on_failure=failures.append)
+    writer.append(batch())
+    calls = FailingCalls(0, errno.EIO, ["pwritev", "ftruncate"], lasting=True)
+    with replaced(calls), pytest.raises(LogDirOffline, match="cannot be taken back"):
+        writer.append(batch())
+    assert [str(failure) for failure in failures] == [str(writer.failed)]
+    with pytest.raises(LogDirOffline, match="cannot be taken back"):
+        writer.append(batch())
+    with pytest.raises(LogDirOffline):
+        writer.close()
+
+
+def test_a_failed_fsync_is_never_tried_again(tmp_path: Path) -> None:
+    failures: list[LogDirOffline] = []
+    path = tmp_path / "t-0"
+    writer = open_log(path, SETTINGS, SetClock(NOW), on_failure=failures.append)
+    calls = FailingCalls(0, errno.EIO, ["fsync"])
+    with replaced(calls):
+        with pytest.raises(LogDirOffline, match="Input/output error"):
+            writer.append(batch(), durable=True)
+        with pytest.raises(LogDirOffline):
+            writer.append(batch())
+        with pytest.raises(LogDirOffline):
+            writer.flush()
+    assert calls.made == ["fsync"]
+    assert len(failures) == 1
+    assert (writer.recovery_point, writer.end_offset) == (0, 1)
+    assert open_log(path, SETTINGS, SetClock(NOW)).end_offset == 1
+
+
+def test_another_partitions_failure_ends_this_one_too(tmp_path: Path) -> None:
+    writer = open_log(tmp_path / "t-0", SETTINGS, SetClock(NOW))
+    writer.fail(LogDirOffline(str(tmp_path), "offline since something"))
+    with pytest.raises(LogDirOffline, match="offline since something"):
+        writer.append(batch())
+
+
+def test_a_vanished_directory_is_an_error_and_no_new_directory(tmp_path: Path) -> None:
+    path = tmp_path / "t-0"
+    writer = open_log(path, SETTINGS, SetClock(NOW))
+    writer.append(batch() * 3)
+    path.rename(tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError):
+        writer.append(batch())
+    assert not path.exists()
+    assert (writer.end_offset, writer.failed) == (3, None)
+
+
+def test_an_interrupted_append_is_not_trusted(tmp_path: Path) -> None:
+    class Interrupted(Calls):
+        def pwritev(self, fd: int, buffers: Any, position: int) -> int:
+            raise KeyboardInterrupt
+
+    path = tmp_path / "t-0"
+    writer = open_log(path, SETTINGS, SetClock(NOW))
+    writer.append(batch())
+    with replaced(Interrupted()), pytest.raises(KeyboardInterrupt):
+        writer.append(batch())
+    with pytest.raises(LogDirOffline, match="interrupted"):
+        writer.append(batch())
+    assert open_log(path, SETTINGS, SetClock(NOW)).end_offset == 1
