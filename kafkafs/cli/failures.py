@@ -82,6 +82,11 @@ def tell(error: Exception, place: str = "") -> int:
     return told.exit_code
 
 
+def warn(message: str) -> None:
+    """Puts a line on stderr about something that is no failure."""
+    click.echo(Failure(message).line(), err=True)
+
+
 def _os_error(error: OSError) -> str:
     what = os.strerror(error.errno) if error.errno else str(error)
     if error.errno in (errno.EACCES, errno.EPERM):

@@ -32,6 +32,7 @@ VERBS: Final = {
     "stat": "stat",
     "explain": "explain",
     "topic": "topic",
+    "append": "append",
     "completion": "completion",
 }
 

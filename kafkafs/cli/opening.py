@@ -1,4 +1,4 @@
-"""From the arguments of a reading verb to the engine, the tree and the nodes in it."""
+"""From the arguments of a verb to the engine, the tree and the nodes in it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 from kafkafs.mount.errnos import NoSuchName, TreeError
 from kafkafs.storage.errors import StorageError
 
-from . import failures
+from . import failures, output
 from .params import Setting, plain_path
 
 if TYPE_CHECKING:
     from kafkafs.mount.nodes.node import Node
     from kafkafs.mount.tree import Tree
     from kafkafs.storage.engine import Engine
+    from kafkafs.storage.log.recovery import RecoveryPlan
+    from kafkafs.storage.writable_engine import WritableEngine
 
 # As deep as Linux follows links. Ours lead to records, so one step is the rule.
 _MAX_LINKS = 40
@@ -27,6 +29,25 @@ def open_engine(log_dirs: tuple[str, ...], settings: Iterable[Setting] = ()) -> 
     from kafkafs.storage.engine import Engine
 
     return Engine(log_dirs, dict(settings))
+
+
+def open_writable(
+    log_dirs: tuple[str, ...],
+    settings: Iterable[Setting] = (),
+    recovered: Callable[[tuple[str, int], RecoveryPlan], None] | None = None,
+) -> WritableEngine:
+    """Holds the directories, and recovers what was not closed in good order: `recovered` is told of
+    it; what was lost goes to stderr. What WritableEngine raises."""
+    from kafkafs.storage.writable_engine import WritableEngine
+
+    def tell_loss(key: tuple[str, int], plan: RecoveryPlan) -> None:
+        for fault in plan.faults:
+            failures.warn(f"{key[0]}-{key[1]}: cut in recovery: {fault}")
+        if recovered is not None:
+            recovered(key, plan)
+
+    with output.bar("opening partitions") as told:
+        return WritableEngine(log_dirs, dict(settings), loaded=told, recovered=tell_loss)
 
 
 def open_tree(

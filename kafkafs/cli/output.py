@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO, TypeVar
 
@@ -90,6 +91,21 @@ def size_text(size: int, human: bool = False) -> str:
     while scaled >= 1023.5:
         scaled, unit = scaled / 1024, next(units)
     return f"{scaled:.1f}{unit}" if scaled < 9.95 else f"{scaled:.0f}{unit}"
+
+
+@contextmanager
+def bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """`told(done, total)` moves a bar on stderr, if a person may be watching; any thread may call
+    it. A total of 0 is one that nobody knows."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield lambda done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(what, total=None)
+        yield lambda done, total: shown.update(task, completed=done, total=total or None)
 
 
 def progress(items: Sequence[Item], what: str) -> Iterable[Item]:

@@ -12,6 +12,8 @@ from click.shell_completion import CompletionItem
 Function = TypeVar("Function", bound=Callable[..., Any])
 Setting = tuple[str, str]
 
+_PARTITION_DIGITS: Final = 10  # of an int32
+
 ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
 
 
@@ -31,6 +33,38 @@ def paths_argument(*, required: bool) -> Callable[[Function], Function]:
         metavar="PATH..." if required else "[PATH]...",
         callback=lambda ctx, parameter, values: tuple(map(plain_path, values)),
         shell_complete=complete_tree_path,
+    )
+
+
+def partition_argument(function: Function) -> Function:
+    """`partition`: a topic and a number."""
+    return click.argument(
+        "partition",
+        metavar="TOPIC/PARTITION",
+        callback=lambda ctx, parameter, value: value and _split_partition(value),
+        shell_complete=complete_partition,
+    )(function)
+
+
+def choice_argument(function: Function) -> Function:
+    """`chosen`: any number of topics and partitions; a partition of None is all of a topic's."""
+    return click.argument(
+        "chosen",
+        nargs=-1,
+        metavar="[TOPIC[/PARTITION]]...",
+        callback=lambda ctx, parameter, values: tuple(map(_split_choice, values)),
+        shell_complete=complete_partition,
+    )(function)
+
+
+def topics_argument(*, required: bool) -> Callable[[Function], Function]:
+    """`topics`: any number of names."""
+    return click.argument(
+        "topics",
+        nargs=-1,
+        required=required,
+        metavar="TOPIC..." if required else "[TOPIC]...",
+        shell_complete=complete_topic,
     )
 
 
@@ -66,6 +100,22 @@ def json_option(what: str) -> Callable[[Function], Function]:
 def plain_path(path: str) -> str:
     """`path` without the slashes and dots that mean nothing."""
     return "/".join(part for part in path.split("/") if part not in ("", "."))
+
+
+def _split_partition(value: str) -> tuple[str, int]:
+    topic, partition = _split_choice(value)
+    if partition is None:
+        raise click.BadParameter(f"{value!r} is not TOPIC/PARTITION")
+    return topic, partition
+
+
+def _split_choice(value: str) -> tuple[str, int | None]:
+    topic, slash, number = plain_path(value).partition("/")
+    if not slash and topic:
+        return topic, None
+    if not (topic and number.isascii() and number.isdigit()) or len(number) > _PARTITION_DIGITS:
+        raise click.BadParameter(f"{value!r} is not TOPIC/PARTITION")
+    return topic, int(number)
 
 
 def _split_log_dirs(
@@ -119,3 +169,23 @@ def complete_tree_path(
 
     log_dirs = ctx.params.get("log_dirs")
     return paths_from(log_dirs, incomplete) if log_dirs else []
+
+
+def complete_topic(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Topics in the log directories named before."""
+    from .path_completion import topics_from
+
+    log_dirs = ctx.params.get("log_dirs")
+    return topics_from(log_dirs, incomplete) if log_dirs else []
+
+
+def complete_partition(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Topics, and partitions behind `TOPIC/`, in the log directories named before."""
+    from .path_completion import partitions_from
+
+    log_dirs = ctx.params.get("log_dirs")
+    return partitions_from(log_dirs, incomplete) if log_dirs else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -69,7 +70,7 @@ def test_help_of_every_verb_teaches(
 def test_examples_are_right(words: list[str], command: Verb) -> None:
     """Every example that is a call of its verb has arguments and options that exist."""
     for line, _ in command.examples:
-        first = line.split(" | ")[0].split()
+        first = re.split(" [|<#] ", line)[0].split()
         if first[: 1 + len(words)] == ["kafkafs", *words] and "<TAB>" not in line:
             command.make_context(words[-1], first[1 + len(words) :])
 

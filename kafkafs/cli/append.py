@@ -1,0 +1,295 @@
+"""`kafkafs append`: lines become records."""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Final
+
+import click
+
+from . import failures, output
+from .params import Setting, json_option, log_dirs_argument, partition_argument, settings_option
+from .verb import Verb
+
+if TYPE_CHECKING:
+    from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
+    from kafkafs.storage.format.text_input import Parse
+    from kafkafs.storage.log.appending import Appended
+    from kafkafs.storage.writable_engine import WritableEngine
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_READ_BYTES: Final = 1 << 20
+# A line longer than any record can be; without an end it would fill the memory.
+_MAX_LINE_BYTES: Final = 256 << 20
+
+
+@click.command(
+    cls=Verb,
+    short_help="Append lines, or JSON lines, as records to a partition.",
+    examples=[
+        ("echo hello | kafkafs append /data orders/0", "a record with that value and no key"),
+        (
+            "kafkafs append --key-separator = --compression zstd /data orders/0 < FILE",
+            "a record for each line KEY=VALUE, in compressed batches",
+        ),
+        (
+            "kafkafs cat /old a/0/records.jsonl | kafkafs append --format jsonl /data a/0",
+            "copies a partition, with timestamps and headers",
+        ),
+    ],
+)
+@log_dirs_argument
+@partition_argument
+@click.argument("file", type=click.File("rb"), default="-", metavar="[FILE]")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["lines", "jsonl"]),
+    default="lines",
+    show_default=True,
+    help="Each line is a value, or a record as JSON.",
+)
+@click.option("--key-separator", metavar="TEXT", help="Each line is a key, TEXT and a value.")
+@click.option(
+    "--compression",
+    type=click.Choice(CODECS),
+    default=CODECS[0],
+    show_default=True,
+    help="Of the batches, where the topic's compression.type is producer.",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    default=16384,
+    show_default=True,
+    metavar="BYTES",
+    help="The most bytes of a batch before compression.",
+)
+@click.option(
+    "--linger-ms",
+    type=click.IntRange(0, 3_600_000),
+    default=5,
+    show_default=True,
+    metavar="MS",
+    help="How long a line may wait for others of its batch.",
+)
+@click.option(
+    "--transaction", "in_transaction", is_flag=True, help="All lines or, if one is bad, none."
+)
+@settings_option
+@json_option("the result as a JSON object")
+def command(
+    log_dirs: tuple[str, ...],
+    partition: tuple[str, int],
+    file: IO[bytes],
+    form: str,
+    key_separator: str | None,
+    compression: str,
+    batch_size: int,
+    linger_ms: int,
+    in_transaction: bool,
+    settings: tuple[Setting, ...],
+    as_json: bool,
+) -> None:
+    """Append the lines of FILE, or of the standard input, to a partition, and print their offsets.
+
+    Records without a timestamp get the present time. When a line is no record, or Kafka would
+    refuse it, its number goes to stderr and the exit code is 1; the lines before it are kept, those
+    behind it are not looked at. What was appended is on the disk when the verb ends. No broker may
+    be running on LOG_DIRS.
+    """
+    from kafkafs.storage.format.encoder import BatchPlan
+    from kafkafs.storage.format.layout import Codec
+
+    from .opening import open_writable
+
+    parse = _parser(form, key_separator)
+    plan = BatchPlan(batch_bytes=batch_size, codec=Codec[compression.upper()])
+    done = Done(*partition)
+    try:
+        with (
+            open_writable(log_dirs, settings) as engine,
+            _appender(engine, partition, plan, in_transaction) as append,
+            output.bar(f"appending to {partition[0]}/{partition[1]}") as told,
+        ):
+            append_lines(file, parse, append, done, linger_ms / 1000, told)
+    except BadLine:
+        if not in_transaction:
+            done.show(as_json)
+        raise
+    done.show(as_json)
+
+
+class BadLine(failures.Failure):
+    """A line that is no record, or none that the topic takes."""
+
+    def __init__(self, file: str, number: int, why: str) -> None:
+        """`number` counts from 1."""
+        super().__init__(f"{file}: line {number}: {why}")
+
+
+@dataclass(slots=True)
+class Done:
+    """What was appended so far. Offsets -1: nothing."""
+
+    topic: str
+    partition: int
+    first: int = -1
+    last: int = -1
+    records: int = 0
+    size: int = 0  # bytes of the lines
+
+    def add(self, appended: Appended, records: int) -> None:
+        if not self.records:
+            self.first = appended.first_offset
+        self.last = appended.last_offset
+        self.records += records
+
+    def show(self, as_json: bool) -> None:
+        out = output.binary()
+        if as_json:
+            out.write(output.json_line(self._json()))
+        elif self.records:
+            place = output.shown(f"{self.topic}/{self.partition}")
+            offsets = f"{self.first} to {self.last}" if self.last > self.first else f"{self.first}"
+            out.write(output.line(f"{place}: {self.records} records, offsets {offsets}"))
+
+    def _json(self) -> dict[str, object]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "records": self.records,
+            "firstOffset": self.first if self.records else None,
+            "lastOffset": self.last if self.records else None,
+        }
+
+
+def append_lines(
+    file: IO[bytes],
+    parse: Parse,
+    append: Callable[[RecordColumns], Appended],
+    done: Done,
+    linger: float,
+    told: Callable[[int, int], None],
+) -> None:
+    """Appends every line of `file`, at most `linger` seconds after it came. BadLine."""
+    total = _size(file)
+    line = 1
+    for data in whole_lines(file, linger):
+        parsed = parse(data)
+        bad = _append(parsed.records, append, done)
+        if bad is None and parsed.error is not None:
+            bad = parsed.error.index, parsed.error.why
+        if bad is not None:
+            raise BadLine(_name(file), line + bad[0], bad[1])
+        line += len(parsed.records)
+        done.size += len(data)
+        told(done.size, total)
+
+
+def _append(
+    records: RecordColumns, append: Callable[[RecordColumns], Appended], done: Done
+) -> tuple[int, str] | None:
+    """Appends records up to the first that is refused: its number among them, from 0, and why."""
+    from kafkafs.storage.errors import Refused
+
+    if not len(records):
+        return None
+    try:
+        done.add(append(records), len(records))
+        return None
+    except Refused as refused:
+        if len(records) == 1:
+            return 0, refused.why
+        # Of a refusal that names no record, which one it is shows in the smaller half.
+        cut = refused.index if 0 < refused.index < len(records) else len(records) // 2
+    bad = _append(records.slice(0, cut), append, done)
+    if bad is None:
+        bad = _append(records.slice(cut, len(records)), append, done)
+        return bad and (bad[0] + cut, bad[1])
+    return bad
+
+
+def whole_lines(file: IO[bytes], linger: float) -> Iterator[bytes]:
+    """What is in `file`, in parts of whole lines; only the last may lack its end. A part comes when
+    it is large, or when nothing more has come for `linger` seconds since it began."""
+    waiting = bytearray()
+    end = 0  # of the last whole line in it
+    since = 0.0
+    read = getattr(file, "read1", file.read)  # what is there now, not what there will be
+    while data := read(_READ_BYTES):
+        if not waiting:
+            since = time.monotonic()
+        newline = data.rfind(b"\n")
+        if newline >= 0:
+            end = len(waiting) + newline + 1
+        waiting += data
+        if len(waiting) < _READ_BYTES and _more_comes(file, since + linger - time.monotonic()):
+            continue
+        if end:
+            yield bytes(waiting[:end])
+            del waiting[:end]
+            end, since = 0, time.monotonic()
+        elif len(waiting) > _MAX_LINE_BYTES:
+            raise failures.Failure(f"{_name(file)}: a line of more than {_MAX_LINE_BYTES} bytes")
+    if waiting:
+        yield bytes(waiting)
+
+
+def _more_comes(file: IO[bytes], seconds: float) -> bool:
+    """Whether something, or the end, can be read from `file` within that time."""
+    try:
+        ready, _, _ = select.select([file], [], [], max(seconds, 0))
+    except (OSError, ValueError, TypeError):  # no file of the system's
+        return True
+    return bool(ready)
+
+
+def _name(file: IO[bytes]) -> str:
+    return str(getattr(file, "name", "<stdin>"))
+
+
+def _size(file: IO[bytes]) -> int:
+    """Bytes of a regular file, 0 of what has no size."""
+    try:
+        return os.fstat(file.fileno()).st_size
+    except (OSError, ValueError):
+        return 0
+
+
+@contextmanager
+def _appender(
+    engine: WritableEngine, partition: tuple[str, int], plan: BatchPlan, in_transaction: bool
+) -> Iterator[Callable[[RecordColumns], Appended]]:
+    """What appends records that have the present time if they have none; in a transaction all of
+    them or, when the block raises, none."""
+    from kafkafs.storage.transactional import TransactionalProducer
+
+    writer = engine.writer(*partition)
+    if not in_transaction:
+        yield lambda records: writer.append_records(records.stamped(engine.clock.now_ms()), plan)
+        return
+    producer = TransactionalProducer(engine)
+    with producer.transaction():
+        yield lambda records: producer.append(
+            *partition, records.stamped(engine.clock.now_ms()), plan
+        )
+
+
+def _parser(form: str, key_separator: str | None) -> Parse:
+    from kafkafs.storage.format import text_input
+
+    if key_separator is None:
+        return text_input.parse_json if form == "jsonl" else text_input.parse_values
+    if form == "jsonl":
+        raise click.UsageError("--key-separator is for --format lines; JSON names its keys")
+    separator = key_separator.encode("utf-8", "surrogateescape")
+    if not separator or b"\n" in separator:
+        raise click.UsageError("--key-separator needs a text without line breaks")
+    return lambda data: text_input.parse_keyed(data, separator)
