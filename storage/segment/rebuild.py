@@ -111,7 +111,7 @@ def _sound_batches(extent: Extent) -> Iterator[BatchTable | CorruptError]:
             if position < extent.end:
                 yield extent.error("the file became shorter while it was read", position)
             return
-        large = _large_batch(replace(extent, start=position, previous_offset=previous))
+        large = large_batch(replace(extent, start=position, previous_offset=previous))
         if large is None:
             yield fault.error
             return
@@ -120,7 +120,7 @@ def _sound_batches(extent: Extent) -> Iterator[BatchTable | CorruptError]:
         extent = replace(extent, start=header.next_position, previous_offset=header.last_offset)
 
 
-def _large_batch(extent: Extent) -> BatchTable | None:
+def large_batch(extent: Extent) -> BatchTable | None:
     """The batch at an extent's start if it is a sound one that only is more than may be held in
     memory."""
     head = extent.file.read(extent.start, RECORD_BATCH_OVERHEAD)

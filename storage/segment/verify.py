@@ -1,0 +1,165 @@
+"""One segment held against the rules of its formats: batches, records, indexes.
+
+What is found says file and position. Damage in the `.log` hides nothing behind it: the walk goes
+on, and an index is judged by what can be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..disk import Directory
+from ..errors import CorruptError
+from ..format import batch as b
+from ..format.batch import BatchHeader, BatchTable
+from ..format.columns import Columns
+from ..format.control import EndTxnMarker, parse_end_txn_marker
+from ..format.decoder import BadBatch, Decoder
+from ..format.layout import MAX_INT32, MAX_OFFSET, TIMESTAMP_TYPE_MASK
+from ..format.names import FileKind, segment_file
+from .extent import Extent, Fault
+from .rebuild import large_batch
+from .txn_index import ENTRY, AbortedTxn, TransactionIndex
+from .verify_index import Finding, OffsetIndexCheck, TimeIndexCheck
+from .walk import Run, read_runs
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """A segment as the directory lists it. `next_base`: the following segment's, -1 for the last.
+    `is_closed`: rolled, or the last one of a log that was closed cleanly. `files`: which there
+    are."""
+
+    base_offset: int
+    size: int
+    next_base: int
+    is_closed: bool
+    files: frozenset[FileKind]
+
+
+class SegmentCheck:
+    """One segment while it is gone through.
+
+    `tables` gives its batches; `findings` is complete when they have all been asked for, and has
+    no order. `next_offset` is the offset after the last batch so far, `faults` how often something
+    could not be read.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        facts: SegmentFacts,
+        decoder: Decoder,
+        max_batch_bytes: int,
+    ) -> None:
+        """`max_batch_bytes` is the decoder's; of larger batches only the checksum is checked."""
+        self.findings: list[Finding] = []
+        self.next_offset = facts.base_offset
+        self.faults = 0
+        self._directory = directory
+        self._facts = facts
+        self._decoder = decoder
+        self._max_batch_bytes = max_batch_bytes
+        self.path = directory.path_of(segment_file(facts.base_offset, FileKind.LOG))
+        self._run: Run | None = None
+        self._indexes: list[OffsetIndexCheck | TimeIndexCheck] = []
+        self._open_indexes()
+
+    def tables(self) -> Iterator[BatchTable]:
+        """Its batches in order, those left out that cannot be read."""
+        facts = self._facts
+        highest = min(facts.base_offset + MAX_INT32 + 1, MAX_OFFSET)
+        limit = highest if facts.next_base < 0 else min(highest, facts.next_base)
+        file = self._directory.open(segment_file(facts.base_offset, FileKind.LOG))
+        limit_bytes = self._max_batch_bytes
+        extent = Extent(file, facts.base_offset, 0, facts.size, limit_bytes, -1, limit)
+        for part in read_runs(extent):
+            if isinstance(part, Run):
+                self._run = part
+                self._check_records(part)
+                yield self._taken(part.table)
+            elif (large := large_batch(replace(extent, start=part.error.position))) is not None:
+                self._run = None
+                yield self._taken(large)
+            else:
+                self._note_fault(part)
+        for index in self._indexes:
+            self.findings += index.finish(self.next_offset)
+
+    def read_marker(self, header: BatchHeader) -> EndTxnMarker | None:
+        """What a control batch of the table given last says."""
+        if self._run is None:
+            return None
+        at = header.position - self._run.base
+        return parse_end_txn_marker(self._run.data[at : at + header.size])
+
+    def aborted(self) -> list[tuple[int, AbortedTxn]]:
+        """The entries of the `.txnindex` with their positions; what is wrong with the file itself
+        is a finding."""
+        name = segment_file(self._facts.base_offset, FileKind.TXNINDEX)
+        index = TransactionIndex.open(self._directory, name)
+        entries: list[tuple[int, AbortedTxn]] = []
+        try:
+            for entry in index.entries():
+                entries.append((len(entries) * ENTRY.size, entry))
+        except CorruptError as error:
+            self.findings.append(Finding(index.path, error.position, error.what))
+        if index.has_stray_bytes:
+            what = f"it does not end with a whole entry of {ENTRY.size} bytes"
+            self.findings.append(Finding(index.path, len(index) * ENTRY.size, what))
+        return entries
+
+    def _open_indexes(self) -> None:
+        for kind, check in (
+            (FileKind.INDEX, OffsetIndexCheck),
+            (FileKind.TIMEINDEX, TimeIndexCheck),
+        ):
+            facts, name = self._facts, segment_file(self._facts.base_offset, kind)
+            if kind in facts.files:
+                file = self._directory.open(name)
+                self._indexes.append(check(file, facts.base_offset, facts.is_closed))
+            elif facts.size:
+                self.findings.append(Finding(self._directory.path_of(name), -1, "missing"))
+
+    def _taken(self, table: BatchTable) -> BatchTable:
+        for index in self._indexes:
+            index.batches(table)
+        self.next_offset = int(table.rows[-1, b.LAST_OFFSET]) + 1
+        return table
+
+    def _note_fault(self, fault: Fault) -> None:
+        self.faults += 1
+        self._find(fault.error)
+        for index in self._indexes:
+            index.lost(fault.resume)
+
+    def _find(self, error: CorruptError) -> None:
+        self.findings.append(Finding(self.path, error.position, error.what))
+
+    def _check_records(self, run: Run) -> None:
+        for part in self._decoder.decode(run.data, run.base, run.table, self.path):
+            if isinstance(part, BadBatch):
+                self._find(part.error)
+            else:
+                self._check_timestamps(part)
+
+    def _check_timestamps(self, columns: Columns) -> None:
+        """The largest timestamp in a header is that of the records, if those have their own."""
+        batches = columns.batches
+        filled = np.flatnonzero(np.diff(columns.first_row))
+        if not len(filled):
+            return
+        largest = np.maximum.reduceat(columns.timestamps, columns.first_row[filled])
+        told = batches.column(b.MAX_TIMESTAMP)[filled]
+        own = (batches.column(b.ATTRIBUTES)[filled] & TIMESTAMP_TYPE_MASK) == 0
+        own &= batches.column(b.MAGIC)[filled] > 0
+        for number in np.flatnonzero(own & (told != largest)).tolist():
+            header = batches[int(filled[number])]
+            what = (
+                f"batch {header.base_offset}-{header.last_offset}: its largest timestamp is "
+                f"{int(largest[number])}, its header says {header.max_timestamp}"
+            )
+            self.findings.append(Finding(self.path, header.position, what))
