@@ -17,11 +17,13 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import org.apache.kafka.clients.admin.AbortTransactionSpec;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.ProducerState;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
@@ -99,6 +101,9 @@ public class Driver {
       case "abort": producer(c).abortTransaction(); return null;
       case "records": return records(c);
       case "offsets": return offsets(c);
+      case "producers": return activeProducers(c);
+      case "abort_hanging": return done(admin.abortTransaction(new AbortTransactionSpec(partition(c),
+          c.get("producer_id").asLong(), (short) c.get("producer_epoch").asInt(), c.get("coordinator_epoch").asInt())).all().get());
       case "times": return times(c);
       default: throw new IllegalArgumentException("no such command: " + c);
     }
@@ -247,6 +252,18 @@ public class Driver {
       out.put("last_stable", stable.endOffsets(one).get(one.get(0)));
     }
     return out;
+  }
+
+  /** What the partition's leader knows of its producers, as DescribeProducers tells. */
+  private JsonNode activeProducers(JsonNode c) throws Exception {
+    ArrayNode found = JSON.createArrayNode();
+    var states = admin.describeProducers(List.of(partition(c))).partitionResult(partition(c)).get();
+    for (ProducerState state : states.activeProducers())
+      found.addObject().put("id", state.producerId()).put("epoch", state.producerEpoch())
+          .put("last_sequence", state.lastSequence()).put("last_timestamp", state.lastTimestamp())
+          .put("coordinator_epoch", state.coordinatorEpoch().orElse(-1))
+          .put("first_offset", state.currentTransactionStartOffset().orElse(-1L));
+    return found;
   }
 
   /** For each of "timestamps" the offset of the first record at or after it, or null. */
