@@ -176,7 +176,9 @@ _SERVER_NAMES = {
     server.name: (server, setting) for setting in _TOPIC.values() for server in setting.servers
 }
 _LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
-_ALL = frozenset((*_TOPIC, *_BROKER, *_READER, *_SERVER_NAMES))
+# The names that a topic's settings have, and all that can be said for a run.
+TOPIC_SETTINGS = frozenset(_TOPIC)
+SETTINGS = frozenset((*_TOPIC, *_BROKER, *_READER, *_SERVER_NAMES))
 
 
 class Source(StrEnum):
@@ -226,7 +228,7 @@ def run_settings(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
         elif name in _SERVER_NAMES:
             _server_value(name, text, strict=True)
         else:
-            raise unknown(name, _ALL)
+            raise unknown(name, SETTINGS)
     return found
 
 

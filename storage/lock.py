@@ -15,6 +15,7 @@ import struct
 import threading
 from typing import Self
 
+from .disk import Directory
 from .durable import WritableDirectory, WritableFile
 from .errors import LogDirLocked, SegmentGone
 
@@ -61,6 +62,20 @@ class DirectoryLock:
         self.release()
 
 
+def who_holds(directory: Directory) -> int:
+    """The process that holds the directory, -1 when the system does not name it, 0 when nobody
+    does. Nothing is changed."""
+    status = directory.stat()
+    with _guard:
+        if (status.st_dev, status.st_ino) in _held:
+            return os.getpid()
+        try:
+            file = directory.open(LOCK_FILE)
+        except SegmentGone:
+            return 0
+        return _holder(file.fd)
+
+
 def _acquired(directory: WritableDirectory) -> WritableFile:
     """The lock file, locked. It is looked up again, because a holder that released it between our
     opening and our locking has removed it: a lock on that file would keep nobody out."""
@@ -77,17 +92,24 @@ def _acquired(directory: WritableDirectory) -> WritableFile:
 
 
 def _lock(fd: int) -> int:
-    """0 when we have the lock now, else the process that has it: -1 when it is on another machine
-    or in another container."""
+    """0 when we have the lock now, else its holder."""
     while True:
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return 0
         except (BlockingIOError, PermissionError):  # POSIX allows both
-            asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
-            kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
-            if kind != fcntl.F_UNLCK:
-                return pid if pid > 0 else -1
+            if holder := _holder(fd):
+                return holder
+
+
+def _holder(fd: int) -> int:
+    """The process that has the lock, 0 for nobody: -1 when it is on another machine or in another
+    container."""
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    if kind == fcntl.F_UNLCK:
+        return 0
+    return pid if pid > 0 else -1
 
 
 def _is_in(directory: WritableDirectory, identity: tuple[int, int]) -> bool:

@@ -33,6 +33,9 @@ VERBS: Final = {
     "explain": "explain",
     "topic": "topic",
     "append": "append",
+    "retain": "retain",
+    "recover": "recover",
+    "verify": "verify",
     "completion": "completion",
 }
 
@@ -91,10 +94,11 @@ class Program(click.Group):
 @click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
 def cli() -> None:
     """Read a Kafka log directory as files: topics and partitions are directories, every record is a
-    file.
+    file. Write to one that no broker is running on.
 
     LOG_DIRS is what the broker's log.dirs names: one directory, or several joined by commas. A live
-    broker's, a stopped one's or a copy; reading changes nothing in it and takes no lock.
+    broker's, a stopped one's or a copy; reading changes nothing in it and takes no lock. What
+    writes (topic create, delete and config, append, retain, recover) locks it against brokers.
 
     \b
       kafkafs ls /data                          the topics

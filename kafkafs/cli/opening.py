@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import logging
 import posixpath
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kafkafs.mount.errnos import NoSuchName, TreeError
-from kafkafs.storage.errors import StorageError
+from kafkafs.storage.errors import StorageError, UnknownPartition, UnknownTopic
+from kafkafs.storage.format.names import METADATA_TOPIC
 
 from . import failures, output
-from .params import Setting, plain_path
+from .params import Choice, Setting, plain_path
 
 if TYPE_CHECKING:
     from kafkafs.mount.nodes.node import Node
     from kafkafs.mount.tree import Tree
     from kafkafs.storage.engine import Engine
+    from kafkafs.storage.errors import CorruptError
+    from kafkafs.storage.format.checkpoints import MetaProperties
     from kafkafs.storage.log.recovery import RecoveryPlan
     from kafkafs.storage.writable_engine import WritableEngine
 
@@ -35,19 +39,24 @@ def open_writable(
     log_dirs: tuple[str, ...],
     settings: Iterable[Setting] = (),
     recovered: Callable[[tuple[str, int], RecoveryPlan], None] | None = None,
+    owner: MetaProperties | None = None,
 ) -> WritableEngine:
     """Holds the directories, and recovers what was not closed in good order: `recovered` is told of
-    it; what was lost goes to stderr. What WritableEngine raises."""
+    it; what was lost goes to stderr. `owner`, and what it raises: see WritableEngine."""
     from kafkafs.storage.writable_engine import WritableEngine
 
-    def tell_loss(key: tuple[str, int], plan: RecoveryPlan) -> None:
-        for fault in plan.faults:
-            failures.warn(f"{key[0]}-{key[1]}: cut in recovery: {fault}")
+    lost: list[tuple[tuple[str, int], CorruptError]] = []
+
+    def note(key: tuple[str, int], plan: RecoveryPlan) -> None:
+        lost.extend((key, fault) for fault in plan.faults)
         if recovered is not None:
             recovered(key, plan)
 
     with output.bar("opening partitions") as told:
-        return WritableEngine(log_dirs, dict(settings), loaded=told, recovered=tell_loss)
+        engine = WritableEngine(log_dirs, dict(settings), owner=owner, loaded=told, recovered=note)
+    for (topic, number), fault in sorted(lost, key=itemgetter(0)):
+        failures.warn(f"{topic}-{number}: cut in recovery: {fault}")
+    return engine
 
 
 def open_tree(
@@ -87,3 +96,20 @@ def for_each(paths: Iterable[str], work: Callable[[str], int | None]) -> int:
                 raise  # stdout's: no other path would fare better
             code = failures.tell(error, path or "/")
     return code
+
+
+def choose(there: Mapping[str, Sequence[int]], chosen: Sequence[Choice]) -> list[tuple[str, int]]:
+    """The partitions `chosen` out of those that are there, all when nothing is; never the quorum's
+    own log, which no engine writes to. UnknownTopic, UnknownPartition."""
+    there = {topic: numbers for topic, numbers in there.items() if topic != METADATA_TOPIC}
+    if not chosen:
+        return [(topic, number) for topic, numbers in there.items() for number in numbers]
+    found: dict[tuple[str, int], None] = {}
+    for topic, number in chosen:
+        if topic not in there:
+            raise UnknownTopic(topic)
+        if number is not None and number not in there[topic]:
+            raise UnknownPartition(topic, number)
+        numbers = there[topic] if number is None else [number]
+        found.update(dict.fromkeys((topic, each) for each in numbers))
+    return list(found)

@@ -11,6 +11,7 @@ from click.shell_completion import CompletionItem
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Setting = tuple[str, str]
+Choice = tuple[str, int | None]  # a topic, and one of its partitions or all
 
 _PARTITION_DIGITS: Final = 10  # of an int32
 
@@ -77,6 +78,7 @@ def settings_option(function: Function) -> Function:
         metavar="NAME=VALUE",
         multiple=True,
         callback=_split_settings,
+        shell_complete=lambda ctx, parameter, incomplete: complete_setting(incomplete),
         help="A setting for this run, under Kafka's name; may be given again.",
     )(function)
 
@@ -91,6 +93,28 @@ def reading_options(function: Function) -> Function:
         help="Whether the records of open and aborted transactions show.",
     )
     return settings_option(isolated(function))
+
+
+def assignment_option(name: str, help_text: str) -> Callable[[Function], Function]:
+    """An option that is given as a topic's NAME=VALUE, any number of times: pairs."""
+    return click.option(
+        name,
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=_split_settings,
+        shell_complete=lambda ctx, parameter, incomplete: complete_setting(incomplete, topic=True),
+        help=help_text,
+    )
+
+
+def time_option(function: Function) -> Function:
+    """`at`: milliseconds since 1970, None without."""
+    return click.option(
+        "--at",
+        metavar="TIME",
+        callback=_parse_time,
+        help="With --dry-run: as of that time, milliseconds since 1970 or ISO 8601.",
+    )(function)
 
 
 def json_option(what: str) -> Callable[[Function], Function]:
@@ -109,7 +133,7 @@ def _split_partition(value: str) -> tuple[str, int]:
     return topic, partition
 
 
-def _split_choice(value: str) -> tuple[str, int | None]:
+def _split_choice(value: str) -> Choice:
     topic, slash, number = plain_path(value).partition("/")
     if not slash and topic:
         return topic, None
@@ -131,6 +155,17 @@ def _split_settings(
     _ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[Setting, ...]:
     return tuple(map(_split_setting, values))
+
+
+def _parse_time(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
+    from kafkafs.mount.nodes.times import parse_time
+
+    if value is None:
+        return None
+    time = parse_time(value)
+    if time is None:
+        raise click.BadParameter(f"{value!r} is neither milliseconds nor ISO 8601")
+    return time
 
 
 def _split_setting(value: str) -> Setting:
@@ -189,3 +224,12 @@ def complete_partition(
 
     log_dirs = ctx.params.get("log_dirs")
     return partitions_from(log_dirs, incomplete) if log_dirs else []
+
+
+def complete_setting(incomplete: str, topic: bool = False) -> list[CompletionItem]:
+    """The names of settings, or of those that a topic can have."""
+    from kafkafs.storage.config import SETTINGS, TOPIC_SETTINGS
+
+    names = TOPIC_SETTINGS if topic else SETTINGS
+    fitting = [name for name in sorted(names) if name.startswith(incomplete)]
+    return [CompletionItem(f"{name}=", type="part") for name in fitting]

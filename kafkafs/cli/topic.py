@@ -1,4 +1,4 @@
-"""`kafkafs topic list`: what is in the log directories, as numbers."""
+"""`kafkafs topic`: the group of commands, and `topic list`: what is there, as numbers."""
 
 from __future__ import annotations
 
@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import failures
-from .params import Setting, json_option, log_dirs_argument, settings_option
+from . import failures, topic_change, topic_config
+from .params import Setting, json_option, log_dirs_argument, settings_option, topics_argument
 from .verb import Verb
 
 if TYPE_CHECKING:
     from kafkafs.storage.engine import Engine
 
 
-@click.group(short_help="List topics with their partitions, offsets, sizes and ids.")
+@click.group(short_help="List, create, delete and configure topics.")
 def command() -> None:
     """What concerns topics as a whole."""
+
+
+command.add_command(topic_change.create)
+command.add_command(topic_change.delete)
+command.add_command(topic_config.command)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +63,7 @@ class PartitionSummary:
     ],
 )
 @log_dirs_argument
-@click.argument("topics", nargs=-1, metavar="[TOPIC]...")
+@topics_argument(required=False)
 @click.option("-h", "--human-readable", "human", is_flag=True, help="Sizes like 7.5K, 12M, 3.0G.")
 @settings_option
 @json_option("one JSON object a line for each topic")

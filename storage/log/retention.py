@@ -21,6 +21,10 @@ from itertools import accumulate
 from typing import Protocol
 
 from ..config import TopicConfig
+from ..format.layout import NO_TIMESTAMP
+from ..segment.segment import Segment
+from . import lookup
+from .view import View
 
 DELETE = "delete"  # in cleanup.policy
 
@@ -57,7 +61,7 @@ class Candidate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """A log as retention sees it: at least one segment, by ascending base offset."""
+    """A log as retention sees it; segments by ascending base offset."""
 
     segments: Sequence[Candidate]
     start_offset: int
@@ -82,6 +86,38 @@ class LogState:
         """Of each segment, the bytes of all behind it."""
         sizes = [segment.size for segment in self.segments[:0:-1]]
         return list(accumulate(sizes, initial=0))[::-1]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewSegment:
+    """A segment that somebody only reads."""
+
+    segment: Segment
+    max_batch_bytes: int
+
+    @property
+    def base_offset(self) -> int:
+        return self.segment.base_offset
+
+    @property
+    def size(self) -> int:
+        return self.segment.size
+
+    @property
+    def largest_timestamp(self) -> int:
+        largest = lookup.largest_timestamp(self.segment, self.max_batch_bytes)
+        return largest if largest != NO_TIMESTAMP else self.segment.mtime_ns // 1_000_000
+
+
+def state_of(view: View) -> LogState:
+    """A log as its reader sees it, who takes all of it for replicated."""
+    limit = view.context.limits.max_batch_bytes
+    return LogState(
+        [ViewSegment(segment, limit) for segment in view.segments],
+        view.start_offset,
+        view.end_offset,
+        view.end_offset,
+    )
 
 
 @dataclass(frozen=True, slots=True)

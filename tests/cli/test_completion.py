@@ -53,13 +53,35 @@ def values(line: str) -> list[str]:
 def test_verbs() -> None:
     assert "explain" in values("kafkafs ")
     assert values("kafkafs ex") == ["explain"]
-    assert values("kafkafs topic ") == ["list"]
+    assert values("kafkafs topic ") == ["config", "create", "delete", "list"]
 
 
 def test_options() -> None:
     assert values("kafkafs ls --is") == ["--isolation"]
     assert values("kafkafs ls --isolation read_u") == ["read_uncommitted"]
     assert values("kafkafs completion z") == ["zsh"]
+
+
+def test_settings() -> None:
+    assert completed("kafkafs retain -c log.retention.") == [
+        ("part", f"log.retention.{name}=")
+        for name in ("bytes", "check.interval.ms", "hours", "minutes", "ms")
+    ]
+    assert values("kafkafs topic config --set retention.") == ["retention.bytes=", "retention.ms="]
+    assert values("kafkafs topic config --unset retention.m") == ["retention.ms"]
+    assert values("kafkafs topic create --config log.") == []
+
+
+def test_topics_and_partitions(corpus: Corpus) -> None:
+    clean = corpus("kafka43-clean")
+    assert completed(f"kafkafs append {clean} ord") == [("part", "orders/")]
+    assert completed(f"kafkafs retain {clean} orders/") == [
+        ("plain", f"orders/{number}") for number in range(3)
+    ]
+    assert values(f"kafkafs verify {clean} orders/1 txn") == ["txn/", "txn-open/"]
+    assert completed(f"kafkafs topic delete {clean} ord") == [("plain", "orders")]
+    assert values(f"kafkafs topic config {clean} codec-g") == ["codec-gzip"]
+    assert values(f"kafkafs append {clean}/nowhere ord") == []
 
 
 def test_log_directories(tmp_path: Path) -> None:

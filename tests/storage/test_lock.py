@@ -13,7 +13,7 @@ import pytest
 
 from kafkafs.storage.durable import WritableDirectory, WritableFile
 from kafkafs.storage.errors import LogDirLocked
-from kafkafs.storage.lock import DirectoryLock
+from kafkafs.storage.lock import DirectoryLock, who_holds
 
 HOLD = """
 import fcntl, sys
@@ -27,7 +27,7 @@ TRY = """
 import sys
 from kafkafs.storage.durable import WritableDirectory
 from kafkafs.storage.errors import LogDirLocked
-from kafkafs.storage.lock import DirectoryLock
+from kafkafs.storage.lock import DirectoryLock, who_holds
 try:
     DirectoryLock(WritableDirectory(sys.argv[1])).release()
 except LogDirLocked as error:
@@ -136,3 +136,21 @@ def test_a_directory_that_cannot_be_written_is_no_lock(tmp_path: Path) -> None:
         DirectoryLock(WritableDirectory(tmp_path))
     (tmp_path / ".lock").rmdir()
     DirectoryLock(WritableDirectory(tmp_path)).release()
+
+
+def test_who_holds_a_directory_can_be_asked_without_a_trace(tmp_path: Path) -> None:
+    directory = WritableDirectory(str(tmp_path))
+    assert who_holds(directory) == 0
+    assert list(tmp_path.iterdir()) == []
+    with DirectoryLock(directory):
+        assert who_holds(directory) == os.getpid()
+        code = (
+            "import sys; from kafkafs.storage.disk import Directory;"
+            "from kafkafs.storage.lock import who_holds; print(who_holds(Directory(sys.argv[1])))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True
+        )
+        assert int(done.stdout) == os.getpid()
+    (tmp_path / ".lock").touch()  # of a process that was killed
+    assert who_holds(directory) == 0

@@ -1,0 +1,163 @@
+"""`kafkafs recover`: what a crash left is put in order, or told beforehand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import failures, output
+from .params import (
+    Choice,
+    Setting,
+    choice_argument,
+    json_option,
+    log_dirs_argument,
+    settings_option,
+)
+from .verb import Verb
+
+if TYPE_CHECKING:
+    from kafkafs.storage.engine import Engine
+    from kafkafs.storage.log.recovery import RecoveryPlan
+
+Plans = dict[tuple[str, int], "RecoveryPlan"]
+
+
+@click.command(
+    cls=Verb,
+    short_help="Put in order what a crash left, or tell what would change.",
+    examples=[
+        ("kafkafs recover --dry-run /data", "what a broker or kafkafs would do to open it"),
+        ("kafkafs recover /data1,/data2", "do it, and leave it as after a clean stop"),
+        (
+            "kafkafs recover --dry-run --json /data | jq 'select(.faults != [])'",
+            "partitions of which something is lost",
+        ),
+    ],
+)
+@log_dirs_argument
+@choice_argument
+@click.option("-n", "--dry-run", is_flag=True, help="Change nothing, and take no lock.")
+@settings_option
+@json_option("one JSON object a line for each partition, also those where nothing is to be done")
+def command(
+    log_dirs: tuple[str, ...],
+    chosen: tuple[Choice, ...],
+    dry_run: bool,
+    settings: tuple[Setting, ...],
+    as_json: bool,
+) -> int:
+    """Do what Kafka does to a log directory that was not closed in good order: torn ends are cut,
+    indexes and producers' states made again, interrupted swaps and deletions finished. Print what
+    was done, partition by partition.
+
+    Only directories as a whole are recovered; partitions can be named with --dry-run. What had to
+    be cut is also told on stderr. No broker may be running on LOG_DIRS.
+    """
+    if chosen and not dry_run:
+        raise click.UsageError("partitions can only be named with --dry-run")
+    plans: Plans = {}
+    code = 0
+    if dry_run:
+        code = _foretell(log_dirs, chosen, settings, plans)
+    else:
+        code = _recover(log_dirs, settings, plans)
+    out = output.binary()
+    if as_json:
+        out.writelines(output.json_line(_json(*key, plan)) for key, plan in plans.items())
+    else:
+        out.writelines(map(output.line, _lines(plans)))
+    return code
+
+
+def _foretell(
+    log_dirs: tuple[str, ...], chosen: Sequence[Choice], settings: Iterable[Setting], plans: Plans
+) -> int:
+    """Makes every plan; the exit code."""
+    from kafkafs.storage.errors import StorageError
+
+    from .opening import choose, open_engine
+
+    engine = open_engine(log_dirs, settings)
+    _refuse_held(engine)
+    code = 0
+    for key in output.progress(choose(engine.topics(), chosen), "reading partitions"):
+        try:
+            plans[key] = _plan(engine, *key)
+        except (StorageError, OSError) as error:
+            code = failures.tell(error, f"{key[0]}-{key[1]}")
+    for key, plan in plans.items():
+        for fault in plan.faults:
+            failures.warn(f"{key[0]}-{key[1]}: would be cut: {fault}")
+    return code
+
+
+def _recover(log_dirs: tuple[str, ...], settings: Iterable[Setting], plans: Plans) -> int:
+    """Recovers all; the exit code."""
+    from .opening import open_writable
+
+    found: Plans = {}
+    with open_writable(log_dirs, settings, recovered=found.__setitem__) as engine:
+        problems = [problem for problem in engine.problems if "not opened" in problem]
+        plans.update(sorted(found.items()))
+    for problem in problems:
+        failures.warn(problem)
+    return 1 if problems else 0
+
+
+def _plan(engine: Engine, topic: str, number: int) -> RecoveryPlan:
+    from kafkafs.storage.clock import SystemClock
+    from kafkafs.storage.config import broker_config
+    from kafkafs.storage.log import recovery
+
+    found = engine.partition_dir(topic, number)
+    log_dir = found.log_dir
+    return recovery.plan(
+        found.directory,
+        log_dir.recovery_points.get((topic, number), 0),
+        log_dir.log_start_offsets.get((topic, number), 0),
+        log_dir.is_clean,
+        engine.topic_config(topic).config,
+        SystemClock().now_ms(),
+        engine.context.limits,
+        broker_config(engine.settings).producer_id_expiration_ms,
+    )
+
+
+def _refuse_held(engine: Engine) -> None:
+    """What somebody is writing to is never in order for one who only looks."""
+    from kafkafs.storage.errors import LogDirLocked
+    from kafkafs.storage.lock import who_holds
+
+    for log_dir in engine.log_dirs.dirs:
+        pid = who_holds(log_dir.directory)
+        if pid:
+            raise LogDirLocked(log_dir.path, f"process {pid} is writing to it", pid)
+
+
+def _json(topic: str, number: int, plan: RecoveryPlan) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "partition": number,
+        "startOffset": plan.start_offset,
+        "endOffset": plan.end_offset,
+        "recoveryPoint": plan.recovery_point,
+        "segments": len(plan.segments),
+        "actions": [str(action) for action in plan.actions],
+        "faults": [
+            {"file": fault.file, "position": fault.position, "what": fault.what}
+            for fault in plan.faults
+        ],
+    }
+
+
+def _lines(plans: Plans) -> Iterator[str]:
+    for (topic, number), plan in plans.items():
+        if not plan.actions:
+            continue
+        place = output.shown(f"{topic}-{number}")
+        yield f"{place}: offsets {plan.start_offset} to {plan.end_offset}"
+        for action in plan.actions:
+            yield f"  {output.shown(str(action))}"

@@ -1,0 +1,107 @@
+"""`kafkafs topic create` and `kafkafs topic delete`."""
+
+from __future__ import annotations
+
+import click
+
+from . import failures, output
+from .params import (
+    Setting,
+    assignment_option,
+    json_option,
+    log_dirs_argument,
+    settings_option,
+    topics_argument,
+)
+from .verb import Verb
+
+
+@click.command(
+    "create",
+    cls=Verb,
+    short_help="Create a topic.",
+    examples=[
+        ("kafkafs topic create /data orders", "with one partition"),
+        (
+            "kafkafs topic create -p 3 --config retention.ms=86400000 /data orders",
+            "three partitions, which keep records for a day",
+        ),
+        (
+            "kafkafs topic create --cluster-id 3Db5QLSqSZieL3rJBUUegA --node-id 1 /new orders",
+            "in a new log directory that shall be that broker's",
+        ),
+    ],
+)
+@log_dirs_argument
+@click.argument("topic")
+@click.option("-p", "--partitions", type=int, default=1, show_default=True, metavar="N")
+@assignment_option("--config", "A setting of the topic, under Kafka's name; may be given again.")
+@click.option("--topic-id", default="", metavar="ID", help="Instead of a new one.")
+@click.option("--cluster-id", metavar="ID", help="Whose new log directories are, with --node-id.")
+@click.option("--node-id", type=click.IntRange(min=0), metavar="N", help="See --cluster-id.")
+@settings_option
+@json_option("the topic as a JSON object")
+def create(
+    log_dirs: tuple[str, ...],
+    topic: str,
+    partitions: int,
+    config: tuple[Setting, ...],
+    topic_id: str,
+    cluster_id: str | None,
+    node_id: int | None,
+    settings: tuple[Setting, ...],
+    as_json: bool,
+) -> None:
+    """Create TOPIC in LOG_DIRS, which are made where they do not exist.
+
+    Each partition goes to the directory with the fewest. The settings are kept in the file
+    kafkafs.topics there; `kafkafs topic config` changes them. No broker may be running on
+    LOG_DIRS; one that is started on them later must know the topic by its id.
+    """
+    from kafkafs.storage.format.checkpoints import MetaProperties
+
+    from .opening import open_writable
+
+    owner = None
+    if cluster_id is not None and node_id is not None:
+        owner = MetaProperties(1, cluster_id, node_id)
+    elif cluster_id is not None or node_id is not None:
+        raise click.UsageError("--cluster-id and --node-id go together")
+    with open_writable(log_dirs, settings, owner=owner) as engine:
+        made_id = engine.create_topic(topic, partitions, dict(config), topic_id)
+    facts = {"topic": topic, "topicId": made_id, "partitions": partitions}
+    text = f"{topic}: {partitions} partitions, topic id {made_id}"
+    output.binary().write(output.json_line(facts) if as_json else output.line(text))
+
+
+@click.command(
+    "delete",
+    cls=Verb,
+    short_help="Delete topics.",
+    examples=[("kafkafs topic delete /data orders payments", "two topics with all their records")],
+)
+@log_dirs_argument
+@topics_argument(required=True)
+@settings_option
+def delete(
+    log_dirs: tuple[str, ...], topics: tuple[str, ...], settings: tuple[Setting, ...]
+) -> int:
+    """Delete every TOPIC in LOG_DIRS with all its records.
+
+    Its directories get names that end in -delete. Their files are removed when
+    file.delete.delay.ms has passed, or by the next verb that writes, or broker, after that. No
+    broker may be running on LOG_DIRS.
+    """
+    from kafkafs.storage.errors import StorageError
+
+    from .opening import open_writable
+
+    code = 0
+    with open_writable(log_dirs, settings) as engine:
+        for topic in dict.fromkeys(topics):
+            try:
+                engine.delete_topic(topic)
+                output.binary().write(output.line(f"{topic}: deleted"))
+            except (StorageError, OSError) as error:
+                code = failures.tell(error)
+    return code

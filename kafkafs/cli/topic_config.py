@@ -1,0 +1,97 @@
+"""`kafkafs topic config`: a topic's settings, shown or changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+from click.shell_completion import CompletionItem
+
+from . import failures, output
+from .params import (
+    Setting,
+    assignment_option,
+    complete_setting,
+    complete_topic,
+    json_option,
+    log_dirs_argument,
+    settings_option,
+)
+from .verb import Verb
+
+if TYPE_CHECKING:
+    from kafkafs.storage.config import Resolved
+
+
+@click.command(
+    "config",
+    cls=Verb,
+    short_help="Show or change the settings of a topic.",
+    examples=[
+        ("kafkafs topic config /data orders", "those that somebody made"),
+        ("kafkafs topic config --all /data orders", "the defaults, too"),
+        (
+            "kafkafs topic config --set retention.ms=86400000 --unset flush.ms /data orders",
+            "changes them",
+        ),
+    ],
+)
+@log_dirs_argument
+@click.argument("topic", shell_complete=complete_topic)
+@assignment_option("--set", "Make a setting, under Kafka's name; may be given again.")
+@click.option(
+    "--unset",
+    metavar="NAME",
+    multiple=True,
+    shell_complete=lambda ctx, parameter, incomplete: [
+        CompletionItem(item.value.rstrip("=")) for item in complete_setting(incomplete, topic=True)
+    ],
+    help="Take a setting away.",
+)
+@click.option("-a", "--all", "everything", is_flag=True, help="Show defaults, too.")
+@settings_option
+@json_option("the settings as a JSON object")
+def command(
+    log_dirs: tuple[str, ...],
+    topic: str,
+    set: tuple[Setting, ...],
+    unset: tuple[str, ...],
+    everything: bool,
+    settings: tuple[Setting, ...],
+    as_json: bool,
+) -> int:
+    """Show the settings of TOPIC and where each comes from, after changing them if asked to.
+
+    Changes are kept in the file kafkafs.topics in LOG_DIRS; they go before what a cluster's
+    metadata says. While something is changed no broker may be running on LOG_DIRS. A setting that
+    cannot be used is told on stderr, and the exit code is 1.
+    """
+    from .opening import open_engine, open_writable
+
+    changes = {**dict(set), **dict.fromkeys(unset)}
+    if changes:
+        with open_writable(log_dirs, settings) as engine:
+            resolved = engine.set_topic_config(topic, changes)
+    else:
+        resolved = open_engine(log_dirs, settings).topic_config(topic)
+    shown = list(_shown(resolved, everything))
+    if as_json:
+        facts = {name: {"value": value, "source": source} for name, value, source in shown}
+        output.binary().write(output.json_line(facts))
+    elif shown:
+        rows = [("NAME", "VALUE", "SOURCE"), *shown]
+        output.binary().writelines(map(output.line, output.aligned(rows)))
+    for problem in resolved.problems:
+        failures.warn(problem)
+    return 1 if resolved.problems else 0
+
+
+def _shown(resolved: Resolved, everything: bool) -> Iterator[tuple[str, str, str]]:
+    """Name, value and source of each setting that somebody made, or of all."""
+    from kafkafs.storage.config import texts
+
+    for name, text in texts(resolved.config).items():
+        source = resolved.sources.get(name)
+        if source is not None or everything:
+            yield name, text, str(source or "default")

@@ -1,0 +1,135 @@
+"""`kafkafs retain`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.format.encoder import RecordColumns
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.conftest import differences, fingerprint
+
+Kafkafs = Callable[..., Result]
+Corpus = Callable[[str], Path]
+# A time before now, so that what is a day older than it has expired whenever the test runs.
+THEN = 1_700_000_000_000
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Topic a with segments 0, 1, 2 of one record each, an hour apart, and topic b with one."""
+    clock = SetClock(THEN)
+    settings = {"segment.ms": "1000", "retention.ms": "-1"}
+    with WritableEngine(str(tmp_path / "data"), clock=clock) as engine:
+        for topic in ("a", "b"):
+            engine.create_topic(topic, settings=settings)
+        for topic in "aaab":
+            records = RecordColumns.from_values([b"v"], timestamp=clock.now_ms())
+            engine.writer(topic, 0).append_records(records)
+            clock.advance(3_600_000)
+    return tmp_path / "data"
+
+
+def rows(result: Result) -> list[Mapping[str, Any]]:
+    assert (result.exit_code, result.stderr) == (0, "")
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def bases(data: Path, name: str) -> list[int]:
+    return sorted(int(path.stem) for path in (data / name).glob("*.log"))
+
+
+def test_nothing_to_do(kafkafs: Kafkafs, data: Path) -> None:
+    for words in ([], ["--dry-run"]):
+        result = kafkafs("retain", data, *words)
+        assert (result.exit_code, result.output) == (0, "")
+    assert bases(data, "a-0") == [0, 1, 2]
+
+
+def test_a_pass(kafkafs: Kafkafs, data: Path) -> None:
+    size = (data / "a-0" / f"{0:020}.log").stat().st_size
+    result = kafkafs("retain", data, "-c", f"retention.bytes={2 * size}")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == (
+        "TOPIC  PARTITION  SEGMENT  SIZE         LARGEST TIMESTAMP  DELETED BY\n"
+        f"a              0        0  {size:4}  2023-11-14T22:13:20.000Z  retention.bytes\n"
+    ).replace("         LARGEST TIMESTAMP", "  LARGEST TIMESTAMP       ")
+    assert bases(data, "a-0") == [1, 2]
+    assert Engine(str(data)).log("a", 0).view().start_offset == 1
+    assert kafkafs("verify", data).exit_code == 0
+
+
+def test_all_of_a_partition(kafkafs: Kafkafs, data: Path) -> None:
+    found = rows(kafkafs("retain", data, "a", "-c", "retention.ms=1", "--json"))
+    assert [(row["topic"], row["baseOffset"], row["rule"]) for row in found] == [
+        ("a", base, "retention.ms") for base in range(3)
+    ]
+    view = Engine(str(data)).log("a", 0).view()
+    assert (view.start_offset, view.end_offset) == (3, 3)
+    assert bases(data, "b-0") == [0]  # was not asked for
+
+
+def test_a_dry_run_changes_nothing_and_says_why(kafkafs: Kafkafs, data: Path) -> None:
+    before = fingerprint(data)
+    time = THEN + 3_600_000 + DAY_MS
+    found = rows(
+        kafkafs(
+            "retain", "-n", "--all", "--at", time, data, "-c", f"retention.ms={DAY_MS}", "--json"
+        )
+    )
+    assert [(row["topic"], row["baseOffset"], row["rule"], row["hold"]) for row in found] == [
+        ("a", 0, "retention.ms", None),
+        ("a", 1, None, "no rule is breached"),
+        ("a", 2, None, "no rule is breached"),
+        ("b", 0, None, "no rule is breached"),
+    ]
+    assert found[1]["expiresAt"] == time + 1
+    text = kafkafs("retain", "-n", "--all", "--at", time, data, "-c", f"retention.ms={DAY_MS}")
+    assert "stays: no rule is breached; goes at 2023-11-15T23:13:20.001Z" in text.stdout
+    assert differences(before, fingerprint(data)) == []
+
+
+def test_the_time_as_people_write_it(kafkafs: Kafkafs, data: Path) -> None:
+    words = ["retain", "-n", data, "-c", f"retention.ms={DAY_MS}", "--json", "--at"]
+    assert rows(kafkafs(*words, "2023-11-14")) == []
+    assert len(rows(kafkafs(*words, "2024-01-01T00:00:00Z"))) == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        (["--at", "5"], 2, "--at only goes with --dry-run"),
+        (["-n", "--at", "soon"], 2, "'soon' is neither milliseconds nor ISO 8601"),
+        (["nothing"], 1, "no topic nothing"),
+        (["a/1"], 1, "no partition a-1"),
+        (["a/x"], 2, "'a/x' is not TOPIC/PARTITION"),
+        (["a/0/0"], 2, "'a/0/0' is not TOPIC/PARTITION"),
+    ],
+)
+def test_wrong_usage(kafkafs: Kafkafs, data: Path, words: list[str], code: int, line: str) -> None:
+    result = kafkafs("retain", data, *words)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert line in result.stderr
+
+
+def test_a_brokers_directory(kafkafs: Kafkafs, writable_corpus: Corpus) -> None:
+    """What was told beforehand is what goes; the quorum's log stays out of it."""
+    root = writable_corpus("kafka43-clean")
+    words = [root, "-c", "retention.ms=1000", "--json"]
+    foretold = rows(kafkafs("retain", "-n", *words))
+    done = rows(kafkafs("retain", *words))
+    assert done == foretold
+    assert {row["topic"] for row in done} & {"orders", "trimmed", "txn"}
+    assert "__cluster_metadata" not in {row["topic"] for row in done}
+    assert {row["rule"] for row in done if row["topic"] == "trimmed"} >= {"retention.ms"}
+    # Compacted topics are not deleted from by time.
+    assert "compacted" not in {row["topic"] for row in done}
+    assert rows(kafkafs("retain", *words)) == []

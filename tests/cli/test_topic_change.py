@@ -1,0 +1,141 @@
+"""`kafkafs topic create`, `delete` and `config`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.format.checkpoints import parse_meta_properties
+from kafkafs.storage.writable_engine import WritableEngine
+
+Kafkafs = Callable[..., Result]
+Corpus = Callable[[str], Path]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    with WritableEngine(str(tmp_path / "data")) as engine:
+        engine.create_topic("orders", 2, {"retention.ms": "5"})
+    return tmp_path / "data"
+
+
+def test_a_topic_in_a_new_directory(kafkafs: Kafkafs, tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    result = kafkafs(
+        "topic", "create", f"{one},{two}", "orders", "-p", "3", "--config", "retention.ms=5"
+    )
+    assert (result.exit_code, result.stderr) == (0, "")
+    engine = Engine([str(one), str(two)])
+    assert result.stdout == f"orders: 3 partitions, topic id {engine.topic_id('orders')}\n"
+    assert dict(engine.topics()) == {"orders": [0, 1, 2]}
+    assert engine.topic_config("orders").changed == {"retention.ms": "5"}
+    assert {path.name for path in one.glob("orders-*")} == {"orders-0", "orders-2"}
+
+
+def test_whose_a_new_directory_is(kafkafs: Kafkafs, tmp_path: Path) -> None:
+    cluster, topic_id = "3Db5QLSqSZieL3rJBUUegA", "Xe5sKcRJQpy0cZzSZrGPlA"
+    words = ["topic", "create", tmp_path / "new", "a"]
+    result = kafkafs(
+        *words, "--cluster-id", cluster, "--node-id", 7, "--topic-id", topic_id, "--json"
+    )
+    assert json.loads(result.stdout) == {"topic": "a", "topicId": topic_id, "partitions": 1}
+    meta = parse_meta_properties((tmp_path / "new" / "meta.properties").read_bytes())
+    assert (meta.cluster_id, meta.node_id) == (cluster, 7)
+    result = kafkafs(*words, "--cluster-id", cluster)
+    assert result.exit_code == 2
+    assert "go together" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        (["orders"], 1, "topic orders exists"),
+        (["a/b"], 2, "cannot be a topic's name"),
+        (["new", "-p", "0"], 2, "0 partitions; 1 to 10000"),
+        (["new", "--config", "retention.ms=soon"], 2, "retention.ms: 'soon' is not"),
+        (["new", "--config", "retention"], 2, "is not NAME=VALUE"),
+        (["new", "--config", "retention.m=5"], 2, "is it retention.ms?"),
+        (["new", "--topic-id", "short"], 2, "not a topic's id: short"),
+    ],
+)
+def test_what_cannot_be_made(
+    kafkafs: Kafkafs, data: Path, words: list[str], code: int, line: str
+) -> None:
+    before = {path.name for path in data.iterdir()}
+    result = kafkafs("topic", "create", data, *words)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert line in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert {path.name for path in data.iterdir()} == before
+
+
+def test_a_directory_that_is_none_is_left_alone(kafkafs: Kafkafs, tmp_path: Path) -> None:
+    (tmp_path / "letter").touch()
+    result = kafkafs("topic", "create", tmp_path, "a")
+    assert result.exit_code == 1
+    assert "not a Kafka log directory" in result.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["letter"]
+
+
+def test_delete(kafkafs: Kafkafs, data: Path) -> None:
+    kafkafs("topic", "create", data, "other")
+    result = kafkafs("topic", "delete", data, "orders", "nothing", "other", "orders")
+    assert (result.exit_code, result.stdout) == (1, "orders: deleted\nother: deleted\n")
+    assert result.stderr.startswith("kafkafs: no topic nothing; ")
+    assert dict(Engine(str(data)).topics()) == {}
+    assert len(list(data.glob("*-delete"))) == 3
+    # The next verb that writes finds that they have waited long enough.
+    kafkafs("topic", "create", data, "third")
+    assert list(data.glob("*-delete")) == []
+
+
+def test_delete_at_once_where_nobody_is_to_wait(kafkafs: Kafkafs, data: Path) -> None:
+    assert kafkafs("topic", "delete", data, "orders", "-c", "file.delete.delay.ms=0").exit_code == 0
+    assert list(data.glob("orders*")) == []
+
+
+def test_config_shows_what_somebody_made_and_where(kafkafs: Kafkafs, data: Path) -> None:
+    result = kafkafs("topic", "config", data, "orders")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout == (
+        "NAME          VALUE  SOURCE\nretention.ms  5      kafkafs's settings of the topic\n"
+    )
+    everything = kafkafs("topic", "config", "--all", data, "orders").stdout
+    assert "segment.bytes  " in everything
+    assert "1073741824  " in everything
+    run = kafkafs("topic", "config", data, "orders", "-c", "retention.ms=9", "--json")
+    assert json.loads(run.stdout) == {"retention.ms": {"value": "9", "source": "this run"}}
+
+
+def test_config_of_a_brokers_topic(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    result = kafkafs("topic", "config", corpus("kafka43-clean"), "recompressed", "--json")
+    assert json.loads(result.stdout)["compression.type"] == {
+        "value": "zstd", "source": "the cluster's settings of the topic",
+    }  # fmt: skip
+
+
+def test_config_is_changed(kafkafs: Kafkafs, data: Path) -> None:
+    words = ["--set", "flush.ms=7", "--set", "cleanup.policy=compact", "--unset", "retention.ms"]
+    result = kafkafs("topic", "config", data, "orders", *words, "--json")
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert {name: found["value"] for name, found in json.loads(result.stdout).items()} == {
+        "flush.ms": "7", "cleanup.policy": "compact",
+    }  # fmt: skip
+    assert Engine(str(data)).topic_config("orders").changed == {
+        "flush.ms": "7", "cleanup.policy": "compact",
+    }  # fmt: skip
+    bad = kafkafs("topic", "config", data, "orders", "--set", "flush.ms=never")
+    assert (bad.exit_code, bad.stdout) == (2, "")
+    assert kafkafs("topic", "config", data, "nothing").exit_code == 1
+
+
+def test_a_setting_that_cannot_be_used_is_told(kafkafs: Kafkafs, data: Path) -> None:
+    (data / "kafkafs.topics").write_text("[orders]\nretention.ms = soon\n")
+    result = kafkafs("topic", "config", data, "orders")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "kafkafs's settings of the topic: retention.ms: 'soon' is not" in result.stderr
