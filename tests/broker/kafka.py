@@ -63,8 +63,8 @@ def cache() -> Path:
 
 
 def installation(version: str = VERSION) -> Path:
-    """The directory with the jars of Kafka and, of VERSION, the compiled driver, made if it is not
-    there.
+    """The directory with the jars of Kafka and, of VERSION, our compiled programs that use them,
+    made if it is not there.
 
     It appears whole or not at all, so that a download cut short does not count as one.
     """
@@ -73,7 +73,7 @@ def installation(version: str = VERSION) -> Path:
         _provide(home / "jars", lambda target: _download(version, target))
     if version != VERSION:
         return home
-    source = (HERE / "Driver.java").read_bytes()
+    source = b"".join(path.read_bytes() for path in java_sources())
     driver = home / f"driver-{hashlib.sha256(source).hexdigest()[:16]}"
     if not driver.is_dir():
         for old in home.glob("driver-*"):
@@ -243,9 +243,14 @@ def _download(version: str, target: Path) -> None:
     _run([*maven, *goal], "fetching the jars of Kafka with Maven")
 
 
+def java_sources() -> list[Path]:
+    """Our programs that use Kafka's classes."""
+    return sorted(HERE.glob("*.java"))
+
+
 def _compile(jars: Path, target: Path) -> None:
-    source = HERE / "Driver.java"
-    _run(["javac", "-cp", f"{jars}/*", "-d", str(target), str(source)], "compiling Driver.java")
+    sources = map(str, java_sources())
+    _run(["javac", "-cp", f"{jars}/*", "-d", str(target), *sources], "compiling tests/broker")
 
 
 def _run(command: list[str], what: str) -> None:
