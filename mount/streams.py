@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from kafkafs.storage.errors import CorruptError, StorageError
+from kafkafs.storage.format.rooms import ROOMS
 
 from .handles import Data, Handle
 
@@ -161,7 +162,7 @@ class StreamHandle(Handle):
                 break
             if start + len(data) > position:
                 parts.append(data[max(position - start, 0) : stop - start])
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return parts[0] if len(parts) == 1 else _joined(parts)
 
     def _trim(self, position: int) -> None:
         keep = position - _KEPT_BEHIND
@@ -209,6 +210,15 @@ class StreamHandle(Handle):
                 self._window.append((self._window_end, memoryview(piece.data).cast("B")))
                 self._window_end += len(piece.data)
             self._trim(position)
+
+
+def _joined(parts: list[memoryview]) -> memoryview:
+    joined = ROOMS.lend(sum(map(len, parts)))
+    at = 0
+    for part in parts:
+        joined[at : at + len(part)] = part
+        at += len(part)
+    return joined
 
 
 class _Checkpoints:

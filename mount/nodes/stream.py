@@ -32,9 +32,9 @@ _ATTEMPTS: Final = 8
 
 def arrow_batch(columns: Columns, topic: str, partition: int) -> Data:
     """The message of a record batch."""
-    from kafkafs.storage.format.arrow import to_record_batch  # pyarrow is large
+    from kafkafs.storage.format.arrow import to_message  # pyarrow is large
 
-    return memoryview(to_record_batch(columns, topic, partition).serialize())
+    return to_message(columns, topic, partition)
 
 
 def arrow_schema() -> Data:

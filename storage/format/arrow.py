@@ -1,19 +1,29 @@
-"""Records as Arrow: the schema of Spark's Kafka source, and columns of records in it."""
+"""Records as Arrow: the schema of Spark's Kafka source, and columns of records in it.
+
+A record batch is made as the message that Arrow's stream format has for it (metadata, and a body
+with all buffers one after the other), in one piece of memory and written once. As an object it is
+a view of that message.
+"""
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ..errors import CorruptError
 from .batch import Int32s, Int64s
 from .columns import HEADER_COUNT, KEY_START, VALUE_START, Columns
 from .encoder import Field, Headers, RecordColumns
 from .kernels import gather as kernel
+from .rooms import ROOMS
 
 _HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 SCHEMA: Final = pa.schema(
@@ -28,16 +38,27 @@ SCHEMA: Final = pa.schema(
         ("headers", pa.list_(_HEADER)),
     ]
 )
+# Buffers begin at multiples of this in a message's body.
+_ALIGNMENT: Final = 8
+# One record that has everything, for a message that leaves nothing out.
+_SAMPLE: Final[dict[str, Any]] = {
+    "key": b"k",
+    "value": b"v",
+    "topic": "t",
+    "partition": 1,
+    "offset": 1,
+    "timestamp": 1,
+    "timestampType": 1,
+    "headers": [{"key": "h", "value": b"v"}],
+}
+
+_NOTHING: Final = memoryview(b"")
+_PADDING: Final = bytes(_ALIGNMENT)
 
 
 def schema_of(names: Sequence[str] | None = None) -> pa.Schema:
     """SCHEMA, or the fields of it that ``names`` chooses, in its order. KeyError for others."""
-    if names is None:
-        return SCHEMA
-    unknown = [name for name in names if name not in SCHEMA.names]
-    if unknown:
-        raise KeyError(unknown[0])
-    return pa.schema([field for field in SCHEMA if field.name in set(names)])
+    return _form(None if names is None else tuple(names))[0]
 
 
 def to_record_batch(
@@ -45,69 +66,249 @@ def to_record_batch(
 ) -> pa.RecordBatch:
     """The records as one batch, sharing no memory with ``columns``; only the chosen fields are
     made. A timestamp of -1 (none) is null."""
-    schema = schema_of(names)
-    arrays = [_MAKERS[field.name](columns, topic, partition) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    message = pa.py_buffer(to_message(columns, topic, partition, names))
+    return pa.ipc.read_record_batch(message, schema_of(names))
 
 
-def _binary(columns: Columns, spans: Int32s, start: int, kind: pa.DataType) -> pa.Array:
-    rows = len(spans)
-    sizes = spans[:, start + 1]
-    total = int(np.maximum(sizes, 0).sum(dtype=np.int64))
-    offsets = pa.allocate_buffer(4 * (rows + 1))
-    data = pa.allocate_buffer(total)
-    valid = np.zeros((rows + 7) // 8, dtype=np.uint8)
-    nulls = kernel.gather(
-        columns.data,
-        spans,
-        start,
-        np.frombuffer(offsets, dtype=np.int32),
-        np.frombuffer(data, dtype=np.uint8),
-        valid,
+def to_message(
+    columns: Columns, topic: str, partition: int, names: Sequence[str] | None = None
+) -> memoryview:
+    """The same as an encapsulated message of an Arrow stream."""
+    schema, envelope = _form(None if names is None else tuple(names))
+    body = _Body()
+    for name in schema.names:
+        _WRITERS[name](body, columns, topic, partition)
+    return envelope.message(len(columns), body)
+
+
+class _Gathered:
+    """Two buffers, of a binary column: where its elements begin, and their bytes."""
+
+    __slots__ = ("column", "columns", "rows", "size", "spans")
+
+    def __init__(self, columns: Columns, spans: Int32s, column: int, size: int) -> None:
+        self.columns = columns
+        self.spans = spans
+        self.column = column
+        self.rows = len(spans)
+        self.size = size
+
+    def write(self, offsets: memoryview, data: memoryview) -> None:
+        done = kernel.gather(self.columns.data, self.spans, self.column, offsets, data)
+        if done != self.size:
+            raise CorruptError("records changed while they were copied", self.columns.file)
+
+
+class _Body:
+    """What a message's body is to consist of: for each array its length and how many nulls it has
+    (``nodes``, one after the other), and the bytes of its buffers.
+
+    They are copied by memoryviews and not by numpy, which would let another thread run during each
+    of the short copies, and then wait for it.
+    """
+
+    __slots__ = ("nodes", "parts", "sizes")
+
+    def __init__(self) -> None:
+        self.nodes: list[int] = []
+        self.sizes: list[int] = []
+        self.parts: list[memoryview | _Gathered] = []
+
+    def add(self, *buffers: memoryview) -> None:
+        for buffer in buffers:
+            self.sizes.append(len(buffer))
+            self.parts.append(buffer)
+
+    def add_gathered(self, gathered: _Gathered) -> None:
+        self.sizes += (4 * (gathered.rows + 1), gathered.size)
+        self.parts.append(gathered)
+
+    def write(self, out: memoryview, starts: Sequence[int]) -> None:
+        """The buffers into ``out`` at ``starts``, the last of which is the body's end."""
+        for end, size in zip(starts[1:], self.sizes, strict=True):
+            if size % _ALIGNMENT:
+                out[end - _ALIGNMENT : end] = _PADDING
+        index = 0
+        for part in self.parts:
+            at = starts[index]
+            end = at + self.sizes[index]
+            index += 1
+            if isinstance(part, _Gathered):
+                data_at = starts[index]
+                part.write(out[at:end].cast("i"), out[data_at : data_at + part.size])
+                index += 1
+            elif end > at:
+                out[at:end] = part
+
+
+@dataclass(frozen=True, slots=True)
+class _Envelope:
+    """A message's metadata as pyarrow writes it, and where the numbers stand in it that differ
+    from one message to the next: the sizes of everything."""
+
+    metadata: bytes
+    rows_at: int
+    nodes_at: int
+    buffers_at: int
+    body_size_at: int
+
+    def message(self, rows: int, body: _Body) -> memoryview:
+        starts = [0, *accumulate(-(-size // _ALIGNMENT) * _ALIGNMENT for size in body.sizes)]
+        begin = len(self.metadata)
+        message = ROOMS.lend(begin + starts[-1])
+        message[:begin] = self.metadata
+        struct.pack_into("<q", message, self.rows_at, rows)
+        struct.pack_into("<q", message, self.body_size_at, starts[-1])
+        struct.pack_into(f"<{len(body.nodes)}q", message, self.nodes_at, *body.nodes)
+        buffers = [number for pair in zip(starts, body.sizes, strict=False) for number in pair]
+        struct.pack_into(f"<{len(buffers)}q", message, self.buffers_at, *buffers)
+        body.write(message[begin:], starts)
+        return message
+
+
+@lru_cache(maxsize=64)
+def _form(names: tuple[str, ...] | None) -> tuple[pa.Schema, _Envelope]:
+    """The schema with these fields of SCHEMA, and the envelope of its batches."""
+    if names is None:
+        return SCHEMA, _envelope(SCHEMA)
+    for name in names:
+        if name not in SCHEMA.names:
+            raise KeyError(name)
+    schema = pa.schema([field for field in SCHEMA if field.name in names])
+    return schema, _envelope(schema)
+
+
+def _envelope(schema: pa.Schema) -> _Envelope:
+    """Made from a message of pyarrow's: its flatbuffer has the same form for any records."""
+    data = pa.RecordBatch.from_pylist([_SAMPLE], schema).serialize().to_pybytes()
+    (size,) = struct.unpack_from("<i", data, 4)
+    message = _at(data, 8)
+    header = _at(data, message + _field_at(data, message, 2))
+    return _Envelope(
+        metadata=data[: 8 + size],
+        rows_at=header + _field_at(data, header, 0),
+        # vectors have their length in front
+        nodes_at=_at(data, header + _field_at(data, header, 1)) + 4,
+        buffers_at=_at(data, header + _field_at(data, header, 2)) + 4,
+        body_size_at=message + _field_at(data, message, 3),
     )
-    if nulls < 0:
-        raise CorruptError("records changed while they were copied", columns.file)
-    validity = pa.py_buffer(valid) if nulls else None
-    return pa.Array.from_buffers(kind, rows, [validity, offsets, data], nulls)
 
 
-def _key(columns: Columns, topic: str, partition: int) -> pa.Array:
-    return _binary(columns, columns.spans, KEY_START, pa.binary())
+def _at(data: bytes, position: int) -> int:
+    """What a flatbuffer's reference at ``position`` leads to."""
+    return position + int(struct.unpack_from("<I", data, position)[0])
 
 
-def _value(columns: Columns, topic: str, partition: int) -> pa.Array:
-    return _binary(columns, columns.spans, VALUE_START, pa.binary())
+def _field_at(data: bytes, table: int, number: int) -> int:
+    """Where a field lies in a flatbuffer's table, counted from the table's beginning."""
+    (back,) = struct.unpack_from("<i", data, table)
+    (offset,) = struct.unpack_from("<H", data, table - back + 4 + 2 * number)
+    return int(offset)
 
 
-def _topic(columns: Columns, topic: str, partition: int) -> pa.Array:
-    return _constant(topic, pa.string(), _rounded(len(columns))).slice(0, len(columns))
+def _binary(body: _Body, columns: Columns, spans: Int32s, column: int) -> None:
+    rows = len(spans)
+    size, nulls = kernel.measure(spans, column)
+    body.nodes += (rows, nulls)
+    if rows and nulls == rows:
+        body.add(_zeros((rows + 7) // 8), _zeros(4 * (rows + 1)), _NOTHING)
+        return
+    body.add(_bits(spans[:, column + 1] >= 0) if nulls else _NOTHING)
+    body.add_gathered(_Gathered(columns, spans, column, size))
 
 
-def _partition(columns: Columns, topic: str, partition: int) -> pa.Array:
-    return _constant(partition, pa.int32(), _rounded(len(columns))).slice(0, len(columns))
+def _key(body: _Body, columns: Columns, topic: str, partition: int) -> None:
+    _binary(body, columns, columns.spans, KEY_START)
 
 
-def _offset(columns: Columns, topic: str, partition: int) -> pa.Array:
-    return _fixed(pa.int64(), columns.offsets)
+def _value(body: _Body, columns: Columns, topic: str, partition: int) -> None:
+    _binary(body, columns, columns.spans, VALUE_START)
 
 
-def _timestamp(columns: Columns, topic: str, partition: int) -> pa.Array:
-    kind = SCHEMA.field("timestamp").type
-    if len(columns) and columns.timestamps.min() < 0:
-        missing = columns.timestamps == -1
-        return pa.array(columns.timestamps, mask=missing).cast(kind)
-    return _fixed(kind, columns.timestamps)
+def _topic(body: _Body, columns: Columns, topic: str, partition: int) -> None:
+    rows = len(columns)
+    ends, names = _repeated(topic, _rounded(rows))
+    body.nodes += (rows, 0)
+    body.add(_NOTHING, ends[: 4 * (rows + 1)], names[: rows * (len(names) // _rounded(rows))])
 
 
-def _timestamp_type(columns: Columns, topic: str, partition: int) -> pa.Array:
-    types = columns.timestamp_types()
-    if len(types) and (types == types[0]).all():
-        return _constant(int(types[0]), pa.int32(), _rounded(len(types))).slice(0, len(types))
-    return _fixed(pa.int32(), types)
+def _partition(body: _Body, columns: Columns, topic: str, partition: int) -> None:
+    _fixed(body, _constant(partition, len(columns)))
 
 
-def _fixed(kind: pa.DataType, values: Int64s | Int32s) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values.tobytes())], 0)
+def _offset(body: _Body, columns: Columns, topic: str, partition: int) -> None:
+    _fixed(body, columns.offsets)
+
+
+def _timestamp(body: _Body, columns: Columns, topic: str, partition: int) -> None:
+    timestamps = columns.timestamps
+    valid = None
+    if kernel.least(timestamps) < 0:
+        valid = timestamps != -1
+    _fixed(body, timestamps, valid)
+
+
+def _timestamp_type(body: _Body, columns: Columns, topic: str, partition: int) -> None:
+    of_all = columns.timestamp_type()
+    _fixed(body, columns.timestamp_types() if of_all is None else _constant(of_all, len(columns)))
+
+
+def _headers(body: _Body, columns: Columns, topic: str, partition: int) -> None:
+    rows = len(columns)
+    count = kernel.count_headers(columns.spans)
+    spans = np.empty((count, 4), dtype=np.int32)
+    ends = _zeros(4 * (rows + 1))
+    if count:
+        sums = np.zeros(rows + 1, dtype=np.int32)
+        np.cumsum(columns.spans[:, HEADER_COUNT], out=sums[1:])
+        ends = _bytes_of(sums)
+        if kernel.header_spans(columns.data, columns.spans, spans) != count:
+            raise CorruptError("records changed while they were copied", columns.file)
+    body.nodes += (rows, 0, count, 0)  # the lists, and the pairs of name and value in them
+    body.add(_NOTHING, ends, _NOTHING)
+    if _are_utf8(columns, spans):
+        _binary(body, columns, spans, 0)
+    else:
+        _names_made_utf8(body, columns, spans)
+    _binary(body, columns, spans, 2)
+
+
+def _are_utf8(columns: Columns, spans: Int32s) -> bool:
+    """Whether all names of headers are."""
+    for start, size in set(map(tuple, spans[:, :2].tolist())):
+        try:
+            str(columns.data[start : start + size], "utf-8")
+        except UnicodeDecodeError:
+            return False
+    return True
+
+
+def _names_made_utf8(body: _Body, columns: Columns, spans: Int32s) -> None:
+    """Names with replacement characters for what is not UTF-8, as in Kafka."""
+    data = columns.data
+    names = [
+        str(data[start : start + size], "utf-8", "replace").encode()
+        for start, size in spans[:, :2].tolist()
+    ]
+    ends = np.array([0, *accumulate(map(len, names))], dtype=np.int32)
+    body.nodes += (len(names), 0)
+    body.add(_NOTHING, _bytes_of(ends), memoryview(b"".join(names)))
+
+
+def _fixed(body: _Body, values: Int64s | Int32s, valid: NDArray[np.bool_] | None = None) -> None:
+    if valid is not None and valid.all():
+        valid = None
+    nulls = 0 if valid is None else len(values) - int(np.count_nonzero(valid))
+    body.nodes += (len(values), nulls)
+    body.add(_NOTHING if valid is None else _bits(valid), _bytes_of(values))
+
+
+def _bits(valid: NDArray[np.bool_]) -> memoryview:
+    return np.packbits(valid, bitorder="little").data
+
+
+def _bytes_of(numbers: Int64s | Int32s) -> memoryview:
+    return numbers.data.cast("B") if len(numbers) else _NOTHING
 
 
 def _rounded(rows: int) -> int:
@@ -115,35 +316,28 @@ def _rounded(rows: int) -> int:
     return 1 << max(rows - 1, 1).bit_length()
 
 
+def _zeros(size: int) -> memoryview:
+    return _bytes_of(_constant(0, (size + 3) // 4))[:size]
+
+
+def _constant(value: int, rows: int) -> Int32s:
+    return _constants(value, _rounded(rows))[:rows]
+
+
 @lru_cache(maxsize=64)
-def _constant(value: str | int, kind: pa.DataType, rows: int) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), rows)
+def _constants(value: int, rows: int) -> Int32s:
+    return np.full(rows, value, dtype=np.int32)
 
 
-def _headers(columns: Columns, topic: str, partition: int) -> pa.Array:
-    counts = columns.spans[:, HEADER_COUNT]
-    ends = np.zeros(len(columns) + 1, dtype=np.int32)
-    np.cumsum(counts, out=ends[1:])
-    spans = np.empty((int(ends[-1]), 4), dtype=np.int32)
-    if kernel.header_spans(columns.data, columns.spans, spans) != len(spans):
-        raise CorruptError("records changed while they were copied", columns.file)
-    fields = [_names(columns, spans), _binary(columns, spans, 2, pa.binary())]
-    items = pa.StructArray.from_arrays(fields, fields=list(_HEADER))
-    return pa.ListArray.from_arrays(pa.array(ends), items, type=SCHEMA.field("headers").type)
+@lru_cache(maxsize=16)
+def _repeated(text: str, rows: int) -> tuple[memoryview, memoryview]:
+    """Where each of so many begins (int32) and the last one ends, and their bytes."""
+    data = text.encode()
+    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(data))
+    return _bytes_of(ends), memoryview(data * rows)
 
 
-def _names(columns: Columns, spans: Int32s) -> pa.Array:
-    """Names of headers. Those that are not UTF-8 get replacement characters, as in Kafka."""
-    names = _binary(columns, spans, 0, pa.string())
-    try:
-        names.validate(full=True)
-    except pa.ArrowInvalid:
-        raw = names.view(pa.binary()).to_pylist()
-        return pa.array([name.decode("utf-8", "replace") for name in raw], pa.string())
-    return names
-
-
-_MAKERS: Final[dict[str, Callable[[Columns, str, int], pa.Array]]] = {
+_WRITERS: Final[dict[str, Callable[[_Body, Columns, str, int], None]]] = {
     "key": _key,
     "value": _value,
     "topic": _topic,

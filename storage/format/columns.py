@@ -12,6 +12,7 @@ import numpy as np
 
 from ..errors import CorruptError
 from . import batch as batch_columns
+from . import layout
 from .batch import BatchHeader, BatchTable, Bytes, Int32s, Int64s
 from .layout import TimestampType
 from .varint import read_varint
@@ -130,6 +131,15 @@ class Columns:
         types = ((rows[:, batch_columns.ATTRIBUTES] >> 3) & 1).astype(np.int32)
         types[rows[:, batch_columns.MAGIC] == 0] = TimestampType.NO_TIMESTAMP
         return np.repeat(types, np.diff(self.first_row))
+
+    def timestamp_type(self) -> TimestampType | None:
+        """That of all rows, None when they differ (or may differ: messages of magic 0 and 1)."""
+        if int(self.batches.column(batch_columns.MAGIC).min(initial=2)) < 2:
+            return None
+        types = self.batches.column(batch_columns.ATTRIBUTES) & layout.TIMESTAMP_TYPE_MASK
+        if types.min(initial=layout.TIMESTAMP_TYPE_MASK) != types.max(initial=0):
+            return None
+        return TimestampType(int(types[0] != 0))
 
     def record(self, row: int) -> Record:
         batch = self.batch_of(row)

@@ -23,7 +23,6 @@ from .codecs import Scratch, decompress
 from .columns import Columns
 from .kernels import legacy as legacy_kernel
 from .kernels import records as records_kernel
-from .layout import Codec
 
 # Decompressed bytes after which columns are handed out, so that they are still in the cache.
 _STRETCH_BYTES: Final = 1 << 20
@@ -298,11 +297,12 @@ def _stretches(table: BatchTable) -> Iterator[tuple[int, BatchTable]]:
     """Batches that follow each other and need the same: _PLAIN, _COMPRESSED, _MESSAGE, _WRAPPER."""
     if not len(table):
         return
-    compressed = (table.column(b.ATTRIBUTES) & layout.CODEC_MASK) != Codec.NONE
-    kinds = np.where(table.column(b.MAGIC) == 2, _PLAIN, _MESSAGE) + compressed
-    if (kinds == kinds[0]).all():
-        yield int(kinds[0]), table
+    magics = table.column(b.MAGIC)
+    if int(magics.min()) == 2 and not table.union(b.ATTRIBUTES) & layout.CODEC_MASK:
+        yield _PLAIN, table  # nearly always, or what follows is dearer than this
         return
+    compressed = (table.column(b.ATTRIBUTES) & layout.CODEC_MASK) != 0
+    kinds = np.where(magics == 2, _PLAIN, _MESSAGE) + compressed
     edges = np.flatnonzero(np.diff(kinds)) + 1
     for low, high in pairwise([0, *edges.tolist(), len(table)]):
         yield int(kinds[low]), table.select(slice(low, high))

@@ -15,9 +15,11 @@ import numpy as np
 
 from ..errors import CorruptError
 from .batch import Int32s
-from .columns import KEY_SIZE, KEY_START, VALUE_SIZE, VALUE_START, Columns
+from .columns import KEY_START, VALUE_START, Columns
+from .kernels import gather
 from .kernels import render as kernel
 from .layout import TimestampType
+from .rooms import ROOMS
 
 _NULL: Final = b"null"
 _BASE64: Final = b'{"base64":"'
@@ -27,21 +29,20 @@ _PIECE_BYTES: Final = 1 << 20
 
 def values_lines(columns: Columns, topic: str, partition: int) -> memoryview:
     """Every value and a newline; an empty line for null."""
-    return _lines(columns, VALUE_START, VALUE_SIZE)
+    return _lines(columns, VALUE_START)
 
 
 def keys_lines(columns: Columns, topic: str, partition: int) -> memoryview:
     """Every key and a newline; an empty line for null."""
-    return _lines(columns, KEY_START, KEY_SIZE)
+    return _lines(columns, KEY_START)
 
 
-def _lines(columns: Columns, start: int, size: int) -> memoryview:
-    total = int(np.maximum(columns.spans[:, size], 0).sum()) + len(columns)
-    out = np.empty(total, dtype=np.uint8)
-    written = kernel.write_lines(columns.data, columns.spans, start, out)
-    if written != total:
+def _lines(columns: Columns, start: int) -> memoryview:
+    total = gather.measure(columns.spans, start)[0] + len(columns)
+    out = ROOMS.lend(total)
+    if kernel.write_lines(columns.data, columns.spans, start, out) != total:
         raise CorruptError("records changed while they were written out", columns.file)
-    return out.data
+    return out
 
 
 def json_lines(columns: Columns, topic: str, partition: int) -> memoryview:

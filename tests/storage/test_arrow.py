@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from kafkafs.storage.format.arrow import SCHEMA, schema_of, to_record_batch
+from kafkafs.storage.format.arrow import SCHEMA, schema_of, to_message, to_record_batch
 from kafkafs.storage.format.batch import BatchTable, scan
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.columns import Columns
@@ -139,3 +139,31 @@ def test_no_memory_is_shared_with_the_buffers_that_are_used_again() -> None:
         b"key", b"value", [{"key": "h", "value": b"x"}],
     )  # fmt: skip
     assert row["timestamp"] == datetime(1970, 1, 1, microsecond=5000, tzinfo=UTC)
+
+
+@given(any_batches(7))
+def test_a_message_is_the_same_bytes_whatever_its_memory_held(
+    batch: tuple[bytes, list[SimpleRecord]],
+) -> None:
+    data, records = batch
+    if not records:
+        return
+    columns = columns_of(data)
+    first = to_message(columns, "topic", 1).tobytes()
+    to_message(columns, "topic", 1)[:] = b"\xff" * len(first)
+    assert to_message(columns, "topic", 1) == first
+
+
+@given(any_batches(7))
+def test_messages_are_what_pyarrow_reads_in_a_stream(
+    batch: tuple[bytes, list[SimpleRecord]],
+) -> None:
+    data, records = batch
+    if not records:
+        return
+    columns = columns_of(data)
+    message = to_message(columns, "t", 3).tobytes()
+    end = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+    with pa.ipc.open_stream(SCHEMA.serialize().to_pybytes() + 2 * message + end) as stream:
+        batches = list(stream)
+    assert batches == 2 * [to_record_batch(columns, "t", 3)]

@@ -84,6 +84,25 @@ def test_timestamp_types_of_rows() -> None:
     assert columns.timestamp_types().tolist() == [-1, 1, 1]
 
 
+def test_the_timestamp_type_of_all_rows() -> None:
+    def build(*types: TimestampType) -> Columns:
+        batches = [
+            build_batch(
+                [SimpleRecord(1, None, b"v", offset=at)],
+                BatchFields(base_offset=at, timestamp_type=kind),
+            )
+            for at, kind in enumerate(types)
+        ]
+        return columns_of(b"".join(batches))
+
+    created, appended = TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME
+    assert build(created, created).timestamp_type() is created
+    assert build(appended, appended).timestamp_type() is appended
+    assert build(created, appended).timestamp_type() is None
+    legacy = build_messages([SimpleRecord(1, None, b"v", offset=0)], MessageFields(magic=0))
+    assert columns_of(legacy).timestamp_type() is None
+
+
 def test_sizes_are_minus_one_for_null() -> None:
     columns = columns_of(build_batch([SimpleRecord(1), SimpleRecord(1, b"", b"")]))
     assert columns.spans[:, KEY_SIZE].tolist() == [-1, 0]

@@ -2,6 +2,8 @@
 # cython: initializedcheck=False, cdivision=True
 """Bring scattered keys, values and headers together, as Arrow lays out binary columns.
 
+What only counts keeps the GIL: it is done sooner than another thread would give it back.
+
 Bounds: spans are checked against ``data``, room in the results on entry or before each row.
 """
 
@@ -10,49 +12,81 @@ from __future__ import annotations
 import cython
 
 
+def measure(spans: cython.const[cython.int][:, ::1], column: cython.Py_ssize_t) -> tuple[int, int]:
+    """The bytes that ``gather`` will write, and how many rows are null."""
+    row: cython.Py_ssize_t
+    size: cython.longlong
+    total: cython.longlong = 0
+    nulls: cython.longlong = 0
+    if column < 0 or column + 1 >= spans.shape[1]:
+        raise ValueError("no such column")
+    for row in range(spans.shape[0]):
+        size = spans[row, column + 1]
+        nulls += size < 0
+        total += size if size > 0 else 0
+    return total, nulls
+
+
+def count_headers(spans: cython.const[cython.int][:, ::1]) -> int:
+    """Headers of all rows together."""
+    row: cython.Py_ssize_t
+    total: cython.longlong = 0
+    if spans.shape[1] != 6:
+        raise ValueError("spans have six columns")
+    for row in range(spans.shape[0]):
+        total += spans[row, 5]
+    return total
+
+
+def least(numbers: cython.const[cython.longlong][::1]) -> int:
+    """The least of the numbers and 0."""
+    row: cython.Py_ssize_t
+    found: cython.longlong = 0
+    for row in range(numbers.shape[0]):
+        if numbers[row] < found:
+            found = numbers[row]
+    return found
+
+
 def gather(
     data: cython.const[cython.uchar][::1],
     spans: cython.const[cython.int][:, ::1],
     column: cython.Py_ssize_t,
     out_offsets: cython.int[::1],
     out_data: cython.uchar[::1],
-    out_valid: cython.uchar[::1],
 ) -> int:
     """Copy the bytes whose start is in ``column`` (size in the next, negative for null) one after
-    the other into ``out_data``. ``out_offsets`` (rows + 1) and the bits of ``out_valid`` (zeroed
-    by the caller) are Arrow's. Returns the number of nulls, -1 for a span outside ``data``."""
+    the other into ``out_data``, and write where each begins and the last one ends into
+    ``out_offsets`` (rows + 1). Returns the number of bytes, -1 for a span outside ``data`` or when
+    there is no room for it."""
     row: cython.Py_ssize_t
     rows: cython.Py_ssize_t = spans.shape[0]
     at: cython.Py_ssize_t = 0
     start: cython.Py_ssize_t
     size: cython.Py_ssize_t
     i: cython.Py_ssize_t
-    nulls: cython.Py_ssize_t = 0
     if (
         column < 0
         or column + 1 >= spans.shape[1]
         or out_offsets.shape[0] < rows + 1
-        or out_valid.shape[0] * 8 < rows
         or out_data.shape[0] > 2147483647
     ):
         raise ValueError("no such column, or no room for its rows")
     with cython.nogil:
+        out_offsets[0] = 0
         for row in range(rows):
-            out_offsets[row] = cython.cast(cython.int, at)
             start = spans[row, column]
             size = spans[row, column + 1]
             if size < 0:
-                nulls += 1
-                continue
+                size = 0
             if start < 0 or size > data.shape[0] - start or size > out_data.shape[0] - at:
-                nulls = -1
+                at = -1
                 break
-            out_valid[row >> 3] |= cython.cast(cython.uchar, 1 << (row & 7))
             for i in range(size):
                 out_data[at + i] = data[start + i]
             at += size
-        out_offsets[rows] = cython.cast(cython.int, at)
-    return nulls
+            out_offsets[row + 1] = cython.cast(cython.int, at)
+    return at
 
 
 @cython.cfunc

@@ -2,6 +2,8 @@
 # cython: initializedcheck=False, cdivision=True
 """Walk batch headers in a buffer and lay their fields out as rows of a table.
 
+They are walked with the GIL held: that is done sooner than another thread would give it back.
+
 Every read is preceded by a check against ``available``; the table's rows by one against its length.
 """
 
@@ -156,48 +158,47 @@ def scan_headers(
         raise ValueError("available goes past the buffer")
     if start < 0 or first_row < 0 or table.shape[1] < 14:
         raise ValueError("negative start, or a table of too few columns")
-    with cython.nogil:
-        while at < available:
-            if row >= rows:
-                why = 1
-                break
-            if available - at < 17:
-                why = 2
-                break
-            size = _int32(data, at + 8) + 12
-            table[row, 0] = file_position + (at - start)
-            table[row, 1] = size
-            table[row, 2] = _int64(data, at)
-            need = 61
-            if data[at + 16] == 2:
-                if size < 61:
-                    why = 3
-                    break
-            elif data[at + 16] < 2:
-                need = 18 if data[at + 16] == 0 else 26
-                if size < (26 if data[at + 16] == 0 else 34):
-                    why = 3
-                    break
-            else:
-                # a size below any message's tells zeros and garbage from an unknown magic
-                why = 3 if size < 26 else 4
-                break
-            if available - at < need or (whole and size > available - at):
-                why = 2
-                break
-            if data[at + 16] == 2:
-                why = _fill_v2(data, at, table, row)
-            else:
-                why = _fill_legacy(data, at, table, row)
-            if why == 0 and (table[row, 2] < 0 or table[row, 2] <= previous_offset):
-                why = 5
-            if why != 0:
-                break
-            previous_offset = table[row, 3]
-            row += 1
-            at += size
-        if why == 0 and at > available:
+    while at < available:
+        if row >= rows:
+            why = 1
+            break
+        if available - at < 17:
             why = 2
+            break
+        size = _int32(data, at + 8) + 12
+        table[row, 0] = file_position + (at - start)
+        table[row, 1] = size
+        table[row, 2] = _int64(data, at)
+        need = 61
+        if data[at + 16] == 2:
+            if size < 61:
+                why = 3
+                break
+        elif data[at + 16] < 2:
+            need = 18 if data[at + 16] == 0 else 26
+            if size < (26 if data[at + 16] == 0 else 34):
+                why = 3
+                break
+        else:
+            # a size below any message's tells zeros and garbage from an unknown magic
+            why = 3 if size < 26 else 4
+            break
+        if available - at < need or (whole and size > available - at):
+            why = 2
+            break
+        if data[at + 16] == 2:
+            why = _fill_v2(data, at, table, row)
+        else:
+            why = _fill_legacy(data, at, table, row)
+        if why == 0 and (table[row, 2] < 0 or table[row, 2] <= previous_offset):
+            why = 5
+        if why != 0:
+            break
+        previous_offset = table[row, 3]
+        row += 1
+        at += size
+    if why == 0 and at > available:
+        why = 2
     return row - first_row, at, why
 
 
