@@ -1,20 +1,26 @@
 """kafkafs: a Kafka-compatible storage engine with a filesystem in front of it.
 
-`kafkafs.open` reads log directories from Python; the command line is in `kafkafs.cli`.
+`kafkafs.open` reads log directories from Python, and writes to them; the command line is in
+`kafkafs.cli`.
 """
 
 from kafkafs.storage.errors import (
     ConfigError,
     CorruptError,
     LogDirError,
+    LogDirLocked,
+    LogDirOffline,
     OffsetNotFound,
+    Refused,
     SegmentGone,
     StorageError,
+    TopicExists,
     UnknownPartition,
     UnknownTopic,
 )
 
 from .api import Directory, Partition, open
+from .writing import ProducerRecord, Transaction, WritableDirectory, WritablePartition
 
 __version__ = "0.1.0"
 
@@ -23,12 +29,20 @@ __all__ = [
     "CorruptError",
     "Directory",
     "LogDirError",
+    "LogDirLocked",
+    "LogDirOffline",
     "OffsetNotFound",
     "Partition",
+    "ProducerRecord",
+    "Refused",
     "SegmentGone",
     "StorageError",
+    "TopicExists",
+    "Transaction",
     "UnknownPartition",
     "UnknownTopic",
+    "WritableDirectory",
+    "WritablePartition",
     "__version__",
     "open",
 ]

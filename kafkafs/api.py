@@ -17,9 +17,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
-
-from kafkafs.storage.errors import LogDirError
+from typing import TYPE_CHECKING, Final, Literal, Self, overload
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,10 +28,30 @@ if TYPE_CHECKING:
     from kafkafs.storage.log.transactions import Isolation
     from kafkafs.storage.log.view import View
 
+    from .writing import WritableDirectory
+
 READ_COMMITTED: Final = "read_committed"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Path = str | os.PathLike[str]
+
+
+@overload
+def open(
+    log_dirs: Path | Sequence[Path],
+    *,
+    writable: Literal[False] = ...,
+    settings: Mapping[str, str] | None = ...,
+) -> Directory: ...
+
+
+@overload
+def open(
+    log_dirs: Path | Sequence[Path],
+    *,
+    writable: Literal[True],
+    settings: Mapping[str, str] | None = ...,
+) -> WritableDirectory: ...
 
 
 def open(
@@ -45,13 +63,19 @@ def open(
     """The log directories as one: a path, several joined by commas as in Kafka's `log.dirs`, or a
     sequence of paths.
 
-    Nothing in them is changed and no lock is taken; they may be a running broker's. `settings` are
-    those of `kafkafs -c`. LogDirError when a path is no log directory, ConfigError for a setting
-    that does not exist or has a wrong value.
+    Nothing in them is changed and no lock is taken; they may be a running broker's. With `writable`
+    they are locked, made where there are none, and recovered where they were not closed in good
+    order: LogDirLocked when a broker or somebody else has one. `settings` are those of `kafkafs
+    -c`. LogDirError when a path is no log directory, ConfigError for a setting that does not exist
+    or has a wrong value.
     """
     paths = _paths(log_dirs)
     if writable:
-        raise LogDirError(",".join(paths), "kafkafs only reads so far; leave out writable=True")
+        from kafkafs.storage.writable_engine import WritableEngine
+
+        from .writing import WritableDirectory
+
+        return WritableDirectory(WritableEngine(paths, settings))
     from kafkafs.storage.engine import Engine
 
     return Directory(Engine(paths, settings))

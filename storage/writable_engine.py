@@ -124,6 +124,16 @@ class WritableEngine(Engine):
         live = (each.logs for each in self._live())
         return dict(sorted(itertools.chain.from_iterable(map(dict.items, live))))
 
+    def truncate_to(self, topic: str, partition: int, offset: int) -> None:
+        """Cuts off a partition's records at and above `offset` (LogManager.truncateTo). Otherwise
+        as `writer`."""
+        key = (topic, partition)
+        writer = self.writer(*key)
+        log_dir = self._dir_of(key)
+        if writer.truncate_to(offset) and log_dir is not None:
+            log_dir.checkpoint_recovery_points()
+            log_dir.limit_cleaner_offset(key, writer.retention_state().segments[-1].base_offset)
+
     # -- topics ---------------------------------------------------------------------------------
 
     def create_topic(
@@ -299,6 +309,7 @@ class WritableEngine(Engine):
             config=config,
             clock=self.clock,
             loaded=planned,
+            leader_epoch=max(planned.latest_epoch, 0),
             on_failure=log_dir.went_offline,
             later=self._later,
         )

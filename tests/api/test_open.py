@@ -25,7 +25,7 @@ def test_everything_public_is_there_and_nothing_else() -> None:
     for name in kafkafs.__all__:
         assert hasattr(kafkafs, name)
     # What the module imported is private or a part of the package.
-    layers = {"api", "cli", "mount", "settings", "storage"}
+    layers = {"api", "cli", "mount", "settings", "storage", "writing"}
     public = {name for name in vars(kafkafs) if not name.startswith("_")} - layers
     assert public == set(kafkafs.__all__) - {"__version__"}
 
@@ -148,11 +148,6 @@ def test_times_in_milliseconds(time: int | datetime, expected_ms: int) -> None:
 def test_a_time_is_no_float() -> None:
     with pytest.raises(TypeError):
         milliseconds(1526384718.288)  # type: ignore[arg-type]
-
-
-def test_a_writable_directory_is_refused(corpus: Corpus) -> None:
-    with pytest.raises(kafkafs.LogDirError, match="only reads"):
-        kafkafs.open(corpus("kafka43-clean"), writable=True)
 
 
 def test_what_is_no_log_directory(tmp_path: Path) -> None:

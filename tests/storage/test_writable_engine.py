@@ -27,6 +27,7 @@ from kafkafs.storage.errors import (
     UnknownTopic,
 )
 from kafkafs.storage.format.checkpoints import (
+    format_offsets,
     parse_clean_shutdown,
     parse_offsets,
     parse_partition_metadata,
@@ -671,3 +672,21 @@ def test_many_threads_at_once(root: Path) -> None:
     again = Engine(str(root))
     assert [len(values(again, "kept", number)) for number in range(3)] == [80, 80, 40]
     assert list(again.topics()) == ["kept"]
+
+
+def test_a_truncated_log_is_checkpointed(root: Path) -> None:
+    with WritableEngine(str(root), {"segment.ms": "1"}) as engine:
+        engine.create_topic("a")
+        for number in range(4):
+            append(engine, "a", b"%d" % number)
+        engine.writer("a", 0).flush()
+        engine.run("recovery-points")
+        (root / "cleaner-offset-checkpoint").write_bytes(format_offsets({("a", 0): 3}))
+        engine.truncate_to("a", 0, 9)
+        assert checkpoint(root, "recovery-point") == {("a", 0): 4}
+        engine.truncate_to("a", 0, 2)
+        assert checkpoint(root, "recovery-point") == {("a", 0): 2}
+        base = engine.writer("a", 0).retention_state().segments[-1].base_offset
+        assert checkpoint(root, "cleaner") == {("a", 0): base}
+        assert append(engine, "a", b"again") == 2
+        assert values(engine, "a") == [b"0", b"1", b"again"]

@@ -1,0 +1,259 @@
+"""Writing from Python: what `kafkafs.open(…, writable=True)` adds to directories and partitions.
+
+with kafkafs.open("/data", writable=True) as d:
+    d.create_topic("orders", 3, {"retention.ms": "86400000"})
+    offsets = d["orders", 0].append([b"tea", b"pie"])
+    with d.transaction() as transaction:
+        transaction.append("orders", 1, [ProducerRecord(b"cake", key=b"k")])
+        transaction.append("orders", 2, table)
+"""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from .api import Directory, Partition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkafs.storage.format.builder import SimpleRecord
+    from kafkafs.storage.format.columns import Record
+    from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
+    from kafkafs.storage.log.appending import Appended
+    from kafkafs.storage.log.log import Log
+    from kafkafs.storage.log.writer import LogWriter
+    from kafkafs.storage.transactional import TransactionalProducer
+    from kafkafs.storage.writable_engine import WritableEngine
+
+BATCH_SIZE: Final = 16384  # bytes; the default of Kafka's producer
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerRecord:
+    """A record to be written. `timestamp`: milliseconds since 1970, None for the present time;
+    `headers`: names and values in order, a name may come again."""
+
+    value: bytes | None
+    key: bytes | None = None
+    timestamp: int | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+# What can be appended: values, records made or read, or Arrow with the columns of `scan`.
+Records: TypeAlias = (
+    "Iterable[bytes | ProducerRecord | Record] | pa.Table | pa.RecordBatch | pa.RecordBatchReader"
+)
+
+
+class WritableDirectory(Directory):
+    """Log directories that are open for writing, by nobody else, until they are closed.
+
+    The background tasks of a broker run on them: retention, flushing, checkpoints. Any thread may
+    call. What changes something raises LogDirOffline when a disk has failed.
+    """
+
+    def __init__(self, engine: WritableEngine) -> None:
+        super().__init__(engine)
+        self._writable = engine
+        self._idle: list[TransactionalProducer] = []  # without a transaction
+        self._unended: list[TransactionalProducer] = []  # whose commit or abort has failed
+        self._guard = threading.Lock()  # over both
+        engine.start()
+
+    def __getitem__(self, topic_partition: tuple[str, int]) -> WritablePartition:
+        """The partition `directory[topic, number]`. UnknownTopic, UnknownPartition."""
+        topic, number = topic_partition
+        log = self._writable.log(topic, operator.index(number))
+        return WritablePartition(log, self._writable)
+
+    def __iter__(self) -> Iterator[WritablePartition]:
+        for topic, numbers in self.topics.items():
+            for number in numbers:
+                yield self[topic, number]
+
+    def create_topic(
+        self, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None
+    ) -> str:
+        """Makes a topic with settings under Kafka's names; its id. TopicExists, InvalidTopic,
+        InvalidPartitions, ConfigError."""
+        return self._writable.create_topic(topic, partitions, settings)
+
+    def create_partitions(self, topic: str, total: int) -> None:
+        """Raises the number of a topic's partitions to `total`. UnknownTopic, InvalidPartitions."""
+        self._writable.create_partitions(topic, total)
+
+    def delete_topic(self, topic: str) -> None:
+        """Deletes a topic with all its records. UnknownTopic."""
+        self._writable.delete_topic(topic)
+
+    def configure(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
+        """Changes settings of a topic, None takes one away; then all that are not defaults.
+        UnknownTopic; ConfigError, and then nothing is changed."""
+        return self._writable.set_topic_config(topic, changes).changed
+
+    def run(self, task: str) -> None:
+        """Does a background task now: "retention", "flush", "recovery-points", "start-offsets",
+        "high-watermarks", "producers" or "deletion". KeyError for another."""
+        self._writable.run(task)
+
+    @contextmanager
+    def transaction(self, *, durable: bool = False) -> Iterator[Transaction]:
+        """A transaction over any partitions: committed at the end of the block, aborted when it
+        raises. `durable`: it is on the disk after the block."""
+        producer = self._producer()
+        try:
+            with producer.transaction(durable):
+                yield Transaction(self._writable, producer)
+        finally:
+            with self._guard:
+                (self._unended if producer.is_in_transaction else self._idle).append(producer)
+
+    def close(self) -> None:
+        """Makes everything durable, and lets others have the directories. What is open in a
+        transaction stays open, hidden from those who read committed records."""
+        self._end_transactions()
+        super().close()
+
+    def _producer(self) -> TransactionalProducer:
+        from kafkafs.storage.transactional import TransactionalProducer
+
+        self._end_transactions()
+        with self._guard:
+            return self._idle.pop() if self._idle else TransactionalProducer(self._writable)
+
+    def _end_transactions(self) -> None:
+        """Tries again to end those whose end could not be written, as it was meant: what was
+        decided cannot be aborted any more."""
+        from kafkafs.storage.errors import InvalidTxnState, StorageError
+
+        with self._guard:
+            unended, self._unended = self._unended, []
+        for producer in unended:
+            try:
+                try:
+                    producer.abort()
+                except InvalidTxnState:
+                    producer.commit()
+            except (StorageError, OSError):
+                self._unended.append(producer)
+            else:
+                self._idle.append(producer)
+
+
+class WritablePartition(Partition):
+    """A partition that can be written to, too."""
+
+    def __init__(self, log: Log, engine: WritableEngine) -> None:
+        super().__init__(log)
+        self._engine = engine
+
+    def append(
+        self,
+        records: Records,
+        *,
+        durable: bool = False,
+        compression: str = "none",
+        batch_size: int = BATCH_SIZE,
+    ) -> range:
+        """Appends records, all of them or none; their offsets.
+
+        `records`: values as bytes, `ProducerRecord`s, records that were read, or Arrow with any of
+        the columns key, value, timestamp and headers. `durable`: they are on the disk when this
+        returns, as they are with the topic's flush.messages=1; else soon, and at the latest when
+        the directory is closed. `compression` (none, gzip, snappy, lz4, zstd) counts where the
+        topic's compression.type is producer; `batch_size` is the most bytes of a batch before it.
+        Refused, when Kafka would.
+        """
+        return _offsets(
+            self._writer().append_records(
+                _stamped(records, self._engine), _plan(compression, batch_size), durable
+            )
+        )
+
+    def delete_records(self, offset: int) -> int:
+        """Deletes the records below `offset`, -1 for all; the new start offset. OffsetOutOfRange,
+        PolicyViolation."""
+        return self._writer().delete_records(offset)
+
+    def flush(self) -> None:
+        """Makes everything durable that was appended before."""
+        self._writer().flush()
+
+    def _writer(self) -> LogWriter:
+        return self._engine.writer(self.topic, self.partition)
+
+
+class Transaction:
+    """What is appended here counts when the block of `WritableDirectory.transaction` ends."""
+
+    def __init__(self, engine: WritableEngine, producer: TransactionalProducer) -> None:
+        self._engine = engine
+        self._producer = producer
+
+    def append(
+        self,
+        topic: str,
+        partition: int,
+        records: Records,
+        *,
+        compression: str = "none",
+        batch_size: int = BATCH_SIZE,
+    ) -> range:
+        """As `WritablePartition.append`, in the transaction."""
+        columns = _stamped(records, self._engine)
+        plan = _plan(compression, batch_size)
+        return _offsets(self._producer.append(topic, operator.index(partition), columns, plan))
+
+
+def _plan(compression: str, batch_size: int) -> BatchPlan:
+    from kafkafs.storage.format.encoder import BatchPlan
+    from kafkafs.storage.format.layout import Codec
+
+    names = {codec.name.lower(): codec for codec in Codec}
+    if compression not in names:
+        raise ValueError(f"no compression {compression!r}; there are {', '.join(names)}")
+    if batch_size < 1:
+        raise ValueError(f"a batch of at most {batch_size} bytes holds no record")
+    return BatchPlan(batch_bytes=batch_size, codec=names[compression])
+
+
+def _offsets(appended: Appended) -> range:
+    return range(appended.first_offset, appended.last_offset + 1)
+
+
+def _stamped(records: Any, engine: WritableEngine) -> RecordColumns:
+    """The records with the present time where they have none."""
+    return _columns(records).stamped(engine.clock.now_ms())
+
+
+def _columns(records: Any) -> RecordColumns:
+    from kafkafs.storage.format.encoder import RecordColumns
+
+    if hasattr(records, "read_all"):
+        records = records.read_all()
+    if hasattr(records, "schema"):
+        return RecordColumns.from_arrow(records)
+    if isinstance(records, bytes | bytearray | memoryview | str):
+        raise TypeError("records to append are a list, also when it is one")
+    listed = list(records)
+    if all(isinstance(record, bytes) for record in listed):
+        return RecordColumns.from_values(listed)
+    return RecordColumns.from_records([_simple(record) for record in listed])
+
+
+def _simple(record: Any) -> SimpleRecord:
+    from kafkafs.storage.format.builder import NONE, SimpleRecord
+    from kafkafs.storage.format.columns import Record
+
+    if isinstance(record, bytes):
+        return SimpleRecord(value=record)
+    if not isinstance(record, ProducerRecord | Record):
+        raise TypeError(f"a record is bytes or a ProducerRecord, not {type(record).__name__}")
+    timestamp = NONE if record.timestamp is None else record.timestamp
+    return SimpleRecord(timestamp, record.key, record.value, list(record.headers))

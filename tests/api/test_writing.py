@@ -1,0 +1,255 @@
+"""`kafkafs.open(…, writable=True)`: topics, appends, transactions."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import kafkafs
+from kafkafs import ProducerRecord
+from kafkafs.storage.durable import replaced
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.faults import FailingCalls
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def directory(root: Path) -> Iterator[kafkafs.WritableDirectory]:
+    with kafkafs.open(root, writable=True) as opened:
+        opened.create_topic("orders", 2)
+        yield opened
+
+
+def values(partition: kafkafs.Partition, isolation: str = "read_committed") -> list[bytes | None]:
+    found: list[bytes | None] = (
+        partition.scan(isolation=isolation).read_all().column("value").to_pylist()
+    )
+    return found
+
+
+def test_what_is_appended_is_read_and_is_there_the_next_time(root: Path) -> None:
+    with kafkafs.open(root, writable=True) as d:
+        topic_id = d.create_topic("orders", 2, {"retention.ms": "86400000"})
+        p = d["orders", 0]
+        assert isinstance(p, kafkafs.WritablePartition)
+        assert p.append([b"tea", b"pie"]) == range(2)
+        assert p.append([b"cake"]) == range(2, 3)
+        assert (p.start_offset, p.end_offset, values(p)) == (0, 3, [b"tea", b"pie", b"cake"])
+        assert d.topic_id("orders") == topic_id
+        assert [(each.topic, each.partition) for each in d] == [("orders", 0), ("orders", 1)]
+    with kafkafs.open(str(root)) as reading:
+        assert values(reading["orders", 0]) == [b"tea", b"pie", b"cake"]
+        assert not isinstance(reading, kafkafs.WritableDirectory)
+    with pytest.raises(kafkafs.LogDirOffline):
+        p.append([b"late"])
+
+
+def test_records_keep_what_they_say(directory: kafkafs.WritableDirectory) -> None:
+    p = directory["orders", 0]
+    before = time.time_ns() // 1_000_000
+    p.append(
+        [
+            ProducerRecord(b"v", b"k", 5, [("h", b"1"), ("h", None)]),
+            ProducerRecord(None, b"tombstone"),
+            b"plain",
+        ]
+    )
+    first, second, third = (p.record(offset) for offset in range(3))
+    assert (first.timestamp, first.key, first.value) == (5, b"k", b"v")
+    assert first.headers == [("h", b"1"), ("h", None)]
+    assert (second.key, second.value) == (b"tombstone", None)
+    assert second.timestamp == third.timestamp >= before
+    # What was read can be written again.
+    assert directory["orders", 1].append([first, second]) == range(2)
+    again = directory["orders", 1].record(0)
+    assert (again.timestamp, again.key, again.headers) == (5, b"k", first.headers)
+
+
+def test_arrow_in_arrow_out(directory: kafkafs.WritableDirectory) -> None:
+    one, two = directory["orders", 0], directory["orders", 1]
+    one.append([ProducerRecord(b"%d" % n, b"k", 1000 + n, [("h", b"x")]) for n in range(100)])
+    table = one.scan().read_all()
+    assert two.append(table) == range(100)
+    kept = ["key", "value", "timestamp", "headers"]
+    assert two.scan(columns=kept).read_all() == table.select(kept)
+    assert two.append(one.scan(start=90)) == range(100, 110)  # a reader
+    [batch] = table.select(["value"]).slice(0, 3).combine_chunks().to_batches()
+    assert two.append(batch) == range(110, 113)
+    assert two.record(112).value == b"2"
+    with pytest.raises((ValueError, TypeError, pa.ArrowInvalid)):
+        two.append(pa.table({"value": [1, 2]}))
+
+
+@pytest.mark.parametrize("records", [b"one", "one", [b"x", "y"], [1], [ProducerRecord, b"x"]])
+def test_what_is_no_list_of_records(directory: kafkafs.WritableDirectory, records: object) -> None:
+    with pytest.raises(TypeError, match="record"):
+        directory["orders", 0].append(records)
+    assert directory["orders", 0].end_offset == 0
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_compression_and_size_of_batches(
+    directory: kafkafs.WritableDirectory, compression: str
+) -> None:
+    p = directory["orders", 0]
+    p.append([b"x" * 50] * 100, compression=compression, batch_size=1000)
+    batch = p.record(60).batch
+    assert batch.codec.name.lower() == compression
+    assert 1 < batch.record_count < 20
+
+
+def test_wrong_arguments(directory: kafkafs.WritableDirectory) -> None:
+    with pytest.raises(ValueError, match="no compression 'brotli'; there are none, gzip"):
+        directory["orders", 0].append([b"x"], compression="brotli")
+    with pytest.raises(ValueError, match="holds no record"):
+        directory["orders", 0].append([b"x"], batch_size=0)
+    with pytest.raises(kafkafs.UnknownPartition):
+        directory["orders", 2]
+    with pytest.raises(kafkafs.Refused, match=r"max\.message\.bytes"):
+        directory["orders", 0].append([b"x" * 2_000_000])
+    with pytest.raises(KeyError):
+        directory.run("everything")
+
+
+def test_durable_is_on_the_disk_when_it_returns(directory: kafkafs.WritableDirectory) -> None:
+    directory.create_topic("safe", settings={"flush.messages": "1"})
+
+    def syncs(topic: str, durable: bool = False) -> int:
+        calls = FailingCalls(-1, errno.EIO, ("fsync",))
+        with replaced(calls):
+            directory[topic, 0].append([b"x"], durable=durable)
+        return len(calls.made)
+
+    assert syncs("orders") == 0
+    assert syncs("orders", durable=True) > 0
+    assert syncs("safe") > 0
+    assert syncs("orders") == 0
+    directory["orders", 0].flush()
+
+
+def test_topics(directory: kafkafs.WritableDirectory) -> None:
+    assert directory.topics == {"orders": [0, 1]}
+    directory.create_partitions("orders", 3)
+    assert directory.configure("orders", {"retention.ms": "5"}) == {"retention.ms": "5"}
+    assert directory.configure("orders", {"retention.ms": None}) == {}
+    with pytest.raises(kafkafs.ConfigError):
+        directory.configure("orders", {"retention.ms": "soon"})
+    with pytest.raises(kafkafs.TopicExists):
+        directory.create_topic("orders")
+    directory.delete_topic("orders")
+    assert directory.topics == {}
+
+
+def test_deleting_records(directory: kafkafs.WritableDirectory) -> None:
+    p = directory["orders", 0]
+    p.append([b"a", b"b", b"c"])
+    assert p.delete_records(2) == 2
+    assert (p.start_offset, values(p)) == (2, [b"c"])
+    assert p.delete_records(-1) == 3
+    assert values(p) == []
+
+
+def _append_and_fail(transaction: kafkafs.Transaction) -> None:
+    transaction.append("orders", 0, [b"never"])
+    transaction.append("orders", 1, b"no list")
+
+
+def test_a_transaction_counts_as_a_whole(directory: kafkafs.WritableDirectory) -> None:
+    one, two = directory["orders", 0], directory["orders", 1]
+    with directory.transaction() as transaction:
+        assert transaction.append("orders", 0, [b"a"]) == range(1)
+        transaction.append("orders", 1, [b"b"])
+        assert values(one) == []
+        assert values(one, "read_uncommitted") == [b"a"]
+    assert (values(one), values(two)) == ([b"a"], [b"b"])
+    with pytest.raises(TypeError), directory.transaction() as transaction:
+        _append_and_fail(transaction)
+    assert values(one) == [b"a"]
+    assert one.last_stable_offset == one.end_offset
+    with directory.transaction(durable=True) as transaction:
+        transaction.append("orders", 0, [b"c"], compression="zstd")
+    assert values(one) == [b"a", b"c"]
+
+
+def test_transactions_of_several_threads(directory: kafkafs.WritableDirectory) -> None:
+    def work(number: int) -> None:
+        for _ in range(10):
+            with directory.transaction() as transaction:
+                for partition in (0, 1):
+                    transaction.append("orders", partition, [b"%d" % number])
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for partition in directory:
+        assert Counter(values(partition)) == dict.fromkeys((b"0", b"1", b"2", b"3"), 10)
+
+
+def test_a_commit_that_could_not_be_finished_is_finished_later(
+    directory: kafkafs.WritableDirectory,
+) -> None:
+    def both() -> None:
+        with directory.transaction() as transaction:
+            transaction.append("orders", 0, [b"a"])
+            transaction.append("orders", 1, [b"b"])
+
+    for at in range(2, 8):
+        calls = FailingCalls(at, errno.ENOSPC, ("pwritev",), lasting=True)
+        with replaced(calls), suppress(OSError):
+            both()
+        with directory.transaction() as transaction:
+            transaction.append("orders", 0, [b"later"])
+        first, second = (values(directory["orders", number]) for number in (0, 1))
+        # Decided or not, both partitions say the same, and nothing stays open.
+        assert first.count(b"a") == second.count(b"b")
+        assert first.count(b"later") == at - 1
+        assert all(each.last_stable_offset == each.end_offset for each in directory)
+
+
+def test_what_a_killed_process_wrote_is_there(
+    root: Path, directory: kafkafs.WritableDirectory, tmp_path: Path
+) -> None:
+    directory["orders", 0].append([b"x"], durable=True)
+    shutil.copytree(root, tmp_path / "copy")
+    with kafkafs.open(tmp_path / "copy", writable=True) as d:
+        assert values(d["orders", 0]) == [b"x"]
+
+
+def test_nobody_else_may_write(root: Path, directory: kafkafs.WritableDirectory) -> None:
+    with pytest.raises(kafkafs.LogDirLocked):
+        kafkafs.open(root, writable=True)
+    with pytest.raises(kafkafs.LogDirLocked):
+        WritableEngine(str(root))
+    # Reading is another matter.
+    directory["orders", 0].append([b"x"])
+    assert values(kafkafs.open(root)["orders", 0]) == [b"x"]
+
+
+def test_settings_of_the_run(root: Path) -> None:
+    settings = {"log.initial.task.delay.ms": "0", "log.retention.check.interval.ms": "5"}
+    with kafkafs.open(root, writable=True, settings={**settings, "retention.ms": "0"}) as d:
+        d.create_topic("a")
+        d["a", 0].append([ProducerRecord(b"old", timestamp=1)])
+        deadline = time.monotonic() + 20
+        while d["a", 0].start_offset == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert d["a", 0].start_offset == 1
+    with pytest.raises(kafkafs.ConfigError):
+        kafkafs.open(root, writable=True, settings={"retention.ms": "soon"})
+    with pytest.raises(kafkafs.LogDirError):
+        kafkafs.open("", writable=True)
