@@ -242,8 +242,9 @@ class SegmentWriter:
                 files.aborted = directory.writable(self.name(FileKind.TXNINDEX))
                 files.aborted_size = files.aborted.size()
             self._resume(files)
-            self._allocate(files)
+            # Before they are lengthened: their sizes tell the entries only once.
             self._files = files
+            self._allocate(files)
         return self._files
 
     def _resume(self, files: _Files) -> None:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from struct import pack
 from typing import Any
 
 import pytest
@@ -24,6 +25,7 @@ from tests.reading import open_view, read
 from tests.writing import NOW, batch, config, files, open_log
 
 SIZE = len(batch())
+SMALL = len(batch(size=0))
 SETTINGS = config(segment_bytes=3 * SIZE, index_interval_bytes=0, file_delete_delay_ms=0)
 
 
@@ -234,3 +236,23 @@ def test_an_interrupted_append_is_not_trusted(tmp_path: Path) -> None:
     with pytest.raises(LogDirOffline, match="interrupted"):
         writer.append(batch())
     assert open_log(path, SETTINGS, SetClock(NOW)).end_offset == 1
+
+
+@pytest.mark.parametrize("at", range(2))
+def test_indexes_that_cannot_be_lengthened_are_not_taken_for_full(tmp_path: Path, at: int) -> None:
+    path = tmp_path / "t-0"
+    first = open_log(path, SETTINGS, SetClock(NOW))
+    first.append(batch(size=0))
+    first.close()
+    writer = open_log(path, SETTINGS, SetClock(NOW), is_clean=True)
+    with (
+        replaced(FailingCalls(at, errno.ENOSPC, ["ftruncate"])),
+        pytest.raises(OSError, match="No space left"),
+    ):
+        writer.append(batch(size=0))
+    for _ in range(2):
+        writer.append(batch(size=0))
+    writer.close()
+    assert [file.name for file in path.glob("*.log")] == ["00000000000000000000.log"]
+    # Index interval 0: the second batch since the opening has an entry.
+    assert (path / "00000000000000000000.index").read_bytes() == pack(">ii", 2, 2 * SMALL)
