@@ -106,13 +106,13 @@ Event = Try | Done | Same | Refused | Durable | Trimming | Retaining | Making | 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a partition holds: values by offset, where control records have none; the log's bytes;
+    """What a partition holds: values by offset, None for the end of a transaction; the log's bytes;
     the offsets that a reader of committed records is given."""
 
     start: int
     end: int
     size: int
-    values: Mapping[int, str]
+    values: Mapping[int, str | None]
     committed: Collection[int]
 
 
@@ -123,6 +123,10 @@ class Known:
     value: str | None
     txn: str
     commit: bool = False
+
+
+#: In the place of what a power cut took from the end of a segment when there was a next one.
+LOST = Known("", "")
 
 
 @dataclass(slots=True)
@@ -176,9 +180,7 @@ class Partition:
         offset = contents.start
         while offset < contents.end:
             if offset in self.known:
-                expected, there = self.known[offset].value, contents.values.get(offset)
-                assert expected == there, f"{self.name}, offset {offset}: {there}, not {expected}"
-                found[offset] = self.known[offset]
+                found[offset] = self._known_at(offset, contents, power_cut)
             else:
                 found.update(self._tried_at(offset, contents, unused))
             offset = max(found) + 1
@@ -195,14 +197,25 @@ class Partition:
         strays = [o for o in contents.values if not contents.start <= o < contents.end]
         assert not strays, f"{self.name} has offsets outside its bounds: {strays}"
 
+    def _known_at(self, offset: int, contents: Contents, power_cut: bool) -> Known:
+        """What was acknowledged, unless a power cut took it."""
+        if offset not in contents.values:
+            is_lost = self.known[offset] is LOST or (power_cut and offset >= self.durable_end)
+            assert is_lost, f"{self.name}: nothing at offset {offset}"
+            return LOST
+        expected, there = self.known[offset].value, contents.values[offset]
+        assert expected == there, f"{self.name}, offset {offset}: {there}, not {expected}"
+        return self.known[offset]
+
     def _tried_at(
         self, offset: int, contents: Contents, unused: dict[str, Try]
     ) -> dict[int, Known]:
         """An append that was not acknowledged, and is there all the same."""
-        value = contents.values.get(offset)
+        assert offset in contents.values, f"{self.name}: nothing at offset {offset}"
+        value = contents.values[offset]
         if value is None:
             ends = [name for name, tried in unused.items() if not tried.count]
-            assert ends, f"{self.name}: nothing at offset {offset}"
+            assert ends, f"{self.name}, offset {offset}: the end of a transaction that is none"
             return _placed(unused.pop(ends[0]), offset)
         tried = unused.pop(value.split(".")[0], None)
         assert tried is not None, f"{self.name}, offset {offset}: {value}, which nobody wrote"
@@ -222,7 +235,7 @@ class Partition:
         expected = {
             offset
             for offset, known in found.items()
-            if offset < stable and known.value is not None and ends.get(known.txn, True)
+            if offset < stable and known.value and ends.get(known.txn, True)
         }
         wrong = sorted(expected ^ set(contents.committed))
         assert not wrong, f"{self.name}: committed or not, offsets {wrong} below {stable}"

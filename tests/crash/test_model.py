@@ -36,10 +36,11 @@ def holding(
     committed: list[int] | None = None,
     size: int = 1000,
 ) -> dict[str, Contents]:
-    """A partition `p` with these values from `start` on, None for the end of a transaction."""
+    """A partition `p` with these values from `start` on, None for the end of a transaction, "" for
+    nothing."""
     end = start + len(values)
-    there = {offset: value for offset, value in enumerate(values, start) if value is not None}
-    shown = list(there) if committed is None else committed
+    there = {offset: value for offset, value in enumerate(values, start) if value != ""}
+    shown = [offset for offset in there if there[offset]] if committed is None else committed
     return {"p": Contents(start, end, size, there, shown)}
 
 
@@ -79,7 +80,8 @@ def test_what_was_only_tried_may_be_there_whole_and_once() -> None:
     refuse("torn", tried, holding(a(0), b(0), a(0)))
     refuse("nobody wrote", tried, holding(a(0), b(0), b(1), b(0), b(1)))
     refuse("nobody wrote", tried, holding(a(0), "c.0."))
-    refuse("nothing at offset 1", tried, holding(a(0), None))
+    refuse("nothing at offset 1", tried, holding(a(0), ""))
+    refuse("a transaction that is none", tried, holding(a(0), None))
 
 
 def test_what_was_refused_must_not_be_there() -> None:
@@ -92,7 +94,10 @@ def test_a_power_cut_takes_what_is_not_durable_and_no_more() -> None:
     events: list[Event] = [*appended("a", 0, 1), Durable("p", 1), *appended("b", 1, 1)]
     for left in (holding(a(0)), holding(a(0), b(0))):
         check(events, left, power_cut=True)
+    check(events, holding(a(0), ""), power_cut=True).check(holding(a(0), ""))
     refuse("ends at 1, not 2", events, holding(a(0)))
+    refuse("nothing at offset 1", events, holding(a(0), ""))
+    refuse("nothing at offset 0", events, holding("", b(0)), power_cut=True)
     refuse("ends at 0, not 1", events, holding(), power_cut=True)
 
 

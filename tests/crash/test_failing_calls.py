@@ -1,0 +1,137 @@
+"""Every single system call that changes something, failing once: the caller gets the error, what
+was acknowledged stays, and a second try, or a new start, goes on."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.durable import replaced
+from kafkafs.storage.errors import LogDirOffline
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.crash.checks import refuse_complaints
+from tests.crash.model import Model, Refused
+from tests.crash.workload import NOW_MS, Workload, contents, open_engine
+from tests.faults import FailingCalls
+
+STEPS = 25
+ERRNOS = (errno.ENOSPC, errno.EIO, errno.EMFILE)
+
+
+class Run:
+    """A workload that goes on after every error."""
+
+    def __init__(self, root: Path, calls: FailingCalls) -> None:
+        self.root = root
+        self.calls = calls
+        self.model = Model()
+        self.outcomes: Counter[str] = Counter()
+        self._clock = SetClock(NOW_MS)
+        self._lives = 0
+
+    def run(self, seed: int) -> None:
+        """Opens, takes all steps, and closes; after each error again what failed."""
+        chance = random.Random(f"failing calls {seed}")
+        with replaced(self.calls):
+            engine, workload = self._open(chance)
+            for number in range(STEPS):
+                if not self._do(engine, workload.step if number else workload.make_topic):
+                    engine, workload = self._open(chance)
+                    workload.make_topic()
+            self._close(engine)
+        with open_engine(self.root, self._clock) as engine:
+            self.model.check(contents(engine))
+            refuse_complaints(engine)
+
+    def _open(self, chance: random.Random) -> tuple[WritableEngine, Workload]:
+        self._lives += 1
+        try:
+            engine = open_engine(self.root, self._clock)
+        except (OSError, LogDirOffline) as error:
+            self._note("opening", error)
+            engine = open_engine(self.root, self._clock)
+        self.model.check(contents(engine))
+        refuse_complaints(engine)
+        name, producer_id = f"{self._lives}", self._lives * 10_000
+        return engine, Workload(engine, self._clock, self.model.add, chance, name, producer_id)
+
+    def _do(self, engine: WritableEngine, step: Callable[[], None]) -> bool:
+        """A step, and again if it failed. False when the directory is offline, and closed."""
+        try:
+            step()
+            return True
+        except LogDirOffline as error:
+            self._note("offline", error)
+        except OSError as error:
+            self._note("refused", error)
+            assert not engine.problems
+            self._refuse_tried()
+            self.model.check(contents(engine))
+            step()
+            return True
+        with suppress(OSError, LogDirOffline):
+            engine.close()
+        return False
+
+    def _refuse_tried(self) -> None:
+        """What failed and left the directory online has left nothing."""
+        for partition in self.model.partitions.values():
+            for name in list(partition.tried):
+                self.model.add(Refused(partition.name, name))
+
+    def _close(self, engine: WritableEngine) -> None:
+        try:
+            engine.close()
+        except (OSError, LogDirOffline) as error:
+            self._note("closing", error)
+
+    def _note(self, what: str, error: OSError | LogDirOffline) -> None:
+        """Errors have a cause that we made."""
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if isinstance(cause, OSError):
+            assert cause.errno == self.calls.errno
+        assert len(self.calls.failed) == 1
+        self.outcomes[what] += 1
+
+
+def fail_each(path: Path, number: int, every: int, seed: int) -> Counter[str]:
+    """Runs the workload once for each `every`-th of its calls, which fails; the outcomes."""
+    (path / "counted").mkdir()
+    counted = FailingCalls(-1, number)
+    Run(path / "counted", counted).run(seed)
+    outcomes: Counter[str] = Counter()
+    for at in range(seed % every, len(counted.made), every):
+        root = path / f"{at}"
+        root.mkdir()
+        run = Run(root, FailingCalls(at, number))
+        try:
+            run.run(seed)
+        except BaseException as error:
+            error.add_note(f"call {at}, {run.calls.failed}: {os.strerror(number)}")
+            raise
+        outcomes += run.outcomes or Counter({f"unnoticed {run.calls.failed[0].split()[0]}": 1})
+        shutil.rmtree(root)
+    return outcomes
+
+
+@pytest.mark.parametrize("number", ERRNOS, ids=errno.errorcode.get)
+def test_calls_that_fail_now_and_then(memory_path: Path, number: int) -> None:
+    assert fail_each(memory_path, number, every=23, seed=2).total() > 5
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("number", ERRNOS, ids=errno.errorcode.get)
+def test_every_single_call_failing(memory_path: Path, number: int, seed: int) -> None:
+    outcomes = fail_each(memory_path, number, every=1, seed=seed)
+    assert {"opening", "offline", "closing"} <= outcomes.keys()

@@ -1,0 +1,113 @@
+"""Power cuts at every moment: whatever the disk keeps of what was not synced, what is opened then
+is a log that holds every record that was promised to be durable, and nothing that was not written.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.durable import replaced
+from tests.crash.checks import refuse_complaints
+from tests.crash.model import Event, Model
+from tests.crash.workload import NOW_MS, Workload, contents, open_engine
+from tests.faults import CrashState, RecordingCalls, crash_states
+
+
+class Recorded:
+    """A run of an engine on a directory, and what power cuts would leave of it."""
+
+    def __init__(self, path: Path, seed: int, before: Iterable[Event] = ()) -> None:
+        """`path` is empty, or holds what the events `before` and a power cut have left."""
+        self.before = tuple(before)
+        self.root = path
+        self.recording = RecordingCalls(path)
+        self._seed = seed
+
+    def run(self, steps: int) -> None:
+        clock = SetClock(NOW_MS)
+        with replaced(self.recording), open_engine(self.root, clock) as engine:
+            chance = random.Random(f"power cuts {self._seed}")
+            name = f"{self._seed}"
+            workload = Workload(engine, clock, self.recording.mark, chance, name, 1000)
+            workload.make_topic()
+            for _ in range(steps):
+                workload.step()
+
+    def states(self, every: int) -> list[CrashState]:
+        """What a power cut after each `every`-th operation may leave."""
+        count = len(self.recording.operations) + 1
+        return list(crash_states(self.recording, prefixes=range(self._seed % every, count, every)))
+
+    def events(self, state: CrashState) -> list[Event]:
+        return [*self.before, *state.marks]  # type: ignore[list-item]
+
+
+def check(state: CrashState, events: list[Event], path: Path) -> None:
+    """Opens what is left, goes on with it, and opens it again."""
+    path.mkdir()
+    state.write_to(path)
+    clock = SetClock(NOW_MS + 100_000)
+    model = Model(events)
+    try:
+        with open_engine(path, clock) as engine:
+            model.check(contents(engine), power_cut=True)
+            refuse_complaints(engine)
+            workload = Workload(engine, clock, model.add, random.Random(0), "after", 10**6)
+            workload.make_topic()
+            for _ in range(3):
+                workload.append()
+        with open_engine(path, clock) as engine:
+            model.check(contents(engine))
+            refuse_complaints(engine)
+    except BaseException as error:
+        error.add_note(f"after {state.done} operations, {state.how}; left in {path}")
+        raise
+    shutil.rmtree(path)
+
+
+def check_all(recorded: Recorded, path: Path, every: int) -> int:
+    """Checks the states; how many there were."""
+    states = recorded.states(every)
+    for number, state in enumerate(states):
+        check(state, recorded.events(state), path / f"state-{number}")
+    return len(states)
+
+
+def test_a_power_cut_now_and_then(memory_path: Path) -> None:
+    (memory_path / "root").mkdir()
+    recorded = Recorded(memory_path / "root", seed=1)
+    recorded.run(steps=30)
+    assert check_all(recorded, memory_path, every=25) > 20
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_power_cut_at_every_moment(memory_path: Path, seed: int) -> None:
+    (memory_path / "root").mkdir()
+    recorded = Recorded(memory_path / "root", seed)
+    recorded.run(steps=40)
+    assert check_all(recorded, memory_path, every=1) > 200
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_power_cut_during_the_recovery_from_another(memory_path: Path, seed: int) -> None:
+    (memory_path / "root").mkdir()
+    first = Recorded(memory_path / "root", seed)
+    first.run(steps=40)
+    for number, state in enumerate(itertools.islice(first.states(every=60), 0, None, 3)):
+        path = memory_path / f"again-{number}"
+        path.mkdir()
+        state.write_to(path)
+        second = Recorded(path, 100 + seed, first.events(state))
+        second.run(steps=0)
+        check_all(second, memory_path, every=2)

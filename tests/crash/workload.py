@@ -1,0 +1,296 @@
+"""Steps that change partitions in every way, chosen by chance, each told before and after."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.format.batch import parse_header
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.layout import CONTROL_MASK, Codec
+from kafkafs.storage.log.view import View
+from kafkafs.storage.log.writer import LogWriter
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.crash.model import (
+    Contents,
+    Deleting,
+    Done,
+    Durable,
+    Event,
+    Making,
+    Retaining,
+    Same,
+    Trimming,
+    Try,
+)
+from tests.reading import COMMITTED, UNCOMMITTED, read
+
+NOW_MS = 1_800_000_000_000
+TOPIC = "t"
+PARTITIONS = ("t-0", "t-1")
+RETENTION_BYTES = 12_000
+#: Segments of a dozen batches, indexes of a few dozen entries.
+SETTINGS = {
+    "internal.segment.bytes": "4000",
+    "segment.index.bytes": "400",
+    "index.interval.bytes": "256",
+    "retention.bytes": str(RETENTION_BYTES),
+    "retention.ms": "-1",
+    "file.delete.delay.ms": "1000",
+}
+
+Tell = Callable[[Event], None]
+
+
+def contents(engine: WritableEngine) -> dict[str, Contents]:
+    """What all partitions hold, as a reader sees it."""
+    found = {}
+    for topic, numbers in engine.topics().items():
+        for number in numbers:
+            view = engine.log(topic, number).view()
+            values: dict[int, str | None] = dict.fromkeys(markers(view))
+            for each in read(view, isolation=UNCOMMITTED):
+                values[each.offset] = (each.value or b"").decode()
+            found[f"{topic}-{number}"] = Contents(
+                view.start_offset,
+                view.end_offset,
+                view.size,
+                values,
+                [each.offset for each in read(view, isolation=COMMITTED)],
+            )
+    return found
+
+
+def markers(view: View) -> list[int]:
+    """The offsets of the ends of transactions, from the bytes of the logs."""
+    found = []
+    for segment in view.segments:
+        data = segment.files.log().read(0, segment.size)
+        position = 0
+        while position < len(data):
+            header = parse_header(data[position:])
+            if header.attributes & CONTROL_MASK and header.base_offset >= view.start_offset:
+                found.append(header.base_offset)
+            position += header.size
+    return found
+
+
+def open_engine(root: Path, clock: SetClock) -> WritableEngine:
+    return WritableEngine(str(root), {}, clock)
+
+
+@dataclass(slots=True)
+class _Transaction:
+    producer_id: int
+    partition: str
+    sequence: int = 0
+
+
+@dataclass(slots=True)
+class Workload:
+    """Steps on one engine. `life` makes names that no other life's are; producers' ids begin at
+    `producer_id`."""
+
+    engine: WritableEngine
+    clock: SetClock
+    tell: Tell
+    chance: random.Random
+    life: str
+    producer_id: int
+    _count: int = 0
+    _sequences: dict[str, int] = field(default_factory=dict)  # of the idempotent producer
+    _transactions: list[_Transaction] = field(default_factory=list)
+
+    def make_topic(self) -> None:
+        """The topic that all steps are about, if it is not there whole."""
+        numbers = self.engine.topics().get(TOPIC, [])
+        if len(numbers) == len(PARTITIONS):
+            return
+        if numbers:
+            self._delete(TOPIC, numbers)
+        self._make(TOPIC, len(PARTITIONS))
+
+    def resend(self, tried: Try, is_there: bool) -> None:
+        """Sends a batch of an idempotent producer again, as after an answer that was lost."""
+        if not is_there:
+            self._append(tried, durable=False)
+            return
+        appended = self.writer(tried.partition).append(batch_of(tried, self.clock.now_ms()))
+        assert appended.is_duplicate
+        self.tell(Same(tried.partition, tried.name, appended.first_offset))
+
+    def abort(self, partition: str, txn: str) -> None:
+        """Ends a transaction that an earlier life left open."""
+        self._end(_Transaction(int(txn), partition), commit=False)
+
+    def step(self) -> None:
+        """One step of any kind."""
+        steps: dict[Callable[[], None], int] = {**self._appending(), **self._keeping()}
+        self.chance.choices(list(steps), list(steps.values()))[0]()
+
+    def append_step(self) -> None:
+        """One step that other threads may take at the same time with their own workloads."""
+        steps = self._appending()
+        self.chance.choices(list(steps), list(steps.values()))[0]()
+
+    def _appending(self) -> dict[Callable[[], None], int]:
+        return {
+            self.append: 40,
+            self.append_idempotently: 12,
+            self.append_in_transaction: 12,
+            self.end_transaction: 6,
+            self.flush: 5,
+        }
+
+    def _keeping(self) -> dict[Callable[[], None], int]:
+        return {
+            self.roll: 4,
+            self.retain: 5,
+            self.delete_records: 2,
+            self.run_task: 8,
+            self.make_and_delete: 2,
+        }
+
+    # -- appends ----------------------------------------------------------------------------------
+
+    def append(self) -> None:
+        self._append(self._try(), durable=self.chance.random() < 0.3)
+
+    def append_idempotently(self) -> None:
+        partition = self.chance.choice(PARTITIONS)
+        sequence = self._sequences.get(partition, 0)
+        tried = self._try(partition, producer_id=self.producer_id, sequence=sequence)
+        self._append(tried, durable=False)
+        self._sequences[partition] = sequence + tried.count
+        if self.chance.random() < 0.3:
+            self.resend(tried, is_there=True)
+
+    def append_in_transaction(self) -> None:
+        if len(self._transactions) < 3 and self.chance.random() < 0.5:
+            partition = self.chance.choice(PARTITIONS)
+            self._count += 1
+            self._transactions.append(_Transaction(self.producer_id + self._count, partition))
+        if self._transactions:
+            txn = self.chance.choice(self._transactions)
+            tried = self._try(txn.partition, f"{txn.producer_id}", txn.producer_id, txn.sequence)
+            self._append(tried, durable=self.chance.random() < 0.2)
+            txn.sequence += tried.count
+
+    def end_transaction(self) -> None:
+        if self._transactions:
+            txn = self.chance.choice(self._transactions)
+            if txn.sequence:
+                self._end(txn, commit=self.chance.random() < 0.5)
+            self._transactions.remove(txn)
+
+    def flush(self) -> None:
+        partition = self.chance.choice(PARTITIONS)
+        end = self.writer(partition).end_offset
+        self.writer(partition).flush()
+        self.tell(Durable(partition, end))
+
+    # -- keeping ----------------------------------------------------------------------------------
+
+    def roll(self) -> None:
+        self.writer(self.chance.choice(PARTITIONS)).roll()
+
+    def retain(self) -> None:
+        self.tell(Retaining(RETENTION_BYTES))
+        self.engine.run("retention")
+        for partition in PARTITIONS:
+            self.tell(Trimming(partition, self.writer(partition).start_offset))
+        self.tell(Retaining(-1))
+
+    def delete_records(self) -> None:
+        partition = self.chance.choice(PARTITIONS)
+        writer = self.writer(partition)
+        offset = self.chance.randint(writer.start_offset, writer.end_offset)
+        offset = min(offset, writer.start_offset + 50)
+        self.tell(Trimming(partition, offset))
+        writer.delete_records(offset)
+
+    def run_task(self) -> None:
+        self.clock.advance(self.chance.randint(0, 1500))
+        self.engine.run(
+            self.chance.choice(
+                ["recovery-points", "start-offsets", "high-watermarks", "deletion", "producers"]
+            )
+        )
+
+    def make_and_delete(self) -> None:
+        self._count += 1
+        topic = f"{self.life}-{self._count}"
+        self._make(topic, 1)
+        self._append(self._try(f"{topic}-0"), durable=False)
+        self._delete(topic, [0])
+
+    # -- within -----------------------------------------------------------------------------------
+
+    def writer(self, partition: str) -> LogWriter:
+        topic, _, number = partition.rpartition("-")
+        return self.engine.writer(topic, int(number))
+
+    def _make(self, topic: str, count: int) -> None:
+        for number in range(count):
+            self.tell(Making(f"{topic}-{number}", False))
+        self.engine.create_topic(topic, count, SETTINGS)
+        for number in range(count):
+            self.tell(Making(f"{topic}-{number}", True))
+
+    def _delete(self, topic: str, numbers: Sequence[int]) -> None:
+        for number in numbers:
+            self.tell(Deleting(f"{topic}-{number}", False))
+        self.engine.delete_topic(topic)
+        for number in numbers:
+            self.tell(Deleting(f"{topic}-{number}", True))
+
+    def _try(
+        self, partition: str = "", txn: str = "", producer_id: int = -1, sequence: int = -1
+    ) -> Try:
+        self._count += 1
+        return Try(
+            partition or self.chance.choice(PARTITIONS),
+            f"{self.life}-{self._count}",
+            self.chance.choice((1, 1, 1, 3, 10)),
+            self.chance.choice((0, 20, 20, 100, 300)),
+            txn,
+            False,
+            producer_id,
+            sequence,
+            str(self.chance.choice(list(Codec)).name),
+        )
+
+    def _append(self, tried: Try, durable: bool) -> None:
+        self.tell(tried)
+        writer = self.writer(tried.partition)
+        appended = writer.append(batch_of(tried, self.clock.now_ms()), durable=durable)
+        assert not appended.is_duplicate
+        assert appended.last_offset == appended.first_offset + tried.count - 1
+        self.tell(Done(tried.partition, tried.name, appended.first_offset))
+        if durable:
+            self.tell(Durable(tried.partition, appended.last_offset + 1))
+
+    def _end(self, txn: _Transaction, commit: bool) -> None:
+        self._count += 1
+        name = f"{self.life}-{self._count}"
+        self.tell(Try(txn.partition, name, 0, txn=f"{txn.producer_id}", commit=commit))
+        writer = self.writer(txn.partition)
+        appended = writer.end_transaction(txn.producer_id, 0, commit, 0)
+        self.tell(Done(txn.partition, name, appended.first_offset))
+
+
+def batch_of(tried: Try, now_ms: int) -> bytes:
+    """The batch, as a producer sends it."""
+    records = [SimpleRecord(now_ms, b"k", value.encode()) for value in tried.values]
+    fields = BatchFields(
+        codec=Codec[tried.codec],
+        leader_epoch=-1,
+        producer_id=tried.producer_id,
+        producer_epoch=0 if tried.producer_id >= 0 else -1,
+        base_sequence=tried.sequence,
+        is_transactional=bool(tried.txn),
+    )
+    return build_batch(records, fields)
