@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -15,7 +17,7 @@ from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.log.producer_state import ProducerState
 from kafkafs.storage.transactional import TransactionalProducer
 from kafkafs.storage.writable_engine import WritableEngine
-from tests.answers import READ_COMMITTED
+from tests.answers import READ_COMMITTED, ExpectedRecord
 from tests.broker.driver import Driver, Message
 from tests.broker.handover import (
     Ledger,
@@ -28,7 +30,7 @@ from tests.broker.handover import (
     warnings,
 )
 from tests.broker.kafka import OLDER, VERSION, Broker
-from tests.broker.readers import EngineReader, wait_until
+from tests.broker.readers import ROOT, EngineReader, wait_until
 
 StartBroker = Callable[..., Broker]
 StartDriver = Callable[[Broker], Driver]
@@ -343,14 +345,53 @@ class TestHandover:
         driver.call("abort", producer="left")
         open_.end(commit=False)
         serves(broker, driver, ledger, writing)
-        numbers = [int((r.value or b"").split()[0]) for r in driver.records("made", 0)]
-        assert numbers == recovered
+        assert numbers_of(driver.records("made", 0)) == recovered
         driver.close()
         broker.stop()
         assert warnings(broker, said) == []
 
+    def test_what_kafkafs_left_when_it_was_killed_is_taken_over_by_a_broker(
+        self,
+        version: str,
+        broker: Broker,
+        topic_ids: Mapping[str, str],
+        start_driver: StartDriver,
+    ) -> None:
+        command = [sys.executable, "-m", "tests.broker.endless", str(broker.log_dir)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as writing:
+            assert writing.stdout is not None
+            safe = next(number for number in map(int, writing.stdout) if number >= 2000)
+            writing.kill()
+        assert not (broker.log_dir / ".kafka_cleanshutdown").exists()
+        assert len(list((broker.log_dir / "rolled-0").glob("*.log"))) > 5
+
+        said = broker.output.stat().st_size
+        broker.start()
+        driver = start_driver(broker)
+        numbers = numbers_of(driver.records("rolled", 0))
+        assert numbers == list(range(len(numbers)))
+        assert len(numbers) >= safe
+        offsets = driver.offsets("transactions", 2)
+        assert (offsets.end, offsets.last_stable) == (1, 0)
+        (lost,) = driver.call("producers", topic="transactions", partition=2)
+        hanging = {"producer_id": lost["id"], "producer_epoch": 0, "coordinator_epoch": 0}
+        driver.call("abort_hanging", topic="transactions", partition=2, **hanging)
+        assert driver.offsets("transactions", 2).last_stable == 2
+        sent = driver.produce("rolled", messages("x"), producer="idempotent")
+        assert sent == [len(numbers)]
+        driver.close()
+        broker.stop()
+        assert warnings(broker, said) == []
+        with WritableEngine(str(broker.log_dir)) as engine:
+            assert engine.problems == []
+            assert engine.writer("rolled", 0).end_offset == len(numbers) + 1
+            assert engine.writer("transactions", 2).producers.open_transactions() == []
+
 
 def generated(broker: Broker) -> list[int]:
     """The numbers of the records that Kafka's client generates in the background."""
-    records = EngineReader([broker.log_dir], READ_COMMITTED).records("made", 0)
+    return numbers_of(EngineReader([broker.log_dir], READ_COMMITTED).records("made", 0))
+
+
+def numbers_of(records: list[ExpectedRecord]) -> list[int]:
     return [int((record.value or b"").split()[0]) for record in records]

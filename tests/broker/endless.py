@@ -1,0 +1,37 @@
+"""`python -m tests.broker.endless LOG_DIR`: appends to topics that are there until it is killed.
+
+Numbered records, durably, by a producer with an id, to `rolled`; and a transaction in
+`transactions`, 2, that is never ended. A line with the number of records that are safe goes out
+after each append.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+
+from kafkafs.storage.format.builder import SimpleRecord
+from kafkafs.storage.transactional import TransactionalProducer
+from kafkafs.storage.writable_engine import WritableEngine
+
+AT_ONCE = 20
+
+
+def main(log_dir: str) -> None:
+    engine = WritableEngine(log_dir)
+    producer, lost = TransactionalProducer(engine), TransactionalProducer(engine)
+    lost.begin()
+    lost.append("transactions", 2, [SimpleRecord(time.time_ns() // 1_000_000, b"k", b"lost")])
+    for first in itertools.count(0, AT_ONCE):
+        now = time.time_ns() // 1_000_000
+        records = [
+            SimpleRecord(now, b"k", b"%d " % number + b"x" * 100)
+            for number in range(first, first + AT_ONCE)
+        ]
+        producer.append("rolled", 0, records, durable=True)
+        print(first + AT_ONCE, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])
