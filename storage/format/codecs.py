@@ -8,6 +8,7 @@ libraries'.
 
 from __future__ import annotations
 
+import struct
 import threading
 import zlib
 from collections.abc import Callable
@@ -29,6 +30,9 @@ LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 LZ4_HEADER_BYTES: Final = 7
 LZ4_HAS_CONTENT_SIZE: Final = 0x08
 LZ4_HAS_BLOCK_CHECKSUMS: Final = 0x10
+_snappy_raw: Final = cramjam.snappy.decompress_raw_into
+_snappy_raw_size: Final = cramjam.snappy.decompress_raw_len
+_lz4_block: Final = cramjam.lz4.decompress_block_into
 # What the libraries raise for bytes that they cannot decompress.
 _GARBAGE: Final[tuple[type[Exception], ...]] = (
     cramjam.DecompressionError,
@@ -41,6 +45,9 @@ _GARBAGE: Final[tuple[type[Exception], ...]] = (
 _STEP: Final = 256 * 1024
 # Blocks of the snappy framing and of lz4 have their size in front, in four bytes.
 _SIZE_BYTES: Final = 4
+# Read in place, which a slice for `int.from_bytes` is not: this is done for every batch.
+_snappy_size: Final = struct.Struct(">i").unpack_from
+_lz4_word: Final = struct.Struct("<I").unpack_from
 
 
 class Scratch:
@@ -82,6 +89,9 @@ class Scratch:
 
     def room_up_to(self, size: int) -> memoryview:
         """Room of ``size`` bytes, or what the limit leaves; CorruptError when it leaves none."""
+        end = self.used + size
+        if end <= self._limit_at and end <= len(self._view):
+            return self._view[self.used : end]  # nearly always
         return self.room(max(1, min(size, self._limit_at - self.used)))
 
     def add(self, data: Bytes) -> None:
@@ -132,7 +142,9 @@ def _snappy(payload: memoryview, magic: int, out: Scratch) -> None:
         return
     at, end = XERIAL_HEADER_BYTES, len(payload)  # snappy-java does not check the versions either
     while at < end:
-        size = int.from_bytes(payload[at : at + _SIZE_BYTES], "big", signed=True)
+        if end - at < _SIZE_BYTES:
+            raise CorruptError(f"snappy block whose size is cut off: {end - at} bytes are left")
+        (size,) = _snappy_size(payload, at)
         if size < 0 and bytes(payload[at : at + 8]) == XERIAL_MAGIC:  # streams may be concatenated
             at += XERIAL_HEADER_BYTES
             continue
@@ -144,8 +156,7 @@ def _snappy(payload: memoryview, magic: int, out: Scratch) -> None:
 
 
 def _snappy_block(block: memoryview, out: Scratch) -> None:
-    size = cramjam.snappy.decompress_raw_len(block)
-    out.used += cramjam.snappy.decompress_raw_into(block, out.room(size))
+    out.used += _snappy_raw(block, out.room(_snappy_raw_size(block)))
 
 
 def _lz4(payload: memoryview, magic: int, out: Scratch) -> None:
@@ -159,7 +170,7 @@ def _lz4(payload: memoryview, magic: int, out: Scratch) -> None:
     while True:
         if at + _SIZE_BYTES > end:
             raise CorruptError("lz4 frame ends without an end mark")
-        word = int.from_bytes(payload[at : at + _SIZE_BYTES], "little")
+        (word,) = _lz4_word(payload, at)
         at += _SIZE_BYTES
         if word == 0:
             return
@@ -175,9 +186,8 @@ def _lz4(payload: memoryview, magic: int, out: Scratch) -> None:
         if word >> 31:
             out.add(block)
         else:
-            room = out.room_up_to(block_size)
             try:
-                out.used += cramjam.lz4.decompress_block_into(block, room)
+                out.used += _lz4_block(block, out.room_up_to(block_size))
             except cramjam.DecompressionError:
                 out.room(block_size)  # if it is the room that was too small, say so
                 raise

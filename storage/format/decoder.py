@@ -158,7 +158,8 @@ class Decoder:
             try:
                 if count:
                     decompress(attributes & layout.CODEC_MASK, payload, 2, scratch)
-                _check_count(count, scratch.used - start)
+                if count * layout.MIN_RECORD_BYTES > scratch.used - start:
+                    raise _too_few(count, scratch.used - start)
             except CorruptError as error:
                 return ends, error
             ends.append(scratch.used)
@@ -308,9 +309,8 @@ def _stretches(table: BatchTable) -> Iterator[tuple[int, BatchTable]]:
         yield int(kinds[low]), table.select(slice(low, high))
 
 
-def _check_count(count: int, size: int) -> None:
-    if count * layout.MIN_RECORD_BYTES > size:
-        raise CorruptError(f"record count is {count}, but there are {size} bytes")
+def _too_few(count: int, size: int) -> CorruptError:
+    return CorruptError(f"record count is {count}, but there are {size} bytes")
 
 
 def _located(error: CorruptError, header: BatchHeader) -> CorruptError:
