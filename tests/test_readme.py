@@ -1,6 +1,8 @@
 """What the README says, as far as a program can tell."""
 
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +10,7 @@ from typing import Any
 import click
 import pytest
 
+import kafkafs
 from kafkafs.cli.main import VERBS, cli
 from kafkafs.mount.options import parse_options
 from kafkafs.storage.config import reader_config, run_settings, texts
@@ -58,7 +61,7 @@ def test_the_readers_settings_have_these_defaults() -> None:
 def test_the_python_example_runs(
     corpus: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    [example] = blocks(README, "python")
+    [example] = blocks(section(README, "Your own data"), "python")
     log_dir = str(corpus("kafka43-clean"))
     scope: dict[str, Any] = {}
     exec(example.replace("/var/lib/kafka/data", log_dir), scope)
@@ -69,6 +72,30 @@ def test_the_python_example_runs(
     table = scope["table"]
     assert table.column_names == ["offset", "key"]
     assert table.num_rows == 6674 - 600
+
+
+def test_the_examples_of_writing_run(tmp_path: Path) -> None:
+    text = section(README, "Writing")
+    [script], [example] = blocks(text, "sh"), blocks(text, "python")
+    data = str(tmp_path / "data")
+    program = f"{sys.executable} -m kafkafs"
+    lines = script.replace("/data", data).replace("kafkafs ", f"{program} ")
+    done = subprocess.run(
+        ["bash", "-e", "-o", "pipefail", "-c", lines],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "orders/1: 3 records, offsets 0 to 2\n" in done.stdout
+    assert done.stdout.endswith("2 partitions: nothing is wrong\n")
+    scope: dict[str, Any] = {}
+    exec(example.replace("/data", data), scope)
+    assert scope["offsets"] == range(1)
+    with kafkafs.open(data) as d:
+        assert d["orders", 0].scan(columns=["value"]).read_all().num_rows == 5
+        assert d["payments", 1].record(0).value == b"12.50"
 
 
 def test_the_verbs_that_the_help_lists_are_these() -> None:
