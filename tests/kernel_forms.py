@@ -12,7 +12,7 @@ from typing import Any
 
 from kafkafs.storage.format import kernels
 
-NAMES = ("headers", "records", "legacy", "render", "gather", "encode", "validate")
+NAMES = ("headers", "records", "legacy", "render", "gather", "encode", "validate", "index")
 
 
 def in_use(name: str) -> ModuleType:
@@ -39,6 +39,12 @@ def uncompiled(name: str) -> ModuleType:
 def _seeing_memoryviews(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
-        return function(*(memoryview(a) if hasattr(a, "__len__") else a for a in arguments))
+        return function(*map(_view, arguments))
 
     return call
+
+
+def _view(argument: Any) -> Any:
+    if isinstance(argument, list) or not hasattr(argument, "__len__"):
+        return argument
+    return memoryview(argument)

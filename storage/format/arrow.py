@@ -363,8 +363,8 @@ def to_record_columns(table: pa.Table | pa.RecordBatch) -> RecordColumns:
         timestamps = _milliseconds(columns["timestamp"])
     return RecordColumns(
         timestamps,
-        _field(columns["key"]) if "key" in columns else Field.nulls(rows),
-        _field(columns["value"]) if "value" in columns else Field.nulls(rows),
+        _field(columns["key"]) if "key" in columns else Field.nulls(),
+        _field(columns["value"]) if "value" in columns else Field.nulls(),
         _written_headers(columns["headers"]) if "headers" in columns else Headers.none(),
     )
 
@@ -397,12 +397,12 @@ def _field(column: pa.ChunkedArray | pa.Array) -> Field:
     elif pa.types.is_large_binary(kind) or pa.types.is_large_string(kind):
         offset_type = np.int64
     elif pa.types.is_null(kind):
-        return Field.nulls(len(array))
+        return Field.nulls()
     else:
         raise TypeError(f"a column of keys or values is {kind}, not binary or string")
     _, offsets, data = array.buffers()
     if not len(array):
-        return Field.nulls(0)
+        return Field.nulls()
     ends = np.frombuffer(offsets, dtype=offset_type)[array.offset : array.offset + len(array) + 1]
     starts = ends[:-1].astype(np.int64)
     sizes = ends[1:] - starts

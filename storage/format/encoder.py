@@ -47,7 +47,7 @@ _HEADER_OVERHEAD: Final = 5 + 5
 # From the leader epoch on, as a batch header has them: what is the same in all batches of a run.
 _TEMPLATE: Final = struct.Struct(">8xiiBIhiqqqhii")
 _SIZE: Final = struct.Struct(">i")
-_NO_BOUNDS: Final[Int64s] = np.empty(0, dtype=np.int64)
+_NOTHING: Final[Int64s] = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ class Encoded:
 @dataclass(frozen=True, slots=True)
 class Field:
     """A column of bytes: int64 ``starts`` and ``sizes`` of shape (n,), places in ``data``; size -1
-    is null."""
+    is null. Without any sizes every row is null."""
 
     data: Bytes
     starts: Int64s
@@ -112,14 +112,19 @@ class Field:
         return cls(data, np.cumsum(sizes) - sizes, sizes)
 
     @classmethod
-    def nulls(cls, count: int) -> Field:
-        nothing = np.full(count, -1, dtype=np.int64)
-        return cls(b"", nothing, nothing)
+    def nulls(cls) -> Field:
+        """Null in every row."""
+        return cls(b"", _NOTHING, _NOTHING)
 
     @property
     def nbytes(self) -> int:
         """At least the bytes that the values take."""
         return int(self.sizes.sum()) + len(self.sizes)
+
+    def is_null(self, rows: int) -> NDArray[np.bool_]:
+        """Which of the rows are null."""
+        nulls: NDArray[np.bool_] = self.sizes < 0
+        return nulls if len(nulls) else np.ones(rows, dtype=np.bool_)
 
     def slice(self, low: int, high: int) -> Field:
         """Rows [low, high), sharing the buffer."""
@@ -138,7 +143,7 @@ class Headers:
     @classmethod
     def none(cls) -> Headers:
         """No record has any."""
-        return cls(b"", np.empty((0, 4), dtype=np.int64), _NO_BOUNDS)
+        return cls(b"", np.empty((0, 4), dtype=np.int64), _NOTHING)
 
     @classmethod
     def of(cls, lists: Sequence[Sequence[tuple[str | bytes, bytes | None]]]) -> Headers:
@@ -189,7 +194,7 @@ class RecordColumns:
         count = len(values)
         return cls(
             np.full(count, timestamp, dtype=np.int64),
-            Field.nulls(count) if keys is None else Field.of(keys),
+            Field.nulls() if keys is None else Field.of(keys),
             Field.of(values),
             Headers.none(),
         )

@@ -30,7 +30,7 @@ from ..errors import (
 )
 from . import batch as b
 from . import layout
-from .batch import BatchTable, Bytes, Int32s, Int64s, scan
+from .batch import BatchTable, Bytes, Int64s, scan
 from .columns import KEY_SIZE, Columns
 from .decoder import BadBatch, Decoder, first_bad_checksum
 from .encoder import BatchPlan, RecordColumns, encode, put_checksums
@@ -162,7 +162,7 @@ def judge(data: Bytes, rules: AdmitRules, origin: Origin, now_ms: int) -> Admitt
 def check_records(records: RecordColumns, rules: AdmitRules, now_ms: int) -> None:
     """What a topic demands of single records: InvalidRecord, InvalidTimestamp with the index."""
     if rules.is_compacted:
-        _check_keys(records.keys.sizes, 0)
+        _check_keys(records.keys.is_null(len(records)), 0)
     _check_timestamps(records.timestamps, rules, now_ms, 0)
 
 
@@ -281,16 +281,16 @@ def _decoder(max_batch_bytes: int) -> Decoder:
 
 def _check_columns(columns: Columns, rules: AdmitRules, now_ms: int, first: int) -> None:
     if rules.is_compacted:
-        _check_keys(columns.spans[:, KEY_SIZE], first)
+        _check_keys(columns.spans[:, KEY_SIZE] < 0, first)
     _check_timestamps(columns.timestamps, rules, now_ms, first)
     types = columns.batches.rows[:, b.ATTRIBUTES] & layout.TIMESTAMP_TYPE_MASK
     if types.any():
         _check_timestamp_types(columns, rules, first)
 
 
-def _check_keys(sizes: Int64s | Int32s, first: int) -> None:
-    if len(sizes) and int(sizes.min()) < 0:
-        index = first + int(np.argmax(sizes < 0))
+def _check_keys(nulls: Bools, first: int) -> None:
+    if nulls.any():
+        index = first + int(np.argmax(nulls))
         raise InvalidRecord("a record of a compacted topic must have a key", index)
 
 

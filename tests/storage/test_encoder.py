@@ -24,7 +24,7 @@ from tests import kernel_forms
 from tests.batches import BYTES, HEADERS
 
 TIMESTAMPS = st.one_of(
-    st.integers(-1, (1 << 63) - 1), st.integers(1_700_000_000_000, 1_700_000_100_000)
+    st.integers(-1, (1 << 63) - 2), st.integers(1_700_000_000_000, 1_700_000_100_000)
 )
 RECORDS = st.lists(
     st.builds(SimpleRecord, TIMESTAMPS, BYTES, BYTES, HEADERS), min_size=1, max_size=30
@@ -162,6 +162,31 @@ def test_a_batch_is_filled_to_its_last_byte() -> None:
     assert encode(columns, BatchPlan(batch_bytes=max(sizes) - 1)).table.column(b.SIZE)[0] < max(
         sizes
     )
+
+
+def test_records_of_any_shape_beside_each_other() -> None:
+    """Numbers of one byte, two and more, null and empty, in every position."""
+    sizes = (None, 0, 1, 63, 64, 127, 128, 8191, 8192)
+    records = [
+        SimpleRecord(1000 + delta, _of(key), _of(value))
+        for delta in (0, 63, 64, 8191, 8192, -1, -64)
+        for key in sizes
+        for value in sizes
+    ]
+    for batch_bytes in (200, 8300, 16384, 1 << 20):
+        plan = BatchPlan(batch_bytes=batch_bytes)
+        encoded = encode(RecordColumns.from_records(records), plan)
+        assert bytes(encoded.data) == b"".join(built(records, plan))
+
+
+def _of(size: int | None) -> bytes | None:
+    return None if size is None else bytes(size)
+
+
+def test_the_widest_range_of_timestamps_wraps_round_as_in_java() -> None:
+    records = [SimpleRecord(-1), SimpleRecord((1 << 63) - 1)]
+    encoded = encode(RecordColumns.from_records(records), BatchPlan())
+    assert decoded(encoded.data, encoded.table).timestamps.tolist() == [-1, (1 << 63) - 1]
 
 
 def test_a_negative_timestamp_is_refused_with_its_record() -> None:

@@ -67,7 +67,9 @@ def _viewing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _view(argument: Any) -> Any:
-    return memoryview(argument) if hasattr(argument, "__len__") else argument
+    if isinstance(argument, list) or not hasattr(argument, "__len__"):
+        return argument
+    return memoryview(argument)
 
 
 headers = _load("headers")
@@ -77,3 +79,4 @@ render = _load("render")
 gather = _load("gather")
 encode = _load("encode")
 validate = _load("validate")
+index = _load("index")

@@ -1,5 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 # cython: initializedcheck=False, cdivision=True
+# distutils: extra_compile_args = -fno-builtin-memcpy
 """Encode columns of records into batches of magic 2, all but their checksums.
 
 One call makes many batches. Bounds: a record's spans are checked against their buffers and its size
@@ -36,13 +37,23 @@ def _zigzag(value: cython.longlong) -> cython.ulonglong:
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
+def _minus(timestamp: cython.longlong, base: cython.longlong) -> cython.longlong:
+    """The difference as Java has it: wrapping round, never undefined."""
+    if cython.compiled:
+        return cython.cast(
+            cython.longlong,
+            cython.cast(cython.ulonglong, timestamp) - cython.cast(cython.ulonglong, base),
+        )
+    return ((timestamp - base + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
 def _varint_size(value: cython.longlong) -> cython.longlong:
     raw: cython.ulonglong = _zigzag(value)
     size: cython.longlong = 1
-    if raw < 128:
-        return 1
-    if raw < 16384:
-        return 2
     while raw >= 128:
         raw >>= 7
         size += 1
@@ -58,13 +69,6 @@ def _put_varint(
 ) -> cython.Py_ssize_t:
     """Write the number at ``at``; the position after it."""
     raw: cython.ulonglong = _zigzag(value)
-    if raw < 128:
-        out[at] = cython.cast(cython.uchar, raw)
-        return at + 1
-    if raw < 16384:
-        out[at] = cython.cast(cython.uchar, (raw & 0x7F) | 0x80)
-        out[at + 1] = cython.cast(cython.uchar, raw >> 7)
-        return at + 2
     while raw >= 128:
         out[at] = cython.cast(cython.uchar, (raw & 0x7F) | 0x80)
         raw >>= 7
@@ -183,6 +187,236 @@ def _put_headers(
     return at
 
 
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _close_batch(
+    out: cython.uchar[::1],
+    table: cython.longlong[:, ::1],
+    batch: cython.Py_ssize_t,
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    base_offset: cython.longlong,
+    count: cython.longlong,
+    base_timestamp: cython.longlong,
+    greatest: cython.longlong,
+    base_sequence: cython.longlong,
+) -> cython.void:
+    """Set what is the batch's own, in its header at ``out[start]`` and in its row."""
+    _put_int(out, start, base_offset, 8)
+    _put_int(out, start + 8, end - start - 12, 4)
+    _put_int(out, start + 23, count - 1, 4)
+    _put_int(out, start + 27, base_timestamp, 8)
+    _put_int(out, start + 35, greatest, 8)
+    _put_int(out, start + 53, base_sequence, 4)
+    _put_int(out, start + 57, count, 4)
+    table[batch, 0] = start
+    table[batch, 1] = end - start
+    table[batch, 2] = base_offset
+    table[batch, 3] = base_offset + count - 1
+    table[batch, 8] = base_timestamp
+    table[batch, 9] = greatest
+    table[batch, 12] = base_sequence
+    table[batch, 13] = count
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _put_short(
+    out: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong
+) -> cython.Py_ssize_t:
+    """Write a number from 0 to 8191, as ``_put_varint`` does."""
+    if value < 64:
+        out[at] = cython.cast(cython.uchar, value << 1)
+        return at + 1
+    out[at] = cython.cast(cython.uchar, ((value << 1) & 127) | 128)
+    out[at + 1] = cython.cast(cython.uchar, value >> 6)
+    return at + 2
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _put_common(
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+    end: cython.longlong,
+    delta: cython.longlong,
+    offset: cython.longlong,
+    keys: cython.const[cython.uchar][::1],
+    key_start: cython.longlong,
+    key_size: cython.longlong,
+    values: cython.const[cython.uchar][::1],
+    value_start: cython.longlong,
+    value_size: cython.longlong,
+) -> cython.Py_ssize_t:
+    """Write a record as most are, all of whose numbers take a byte or two, its key's size one:
+    values of some KiB at most, no headers. The position after it; -1, and nothing written, for
+    others, for spans outside their buffers, and where it would go past ``end``."""
+    key: cython.longlong = key_size if key_size > 0 else 0
+    size: cython.longlong
+    if (
+        (delta | offset | value_size) & -8192 != 0
+        or key_size > 63
+        or (key_start | value_start) < 0
+        or value_size > values.shape[0] - value_start
+        or key > keys.shape[0] - key_start
+    ):
+        return -1
+    size = 6 + (delta > 63) + (offset > 63) + (value_size > 63) + key + value_size
+    if size > 8191 or end - at < size + 1 + (size > 63):
+        return -1
+    at = _put_short(out, at, size)
+    out[at] = 0  # attributes
+    at = _put_short(out, at + 1, delta)
+    at = _put_short(out, at, offset)
+    if key_size < 0:
+        out[at] = 1
+    else:
+        out[at] = cython.cast(cython.uchar, key_size << 1)
+        _copy(out, at + 1, keys, key_start, key_size)
+    at = _put_short(out, at + 1 + key, value_size)
+    _copy(out, at, values, value_start, value_size)
+    out[at + value_size] = 0  # headers
+    return at + value_size + 1
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.Py_ssize_t, cython.Py_ssize_t, cython.Py_ssize_t, cython.int))
+def _encode(
+    timestamps: cython.const[cython.longlong][::1],
+    keys: cython.const[cython.uchar][::1],
+    key_starts: cython.const[cython.longlong][::1],
+    key_sizes: cython.const[cython.longlong][::1],
+    values: cython.const[cython.uchar][::1],
+    value_starts: cython.const[cython.longlong][::1],
+    value_sizes: cython.const[cython.longlong][::1],
+    headers: cython.const[cython.uchar][::1],
+    header_spans: cython.const[cython.longlong][:, ::1],
+    header_bounds: cython.const[cython.longlong][::1],
+    template: cython.const[cython.uchar][::1],
+    base_offset: cython.longlong,
+    base_sequence: cython.longlong,
+    append_time: cython.longlong,
+    batch_bytes: cython.longlong,
+    out: cython.uchar[::1],
+    table: cython.longlong[:, ::1],
+):
+    """The loop of ``encode_batches``, apart from it so that the compiler knows that writing a byte
+    changes none of these."""
+    rows: cython.Py_ssize_t = timestamps.shape[0]
+    row: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t = 0
+    start: cython.Py_ssize_t = 0
+    batch: cython.Py_ssize_t = 0
+    first: cython.Py_ssize_t = 0
+    end: cython.longlong = 0
+    next_at: cython.Py_ssize_t
+    limit: cython.longlong = 2147483647
+    sequence: cython.longlong
+    has_keys: cython.bint = key_sizes.shape[0] != 0
+    has_values: cython.bint = value_sizes.shape[0] != 0
+    has_headers: cython.bint = header_bounds.shape[0] != 0
+    timestamp: cython.longlong = 0
+    base: cython.longlong = 0
+    greatest: cython.longlong = 0
+    key_start: cython.longlong = 0
+    key_size: cython.longlong = -1
+    value_start: cython.longlong = 0
+    value_size: cython.longlong = -1
+    key: cython.longlong
+    value: cython.longlong
+    extra: cython.longlong
+    body: cython.longlong = 0
+    size: cython.longlong
+    while True:
+        size = 0
+        if row < rows:
+            timestamp = timestamps[row]
+            if timestamp < -1:
+                return batch, start, row, 3
+            if has_keys:
+                key_start = key_starts[row]
+                key_size = key_sizes[row]
+            if has_values:
+                value_start = value_starts[row]
+                value_size = value_sizes[row]
+            if row > first and not has_headers:
+                next_at = _put_common(
+                    out, at, end, _minus(timestamp, base), row - first,
+                    keys, key_start, key_size, values, value_start, value_size,
+                )  # fmt: skip
+                if next_at >= 0:
+                    at = next_at
+                    if timestamp > greatest:
+                        greatest = timestamp
+                    row += 1
+                    continue
+            key = _sized(keys, key_start, key_size)
+            value = _sized(values, value_start, value_size)
+            extra = 1
+            if has_headers:
+                extra = _headers_size(
+                    headers, header_spans, header_bounds[row], header_bounds[row + 1]
+                )
+            if key < 0 or value < 0 or extra < 0:
+                return batch, start, row, 1
+            body = 1 + key + value + extra
+            if row > first:
+                size = body + _varint_size(_minus(timestamp, base))
+                size += _varint_size(row - first)
+        if row > first and (row == rows or at - start + size + _varint_size(size) > batch_bytes):
+            sequence = -1
+            if base_sequence >= 0:
+                sequence = (base_sequence + first) & limit
+            if (template[22] & 8) != 0:
+                greatest = append_time
+            _close_batch(
+                out, table, batch, start, at,
+                base_offset + first, row - first, base, greatest, sequence,
+            )  # fmt: skip
+            batch += 1
+            first = row
+            start = at
+        if row == rows:
+            return batch, start, row, 0
+        if row == first:
+            base = timestamp
+            greatest = base
+            size = body + 2
+            if batch >= table.shape[0] or out.shape[0] - at < 61:
+                return batch, start, row, 2
+            _copy(out, at, template, 0, 61)
+            at += 61
+            end = min(start + batch_bytes, out.shape[0])
+        if at - start + size + 5 > limit:
+            return batch, start, row, 4
+        if out.shape[0] - at < size + 5:
+            return batch, start, row, 2
+        at = _put_varint(out, at, size)
+        out[at] = 0  # attributes
+        at = _put_varint(out, at + 1, _minus(timestamp, base))
+        at = _put_varint(out, at, row - first)
+        at = _put_sized(out, at, keys, key_start, key_size)
+        at = _put_sized(out, at, values, value_start, value_size)
+        if has_headers:
+            at = _put_headers(
+                out, at, headers, header_spans, header_bounds[row], header_bounds[row + 1]
+            )
+        else:
+            out[at] = 0
+            at += 1
+        if timestamp > greatest:
+            greatest = timestamp
+        row += 1
+
+
 def encode_batches(
     timestamps: cython.const[cython.longlong][::1],
     keys: cython.const[cython.uchar][::1],
@@ -204,126 +438,42 @@ def encode_batches(
 ) -> tuple[int, int, int, int]:
     """Encode the records, one a row of ``timestamps``, at consecutive offsets from ``base_offset``.
 
-    Starts and sizes are those in the buffer before them, size -1 for null. Rows of ``header_spans``
-    are name start, name size, value start, value size; record i has those from ``header_bounds[i]``
-    up to the next; no bounds, no headers. A batch is closed when another
-    record would make it longer than ``batch_bytes``; a record that is longer has one of its own.
-    ``template`` is a batch header in which leader epoch, magic, attributes and producer are set;
-    with LogAppendTime in it ``append_time`` is the greatest timestamp of each batch. The rows of
-    ``table`` get what differs from batch to batch. Sequences count on from ``base_sequence``,
-    -1 for none. Returns (batches, bytes, record at which encoding ended, why)."""
+    Starts and sizes are those in the buffer before them, size -1 for null; no sizes at all, every
+    record has null. Rows of ``header_spans`` are name start, name size, value start, value size;
+    record i has those from ``header_bounds[i]`` up to the next; no bounds, no headers. A batch is
+    closed when another record would make it longer than ``batch_bytes``; a record that is longer
+    has one of its own. ``template`` is a batch header in which leader epoch, magic, attributes and
+    producer are set; with LogAppendTime in it ``append_time`` is the greatest timestamp of each
+    batch. The rows of ``table`` get what differs from batch to batch. Sequences count on from
+    ``base_sequence``, -1 for none. Returns (batches, bytes, record at which encoding ended, why).
+    """
     rows: cython.Py_ssize_t = timestamps.shape[0]
-    row: cython.Py_ssize_t = 0
-    at: cython.Py_ssize_t = 0
-    start: cython.Py_ssize_t = 0
-    batch: cython.Py_ssize_t = 0
-    first: cython.Py_ssize_t = 0
-    why: cython.int = 0
-    limit: cython.longlong = 2147483647
-    bare: cython.bint = header_bounds.shape[0] == 0
-    has_append_time: cython.bint
-    base: cython.longlong = 0
-    greatest: cython.longlong = 0
-    body: cython.longlong = 0
-    key: cython.longlong
-    value: cython.longlong
-    extra: cython.longlong
-    size: cython.longlong
+    batches: cython.Py_ssize_t
+    used: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    why: cython.int
     if (
-        key_starts.shape[0] != rows
-        or key_sizes.shape[0] != rows
-        or value_starts.shape[0] != rows
-        or value_sizes.shape[0] != rows
+        (key_sizes.shape[0] != 0 and key_sizes.shape[0] != rows)
+        or key_starts.shape[0] != key_sizes.shape[0]
+        or (value_sizes.shape[0] != 0 and value_sizes.shape[0] != rows)
+        or value_starts.shape[0] != value_sizes.shape[0]
+        or (header_bounds.shape[0] != 0 and header_bounds.shape[0] != rows + 1)
         or header_spans.shape[1] != 4
         or template.shape[0] != 61
         or table.shape[1] < 14
     ):
         raise ValueError("arrays of different lengths")
-    if not bare and header_bounds.shape[0] != rows + 1:
-        raise ValueError("header bounds are one more than records")
     if base_offset < 0 or base_offset > 9223372036854775807 - rows:
         raise ValueError("offsets leave the range of an int64")
-    has_append_time = (template[22] & 8) != 0
+    if batch_bytes < 0 or batch_bytes > 2147483647:
+        raise ValueError("the size of a batch is an int32")
     with cython.nogil:
-        while True:
-            size = 0
-            if row < rows:
-                if timestamps[row] < -1:
-                    why = 3
-                    break
-                key = _sized(keys, key_starts[row], key_sizes[row])
-                value = _sized(values, value_starts[row], value_sizes[row])
-                extra = 1
-                if not bare:
-                    extra = _headers_size(
-                        headers, header_spans, header_bounds[row], header_bounds[row + 1]
-                    )
-                if key < 0 or value < 0 or extra < 0:
-                    why = 1
-                    break
-                body = 1 + key + value + extra
-                if row > first:
-                    size = body + _varint_size(timestamps[row] - base) + _varint_size(row - first)
-            if row > first and (
-                row == rows or at - start + size + _varint_size(size) > batch_bytes
-            ):
-                # close the batch
-                if has_append_time:
-                    greatest = append_time
-                _put_int(out, start, base_offset + first, 8)
-                _put_int(out, start + 8, at - start - 12, 4)
-                _put_int(out, start + 23, row - first - 1, 4)
-                _put_int(out, start + 27, base, 8)
-                _put_int(out, start + 35, greatest, 8)
-                _put_int(out, start + 57, row - first, 4)
-                table[batch, 0] = start
-                table[batch, 1] = at - start
-                table[batch, 2] = base_offset + first
-                table[batch, 3] = base_offset + row - 1
-                table[batch, 8] = base
-                table[batch, 9] = greatest
-                table[batch, 12] = -1
-                if base_sequence >= 0:
-                    table[batch, 12] = (base_sequence + first) & limit
-                _put_int(out, start + 53, table[batch, 12], 4)
-                table[batch, 13] = row - first
-                batch += 1
-                first = row
-                start = at
-            if row == rows:
-                break
-            if row == first:
-                base = timestamps[row]
-                greatest = base
-                size = body + 2
-                if batch >= table.shape[0] or out.shape[0] - at < 61:
-                    why = 2
-                    break
-                _copy(out, at, template, 0, 61)
-                at += 61
-            if at - start + size + 5 > limit:
-                why = 4
-                break
-            if out.shape[0] - at < size + 5:
-                why = 2
-                break
-            at = _put_varint(out, at, size)
-            out[at] = 0  # attributes
-            at = _put_varint(out, at + 1, timestamps[row] - base)
-            at = _put_varint(out, at, row - first)
-            at = _put_sized(out, at, keys, key_starts[row], key_sizes[row])
-            at = _put_sized(out, at, values, value_starts[row], value_sizes[row])
-            if bare:
-                out[at] = 0
-                at += 1
-            else:
-                at = _put_headers(
-                    out, at, headers, header_spans, header_bounds[row], header_bounds[row + 1]
-                )
-            if timestamps[row] > greatest:
-                greatest = timestamps[row]
-            row += 1
-    return batch, start, row, why
+        batches, used, row, why = _encode(
+            timestamps, keys, key_starts, key_sizes, values, value_starts, value_sizes, headers,
+            header_spans, header_bounds, template, base_offset, base_sequence, append_time,
+            batch_bytes, out, table,
+        )  # fmt: skip
+    return batches, used, row, why
 
 
 def measure(values: list[bytes | None], sizes: cython.longlong[::1]) -> int:
