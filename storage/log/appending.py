@@ -16,7 +16,7 @@ from ..format.origin import Origin
 from ..format.validate import Admitted
 from ..segment.segment_writer import SegmentWriter
 from .producers import ProducerUpdate, ReadMarker
-from .roll import Filling, Weight
+from .roll import Filling, Load, Weight
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class Group:
         """Batches that go into the segment, and that the producers' update has taken in."""
         admitted = request.admitted
         self.buffers.append(admitted.data)
-        self._tables.append(moved(admitted.table, self._position))
+        self._tables.append(move(admitted.table, self._position))
         self._position += len(admitted.data)
         first, last = admitted.first_offset, admitted.last_offset
         self.next_offset = last + 1
@@ -107,23 +107,34 @@ class Group:
             request.fail(error)
 
 
-def moved(table: BatchTable, position: int) -> BatchTable:
-    """The same batches from byte `position` of a file on."""
-    if int(table.rows[0, b.POSITION]) != position:
-        table = BatchTable(table.rows.copy())
-        table.rows[:, b.POSITION] += position - table.rows[0, b.POSITION]
+def move(table: BatchTable, position: int) -> BatchTable:
+    """The table itself, its batches being from byte `position` of a file on."""
+    table.rows[:, b.POSITION] += position - int(table.rows[0, b.POSITION])
     return table
 
 
 def weights(table: BatchTable, origin: Origin) -> list[Weight]:
     """What must fit into one segment together: each batch by itself, as producers and coordinators
     send them, or all that come from another log."""
-    if origin is not Origin.REPLICATION:
-        columns = (b.SIZE, b.LAST_OFFSET, b.MAX_TIMESTAMP)
-        return [Weight(*fields) for fields in table.rows[:, columns].tolist()]
-    size = int(table.column(b.SIZE).sum())
-    greatest = int(table.column(b.MAX_TIMESTAMP).max())
-    return [Weight(size, int(table.rows[-1, b.LAST_OFFSET]), greatest)]
+    if origin is Origin.REPLICATION:
+        return [load_of(table, origin).whole]
+    columns = (b.SIZE, b.LAST_OFFSET, b.MAX_TIMESTAMP)
+    return [Weight(*fields) for fields in table.rows[:, columns].tolist()]
+
+
+def load_of(table: BatchTable, origin: Origin) -> Load:
+    """All of them together."""
+    rows = table.rows
+    last_offset = int(rows[-1, b.LAST_OFFSET])
+    first_timestamp = int(rows[0, b.MAX_TIMESTAMP])
+    if len(rows) == 1:
+        size = int(rows[0, b.SIZE])
+        return Load(Weight(size, last_offset, first_timestamp), 1, size, first_timestamp)
+    sizes = rows[:, b.SIZE]
+    whole = Weight(int(sizes.sum()), last_offset, int(rows[:, b.MAX_TIMESTAMP].max()))
+    if origin is Origin.REPLICATION:
+        return Load(whole, 1, whole.size, whole.max_timestamp)
+    return Load(whole, len(rows), int(sizes.max()), first_timestamp)
 
 
 def marker_reader(admitted: Admitted) -> ReadMarker:

@@ -22,6 +22,16 @@ class Weight(NamedTuple):
     max_timestamp: int
 
 
+class Load(NamedTuple):
+    """Some appends, one after the other: what they weigh together, how many they are, the bytes of
+    the largest, and the largest timestamp of the first."""
+
+    whole: Weight
+    appends: int
+    largest: int
+    first_timestamp: int
+
+
 def max_segment_ms(config: TopicConfig) -> int:
     """The longest that a segment waits to be rolled. One of a compacted topic must be closed in
     time to be compacted."""
@@ -38,7 +48,7 @@ class Filling:
 
     __slots__ = (
         "_created_ms", "_highest", "_limit_ms", "_now_ms", "_room", "_size", "_size_limit",
-        "_tried", "first_timestamp",
+        "first_timestamp",
     )  # fmt: skip
 
     def __init__(self, segment: SegmentWriter, config: TopicConfig, now_ms: int) -> None:
@@ -50,39 +60,43 @@ class Filling:
         self._size_limit = config.segment_size
         self._limit_ms = max_segment_ms(config) - segment.jitter_ms
         self._now_ms = now_ms
-        self._tried = self._size, self.first_timestamp, self._room
 
-    def fits(self, appends: Sequence[Weight]) -> int:
+    def take_all(self, load: Load) -> bool:
+        """Whether all these appends go into the segment; then they are in.
+
+        Where it would take a look at each of them to be certain, the answer is no.
+        """
+        first = self.first_timestamp if self._size else load.first_timestamp
+        is_young = self._size == 0 and load.appends == 1
+        if (
+            self._size + load.whole.size > self._size_limit
+            or not (is_young or self._waited_ms(first, load.whole.max_timestamp) <= self._limit_ms)
+            or self._room < load.appends
+            or load.whole.last_offset > self._highest
+        ):
+            return False
+        self._size += load.whole.size
+        self._room -= load.appends
+        self.first_timestamp = first
+        return True
+
+    def take(self, appends: Sequence[Weight]) -> int:
         """How many of some appends, one after the other, go into the segment before it must be
-        rolled.
+        rolled; those are in.
 
         Where its indexes become full on the way it may be fewer, but at least one if that one goes
         in.
         """
-        before = self._size, self.first_timestamp, self._room
         count = 0
         for append in appends:
             if self._must_roll(append):
                 break
-            self._put(append)
+            self.put(append)
             count += 1
-        self._tried = self._size, self.first_timestamp, self._room
-        self._size, self.first_timestamp, self._room = before
         return count
 
-    def force(self, append: Weight) -> int:
-        """One that goes in whatever it is, for the segment was made for it: as `fits`."""
-        before = self._size, self.first_timestamp, self._room
-        self._put(append)
-        self._tried = self._size, self.first_timestamp, self._room
-        self._size, self.first_timestamp, self._room = before
-        return 1
-
-    def keep(self) -> None:
-        """Those that `fits` or `force` was asked for last, and that go in, are in."""
-        self._size, self.first_timestamp, self._room = self._tried
-
-    def _put(self, append: Weight) -> None:
+    def put(self, append: Weight) -> None:
+        """Takes in one append whatever it is: the segment was made for it."""
         if self._size == 0:
             self.first_timestamp = append.max_timestamp
         self._size += append.size
@@ -91,12 +105,15 @@ class Filling:
     def _must_roll(self, append: Weight) -> bool:
         return (
             self._size + append.size > self._size_limit
-            or (self._size > 0 and self._waited_ms(append.max_timestamp) > self._limit_ms)
+            or (
+                self._size > 0
+                and self._waited_ms(self.first_timestamp, append.max_timestamp) > self._limit_ms
+            )
             or self._room <= 0
             or append.last_offset > self._highest
         )
 
-    def _waited_ms(self, timestamp: int) -> int:
-        if self.first_timestamp >= 0:
-            return timestamp - self.first_timestamp
+    def _waited_ms(self, first_timestamp: int, timestamp: int) -> int:
+        if first_timestamp >= 0:
+            return timestamp - first_timestamp
         return self._now_ms - self._created_ms

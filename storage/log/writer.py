@@ -36,7 +36,7 @@ from ..errors import (
     printable,
 )
 from ..format import batch as b
-from ..format.batch import BatchHeader, BatchTable, Bytes
+from ..format.batch import BatchHeader, Bytes
 from ..format.encoder import BatchPlan, RecordColumns
 from ..format.layout import MAX_INT32, NO_TIMESTAMP
 from ..format.origin import Origin
@@ -44,7 +44,7 @@ from ..format.validate import AdmitRules, Admitted, judge
 from ..segment.segment_writer import SegmentWriter
 from ..segment.stored import StoredSegment
 from . import retention
-from .appending import Appended, Group, Request, marker_reader, moved, weights
+from .appending import Appended, Group, Request, load_of, marker_reader, move, weights
 from .deleted import DeletedFiles
 from .epochs import LeaderEpochFile, LeaderEpochs
 from .preparing import admit_rules, encoded, end_of_transaction
@@ -254,14 +254,13 @@ class LogWriter:
             self._check_usable()
             admitted = request.admitted
             admitted.place(group.next_offset, self.leader_epoch)
-            appends = weights(admitted.table, request.origin)
-            self._note_epochs(admitted.table)
-            if max(append.size for append in appends) > self.config.segment_size:
+            self._note_epochs(admitted)
+            load = load_of(admitted.table, request.origin)
+            if load.largest > self.config.segment_size:
                 what = f"more than segment.bytes, {self.config.segment_size}"
-                raise RecordListTooLarge(f"an append of {len(admitted.data)} bytes: {what}")
-            if group.filling.fits(appends) == len(appends):
-                self._take_in(group, request)
-                return group
+                raise RecordListTooLarge(f"an append of {load.largest} bytes: {what}")
+            if group.filling.take_all(load):
+                return self._take_in(group, request)
         except (StorageError, OSError) as error:
             request.fail(error)
             return group
@@ -272,14 +271,20 @@ class LogWriter:
             request.fail(failure)
         return self._group()
 
-    def _take_in(self, group: Group, request: Request) -> None:
+    def _take_in(self, group: Group, request: Request) -> Group:
         admitted = request.admitted
-        duplicate = group.update.add(admitted.table, request.origin, marker_reader(admitted))
-        if duplicate is None:
-            group.filling.keep()
-            group.put(request)
+        try:
+            duplicate = group.update.add(admitted.table, request.origin, marker_reader(admitted))
+        except StorageError as error:
+            request.fail(error)
         else:
+            if duplicate is None:
+                group.put(request)
+                return group
             group.put_duplicate(request, _duplicate(duplicate, admitted))
+        # What was taken for it is still free: a new group knows.
+        self._write(group)
+        return self._group()
 
     def _write(self, group: Group) -> Exception | None:
         """Writes a group, or tells those who wait for it why not."""
@@ -311,17 +316,17 @@ class LogWriter:
         first = 0
         while first < len(appends):
             filling = Filling(self._active, self.config, self.clock.now_ms())
-            count = filling.fits(appends[first:])
+            count = filling.take(appends[first:])
             if count == 0:
                 self._roll(_first_offset(table[first]))
                 filling = Filling(self._active, self.config, self.clock.now_ms())
-                count = filling.fits(appends[first:]) or filling.force(appends[first])
+                filling.put(appends[first])
+                count = 1 + filling.take(appends[first + 1 :])
             if first == 0:
                 update = self.producers.begin_update()
                 duplicate = update.add(table, origin, marker_reader(admitted))
                 if duplicate is not None:
                     return _duplicate(duplicate, admitted)
-            filling.keep()
             end = first + count
             piece = slice(first, end if end < len(appends) else None)
             self._write_piece(admitted, origin, piece, filling.first_timestamp)
@@ -337,18 +342,19 @@ class LogWriter:
         start = int(table.rows[0, b.POSITION])
         end = int(table.rows[-1, b.POSITION] + table.rows[-1, b.SIZE])
         data = admitted.data[start:end]
-        table = moved(table, self._active.size)
+        move(table, self._active.size)
         self._active.append([data], table, first_timestamp, update.aborted)
         update.commit()
         self.end_offset = update.end_offset
 
-    def _note_epochs(self, table: BatchTable) -> None:
-        """Batches of magic 2 say in which epoch they were written; older ones say that epochs
-        cannot be relied on."""
-        epochs = table.column(b.LEADER_EPOCH)
-        if (epochs == self._epochs.latest).all():
+    def _note_epochs(self, admitted: Admitted) -> None:
+        """In which epoch batches were written. Those before magic 2 do not say it, and show that
+        epochs cannot be relied on."""
+        if not admitted.keeps_offsets:
+            if self.leader_epoch != self._epochs.latest:
+                self._epochs.assign(self.leader_epoch, admitted.first_offset)
             return
-        for header in table:
+        for header in admitted.table:
             if header.magic < 2:
                 self._epochs.clear()
             elif header.leader_epoch >= 0:

@@ -11,9 +11,11 @@ index alike.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from ..format.batch import LAST_OFFSET, MAX_TIMESTAMP, POSITION, BatchTable
+import numpy as np
+
+from ..format.batch import LAST_OFFSET, BatchTable, Int64s
+from ..format.kernels import index as kernel
 from ..format.layout import MAX_INT32, NO_TIMESTAMP
 from . import offset_index, time_index
 from .time_index import TimestampOffset
@@ -27,31 +29,14 @@ class NewEntries:
     times: bytes = b""
 
 
-class BuilderState(NamedTuple):
-    """Where an IndexBuilder stands: the position indexed last, how many entries there are, the last
-    in the time index, and the largest timestamp so far."""
-
-    indexed: int
-    offset_count: int
-    time_count: int
-    last_time: TimestampOffset
-    largest: TimestampOffset
-
-
 class IndexBuilder:
     """What the indexes of one segment hold, and what its next batches add to them.
-
-    `largest` is the largest timestamp of the batches so far, with the last offset of the first
-    batch that has it; (-1, base offset) while there is none.
 
     An index whose room is used up takes no further entry: what it says stays true, it only says
     less. Appending rolls the segment before that happens.
     """
 
-    __slots__ = (
-        "_indexed", "_interval", "base_offset", "largest", "last_time", "max_offsets", "max_times",
-        "offset_count", "time_count",
-    )  # fmt: skip
+    __slots__ = ("_interval", "_state", "base_offset", "max_offsets", "max_times")
 
     def __init__(self, base_offset: int, interval_bytes: int, max_index_bytes: int) -> None:
         """For an empty segment, with indexes of at most `max_index_bytes` each."""
@@ -59,6 +44,7 @@ class IndexBuilder:
         self.max_offsets = max_index_bytes // offset_index.ENTRY.size
         self.max_times = max_index_bytes // time_index.ENTRY.size
         self._interval = interval_bytes
+        self._state: Int64s = np.zeros(kernel.STATE_SIZE, dtype=np.int64)
         self.resume(0, 0, 0, TimestampOffset(NO_TIMESTAMP, base_offset))
 
     def resume(
@@ -70,21 +56,42 @@ class IndexBuilder:
         As in Kafka the interval begins anew here, and the last time entry counts as the largest
         timestamp.
         """
-        self.offset_count = offset_count
-        self.time_count = time_count
-        self.last_time = self.largest = last_time
-        self._indexed = position
+        last = (last_time.timestamp, last_time.offset)
+        self._state[:] = (position, offset_count, time_count, *last, *last)
 
     @property
-    def state(self) -> BuilderState:
+    def state(self) -> Int64s:
         """What `add` and `finish` change; set back, they have not been called."""
-        return BuilderState(
-            self._indexed, self.offset_count, self.time_count, self.last_time, self.largest
-        )
+        return self._state.copy()
 
     @state.setter
-    def state(self, state: BuilderState) -> None:
-        (self._indexed, self.offset_count, self.time_count, self.last_time, self.largest) = state
+    def state(self, state: Int64s) -> None:
+        self._state = state
+
+    @property
+    def offset_count(self) -> int:
+        """Entries in the offset index."""
+        return int(self._state[kernel.OFFSET_COUNT])
+
+    @property
+    def time_count(self) -> int:
+        """Entries in the time index."""
+        return int(self._state[kernel.TIME_COUNT])
+
+    @property
+    def last_time(self) -> TimestampOffset:
+        """The last entry of the time index, (-1, base offset) when there is none."""
+        return self._pair(kernel.LAST_TIME)
+
+    @property
+    def largest(self) -> TimestampOffset:
+        """The largest timestamp of the batches so far, with the last offset of the first batch that
+        has it; (-1, base offset) while there is none."""
+        return self._pair(kernel.LARGEST)
+
+    @largest.setter
+    def largest(self, largest: TimestampOffset) -> None:
+        self._state[kernel.LARGEST :] = (largest.timestamp, largest.offset)
 
     @property
     def room(self) -> int:
@@ -103,40 +110,29 @@ class IndexBuilder:
         ValueError when a batch ends more than 2**31 - 1 offsets above the base: it belongs into
         another segment.
         """
-        if not len(table):
+        count = len(table)
+        if not count:
             return NewEntries()
         last_offset = int(table.rows[-1, LAST_OFFSET])
         if not 0 <= last_offset - self.base_offset <= MAX_INT32:
             raise ValueError(f"offset {last_offset} in a segment that begins at {self.base_offset}")
-        offsets: list[bytes] = []
-        times: list[bytes] = []
-        largest, at = self.largest.timestamp, self.largest.offset
-        fields = table.rows[:, (POSITION, LAST_OFFSET, MAX_TIMESTAMP)].tolist()
-        for position, offset, timestamp in fields:
-            if timestamp > largest:
-                largest, at = timestamp, offset
-            if position - self._indexed > self._interval:
-                self.largest = TimestampOffset(largest, at)
-                offsets.append(self._offset_entry(offset, position))
-                times.append(self._time_entry(self.max_times - 1))
-        self.largest = TimestampOffset(largest, at)
-        return NewEntries(b"".join(offsets), b"".join(times))
+        offsets = bytearray(count * offset_index.ENTRY.size)
+        times = bytearray(count * time_index.ENTRY.size)
+        offset_bytes, time_bytes = kernel.index_batches(
+            table.rows, self._state, self.base_offset, self._interval,
+            self.max_offsets, self.max_times - 1, offsets, times,
+        )  # fmt: skip
+        return NewEntries(bytes(offsets[:offset_bytes]), bytes(times[:time_bytes]))
 
     def finish(self) -> bytes:
         """The entry that closing the segment adds to the time index, b"" when there is none."""
-        return self._time_entry(self.max_times)
-
-    def _offset_entry(self, offset: int, position: int) -> bytes:
-        self._indexed = position
-        if self.offset_count >= self.max_offsets:
+        largest = self.largest
+        if largest.timestamp <= self.last_time.timestamp or self.time_count >= self.max_times:
             return b""
-        self.offset_count += 1
-        return offset_index.ENTRY.pack(offset - self.base_offset, position)
+        self._state[kernel.LAST_TIME : kernel.LARGEST] = (largest.timestamp, largest.offset)
+        self._state[kernel.TIME_COUNT] += 1
+        return time_index.ENTRY.pack(largest.timestamp, largest.offset - self.base_offset)
 
-    def _time_entry(self, room: int) -> bytes:
-        """One for the largest timestamp, if it is later than the last one's (maybeAppend)."""
-        if self.largest.timestamp <= self.last_time.timestamp or self.time_count >= room:
-            return b""
-        self.last_time = self.largest
-        self.time_count += 1
-        return time_index.ENTRY.pack(self.largest.timestamp, self.largest.offset - self.base_offset)
+    def _pair(self, at: int) -> TimestampOffset:
+        timestamp, offset = self._state[at : at + 2].tolist()
+        return TimestampOffset(timestamp, offset)

@@ -21,6 +21,7 @@ from kafkafs.storage.format.batch import (
     BASE_TIMESTAMP,
     LAST_OFFSET,
     MAX_TIMESTAMP,
+    POSITION,
     RECORD_COUNT,
 )
 from kafkafs.storage.format.builder import SimpleRecord, encode_record
@@ -348,3 +349,41 @@ def test_a_column_that_is_not_there_is_refused(kernel: ModuleType) -> None:
         kernel.gather(b"", spans, 0, np.zeros(1, dtype=np.int32), out)
     with pytest.raises(ValueError, match="columns"):
         kernel.header_spans(b"", spans, np.zeros((1, 3), dtype=np.int32))
+
+
+# -- index entries ------------------------------------------------------------------------------
+
+
+INDEX_ROWS = st.lists(
+    st.tuples(st.integers(0, 1 << 31), st.integers(0, (1 << 31) - 1), INT64), max_size=20
+)
+
+
+@given(INDEX_ROWS, st.integers(0, 1 << 30), st.integers(0, 5), st.integers(0, 5))
+def test_both_forms_index_batches_alike(
+    rows: list[tuple[int, int, int]], interval: int, offsets: int, times: int
+) -> None:
+    table = np.zeros((len(rows), kernels.headers.COLUMNS), dtype=np.int64)
+    table[:, (POSITION, LAST_OFFSET, MAX_TIMESTAMP)] = np.array(rows, np.int64).reshape(-1, 3)
+    found = []
+    for kernel in both("index"):
+        state = np.array([0, 0, 0, -1, 0, -1, 0], dtype=np.int64)
+        into = bytearray(8 * len(rows)), bytearray(12 * len(rows))
+        ends = kernel.index_batches(table, state, 0, interval, offsets, times, *into)
+        assert ends == (8 * state[kernel.OFFSET_COUNT], 12 * state[kernel.TIME_COUNT])
+        found.append((ends, state.tolist(), into))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kernel", both("index"), ids=["in use", "uncompiled"])
+def test_entries_are_not_written_where_there_may_be_no_room(kernel: ModuleType) -> None:
+    table = np.zeros((2, kernels.headers.COLUMNS), dtype=np.int64)
+    state = np.zeros(kernel.STATE_SIZE, dtype=np.int64)
+    for rows, of, offsets, times in (
+        (table, state, 15, 24),
+        (table, state, 16, 23),
+        (table[:, :13].copy(), state, 16, 24),
+        (table, state[:6], 16, 24),
+    ):
+        with pytest.raises(ValueError, match=r"room|few"):
+            kernel.index_batches(rows, of, 0, 0, 9, 9, bytearray(offsets), bytearray(times))

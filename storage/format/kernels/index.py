@@ -1,0 +1,76 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: initializedcheck=False, cdivision=True
+"""Index entries of batches, from the rows of their headers.
+
+How much can be written is computed from the number of rows before the first write, and the buffers
+must have that room.
+"""
+
+from __future__ import annotations
+
+import cython
+
+# Places in the state of an index; index_builder.py gives them names and a meaning.
+INDEXED = 0
+OFFSET_COUNT = 1
+TIME_COUNT = 2
+LAST_TIME = 3
+LAST_TIME_OFFSET = 4
+LARGEST = 5
+LARGEST_OFFSET = 6
+STATE_SIZE = 7
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _put(
+    into: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
+) -> cython.void:
+    i: cython.int
+    for i in range(size):
+        into[at + i] = cython.cast(cython.uchar, (value >> (8 * (size - 1 - i))) & 0xFF)
+
+
+def index_batches(
+    table: cython.longlong[:, ::1],
+    state: cython.longlong[::1],
+    base_offset: cython.longlong,
+    interval: cython.longlong,
+    max_offsets: cython.longlong,
+    max_times: cython.longlong,
+    offsets: cython.uchar[::1],
+    times: cython.uchar[::1],
+) -> tuple[int, int]:
+    """Write the entries of the batches into ``offsets`` (8 bytes each) and ``times`` (12 bytes),
+    and bring ``state`` up to date. Returns the bytes written to each."""
+    row: cython.Py_ssize_t
+    rows: cython.Py_ssize_t = table.shape[0]
+    offset_bytes: cython.Py_ssize_t = 0
+    time_bytes: cython.Py_ssize_t = 0
+    if table.shape[1] < 14 or state.shape[0] < 7:
+        raise ValueError("a table or state of too few columns")
+    if offsets.shape[0] < 8 * rows or times.shape[0] < 12 * rows:
+        raise ValueError("not enough room for the entries")
+    with cython.nogil:
+        for row in range(rows):
+            if table[row, 9] > state[5]:
+                state[5] = table[row, 9]
+                state[6] = table[row, 3]
+            if table[row, 0] - state[0] <= interval:
+                continue
+            state[0] = table[row, 0]
+            if state[1] < max_offsets:
+                _put(offsets, offset_bytes, table[row, 3] - base_offset, 4)
+                _put(offsets, offset_bytes + 4, table[row, 0], 4)
+                offset_bytes += 8
+                state[1] += 1
+            if state[5] > state[3] and state[2] < max_times:
+                _put(times, time_bytes, state[5], 8)
+                _put(times, time_bytes + 8, state[6] - base_offset, 4)
+                time_bytes += 12
+                state[2] += 1
+                state[3] = state[5]
+                state[4] = state[6]
+    return offset_bytes, time_bytes
