@@ -247,10 +247,13 @@ def _check_batches(table: BatchTable, origin: Origin) -> None:
 def _check_in_batches(
     data: memoryview, table: BatchTable, rules: AdmitRules, now_ms: int
 ) -> Int64s:
-    """Check every record; the greatest timestamp of each batch."""
+    """Check every record; the greatest timestamp of each batch. Records are decoded from the first
+    batch on that is not of the common sort."""
     greatest: Int64s = np.empty(len(table), dtype=np.int64)
-    batch = index = 0
-    for columns in _decoded(data, table, rules):
+    low, high = rules.allowed_timestamps(now_ms)
+    batch = kernel.check_batches(data, table.rows, low, high, rules.is_compacted, greatest)
+    index = int(table.rows[:batch, b.RECORD_COUNT].sum())
+    for columns in _decoded(data, table.select(slice(batch, len(table))), rules):
         _check_columns(columns, rules, now_ms, index)
         stop = batch + len(columns.batches)
         greatest[batch:stop] = np.maximum.reduceat(columns.timestamps, columns.first_row[:-1])

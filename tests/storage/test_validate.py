@@ -490,6 +490,62 @@ def test_placing_is_the_same_uncompiled(lists: list[list[SimpleRecord]], distanc
         kernel.place(bytearray(data)[:-1][:60], table.rows, 1, 1)
 
 
+COMMON = st.lists(
+    st.builds(
+        SimpleRecord,
+        st.integers(0, 9000),
+        st.one_of(st.none(), st.binary(max_size=3), st.binary(min_size=63, max_size=65)),
+        st.one_of(st.none(), st.binary(max_size=3), st.binary(min_size=63, max_size=70)),
+    ),
+    min_size=1,
+    max_size=80,
+)
+
+
+@given(st.lists(COMMON, min_size=1, max_size=3), st.integers(0, 9), st.booleans(), st.data())
+def test_the_short_check_agrees_with_decoding(
+    lists: list[list[SimpleRecord]], limit: int, compacted: bool, draw: st.DataObject
+) -> None:
+    """What it finds right is right, and greatest timestamps are the same; of what is not damaged it
+    leaves out nothing but the end of the buffer."""
+    parts = []
+    for some in lists:
+        covered = bytearray(build_batch(some)[21:])
+        for _ in range(draw.draw(st.integers(0, 1))):
+            covered[draw.draw(st.integers(40, len(covered) - 1))] = draw.draw(st.integers(0, 255))
+        parts.append(frame_batch(0, 0, bytes(covered)))
+    data = b"".join(parts)
+    rules = AdmitRules(before_max_ms=NOW - limit * 1000, is_compacted=compacted)
+    rows = _table_of(data).rows
+    results = []
+    for module in (kernel, kernel_forms.uncompiled("validate")):
+        greatest = np.zeros(len(rows), dtype=np.int64)
+        count = module.check_batches(data, rows, limit * 1000, NOW, compacted, greatest)
+        results.append((count, greatest[:count].tolist()))
+    assert results[0] == results[1]
+    (count, stamps) = results[0]
+    for index, part in enumerate(parts[:count]):
+        header = put(part, rules).table[0]
+        assert header.max_timestamp == stamps[index]
+
+
+def test_the_short_check_takes_ordinary_batches() -> None:
+    data = b"".join(build_batch(records(300)) for _ in range(3)) + build_batch(records(300))
+    greatest = np.zeros(4, dtype=np.int64)
+    assert kernel.check_batches(data, _table_of(data).rows, 0, NOW, True, greatest) == 4
+    assert greatest.tolist() == [NOW] * 4
+    assert kernel.check_batches(data, _table_of(data).rows, 0, NOW - 1, True, greatest) == 0
+
+
+def _table_of(data: bytes) -> BatchTable:
+    """Headers, whatever the offsets."""
+    rows, at = [], 0
+    while at < len(data):
+        rows.append(scan(data, len(data), at, BatchTable.empty(1), start=at, whole=True)[0].rows)
+        at += int(rows[-1][0, b.SIZE])
+    return BatchTable(np.concatenate(rows))
+
+
 @given(st.binary(max_size=200), st.sampled_from(list(Origin)))
 def test_garbage_is_refused(data: bytes, origin: Origin) -> None:
     with pytest.raises(Refused):

@@ -1,8 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 # cython: initializedcheck=False, cdivision=True
-"""Give batches of magic 2 their place in a log: offsets and leader epoch, outside the checksum.
+"""Batches of magic 2 on their way into a log: their records checked, their place in it set.
 
-Every access is preceded by a check that a whole header lies before the end of the buffer.
+Every access to a header is preceded by a check that all of it lies before the end of the buffer,
+every one to a record by a check of the bytes that are left.
 """
 
 from __future__ import annotations
@@ -95,3 +96,140 @@ def place(
         table[row, 4] = leader_epoch
         _put_int(data, at, table[row, 2], 8)
         _put_int(data, at + 12, leader_epoch, 4)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.uint, cython.Py_ssize_t))
+def _short(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t):
+    """The unsigned number of one byte or two at ``at``, and where it ends. It has the bit 0x4000
+    when there are more bytes to it."""
+    raw: cython.uint = data[at]
+    if raw < 128:
+        return raw, at + 1
+    return (raw & 127) | (cython.cast(cython.uint, data[at + 1]) << 7), at + 2
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.longlong, cython.Py_ssize_t))
+def _common_record(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    offset: cython.uint,
+    least_key: cython.uint,
+):
+    """The timestamp delta of the record at ``at``, which must have the relative offset ``offset``,
+    and the position after it; a position of -1 unless it is less than 8 KiB, without headers, and
+    right. It need not look for the end at each byte: up to the key there are 10 at most. A key's
+    size is compared as it is encoded, with null as 1."""
+    size: cython.uint
+    delta: cython.uint
+    found: cython.uint
+    key: cython.uint
+    value: cython.uint
+    last: cython.Py_ssize_t
+    if data.shape[0] - at < 16:
+        return 0, -1
+    size, at = _short(data, at)
+    last = at + (size >> 1) - 1
+    delta, at = _short(data, at + 1)
+    found, at = _short(data, at)
+    key, at = _short(data, at)
+    if (size | delta | key) & 0x4000 or size & 1 or found != offset << 1 or last >= end:
+        return 0, -1
+    if key & 1:
+        if key != 1 or least_key != 1:
+            return 0, -1
+    else:
+        at += key >> 1
+    if last - at < 1:
+        return 0, -1
+    value, at = _short(data, at)
+    if value & 1:
+        if value != 1:
+            return 0, -1
+        value = 0
+    if value & 0x4000 or at + (value >> 1) != last or data[last] != 0:
+        return 0, -1
+    return (
+        cython.cast(cython.longlong, delta >> 1) ^ -cython.cast(cython.longlong, delta & 1),
+        last + 1,
+    )
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _check_batches(
+    data: cython.const[cython.uchar][::1],
+    table: cython.const[cython.longlong][:, ::1],
+    least: cython.longlong,
+    most: cython.longlong,
+    least_key: cython.uint,
+    greatest: cython.longlong[::1],
+) -> cython.Py_ssize_t:
+    batch: cython.Py_ssize_t = 0
+    at: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    record: cython.longlong
+    delta: cython.longlong
+    base: cython.longlong
+    low: cython.longlong
+    high: cython.longlong
+    # a base timestamp to which deltas can be added without a thought
+    greatest_base: cython.longlong = 4611686018427387904
+    while batch < table.shape[0]:
+        at = table[batch, 0] + 61
+        end = table[batch, 0] + table[batch, 1]
+        if at < 61 or at > end or end > data.shape[0] or (table[batch, 7] & 15) != 0:
+            break
+        low = 8192
+        high = -8192
+        for record in range(table[batch, 13]):
+            delta, at = _common_record(
+                data, at, end, cython.cast(cython.uint, record & 0x7FFFFFFF), least_key
+            )
+            if at < 0:
+                break
+            if delta < low:
+                low = delta
+            if delta > high:
+                high = delta
+        base = table[batch, 8]
+        if at != end or base < 0 or base > greatest_base:
+            break
+        low += base
+        high += base
+        if low < 0 or low < least or high > most:
+            break
+        greatest[batch] = high
+        batch += 1
+    return batch
+
+
+def check_batches(
+    data: cython.const[cython.uchar][::1],
+    table: cython.const[cython.longlong][:, ::1],
+    least: cython.longlong,
+    most: cython.longlong,
+    needs_keys: cython.bint,
+    greatest: cython.longlong[::1],
+) -> int:
+    """Check the records of batches that are at the positions in ``table``: that they are whole,
+    have the relative offsets 0, 1, 2 …, timestamps from ``least`` to ``most``, and a key if need
+    be. Returns how many batches from the first on are right and of the common sort: uncompressed,
+    without headers, records of less than 8 KiB. ``greatest`` gets their greatest timestamps. What
+    is wrong with the next batch, if anything, it does not tell."""
+    batches: cython.Py_ssize_t
+    least_key: cython.uint = 0 if needs_keys else 1
+    if table.shape[1] < 14 or greatest.shape[0] < table.shape[0]:
+        raise ValueError("no room for the greatest timestamps, or a table of too few columns")
+    with cython.nogil:
+        batches = _check_batches(data, table, least, most, least_key, greatest)
+    return batches
