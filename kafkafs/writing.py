@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
     from kafkafs.storage.log.appending import Appended
     from kafkafs.storage.log.log import Log
+    from kafkafs.storage.log.producers import OpenTransaction
     from kafkafs.storage.log.writer import LogWriter
     from kafkafs.storage.transactional import TransactionalProducer
     from kafkafs.storage.writable_engine import WritableEngine
@@ -180,6 +181,18 @@ class WritablePartition(Partition):
         """Deletes the records below `offset`, -1 for all; the new start offset. OffsetOutOfRange,
         PolicyViolation."""
         return self._writer().delete_records(offset)
+
+    def open_transactions(self) -> list[OpenTransaction]:
+        """The transactions that no marker has ended, by their first offset: who has them, since
+        which offset, and when the last record of each came."""
+        return self._writer().producers.open_transactions()
+
+    def abort_transaction(self, producer_id: int) -> None:
+        """Ends a producer's open transaction here, for one that will not do so itself.
+        InvalidTxnState, a Refused, when it has none."""
+        from kafkafs.storage.transactional import abort_transaction
+
+        abort_transaction(self._writer(), producer_id)
 
     def flush(self) -> None:
         """Makes everything durable that was appended before."""

@@ -253,12 +253,16 @@ class WritableEngine(Engine):
         self.close()
 
     @property
-    def problems(self) -> list[str]:
-        """What is wrong with the directories, with partitions that could not be opened, and with
-        the background tasks; a line each."""
+    def failures(self) -> list[str]:
+        """Directories that are offline and partitions that could not be opened, a line each."""
         offline = [str(each.offline) for each in self._dirs if each.offline is not None]
-        unopened = [problem for each in self._dirs for problem in each.problems]
-        return [*offline, *unopened, *self._tasks.problems, *super().problems]
+        return [*offline, *(problem for each in self._dirs for problem in each.problems)]
+
+    @property
+    def problems(self) -> list[str]:
+        """The failures, what background tasks could not do, and what is wrong with the directories;
+        a line each."""
+        return [*self.failures, *self._tasks.problems, *super().problems]
 
     # -- within ---------------------------------------------------------------------------------
 
@@ -280,6 +284,8 @@ class WritableEngine(Engine):
                 total = len(jobs)
             for job in jobs:
                 job.result()
+        for log_dir in self._dirs:
+            log_dir.finish_loading()
 
     def _open(self, log_dir: WritableLogDir, found: PartitionDir, is_clean: bool) -> LogWriter:
         """Opens a partition that is there, after recovering it where that is needed."""

@@ -65,7 +65,7 @@ class WritableLogDir:
         self._clock = clock
         self._guard = threading.Lock()  # over `offline` and each checkpoint file
         self._doomed: dict[str, int] = {}  # directories of deleted partitions, and since when (ms)
-        self._may_mark_clean = False
+        self._was_clean = self._may_mark_clean = False
         self._broker_epoch = _NO_BROKER
 
     # -- opening --------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class WritableLogDir:
         called after each. What a partition raises is kept: damage as a problem, and a failing disk
         takes the directory offline."""
         with self.guarded():
-            was_clean = self._log_dir.is_clean
+            was_clean = self._was_clean = self._log_dir.is_clean
             self._broker_epoch = self._read_broker_epoch()
             # First of all: what is not closed in good order shall not seem so.
             self.directory.remove(names.CLEAN_SHUTDOWN_FILE, missing_ok=True)
@@ -110,6 +110,14 @@ class WritableLogDir:
             for partition in found
             if partition.state is PartitionState.NORMAL and partition.topic != names.METADATA_TOPIC
         ]
+
+    def finish_loading(self) -> None:
+        """After a crash the checkpoints may tell of records that are lost. That they are right is
+        needed at the next opening, and by whoever looks; so it can wait if it has to."""
+        if not self._was_clean and self.offline is None:
+            with suppress(StorageError, OSError):
+                self.checkpoint()
+                self.checkpoint_high_watermarks()
 
     def _read_broker_epoch(self) -> int:
         """Of the last broker that closed the directory: one that finds another epoch than its own

@@ -36,6 +36,7 @@ VERBS: Final = {
     "retain": "retain",
     "recover": "recover",
     "verify": "verify",
+    "transactions": "transactions",
     "completion": "completion",
 }
 

@@ -85,7 +85,7 @@ def _foretell(
     code = 0
     for key in output.progress(choose(engine.topics(), chosen), "reading partitions"):
         try:
-            plans[key] = _plan(engine, *key)
+            plans[key] = plan_for(engine, *key)
         except (StorageError, OSError) as error:
             code = failures.tell(error, f"{key[0]}-{key[1]}")
     for key, plan in plans.items():
@@ -100,14 +100,16 @@ def _recover(log_dirs: tuple[str, ...], settings: Iterable[Setting], plans: Plan
 
     found: Plans = {}
     with open_writable(log_dirs, settings, recovered=found.__setitem__) as engine:
-        problems = [problem for problem in engine.problems if "not opened" in problem]
+        problems = engine.failures
         plans.update(sorted(found.items()))
     for problem in problems:
         failures.warn(problem)
     return 1 if problems else 0
 
 
-def _plan(engine: Engine, topic: str, number: int) -> RecoveryPlan:
+def plan_for(engine: Engine, topic: str, number: int, is_clean: bool | None = None) -> RecoveryPlan:
+    """What opening a partition for writing would do to it; `is_clean` None: as its directory says.
+    Nothing is changed."""
     from kafkafs.storage.clock import SystemClock
     from kafkafs.storage.config import broker_config
     from kafkafs.storage.log import recovery
@@ -118,7 +120,7 @@ def _plan(engine: Engine, topic: str, number: int) -> RecoveryPlan:
         found.directory,
         log_dir.recovery_points.get((topic, number), 0),
         log_dir.log_start_offsets.get((topic, number), 0),
-        log_dir.is_clean,
+        log_dir.is_clean if is_clean is None else is_clean,
         engine.topic_config(topic).config,
         SystemClock().now_ms(),
         engine.context.limits,

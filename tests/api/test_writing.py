@@ -221,6 +221,25 @@ def test_a_commit_that_could_not_be_finished_is_finished_later(
         assert all(each.last_stable_offset == each.end_offset for each in directory)
 
 
+def test_a_transaction_that_nobody_ends_can_be_seen_and_ended(
+    root: Path, directory: kafkafs.WritableDirectory, tmp_path: Path
+) -> None:
+    with directory.transaction() as transaction:
+        transaction.append("orders", 0, [b"half"])
+        shutil.copytree(root, tmp_path / "copy")  # as if killed in the middle
+    with kafkafs.open(tmp_path / "copy", writable=True) as d:
+        p = d["orders", 0]
+        assert p.append([b"behind it"]) == range(1, 2)
+        assert values(p) == []
+        [found] = p.open_transactions()
+        assert found.first_offset == 0
+        with pytest.raises(kafkafs.Refused):
+            p.abort_transaction(found.producer_id + 1)
+        p.abort_transaction(found.producer_id)
+        assert p.open_transactions() == []
+        assert values(p) == [b"behind it"]
+
+
 def test_what_a_killed_process_wrote_is_there(
     root: Path, directory: kafkafs.WritableDirectory, tmp_path: Path
 ) -> None:

@@ -179,6 +179,18 @@ def test_a_torn_tail_is_cut_and_told(root: Path, tmp_path: Path) -> None:
     assert [fault.file for fault in faults] == [str(log)]
 
 
+def test_after_a_crash_the_checkpoints_tell_of_nothing_that_is_lost(root: Path) -> None:
+    with WritableEngine(str(root)) as engine:
+        engine.create_topic("orders")
+        append(engine, "orders", b"x")
+    (root / ".kafka_cleanshutdown").unlink()
+    for name in ("replication", "recovery-point"):
+        (root / f"{name}-offset-checkpoint").write_bytes(format_offsets({("orders", 0): 9}))
+    with WritableEngine(str(root)):
+        assert checkpoint(root, "replication") == {("orders", 0): 1}
+        assert checkpoint(root, "recovery-point") == {("orders", 0): 1}
+
+
 def test_loading_is_told_partition_by_partition(root: Path) -> None:
     with WritableEngine(str(root)) as engine:
         engine.create_topic("orders", 5)

@@ -1,0 +1,147 @@
+"""`kafkafs transactions`: those that are open, and an end for those that nobody will end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from . import failures, output
+from .params import (
+    Choice,
+    Setting,
+    choice_argument,
+    json_option,
+    log_dirs_argument,
+    settings_option,
+)
+from .verb import Verb
+
+if TYPE_CHECKING:
+    from kafkafs.storage.log.producers import OpenTransaction
+
+Found = list[tuple[str, int, "OpenTransaction"]]
+
+
+@click.command(
+    cls=Verb,
+    short_help="List open transactions, or abort those of a producer.",
+    examples=[
+        ("kafkafs transactions /data", "who keeps readers of committed records from going on"),
+        (
+            "kafkafs transactions --json /data | jq 'select(.lastTimestamp < now*1000 - 9e5)'",
+            "those without a record for a quarter of an hour",
+        ),
+        ("kafkafs transactions --abort 4711 /data orders/0", "ends one that nobody will end"),
+    ],
+)
+@log_dirs_argument
+@choice_argument
+@click.option(
+    "--abort",
+    type=click.IntRange(min=0),
+    metavar="PRODUCER_ID",
+    help="Abort what this producer has open.",
+)
+@settings_option
+@json_option("one JSON object a line for each transaction; times are milliseconds since 1970")
+def command(
+    log_dirs: tuple[str, ...],
+    chosen: tuple[Choice, ...],
+    abort: int | None,
+    settings: tuple[Setting, ...],
+    as_json: bool,
+) -> int:
+    """List the transactions in LOG_DIRS, or in what is named, that no marker has ended: the
+    producer, the offset of the first record, which nobody gets past who reads committed records,
+    and the time of the last one.
+
+    With --abort those of one producer are aborted, and listed as they were. Nothing tells whether
+    the producer is still alive; no broker may be running on LOG_DIRS.
+    """
+    if abort is None:
+        found, code = _open_transactions(log_dirs, chosen, settings)
+    else:
+        found, code = _abort(log_dirs, chosen, settings, abort)
+    out = output.binary()
+    if as_json:
+        out.writelines(output.json_line(_json(*each)) for each in found)
+    elif found:
+        out.writelines(map(output.line, output.aligned(list(_rows(found)), right=range(1, 5))))
+    return code
+
+
+def _open_transactions(
+    log_dirs: tuple[str, ...], chosen: Sequence[Choice], settings: Iterable[Setting]
+) -> tuple[Found, int]:
+    """As the newest snapshots and the records behind them tell; nothing is locked or changed."""
+    from kafkafs.storage.errors import StorageError
+
+    from .opening import choose, open_engine
+    from .recover import plan_for
+
+    engine = open_engine(log_dirs, settings)
+    found: Found = []
+    code = 0
+    for topic, number in output.progress(choose(engine.topics(), chosen), "reading partitions"):
+        try:
+            producers = plan_for(engine, topic, number, is_clean=True).producers
+            found += [(topic, number, each) for each in producers.open_transactions()]
+        except (StorageError, OSError) as error:
+            code = failures.tell(error, f"{topic}-{number}")
+    return found, code
+
+
+def _abort(
+    log_dirs: tuple[str, ...],
+    chosen: Sequence[Choice],
+    settings: Iterable[Setting],
+    producer_id: int,
+) -> tuple[Found, int]:
+    """Those that were aborted, and the exit code: 1 also when there was none."""
+    from kafkafs.storage.errors import StorageError
+    from kafkafs.storage.transactional import abort_transaction
+
+    from .opening import choose, open_writable
+
+    found: Found = []
+    code = 0
+    with open_writable(log_dirs, settings) as engine:
+        for topic, number in choose(engine.topics(), chosen):
+            try:
+                writer = engine.writer(topic, number)
+                for each in writer.producers.open_transactions():
+                    if each.producer_id == producer_id:
+                        abort_transaction(writer, producer_id)
+                        found.append((topic, number, each))
+            except (StorageError, OSError) as error:
+                code = failures.tell(error, f"{topic}-{number}")
+    if not found and not code:
+        raise failures.Failure(f"producer {producer_id} has no transaction open there")
+    return found, code
+
+
+def _json(topic: str, number: int, found: OpenTransaction) -> dict[str, Any]:
+    return {
+        "topic": topic,
+        "partition": number,
+        "producerId": found.producer_id,
+        "producerEpoch": found.producer_epoch,
+        "coordinatorEpoch": found.coordinator_epoch,
+        "firstOffset": found.first_offset,
+        "lastTimestamp": found.last_timestamp,
+    }
+
+
+def _rows(found: Found) -> Iterator[tuple[str, ...]]:
+    yield "TOPIC", "PARTITION", "PRODUCER ID", "EPOCH", "FIRST OFFSET", "LAST RECORD"
+    for topic, number, each in found:
+        yield (
+            output.shown(topic),
+            str(number),
+            str(each.producer_id),
+            str(each.producer_epoch),
+            str(each.first_offset),
+            output.time_text(each.last_timestamp),
+        )
