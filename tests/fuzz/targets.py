@@ -28,9 +28,12 @@ from kafkafs.storage.format.decoder import BadBatch, Decoder
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.lines import json_lines, keys_lines, values_lines
 from kafkafs.storage.format.snapshot import parse_producer_snapshot
+from kafkafs.storage.format.text_input import parse_json, parse_keyed, parse_values
 from kafkafs.storage.log.broker_answer import broker_answer
 from kafkafs.storage.log.transactions import Isolation
 from kafkafs.storage.log.view import View
+from kafkafs.storage.topic_settings import parse_topic_settings
+from kafkafs.storage.transaction_log import parse_decisions
 
 MAX_BATCH_BYTES = 1 << 20
 _DECODER = Decoder(MAX_BATCH_BYTES)
@@ -57,16 +60,20 @@ def payload(data: bytes) -> None:
 
 
 def small_file(data: bytes) -> None:
-    """One of the small files of a log directory."""
+    """One of the small files of a log directory, or lines to be appended."""
     for parse in (
         parse_offsets,
         parse_leader_epochs,
         parse_meta_properties,
         parse_partition_metadata,
         parse_producer_snapshot,
+        parse_topic_settings,
+        parse_decisions,
     ):
         with suppress(CorruptError):
             parse(data)
+    for parsed in (parse_json(data), parse_values(data), parse_keyed(data, b":")):
+        assert len(parsed.records) <= data.count(b"\n") + 1
 
 
 def log_dir(path: Path) -> None:

@@ -38,7 +38,15 @@ PROPERTIES = b"#\n#Tue May 15\nnode.id=1\nversion=1\ncluster.id=a2Fma2Fmcy10ZXN0
 
 @given(
     st.sampled_from(
-        [CHECKPOINT, SNAPSHOT, PROPERTIES, b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA"]
+        [
+            CHECKPOINT,
+            SNAPSHOT,
+            PROPERTIES,
+            b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAA",
+            b"# settings\n[orders]\nretention.ms = 5\ncleanup.policy = compact,delete\n",
+            b"0\n4611686018427387905 7 orders 0\n4611686018427387905 7 orders 1\n",
+            b'{"key":"k","value":{"base64":"/w=="},"headers":[{"key":"h","value":null}]}\n',
+        ]
     ),
     MUTATIONS,
     ANY_BYTES,
