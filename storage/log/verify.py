@@ -98,10 +98,10 @@ class LogCheck:
             epochs.batches(check, table)
             producers.batches(check, table, aborts, gaps.has_all)
         gaps.end_of(check)
-        if facts.size:
-            self.end_offset = check.next_offset
+        self.end_offset = check.next_offset
         entries = check.aborted() if FileKind.TXNINDEX in facts.files else []
-        check.findings += aborts.held_against(entries, facts, check, gaps)
+        knows_all = gaps.has_all and producers.knows_all
+        check.findings += aborts.held_against(entries, facts, check, knows_all)
         yield from sorted(check.findings)
 
     def _orphans(self, listed: _Listed) -> Iterator[Finding]:
@@ -186,7 +186,9 @@ class EpochCheck:
     """The `leader-epoch-checkpoint`, and the epochs in the batches."""
 
     def __init__(self, directory: Directory, start_offset: int) -> None:
-        """In front of `start_offset` epochs have been forgotten."""
+        """In front of `start_offset` epochs have been forgotten. So they have in front of the first
+        entry: the log's start goes up in the file first, and in its own checkpoint later, so that a
+        crash may bring back what was deleted."""
         self._directory = directory
         self._start_offset = start_offset
         self._path = directory.path_of(LEADER_EPOCH_FILE)
@@ -213,7 +215,7 @@ class EpochCheck:
 
     def batches(self, check: SegmentCheck, table: BatchTable) -> None:
         epochs = table.column(b.LEADER_EPOCH)
-        is_served = table.column(b.BASE_OFFSET) >= self._start_offset
+        is_served = table.column(b.BASE_OFFSET) >= self._first_offset()
         rows = np.flatnonzero((table.column(b.MAGIC) > 1) & (epochs >= 0) & is_served)
         if not len(rows):
             return
@@ -231,6 +233,11 @@ class EpochCheck:
                 self._compare(check, known, header)
                 if last > first:
                     self._compare(check, known, table[last])
+
+    def _first_offset(self) -> int:
+        """Below it nothing is known."""
+        first = self._entries[0].start_offset if self._entries else 0
+        return max(self._start_offset, first)
 
     @staticmethod
     def _compare(check: SegmentCheck, known: LeaderEpochs, header: BatchHeader) -> None:
@@ -262,13 +269,14 @@ class _Aborts:
         entries: list[tuple[int, AbortedTxn]],
         facts: SegmentFacts,
         check: SegmentCheck,
-        gaps: _Gaps,
+        knows_all: bool,
     ) -> Iterator[Finding]:
-        """The `.txnindex` against what the log says."""
+        """The `.txnindex` against what the log says. `knows_all`: it has all that the entries were
+        made from; else a transaction may have begun in front of it."""
         path = check.path.removesuffix(FileKind.LOG) + FileKind.TXNINDEX
         before = facts.base_offset - 1
         for position, entry in entries:
-            what = self._wrong(entry, before, check, gaps.has_all)
+            what = self._wrong(entry, before, check, knows_all)
             if what:
                 about = f"entry of producer {entry.producer_id}, marker at {entry.last_offset}"
                 yield Finding(path, position, f"{about}: {what}")
@@ -282,7 +290,7 @@ class _Aborts:
                 )
                 yield Finding(path, -1, what)
 
-    def _wrong(self, entry: AbortedTxn, before: int, check: SegmentCheck, has_all: bool) -> str:
+    def _wrong(self, entry: AbortedTxn, before: int, check: SegmentCheck, knows_all: bool) -> str:
         if entry.last_offset <= before:
             return f"it does not lie behind offset {before}"
         if not 0 <= entry.first_offset < entry.last_offset:
@@ -290,7 +298,7 @@ class _Aborts:
         if check.faults == 0 and self.ends.get(entry.last_offset) != (entry.producer_id, True):
             return "there is no ABORT marker of it"
         right = self.aborted.get(entry.last_offset)
-        if has_all and right is not None and right != entry:
+        if knows_all and right is not None and right != entry:
             return (
                 f"first offset {entry.first_offset} and last stable offset "
                 f"{entry.last_stable_offset}, the log says {right.first_offset} and "
@@ -300,7 +308,8 @@ class _Aborts:
 
 
 class ProducerCheck:
-    """The snapshots, against the producers that the batches tell of."""
+    """The snapshots, against the producers that the batches tell of. `knows_all`: no producer is
+    missing, nor the beginning of a transaction."""
 
     def __init__(self, directory: Directory, offsets: list[int], base_offset: int) -> None:
         self._directory = directory
@@ -308,13 +317,13 @@ class ProducerCheck:
         self._pending = offsets
         self._findings: list[Finding] = []
         # All producers are known if the log has its beginning, or what was known at its start.
-        self._knows_all = base_offset == 0
+        self.knows_all = base_offset == 0
         while self._pending and self._pending[0] <= base_offset:
             offset = self._pending.pop(0)
             data = self._read(offset)
             if offset == base_offset and data is not None:
                 self._producers.load(data, offset, _BEFORE_ALL_MS)
-                self._knows_all = True
+                self.knows_all = True
 
     def batches(
         self, check: SegmentCheck, table: BatchTable, aborts: _Aborts, has_all: bool
@@ -336,7 +345,7 @@ class ProducerCheck:
 
         last_offsets = new.column(b.LAST_OFFSET)
         done = 0
-        self._knows_all &= has_all
+        self.knows_all &= has_all
         highest = int(table.rows[-1, b.LAST_OFFSET])
         while self._pending and self._pending[0] <= highest:
             stop = int(np.searchsorted(last_offsets, self._pending[0]))
@@ -357,7 +366,7 @@ class ProducerCheck:
     def _check_snapshot(self, offset: int) -> None:
         """The snapshot of the offset that the producers have been replayed up to."""
         data = self._read(offset)
-        if data is None or not self._knows_all:
+        if data is None or not self.knows_all:
             return
         entries = parse_producer_snapshot(data)
         for number, entry in enumerate(entries):

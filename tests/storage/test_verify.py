@@ -287,7 +287,7 @@ def test_leader_epochs(partition: Path, content: str, what: str) -> None:
 
 
 #: Where a time index points inside a batch is no brokers' business: 3.7 gave the record's offset.
-FILES = st.sampled_from(["log", "index", "txnindex", "snapshot", "leader-epoch-checkpoint"])
+FILES = st.sampled_from([".log", ".index", ".txnindex", ".snapshot", "leader-epoch-checkpoint"])
 
 
 @settings(max_examples=150, deadline=None)
@@ -300,16 +300,18 @@ def test_every_flipped_bit_is_found(
     files = sorted(file for file in path.glob(f"*{kind}") if file.stat().st_size)
     file = files[which % len(files)]
     content = bytearray(file.read_bytes())
-    if kind == "txnindex" and at % len(content) % 34 == 1:
+    if kind == ".txnindex" and at % len(content) % 34 == 1:
         at -= 1  # nobody looks at the second byte of the version
     if chr(content[at % len(content)]).isspace() and kind == "leader-epoch-checkpoint":
         at += 1  # one kind of white space is as good as another
+    if kind == "leader-epoch-checkpoint" and at % len(content) == content.index(b" ") + 1:
+        at += 2  # what is in front of the first entry may have been deleted once
     content[at % len(content)] ^= 1 << bit
     file.write_bytes(content)
     found = checked(path)
     assert found, f"{file.name} byte {at % len(content)} bit {bit}"
     if kind != "leader-epoch-checkpoint":  # which shows where batches contradict it
-        assert all(Path(name).stem == file.stem or kind == "log" for name, _, _ in found)
+        assert all(Path(name).stem == file.stem or kind == ".log" for name, _, _ in found)
     shutil.rmtree(path.parent)
 
 
@@ -361,3 +363,32 @@ def test_beside_the_partitions(tmp_path: Path) -> None:
             ),
         ]
     )
+
+
+def test_a_log_whose_start_went_up_before_a_crash(partition: Path) -> None:
+    """Its first epoch was forgotten with the records deleted; they are back, as their deletion had
+    not been noted in the log directory."""
+    (partition / "leader-epoch-checkpoint").write_text("0\n2\n0 20\n1 41\n")
+    assert checked(partition) == []
+
+
+def test_a_transaction_that_began_in_segments_since_deleted(tmp_path: Path) -> None:
+    made = [data(0, 7, transactional=True), data(3, 7, transactional=True), data(6)]
+    path = tmp_path / "topic-0"
+    one_each = TopicSettings(segment_bytes=len(made[0]))
+    bases = write_partition(path, [*made, marker(9, 7, ControlType.ABORT)], one_each).bases
+    assert checked(path) == []
+    assert bases[:2] == [0, 3]
+    for file in path.glob(f"{0:020}.*"):
+        file.unlink()
+    (path / f"{3:020}.snapshot").unlink()
+    assert checked(path) == []
+
+
+def test_an_empty_last_segment_is_the_log_s_end(partition: Path) -> None:
+    """Though a power cut took the end of the segment before."""
+    log_of(partition, -1, "snapshot").unlink()  # that of the end before
+    for kind in ("log", "index", "timeindex"):
+        (partition / f"{9999:020}.{kind}").write_bytes(b"")
+    (partition / f"{9999:020}.snapshot").write_bytes(format_producer_snapshot([]))
+    assert checked(partition) == []
