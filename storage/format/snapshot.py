@@ -22,8 +22,9 @@ _COUNT = Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class ProducerSnapshotEntry:
-    """A producer's state. Kafka keeps the last batch of each; a producer whose last word was a
-    marker has none: `last_sequence` and `last_offset` -1, `offset_delta` 0."""
+    """A producer's state. Kafka keeps the last batch of its epoch; where there is none, as after a
+    marker that came with a new epoch, `last_sequence` and `last_offset` are -1, `offset_delta` 0.
+    """
 
     producer_id: int
     producer_epoch: int  # -1 none
