@@ -300,8 +300,9 @@ def test_every_flipped_bit_is_found(
     files = sorted(file for file in path.glob(f"*{kind}") if file.stat().st_size)
     file = files[which % len(files)]
     content = bytearray(file.read_bytes())
-    if kind == ".txnindex" and at % len(content) % 34 == 1:
-        at -= 1  # nobody looks at the second byte of the version
+    if kind == ".txnindex" and at % len(content) % 34 <= 1:
+        # Of the version nobody looks at the second byte, nor at the sign of the first.
+        at, bit = at - at % len(content) % 34, bit % 7
     if chr(content[at % len(content)]).isspace() and kind == "leader-epoch-checkpoint":
         at += 1  # one kind of white space is as good as another
     if kind == "leader-epoch-checkpoint" and at % len(content) == content.index(b" ") + 1:
