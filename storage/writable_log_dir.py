@@ -18,7 +18,14 @@ from operator import itemgetter
 
 from .clock import Clock
 from .durable import SyncFailed, WritableDirectory
-from .errors import CorruptError, LogDirOffline, SegmentGone, StorageError, printable
+from .errors import (
+    CorruptError,
+    LogDirError,
+    LogDirOffline,
+    SegmentGone,
+    StorageError,
+    printable,
+)
 from .format import names
 from .format.checkpoints import (
     PartitionMetadata,
@@ -161,12 +168,18 @@ class WritableLogDir:
             work()
 
     def make(self, key: TopicPartition, topic_id: str) -> WritableDirectory:
-        """A directory for a new partition, with its topic's id in it ("" for none), durably."""
+        """A directory for a new partition, with its topic's id in it ("" for none), durably.
+        LogDirError when something of that name is there."""
         with self.guarded():
             # Of a partition of that name that was deleted just before a crash.
             if key in self._log_dir.log_start_offsets or key in self._log_dir.recovery_points:
                 self.checkpoint()
-            directory = self.directory.make(partition_dir(*key))
+            name = partition_dir(*key)
+            try:
+                directory = self.directory.make(name)
+            except FileExistsError:
+                path = self.directory.path_of(name)
+                raise LogDirError(path, "in the way of a new partition; remove it") from None
             if topic_id:
                 data = format_partition_metadata(PartitionMetadata(0, topic_id))
                 directory.write_atomically(names.PARTITION_METADATA_FILE, data)

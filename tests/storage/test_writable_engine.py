@@ -326,6 +326,23 @@ def test_a_topic_that_cannot_be_finished_leaves_nothing(root: Path, engine: Writ
     assert append(engine, "orders", b"x", partition=2) == 0
 
 
+def test_something_else_of_a_partitions_name_is_left_alone(
+    root: Path, engine: WritableEngine, tmp_path: Path
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "precious").touch()
+    (root / "a-1").symlink_to(tmp_path / "elsewhere")
+    (root / "b-0").write_text("a file")
+    for topic in ("a", "b"):
+        with pytest.raises(LogDirError, match="in the way of a new partition"):
+            engine.create_topic(topic, 2)
+        assert topic not in engine.topics()
+    assert (tmp_path / "elsewhere" / "precious").exists()
+    assert (root / "b-0").read_text() == "a file"
+    engine.create_topic("c")  # nothing went offline
+    assert append(engine, "c", b"x") == 0
+
+
 def test_what_is_not_there(engine: WritableEngine) -> None:
     engine.create_topic("orders")
     with pytest.raises(UnknownTopic):
