@@ -27,7 +27,7 @@ import stat
 import sys
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -129,6 +129,26 @@ class Directory:
         with self._opened() as fd, located(self.path, LogDirError), os.scandir(fd) as scan:
             found = [_entry(item, wants_stat) for item in scan]
         return [entry for entry in found if entry is not None]
+
+    def files(self, *sized: str) -> tuple[dict[str, int], Sequence[Entry]]:
+        """The regular files by name, with the bytes in those whose names end in one of `sized` and
+        -1 for the others; and all that is no regular file. As `list`, for a directory of many
+        files."""
+        found: dict[str, int] = {}
+        others: list[Entry | None] = []
+        with self._opened() as fd, located(self.path, LogDirError), os.scandir(fd) as scan:
+            for item in scan:
+                name = item.name
+                try:
+                    if not item.is_file(follow_symlinks=False):
+                        others.append(_entry(item, None))
+                    elif name.endswith(sized):
+                        found[name] = item.stat(follow_symlinks=False).st_size
+                    else:
+                        found[name] = -1
+                except FileNotFoundError:  # it has gone since the directory was read
+                    continue
+        return found, [entry for entry in others if entry is not None]
 
     def stat(self, name: str | None = None) -> os.stat_result:
         """`lstat` of `name`, or of this directory. A log directory itself may be a link and is

@@ -28,6 +28,8 @@ _DELETED = str(FileState.DELETED)
 _DELETED_METADATA_SNAPSHOT = ".checkpoint.deleted"
 _KINDS = {str(kind): kind for kind in FileKind}
 _OFFSET_DIGITS = 20
+_LOG = str(FileKind.LOG)
+_SWAPPED_LOG = f"{FileKind.LOG}{FileState.SWAP}"
 
 _SEGMENT_KINDS = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
 
@@ -56,8 +58,20 @@ class PartitionFiles:
         self.log_sizes: dict[str, int] = {}  # by name on disk
         self._stages: list[list[Action]] = [[]]
         self._found = _Found({kind: {} for kind in FileKind}, [], [], [])
-        for entry in sorted(directory.list(_is_log), key=lambda entry: entry.name):
-            self._sort_in(entry)
+        files, others = directory.files(_LOG, _SWAPPED_LOG)
+        self._refuse(others)
+        live = self._found.live
+        for text, size in files.items():
+            kind = _KINDS.get(text[_OFFSET_DIGITS:])
+            digits = text[:_OFFSET_DIGITS]
+            if kind is None or text[0] != "0" or not (digits.isascii() and digits.isdigit()):
+                self._sort_in(text, size)
+            else:  # as parse_segment_file, quickly for what most files are
+                live[kind][int(digits)] = text
+                if size >= 0:
+                    self.log_sizes[text] = size
+        for names in (self._found.swaps, self._found.cleaned, self._found.leftovers):
+            names.sort()
 
     @property
     def stages(self) -> Stages:
@@ -174,25 +188,24 @@ class PartitionFiles:
 
     def remove_orphans(self) -> None:
         """Removes indexes without a `.log`."""
+        live = self._found.live
         for kind in (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX):
-            for base in self.bases(kind):
-                if not self.has(base, FileKind.LOG):
-                    self.add(Remove(segment_file(base, kind), "an index without its .log"))
-                    del self._found.live[kind][base]
+            for base in sorted(live[kind].keys() - live[FileKind.LOG].keys()):
+                self.add(Remove(segment_file(base, kind), "an index without its .log"))
+                del live[kind][base]
 
-    def _sort_in(self, entry: Entry) -> None:
-        text = entry.name
-        name = _parse(text)
+    def _refuse(self, others: Sequence[Entry]) -> None:
+        for entry in others:
+            if parse_segment_file(entry.name) is not None:
+                what = f"a {entry.kind}, not a regular file"
+                raise CorruptError(what, self.directory.path_of(entry.name))
+
+    def _sort_in(self, text: str, size: int) -> None:
+        name = parse_segment_file(text)
         if name is None:
-            if entry.is_file and _is_leftover(text):
+            if _is_leftover(text):
                 self._found.leftovers.append(text)
             return
-        if not entry.is_file:
-            what = f"a {entry.kind}, not a regular file"
-            raise CorruptError(what, self.directory.path_of(text))
-        if name.kind is FileKind.LOG:
-            assert entry.stat is not None  # asked for by _is_log
-            self.log_sizes[text] = entry.stat.st_size
         if name.state is FileState.LIVE:
             self._found.live[name.kind][name.base_offset] = text
         elif name.state is FileState.SWAP:
@@ -201,23 +214,16 @@ class PartitionFiles:
             self._found.cleaned.append((text, name))
         else:
             self._found.leftovers.append(text)
-
-
-def _parse(text: str) -> SegmentFileName | None:
-    """As `parse_segment_file`, quickly for the names that most files have."""
-    kind = _KINDS.get(text[_OFFSET_DIGITS:])
-    if kind is not None and text[0] == "0":
-        digits = text[:_OFFSET_DIGITS]
-        if digits.isascii() and digits.isdigit():
-            return SegmentFileName(int(digits), kind)
-    return parse_segment_file(text)
+        if size >= 0:
+            self.log_sizes[text] = size
 
 
 def _is_leftover(text: str) -> bool:
     """Whether a file that is none of a segment's has no use but to its writer, who has gone."""
     if text.endswith(TEMPORARY_SUFFIX):
         stem = text.removesuffix(TEMPORARY_SUFFIX)
-        return stem in (LEADER_EPOCH_FILE, PARTITION_METADATA_FILE) or bool(_parse(stem))
+        is_segments = parse_segment_file(stem) is not None
+        return is_segments or stem in (LEADER_EPOCH_FILE, PARTITION_METADATA_FILE)
     return text.endswith(_DELETED) and not text.endswith(_DELETED_METADATA_SNAPSHOT)
 
 
@@ -225,7 +231,3 @@ def _why_left(text: str) -> str:
     if text.endswith(TEMPORARY_SUFFIX):
         return "it was being written"
     return "it was deleted, and waited for file.delete.delay.ms"
-
-
-def _is_log(name: str) -> bool:
-    return ".log" in name

@@ -51,6 +51,11 @@ class Snapshots:
     def newest(self) -> int | None:
         return max(self._offsets, default=None)
 
+    @property
+    def offsets(self) -> list[int]:
+        """Of all that are to be, ascending."""
+        return sorted(self._offsets)
+
     def get(self, offset: int) -> bytes:
         data = self.written.get(offset)
         return self._read(offset) if data is None else data

@@ -50,7 +50,8 @@ class LoadedSegment:
 class RecoveryPlan:
     """What recovery does, in `stages` (see `recovery_actions`), and the partition afterwards.
 
-    `recovery_point`: offsets below it are known to be on the disk. `latest_epoch`: the greatest
+    `snapshots`: the offsets of the snapshots. `recovery_point`: offsets below it are known to be on
+    the disk. `latest_epoch`: the greatest
     leader epoch there was, -1 for none; `epochs` may not have it any more, if nothing was written
     in it. `faults`: the damage on account of which something was cut. `producers` is for one
     writer, which goes on with it.
@@ -58,6 +59,7 @@ class RecoveryPlan:
 
     stages: Stages
     segments: tuple[LoadedSegment, ...]
+    snapshots: tuple[int, ...]
     start_offset: int
     end_offset: int
     recovery_point: int
@@ -312,6 +314,7 @@ class _Loader:
             stages=self._files.stages,
             segments=tuple(LoadedSegment(s.base_offset, s.size) for s in self._segments)
             or (LoadedSegment(self._start, 0),),
+            snapshots=tuple(self._snapshots.offsets),
             start_offset=start,
             end_offset=end,
             recovery_point=max(recovery_point, start),

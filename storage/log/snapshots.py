@@ -22,16 +22,16 @@ class SnapshotFiles:
     the log's start.
     """
 
-    def __init__(self, directory: WritableDirectory, start_offset: int) -> None:
+    def __init__(
+        self,
+        directory: WritableDirectory,
+        start_offset: int,
+        offsets: Iterable[int] | None = None,
+    ) -> None:
+        """`offsets`: those of the snapshots that are there, where they are known."""
         self._directory = directory
         self.newest = start_offset
-        self._offsets = {
-            name.base_offset
-            for entry in directory.list()
-            if (name := parse_segment_file(entry.name)) is not None
-            and name.kind is FileKind.SNAPSHOT
-            and name.state is FileState.LIVE
-        }
+        self._offsets = _listed(directory) if offsets is None else set(offsets)
         self.start_moved(start_offset)
 
     @property
@@ -93,3 +93,13 @@ class SnapshotFiles:
     def _remove(self, offset: int) -> None:
         self._directory.remove(segment_file(offset, FileKind.SNAPSHOT), missing_ok=True)
         self._offsets.discard(offset)
+
+
+def _listed(directory: WritableDirectory) -> set[int]:
+    return {
+        name.base_offset
+        for entry in directory.list()
+        if (name := parse_segment_file(entry.name)) is not None
+        and name.kind is FileKind.SNAPSHOT
+        and name.state is FileState.LIVE
+    }
