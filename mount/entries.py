@@ -8,7 +8,8 @@ from typing import Final
 
 import pyfuse3
 
-from .nodes.node import Attributes, Run
+from .nodes.node import FILE_MODE, FOR_EVER, Attributes, Run
+from .nodes.record import RecordFile
 
 #: The unit of st_blocks.
 SECTOR: Final = 512
@@ -20,6 +21,11 @@ class Owner:
 
     uid: int = field(default_factory=os.getuid)
     gid: int = field(default_factory=os.getgid)
+    _record: pyfuse3.EntryAttributes = field(init=False)
+
+    def __post_init__(self) -> None:
+        record = Attributes(0, FILE_MODE, 0, 0, FOR_EVER, FOR_EVER)
+        object.__setattr__(self, "_record", self.entry(record))
 
     def entry(self, attributes: Attributes) -> pyfuse3.EntryAttributes:
         entry = pyfuse3.EntryAttributes()
@@ -33,6 +39,17 @@ class Owner:
         entry.attr_timeout = attributes.lifetime
         entry.st_uid = self.uid
         entry.st_gid = self.gid
+        return entry
+
+    def record_entry(self, record: RecordFile) -> pyfuse3.EntryAttributes:
+        """The same for a record's file. It is the same object each time: an answer is copied before
+        the next one is made."""
+        entry = self._record
+        entry.st_ino = pyfuse3.InodeT(record.inode)
+        entry.st_size = size = record.size
+        entry.st_blocks = -(-size // SECTOR)
+        entry.st_mtime_ns = record.mtime_ns
+        entry.entry_timeout = record.name_lifetime
         return entry
 
     @staticmethod

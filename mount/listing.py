@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from itertools import islice
+from itertools import repeat
 from typing import Final
 
 import pyfuse3
@@ -13,22 +13,23 @@ import trio
 from kafkafs.storage.errors import StorageError
 
 from .entries import SECTOR, Owner
-from .nodes.node import Directory, Row, Run
+from .nodes.node import Directory, Rows, Run
 
 logger = logging.getLogger(__name__)
 
 _DOT, _DOT_DOT = 1, 2
-# Rows made ready at a time, and how few are left when more are made. The kernel takes about two
-# hundred with a request, so that is once in some requests.
-_ROWS: Final = 1024
-_FEW_ROWS: Final = 300
+# Rows handed over in one go at most. The kernel takes about two hundred with a request.
+_PART: Final = 512
+# How few rows are left when the next run is made.
+_FEW_ROWS: Final = 2048
 
 
 class Lister:
-    """Lists one directory. The kernel asks for one piece at a time, nearly always the next.
+    """Lists one directory. The kernel asks for one part at a time, nearly always the next.
 
-    While it works on a piece the next one is made ready, in `_ready[_at:]`, and behind that the
-    next run; more is not in memory. `_next_start` is where the first row that is ready belongs.
+    Of `_run` the rows from `_at` on were not handed over yet, and `_next_start` is where the first
+    of them belongs. While the kernel works on its last rows the next run is made; more is not in
+    memory.
 
     When names may have gone since a run was made it is made again, so that the kernel is never told
     of a name after it was told to forget it.
@@ -38,7 +39,7 @@ class Lister:
         self.directory = directory
         self._owner = owner
         self._nursery = nursery
-        self._one = trio.Lock()  # one at a time makes rows ready
+        self._one = trio.Lock()  # one at a time makes runs
         self._entry = owner.entry(directory.attributes())
         self._size = self._mtime_ns = -1  # what `_entry` says
         self._next_start = -1
@@ -47,10 +48,9 @@ class Lister:
     def _restart(self, start: int) -> None:
         self._runs: Iterator[Run] | None = None
         self._losses = self.directory.losses()
-        self._upcoming: Run | None = None
-        self._rows: Iterator[Row] = iter(())
-        self._ready: list[Row] = []
+        self._rows = Rows()
         self._at = 0
+        self._upcoming: Run | None = None
         self._next_start = start
 
     async def reply(self, start: int, token: pyfuse3.ReaddirToken) -> None:
@@ -64,7 +64,7 @@ class Lister:
         while self._reply_rows(token):
             if not await self._go_on():
                 return
-        if len(self._ready) - self._at < _FEW_ROWS:
+        if self._upcoming is None and len(self._rows) - self._at < _FEW_ROWS:
             self._nursery.start_soon(self._prepare)
 
     def _reply_dots(self, start: int, token: pyfuse3.ReaddirToken) -> bool:
@@ -75,56 +75,57 @@ class Lister:
         return pyfuse3.readdir_reply(token, pyfuse3.FileNameT(b".."), entry, _DOT_DOT)
 
     def _reply_rows(self, token: pyfuse3.ReaddirToken) -> bool:
-        """False when the kernel has no room left. This loop runs once for each record listed, and
-        setting an attribute is the most of it: what stays the same is not set again."""
-        entry, reply = self._entry, pyfuse3.readdir_reply
-        size, mtime_ns = self._size, self._mtime_ns
-        at, reached, has_room = self._at, self._next_start, True
-        for name, inode, row_size, row_mtime_ns, next_start in islice(self._ready, self._at, None):
+        """False when the kernel has no room left."""
+        rows = self._rows
+        while self._at < len(rows):
+            part = slice(self._at, self._at + _PART)
+            names, next_starts = rows.names[part], rows.next_starts[part]
+            entries = self._entries(rows, part)
+            answers = map(pyfuse3.readdir_reply, repeat(token), names, entries, next_starts)
+            taken = sum(iter(answers.__next__, False))  # true answers before a false one
+            if taken:
+                self._at += taken
+                self._next_start = next_starts[taken - 1]
+            if taken < len(names):
+                return False
+        return True
+
+    def _entries(self, rows: Rows, part: slice) -> Iterator[pyfuse3.EntryAttributes]:
+        """The same object for each row, with its attributes. This loop runs once for each name that
+        is listed, and setting an attribute is the most of it: what stays the same is not set."""
+        entry = self._entry
+        fields = zip(rows.inodes[part], rows.sizes[part], rows.mtimes_ns[part], strict=True)
+        for inode, size, mtime_ns in fields:
             entry.st_ino = inode
-            if row_size != size:
-                entry.st_size = size = row_size
+            if size != self._size:
+                entry.st_size = self._size = size
                 entry.st_blocks = (size + SECTOR - 1) // SECTOR
-            if row_mtime_ns != mtime_ns:
-                entry.st_mtime_ns = mtime_ns = row_mtime_ns
-            if not reply(token, name, entry, next_start):
-                has_room = False
-                break
-            reached = next_start
-            at += 1
-        self._at, self._next_start = at, reached
-        self._size, self._mtime_ns = size, mtime_ns
-        return has_room
+            if mtime_ns != self._mtime_ns:
+                entry.st_mtime_ns = self._mtime_ns = mtime_ns
+            yield entry
 
     async def _go_on(self) -> bool:
-        """Make rows ready where there are none; False at the end of the directory."""
+        """Take the next run when all rows were handed over; False at the end of the directory."""
         async with self._one:
-            if self._losses != self.directory.losses():
-                self._restart(self._next_start)
-            if self._at < len(self._ready):
-                return True
-            self._ready, self._at = list(islice(self._rows, _ROWS)), 0
-            if not self._ready:
+            while self._at >= len(self._rows):
+                if self._losses != self.directory.losses():
+                    self._restart(self._next_start)
                 run = self._upcoming or await self._make_run()
                 self._upcoming = None
                 if self._losses != self.directory.losses():
-                    self._restart(self._next_start)
-                elif run is None:
+                    continue
+                if run is None:
                     return False
-                else:
-                    self._owner.set_shared(self._entry, run)
-                    self._rows = iter(run.rows)
+                self._owner.set_shared(self._entry, run)
+                self._rows, self._at = run.rows, 0
             return True
 
     async def _prepare(self) -> None:
-        """Make ready what will be asked for next. An error in it is met again when it is."""
+        """Make the next run. An error in it is met again when it is asked for."""
         try:
             async with self._one:
-                if len(self._ready) - self._at < _FEW_ROWS:
-                    more = list(islice(self._rows, _ROWS))
-                    self._ready, self._at = self._ready[self._at :] + more, 0
-                    if len(more) < _ROWS and self._upcoming is None:
-                        self._upcoming = await self._make_run()
+                if self._upcoming is None:
+                    self._upcoming = await self._make_run()
         except (StorageError, OSError):
             self._runs = None  # it gives nothing more; begin again behind what was made
         except Exception:
@@ -140,7 +141,7 @@ class Lister:
 
     def _behind_ready(self) -> int:
         """Where the first name belongs that is not ready yet."""
-        return self._ready[-1][-1] if self._at < len(self._ready) else self._next_start
+        return self._rows.next_starts[-1] if self._at < len(self._rows) else self._next_start
 
     def close(self) -> None:
         self._restart(self._next_start)

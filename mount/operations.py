@@ -35,7 +35,7 @@ from .following import FollowHandle
 from .handles import Handle, Table
 from .listing import Lister
 from .nodes.node import Directory, File, Link, Node
-from .nodes.record import RecordFile
+from .nodes.record import RecordFile, ValueFile
 from .page_cache import PageCache
 from .readers import AheadThreads, FollowReader, Reader, StreamReader
 from .streams import StreamHandle
@@ -112,20 +112,21 @@ class Operations(pyfuse3.Operations):
 
     async def _run(self, is_near: bool, function: Callable[..., T], *args: Any) -> T:
         """Call in the event loop what is quick, all else in a thread."""
-        if not is_near or perf_counter() < self._disk_until:
-            return await trio.to_thread.run_sync(function, *args)
         started = perf_counter()
+        if not is_near or started < self._disk_until:
+            return await trio.to_thread.run_sync(function, *args)
         try:
             return function(*args)
         finally:
-            ended = perf_counter()
-            if ended - started > _LONG_SECONDS and self._disk_was_read():
-                self._disk_until = ended + _DISK_SECONDS
+            self._note_call(started)
 
-    def _disk_was_read(self) -> bool:
-        """Whether this thread had to read from a disk since it was asked last."""
-        before, self._blocks = self._blocks, _blocks_read()
-        return self._blocks != before
+    def _note_call(self, started: float) -> None:
+        """Something was called in the event loop. Did it wait for the disk?"""
+        ended = perf_counter()
+        if ended - started > _LONG_SECONDS:
+            before, self._blocks = self._blocks, _blocks_read()
+            if self._blocks != before:
+                self._disk_until = ended + _DISK_SECONDS
 
     async def _node(self, inode: int) -> Node:
         recent = self._recent.get(inode)
@@ -146,9 +147,10 @@ class Operations(pyfuse3.Operations):
     async def lookup(
         self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
-        directory: Node | None = self._tree.directory(parent_inode)
-        if directory is None:
-            directory = await self._node(parent_inode)
+        entry = self._record_entry(parent_inode, name)
+        if entry is not None:
+            return entry
+        directory = await self._node(parent_inode)
         if not isinstance(directory, Directory):
             raise NoSuchName(os.fsdecode(name))
         text = os.fsdecode(name)
@@ -157,6 +159,22 @@ class Operations(pyfuse3.Operations):
             node = await trio.to_thread.run_sync(directory.child, text)
         self._remember(node)
         return self._owner.entry(node.attributes())
+
+    def _record_entry(self, parent_inode: int, name: bytes) -> pyfuse3.EntryAttributes | None:
+        """What nearly all look-ups are for, a record's value by its listed name, without any turn
+        that it does not need; None for everything else, and when the disk is to be waited for."""
+        directory = self._tree.directory(parent_inode)
+        started = perf_counter()
+        if directory is None or not name.isdigit() or started < self._disk_until:
+            return None
+        try:
+            node = directory.child(name.decode())
+        finally:
+            self._note_call(started)
+        if not isinstance(node, ValueFile) or not node.still_holds():
+            return None
+        self._remember(node)
+        return self._owner.record_entry(node)
 
     @_handler
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
@@ -206,11 +224,12 @@ class Operations(pyfuse3.Operations):
         node = await self._node(inode)
         if not isinstance(node, File):
             raise WrongKind
-        self._remember(node)
+        if isinstance(node, RecordFile) and node.is_at_hand:
+            self._remember(node)
+            self._page_cache.offer(node)
+            return pyfuse3.FileInfo(fh=self._files.add(Reader(node, node.open())))
         waits = not flags & os.O_NONBLOCK
         handle = await self._run(isinstance(node, RecordFile), lambda: node.open(waits=waits))
-        if isinstance(node, RecordFile) and node.is_at_hand:
-            self._page_cache.offer(node)
         return pyfuse3.FileInfo(
             fh=pyfuse3.FileHandleT(self._files.add(self._reader(node, handle))),
             direct_io=handle.direct_io,

@@ -12,7 +12,7 @@ from .nodes.member import Member
 from .nodes.node import Directory, Node
 from .nodes.offsets import OffsetDirectory
 from .nodes.partition import PartitionDirectory, member_by_number, member_node
-from .nodes.record import RECORD_FILES, locate
+from .nodes.record import RECORD_FILES
 from .nodes.segments import segment_file_by_inode
 from .nodes.times import TimeLink, first_since
 from .nodes.top import RootDirectory, top_node
@@ -102,7 +102,7 @@ class Tree:
 
     def _node_in(self, partition: Partition, inode: Inode, number: int) -> Node:
         if inode.kind in RECORD_FILES:
-            return RECORD_FILES[inode.kind](partition, number, locate(partition, number))
+            return RECORD_FILES[inode.kind](partition, number)
         if inode.kind == Kind.PARTITION:
             member = member_by_number(number)
             if member is Member.DIRECTORY:

@@ -12,7 +12,17 @@ from typing import Any
 
 from kafkafs.storage.format import kernels
 
-NAMES = ("headers", "records", "legacy", "render", "gather", "encode", "validate", "index")
+NAMES = (
+    "headers",
+    "records",
+    "legacy",
+    "render",
+    "gather",
+    "encode",
+    "validate",
+    "index",
+    "search",
+)
 
 
 def in_use(name: str) -> ModuleType:

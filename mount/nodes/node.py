@@ -6,7 +6,7 @@ import itertools
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -43,15 +43,38 @@ class Attributes:
 
 
 # A name in a directory: its bytes, inode number, size, mtime in ns, and where a listing goes on
-# behind it. A plain tuple, because a directory may have millions of them.
+# behind it.
 Row = tuple[bytes, int, int, int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows as columns, because a directory may have millions of them."""
+
+    names: Sequence[bytes] = ()
+    inodes: Sequence[int] = ()
+    sizes: Sequence[int] = ()
+    mtimes_ns: Sequence[int] = ()
+    next_starts: Sequence[int] = ()
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Rows:
+        return cls(*zip(*rows, strict=True))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __iter__(self) -> Iterator[Row]:
+        return zip(
+            self.names, self.inodes, self.sizes, self.mtimes_ns, self.next_starts, strict=True
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """Consecutive names of a listing that have in common all that `Attributes` has beside a row."""
 
-    rows: Iterable[Row]
+    rows: Rows
     mode: int = FILE_MODE
     name_lifetime: float = BRIEFLY
     lifetime: float = BRIEFLY
@@ -161,7 +184,7 @@ def rows_of(nodes: Iterable[tuple[str, Node]], start: int) -> Iterator[Run]:
         rows = [
             (os.fsencode(name), of.inode, of.size, of.mtime_ns, at + 1) for name, of, at in entries
         ]
-        yield Run(rows, *shared)
+        yield Run(Rows.of(rows), *shared)
 
 
 def _shared(attributes: Attributes) -> tuple[int, float, float, int]:

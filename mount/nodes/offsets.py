@@ -27,10 +27,11 @@ from .node import (
     Link,
     Node,
     Row,
+    Rows,
     Run,
     link_attributes,
 )
-from .record import JsonFile, KeyFile, RecordFile, ValueFile, locate, mtime_ns
+from .record import JsonFile, KeyFile, RecordFile, ValueFile, mtime_ns
 
 _SUFFIXES: Final[dict[str, type[RecordFile]]] = {"": ValueFile, "json": JsonFile, "key": KeyFile}
 _LINKS: Final = {"first": Member.FIRST_RECORD, "last": Member.LAST_RECORD}
@@ -60,9 +61,7 @@ class OffsetDirectory(MemberDirectory):
             raise NoSuchName(name)
         listed = digits[0] != "0" or len(digits) == 1
         offset = int(digits)
-        return kind(
-            self.partition, offset, locate(self.partition, offset), FOR_EVER if listed else BRIEFLY
-        )
+        return kind(self.partition, offset, FOR_EVER if listed else BRIEFLY)
 
     def child_is_near(self, name: str) -> bool:
         return name.isdigit()
@@ -99,20 +98,19 @@ class OffsetDirectory(MemberDirectory):
             for at, (name, member) in enumerate(_LINKS.items(), FIRST + 1)
             if at > start
         ]
-        return Run(rows, LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
+        return Run(Rows.of(rows), LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
 
     def _records(self, columns: Columns) -> Iterator[Run]:
         for low in range(0, len(columns), _ROWS):
             high = min(low + _ROWS, len(columns))
             offsets = columns.offsets[low:high]
             sizes = np.maximum(columns.spans[low:high, VALUE_SIZE], 0)
-            rows = zip(
-                map(b"%d".__mod__, offsets.tolist()),
+            rows = Rows(
+                _names(offsets),
                 self._inodes(offsets),
                 sizes.tolist(),
                 _mtimes_ns(columns.timestamps[low:high]),
                 _next_starts(offsets),
-                strict=True,
             )
             yield Run(rows, FILE_MODE, FOR_EVER, FOR_EVER)
 
@@ -124,6 +122,11 @@ class OffsetDirectory(MemberDirectory):
         base = pack(Kind.VALUE, self.partition.place(Scope.RECORDS, window), 0)
         numbers: list[int] = ((offsets & NUMBER_MASK) | base).tolist()
         return numbers
+
+
+def _names(offsets: Int64s) -> list[bytes]:
+    """Decimal numbers; Python writes a list of them in half the time that one by one takes."""
+    return str(offsets.tolist())[1:-1].encode().split(b", ")
 
 
 def _mtimes_ns(timestamps: Int64s) -> list[int]:

@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, NamedTuple
 
 from kafkafs.storage.errors import CorruptError, OffsetNotFound, SegmentGone
 from kafkafs.storage.format.columns import VALUE_SIZE, Columns
@@ -46,6 +46,16 @@ def locate(partition: Partition, offset: int) -> Located:
     return Located(columns, row, seen.losses)
 
 
+class Content(NamedTuple):
+    """What is in a record's file: `data`, None where it is too large to be kept, its `size` in
+    bytes, and the record's `timestamp` in ms. `losses`: as in `Located`."""
+
+    data: bytes | None
+    size: int
+    timestamp: int
+    losses: int
+
+
 def mtime_ns(timestamp: int) -> int:
     """A record's timestamp (ms) as the time of a file; that of a record without one is 1970."""
     return 0 if timestamp == NO_TIMESTAMP else timestamp * 1_000_000
@@ -62,17 +72,15 @@ class RecordFile(File):
     suffix = ""
     scope = Scope.RECORDS
 
-    def __init__(
-        self, partition: Partition, offset: int, located: Located, name_lifetime: float = FOR_EVER
-    ) -> None:
+    def __init__(self, partition: Partition, offset: int, name_lifetime: float = FOR_EVER) -> None:
+        """OffsetNotFound, or CorruptError where the record's batch is damaged."""
         self.partition = partition
         self.offset = offset
+        self._data, self.size, timestamp, self._losses = self._content()
+        self.mtime_ns = mtime_ns(timestamp)
+        # numbers may be others since a look that finding the record took
         self.inode = partition.inode(self.kind, self.scope, offset)
-        self.size = self._size_of(located)
-        self._data = self._data_of(located) if self.size <= _KEPT_BYTES else None
-        self._timestamp = int(located.columns.timestamps[located.row])
-        self._losses = located.losses
-        self._name_lifetime = name_lifetime
+        self.name_lifetime = name_lifetime
 
     @property
     def name(self) -> str:
@@ -90,6 +98,13 @@ class RecordFile(File):
             return self._data
         return self._data_of(locate(self.partition, self.offset))
 
+    def _content(self) -> Content:
+        located = locate(self.partition, self.offset)
+        size = self._size_of(located)
+        data = self._data_of(located) if size <= _KEPT_BYTES else None
+        timestamp = int(located.columns.timestamps[located.row])
+        return Content(data, size, timestamp, located.losses)
+
     @abstractmethod
     def _data_of(self, located: Located) -> bytes: ...
 
@@ -97,8 +112,9 @@ class RecordFile(File):
         return len(self._data_of(located))
 
     def attributes(self) -> Attributes:
-        mtime = mtime_ns(self._timestamp)
-        return Attributes(self.inode, FILE_MODE, self.size, mtime, self._name_lifetime, FOR_EVER)
+        return Attributes(
+            self.inode, FILE_MODE, self.size, self.mtime_ns, self.name_lifetime, FOR_EVER
+        )
 
     def still_holds(self) -> bool:
         seen = self.partition.last_seen
@@ -121,7 +137,22 @@ class RecordFile(File):
 
 
 class ValueFile(RecordFile):
+    """The one that nearly all look-ups are for: found without decoding a batch, where it can be."""
+
     kind = Kind.VALUE
+
+    def _content(self) -> Content:
+        seen = self.partition.seen_with(self.offset)
+        try:
+            found = seen.view.value_at(self.offset, self.partition.isolation)
+        except SegmentGone:
+            found = None
+        if found is None:
+            return super()._content()
+        timestamp, value = found
+        data = value or b""
+        kept = data if len(data) <= _KEPT_BYTES else None
+        return Content(kept, len(data), timestamp, seen.losses)
 
     def _data_of(self, located: Located) -> bytes:
         return located.columns.value(located.row) or b""

@@ -15,7 +15,7 @@ from ..errnos import NoSuchName
 from ..inodes import Kind
 from ..partition import Partition, Scope
 from .member import Member, MemberDirectory
-from .node import FIRST, LINK_MODE, NOT_AT_ALL, Attributes, Link, Row, Run, link_attributes
+from .node import FIRST, LINK_MODE, NOT_AT_ALL, Attributes, Link, Row, Rows, Run, link_attributes
 
 _MAX_MS: Final = 2**63 - 1
 _DIGITS: Final = re.compile(r"[0-9]{1,19}")
@@ -72,10 +72,10 @@ class TimeDirectory(MemberDirectory):
             next_start = min(timestamp + 1 + FIRST, MAX_OFFSET)
             rows.append((b"%d" % timestamp, inode, 0, timestamp * 1_000_000, next_start))
             if len(rows) == _ROWS:
-                yield Run(rows, LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
+                yield Run(Rows.of(rows), LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
                 rows = []
         if rows:
-            yield Run(rows, LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
+            yield Run(Rows.of(rows), LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
 
 
 def _indexed(view: View, after: int, latest: int) -> Iterator[int]:

@@ -17,6 +17,7 @@ from ..disk import FileCache, most_open_files
 from ..format.columns import Columns
 from ..format.decoder import Decoder
 from ..segment.segment import FilePool
+from .glance import Room
 
 if TYPE_CHECKING:
     from .transactions import Markers
@@ -75,6 +76,7 @@ class ReadContext:
         # Markers of the segments looked at last; a long log's would not all fit.
         self.markers: FileCache[tuple[tuple[int, int], tuple[int, int]], Markers] = FileCache(32)
         self._decoders: list[Decoder] = []  # idle; append and pop are atomic
+        self._rooms: list[Room] = []  # the same
 
     @contextmanager
     def decoder(self) -> Iterator[Decoder]:
@@ -88,3 +90,15 @@ class ReadContext:
         finally:
             if len(self._decoders) < 4 and decoder.nbytes < 16 << 20:
                 self._decoders.append(decoder)
+
+    def take_room(self) -> Room:
+        """Room for a glance, to be given back; where it is not, because of an error, no harm is
+        done."""
+        try:
+            return self._rooms.pop()
+        except IndexError:
+            return Room()
+
+    def give_back(self, room: Room) -> None:
+        if len(self._rooms) < 4:
+            self._rooms.append(room)

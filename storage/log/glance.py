@@ -9,12 +9,14 @@ takes a third of the time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from ..format import batch as b
 from ..format.batch import BatchTable
 from ..format.checksum import crc32c
+from ..format.kernels import headers, records
 from ..format.layout import CRC_COVERS_FROM, MAX_OFFSET, RECORD_BATCH_OVERHEAD
 from ..segment.segment import Segment
 
@@ -26,74 +28,77 @@ _MOST_BATCHES: Final = 64
 _WORTH_SKIPPING: Final = 8 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class Glimpse:
-    """A batch of magic 2 with the right checksum: its header, all its bytes, and its file."""
+class Room:
+    """Buffers for what a glance sees. One glance at a time uses them."""
 
-    header: tuple[int, ...]  # as the columns of a table
+    __slots__ = ("headers", "offsets", "spans", "timestamps")
+
+    def __init__(self) -> None:
+        self.headers = BatchTable.empty(_MOST_BATCHES).rows
+        self.offsets, self.timestamps = np.empty((2, 1), dtype=np.int64)
+        self.spans = np.empty((1, 6), dtype=np.int32)
+
+
+class Glimpse(NamedTuple):
+    """A batch of magic 2 with the right checksum: its row in the room's headers, that header as the
+    columns of a table, all its bytes, and its file."""
+
+    row: int
+    header: list[int]
     data: memoryview
     file: str
-
-    @property
-    def size(self) -> int:
-        return self.header[b.SIZE]
 
     @property
     def attributes(self) -> int:
         return self.header[b.ATTRIBUTES]
 
 
-def glance(segment: Segment, offset: int) -> Glimpse | None:
+def glance(segment: Segment, offset: int, room: Room) -> Glimpse | None:
     """The first batch with a last offset >= ``offset``, if that is easily had."""
     index = segment.files.offset_index()
     if index is None:
         return None
-    found, middle, end = index.around(offset, segment.size)
-    if offset > found.offset and middle - found.position > _WORTH_SKIPPING:
+    size = segment.size
+    found, position, middle, end = index.around(offset, size)
+    if offset > found and middle - position > _WORTH_SKIPPING:
         # of large batches each has an entry, so that the second one's is the one that is wanted
-        seen = _look(segment, offset, middle, end, found.offset + 1, found.offset + 1)
+        seen = _look(segment, offset, middle, end, found, found + 1, room)
         if seen is not None:
             return seen
-    highest = found.offset if found.position else MAX_OFFSET
-    return _look(segment, offset, found.position, end, segment.base_offset, highest)
+    highest = found if position else MAX_OFFSET
+    return _look(segment, offset, position, end, segment.base_offset - 1, highest, room)
 
 
 def _look(
-    segment: Segment, offset: int, start: int, end: int, lowest: int, highest: int
+    segment: Segment, offset: int, start: int, end: int, previous: int, highest: int, room: Room
 ) -> Glimpse | None:
     """The same, looking from ``start`` to behind ``end``, both places of batches. The first one's
-    base offset must lie in [``lowest``, ``highest``]."""
+    base offset must be above ``previous`` and at most ``highest``."""
     size = min(end + RECORD_BATCH_OVERHEAD, segment.size) - start
     if not 0 < size <= _MOST_BYTES:
         return None
     log = segment.files.log()
     data = memoryview(log.read(start, size))
-    room = BatchTable.empty(_MOST_BATCHES)
-    table, _ = b.scan(data, len(data), start, room, previous_offset=lowest - 1, whole=False)
-    headers = table.rows.tolist()
-    if not headers or headers[0][b.BASE_OFFSET] > highest:
+    limit = MAX_OFFSET if segment.is_active else segment.next_base
+    row = headers.find_batch(
+        data, start, previous, highest, offset, segment.size, limit, room.headers
+    )
+    if row < 0:
         return None
-    at = next((i for i, header in enumerate(headers) if header[b.LAST_OFFSET] >= offset), -1)
-    if at < 0 or not _is_borne_out(headers, at, segment):
-        return None
-    header = headers[at]
+    header = room.headers[row].tolist()
     begin = header[b.POSITION] - start
     batch = data[begin : begin + header[b.SIZE]]
     if len(batch) < header[b.SIZE] or crc32c(batch[CRC_COVERS_FROM:]) != header[b.CRC]:
         return None
-    # a batch that is kept must not keep all that was read with it
-    return Glimpse(tuple(header), memoryview(bytes(batch)), log.path)
+    return Glimpse(row, header, batch, log.path)
 
 
-def _is_borne_out(headers: list[list[int]], at: int, segment: Segment) -> bool:
-    """Whether a header of magic 2 is followed by another that could be there, or by nothing."""
-    header = headers[at]
-    limit = MAX_OFFSET if segment.is_active else segment.next_base
-    if header[b.MAGIC] != 2 or header[b.LAST_OFFSET] >= limit:
-        return False
-    if at + 1 == len(headers):
-        return bool(header[b.POSITION] + header[b.SIZE] == segment.size)
-    follower = headers[at + 1]
-    return bool(
-        follower[b.POSITION] + follower[b.SIZE] <= segment.size and follower[b.LAST_OFFSET] < limit
+def value_in(seen: Glimpse, offset: int, room: Room) -> tuple[int, bytes | None] | None:
+    """Timestamp and value of the record at ``offset`` in an uncompressed batch; None when the batch
+    has none, or anything is wrong with any of its records."""
+    is_there, timestamp, start, size = records.find_record(
+        seen.data, room.headers, seen.row, offset, room.offsets, room.timestamps, room.spans
     )
+    if not is_there:
+        return None
+    return timestamp, bytes(seen.data[start : start + size]) if size >= 0 else None

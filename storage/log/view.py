@@ -24,7 +24,7 @@ from ..segment.walk import read_runs
 from . import lookup
 from .context import ReadContext
 from .damage import lost_batch, lost_between, misplaced
-from .glance import glance
+from .glance import Glimpse, Room, glance, value_in
 from .segments import Segments
 from .trace import FoundStep, SegmentStep, Trace, Verdict, WalkStep
 from .transactions import Fates, Isolation
@@ -225,20 +225,46 @@ class View:
 
     def _glance(self, segment: Segment, offset: int) -> tuple[Columns, int] | None:
         """What ``locate`` answers, where it is easily had."""
-        found = glance(segment, offset)
-        if found is None or found.size > self.context.limits.max_batch_bytes:
+        context = self.context
+        room = context.take_room()
+        found = self._plain_batch(segment, offset, room)
+        context.give_back(room)
+        if found is None:
             return None
-        if found.attributes & (CODEC_MASK | CONTROL_MASK | TRANSACTIONAL_MASK):
-            return None
-        key = (segment.files.identity, found.header)
+        key = (segment.files.identity, tuple(found.header))
         columns = self.context.batches.get(key)
         if columns is None:
-            columns = decode_alone(found.data, found.header, found.file)
+            # a batch that is kept must not keep all that was read with it
+            data = memoryview(bytes(found.data))
+            columns = decode_alone(data, found.header, found.file)
             if columns is None:
                 return None
             self.context.batches.put(key, columns)
         row = columns.row_of(offset)
         return (columns, row) if row >= 0 else None
+
+    def _plain_batch(self, segment: Segment, offset: int, room: Room) -> Glimpse | None:
+        """The batch of ``offset`` where it is easily had, and can be shown and read as it is."""
+        found = glance(segment, offset, room)
+        if found is None or len(found.data) > self.context.limits.max_batch_bytes:
+            return None
+        if found.attributes & (CODEC_MASK | CONTROL_MASK | TRANSACTIONAL_MASK):
+            return None
+        return found
+
+    def value_at(
+        self, offset: int, isolation: Isolation = Isolation.READ_COMMITTED
+    ) -> tuple[int, bytes | None] | None:
+        """Timestamp and value of the record at ``offset``, where they are easily had; None says
+        nothing, and ``locate`` is to be asked."""
+        if not self.start_offset <= offset < self.bound(isolation):
+            return None
+        segment = self.segments[max(self.segments.floor_index(offset), 0)]
+        room = self.context.take_room()
+        found = self._plain_batch(segment, offset, room)
+        value = value_in(found, offset, room) if found is not None else None
+        self.context.give_back(room)
+        return value
 
     def _check_range(self, offset: int, isolation: Isolation) -> None:
         if offset < self.start_offset:

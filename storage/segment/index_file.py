@@ -19,7 +19,6 @@ An index costs two descriptors: the file's and the map's own duplicate of it.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from mmap import ACCESS_READ, mmap
@@ -27,6 +26,8 @@ from struct import Struct
 from typing import Any
 
 from ..disk import OpenFile
+from ..format.kernels import search
+from ..format.layout import MAX_OFFSET
 
 # Kafka's AbstractIndex.warmEntries: the last 8192 bytes are what nearly all lookups touch
 # (consumers read near the end), so they are searched on their own and the pages they need stay in
@@ -51,6 +52,21 @@ class Entries:
         if not 0 <= slot < self.count:
             raise IndexError(f"entry {slot} of {self.count}")
         return self.layout.unpack_from(self.memory, slot * self.layout.size)
+
+    def slice(self, low: int, high: int) -> list[tuple[Any, ...]]:
+        """The fields of entries `low` >= 0 up to `high`, fewer where there are no more."""
+        size = self.layout.size
+        return list(self.layout.iter_unpack(self.memory[low * size : min(high, self.count) * size]))
+
+    def floor_slot(self, at: int, width: int, target: int) -> int:
+        """The greatest slot whose field, of `width` bytes from byte `at` on, is <= `target`, -1
+        when there is none. The field ascends with the slot; where it does not, some slot, or -1."""
+        size = self.layout.size
+        target = max(-MAX_OFFSET, min(target, MAX_OFFSET))
+        slot: int = search.floor_slot(
+            self.memory, self.count, size, at, width, target, WARM_BYTES // size
+        )
+        return slot
 
 
 class IndexFile:
@@ -126,24 +142,3 @@ class IndexFile:
         size = self._layout.size
         data = self.file.read(slot * size, size)
         return len(data) == size and self._is_written(data)
-
-
-def floor_slot(key: Callable[[int], int], count: int, target: int, entry_size: int) -> int:
-    """The greatest slot whose key is <= `target`, -1 when there is none. Keys ascend with the slot.
-
-    Kafka's AbstractIndex.indexSlotRangeFor: the warm section at the end is tried first, and only a
-    target in front of it bisects the cold rest. Keys that do not ascend give some slot, or -1.
-    """
-    if count == 0:
-        return -1
-    first_warm = max(0, count - 1 - WARM_BYTES // entry_size)
-    if key(first_warm) < target:
-        return _bisect(key, first_warm, count - 1, target)
-    if key(0) > target:
-        return -1
-    return _bisect(key, 0, first_warm, target)
-
-
-def _bisect(key: Callable[[int], int], low: int, high: int, target: int) -> int:
-    """The greatest slot in [low, high] whose key is <= `target`, or `low`."""
-    return bisect_right(range(high + 1), target, lo=low + 1, key=key) - 1

@@ -17,10 +17,13 @@ from dataclasses import dataclass
 from struct import Struct
 
 from ..disk import Directory, OpenFile
-from .index_file import Entries, IndexFile, floor_slot
+from ..format.kernels import search
+from .index_file import WARM_BYTES, Entries, IndexFile
 
 ENTRY = Struct(">ii")  # relative offset, position
 _RELATIVE_OFFSET, _POSITION = 0, 1
+# Where these are in an entry: first byte, and how many.
+_PLACES = ((0, 4), (4, 4))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,48 +73,47 @@ class OffsetIndex:
         or to it, or lies beyond `log_size`, the bytes of the `.log`.
         """
         entries = self._file.entries()
-        slot = self._floor_slot(entries, _RELATIVE_OFFSET, offset - self.base_offset)
+        slot = entries.floor_slot(*_PLACES[_RELATIVE_OFFSET], offset - self.base_offset)
         return self._checked(entries, slot, log_size)
 
-    def around(self, offset: int, log_size: int) -> tuple[OffsetPosition, int, int]:
-        """What ``lookup`` says, and the positions of the two entries behind it; `log_size` for one
-        that is not there. If all entries are true, the batch of `offset` ends before the second."""
+    def around(self, offset: int, log_size: int) -> tuple[int, int, int, int]:
+        """Offset and position that ``lookup`` says, and the positions of the two entries behind it;
+        `log_size` for one that is not there. If all entries are true, the batch of `offset` ends
+        before the second."""
         entries = self._file.entries()
-        slot = self._floor_slot(entries, _RELATIVE_OFFSET, offset - self.base_offset)
-        found = self._checked(entries, slot, log_size)
-        first, second = (
-            entries[behind][_POSITION] if behind < entries.count else log_size
-            for behind in (slot + 1, slot + 2)
+        relative, position, first, second = search.enclosing(
+            entries.memory, entries.count, offset - self.base_offset, WARM_BYTES // ENTRY.size
         )
-        return found, first, second
+        if position >= log_size:
+            relative = position = 0
+        return (
+            self.base_offset + relative,
+            position,
+            first if first >= 0 else log_size,
+            second if second >= 0 else log_size,
+        )
 
     def lookup_position(self, position: int, log_size: int | None = None) -> OffsetPosition:
         """As `lookup`, for the greatest entry with a position <= `position`."""
         entries = self._file.entries()
-        slot = self._floor_slot(entries, _POSITION, position)
+        slot = entries.floor_slot(*_PLACES[_POSITION], position)
         return self._checked(entries, slot, log_size)
 
     def floor_slot(self, offset: int) -> int:
         """The number of the greatest entry with an offset <= `offset`, -1 when there is none."""
         entries = self._file.entries()
-        return self._floor_slot(entries, _RELATIVE_OFFSET, offset - self.base_offset)
-
-    @staticmethod
-    def _floor_slot(entries: Entries, field: int, target: int) -> int:
-        memory, size, unpack = entries.memory, ENTRY.size, ENTRY.unpack_from
-        return floor_slot(
-            lambda slot: unpack(memory, slot * size)[field], entries.count, target, size
-        )
+        return entries.floor_slot(*_PLACES[_RELATIVE_OFFSET], offset - self.base_offset)
 
     def _checked(self, entries: Entries, slot: int, log_size: int | None) -> OffsetPosition:
         if slot < 0:
             return self.start
-        found = entries[slot]
+        near, at = entries.slice(max(slot - 1, 0), slot + 2), min(slot, 1)
+        found = near[at]
         if not _ascends((0, 0), found):
             return self.start
-        if slot > 0 and not _ascends(entries[slot - 1], found):
+        if at > 0 and not _ascends(near[at - 1], found):
             return self.start
-        if slot + 1 < entries.count and not _ascends(found, entries[slot + 1]):
+        if at + 1 < len(near) and not _ascends(found, near[at + 1]):
             return self.start
         if log_size is not None and found[_POSITION] >= log_size:
             return self.start

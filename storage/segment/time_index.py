@@ -20,11 +20,13 @@ from struct import Struct
 import numpy as np
 
 from ..disk import Directory, OpenFile
-from .index_file import Entries, IndexFile, floor_slot
+from .index_file import Entries, IndexFile
 
 ENTRY = Struct(">qi")  # timestamp, relative offset
 _FIELDS = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])  # the same for many
 _TIMESTAMP, _RELATIVE_OFFSET = 0, 1
+# Where the timestamp is in an entry: first byte, and how many.
+_TIMESTAMP_PLACE = (0, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,25 +111,22 @@ class TimeIndex:
         neighbour or to it.
         """
         entries = self._file.entries()
-        return self._checked(entries, self._floor_slot(entries, timestamp))
+        return self._checked(entries, entries.floor_slot(*_TIMESTAMP_PLACE, timestamp))
 
     def floor_slot(self, timestamp: int) -> int:
         """The number of the last entry with a timestamp <= `timestamp`, -1 when there is none."""
-        return self._floor_slot(self._file.entries(), timestamp)
-
-    @staticmethod
-    def _floor_slot(entries: Entries, target: int) -> int:
-        return floor_slot(lambda slot: entries[slot][_TIMESTAMP], entries.count, target, ENTRY.size)
+        return self._file.entries().floor_slot(*_TIMESTAMP_PLACE, timestamp)
 
     def _checked(self, entries: Entries, slot: int) -> TimestampOffset:
         if slot < 0:
             return self.start
-        found = entries[slot]
+        near, at = entries.slice(max(slot - 1, 0), slot + 2), min(slot, 1)
+        found = near[at]
         if not _ascends((-1, 0), found):
             return self.start
-        if slot > 0 and not _ascends(entries[slot - 1], found):
+        if at > 0 and not _ascends(near[at - 1], found):
             return self.start
-        if slot + 1 < entries.count and not _ascends(found, entries[slot + 1]):
+        if at + 1 < len(near) and not _ascends(found, near[at + 1]):
             return self.start
         return self._entry(found)
 

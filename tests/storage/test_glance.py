@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from kafkafs.storage.errors import StorageError
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.layout import TimestampType
 from kafkafs.storage.log import lookup
-from kafkafs.storage.log.glance import glance
+from kafkafs.storage.log.glance import Room, glance
 from kafkafs.storage.log.trace import Trace
 from kafkafs.storage.log.view import View
 from tests.index_damage import INDEX_DAMAGE, damage_indexes
+from tests.kernel_forms import in_use, uncompiled
 from tests.logs import TopicSettings, write_partition
 from tests.reading import open_view
 
@@ -45,31 +47,31 @@ def test_every_offset_of_an_ordinary_log_is_seen_at_a_glance(
     write(tmp_path / "p-0", value_bytes, step)
     (segment,) = open_view(tmp_path / "p-0").segments
     for offset in range((BATCHES - 1) * RECORDS * step + RECORDS):
-        seen = glance(segment, offset)
+        seen = glance(segment, offset, Room())
         header, fault = lookup.find_batch(segment, offset, LIMIT)
         assert header is not None
         assert fault is None
         assert seen is not None
-        assert seen.header[:4] == (
+        assert seen.header[:4] == [
             header.position,
             header.size,
             header.base_offset,
             header.last_offset,
-        )
+        ]
         assert len(seen.data) == header.size
 
 
 def test_nothing_is_seen_behind_the_last_batch(tmp_path: Path) -> None:
     write(tmp_path / "p-0", 100)
     (segment,) = open_view(tmp_path / "p-0").segments
-    assert glance(segment, BATCHES * RECORDS) is None
+    assert glance(segment, BATCHES * RECORDS, Room()) is None
 
 
 def test_without_an_index_there_is_no_glance(tmp_path: Path) -> None:
     write(tmp_path / "p-0", 100)
     (tmp_path / "p-0" / f"{0:020}.index").unlink()
     (segment,) = open_view(tmp_path / "p-0").segments
-    assert glance(segment, 7) is None
+    assert glance(segment, 7, Room()) is None
 
 
 def test_a_batch_with_a_wrong_checksum_is_left_to_the_walk(tmp_path: Path) -> None:
@@ -77,8 +79,59 @@ def test_a_batch_with_a_wrong_checksum_is_left_to_the_walk(tmp_path: Path) -> No
     data[-1] ^= 1
     (tmp_path / "p-0" / f"{0:020}.log").write_bytes(data)
     (segment,) = open_view(tmp_path / "p-0").segments
-    assert glance(segment, BATCHES * RECORDS - 1) is None
-    assert glance(segment, (BATCHES - 1) * RECORDS - 1) is not None
+    assert glance(segment, BATCHES * RECORDS - 1, Room()) is None
+    assert glance(segment, (BATCHES - 1) * RECORDS - 1, Room()) is not None
+
+
+@pytest.mark.parametrize("kind", [TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME])
+def test_the_value_and_the_timestamp_alone(tmp_path: Path, kind: TimestampType) -> None:
+    values = [b"one", None, b"", b"four" * 100]
+    records = [SimpleRecord(1000 + row, b"k", value) for row, value in enumerate(values)]
+    records[2] = SimpleRecord(1002, None, b"", [("h", b"x"), ("n", None)])
+    fields = BatchFields(timestamp_type=kind, max_timestamp=7000)
+    write_partition(tmp_path / "p-0", [build_batch(records, fields)])
+    view = open_view(tmp_path / "p-0")
+    is_appended = kind is TimestampType.LOG_APPEND_TIME
+    for row, value in enumerate(values):
+        assert view.value_at(row) == (7000 if is_appended else 1000 + row, value)
+    assert view.value_at(-1) is view.value_at(len(values)) is None
+
+
+@given(
+    data=st.binary(max_size=60) | st.just(b""),
+    cut=st.integers(0, 400),
+    changes=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4),
+    offset=st.integers(-2, 12),
+)
+def test_both_forms_of_the_kernels_see_the_same(
+    data: bytes, cut: int, changes: list[tuple[int, int]], offset: int
+) -> None:
+    batches = [
+        build_batch([SimpleRecord(5 + at, b"k", b"value") for at in range(3)], BatchFields(base))
+        for base in (0, 4)
+    ]
+    spoiled = bytearray(b"".join(batches)[:cut] + data)
+    for at, byte in changes:
+        if at < len(spoiled):
+            spoiled[at] = byte
+    seen = []
+    for form in (in_use, uncompiled):
+        room = Room()
+        row = form("headers").find_batch(
+            bytes(spoiled), 0, -1, 9, offset, len(spoiled), 100, room.headers
+        )
+        found: list[object] = [row]
+        if row >= 0:
+            begin, size = room.headers[row, :2].tolist()
+            found.append(room.headers[row].tolist())
+            batch = bytes(spoiled[begin : begin + size])
+            found.append(
+                form("records").find_record(
+                    batch, room.headers, row, offset, room.offsets, room.timestamps, room.spans
+                )
+            )
+        seen.append(found)
+    assert seen[0] == seen[1]
 
 
 def answers(view: View, offset: int) -> list[object]:
@@ -110,5 +163,10 @@ def test_a_glance_at_damaged_bytes_says_what_the_walk_says(
             data[at % len(data)] ^= bits
         (directory / f"{0:020}.log").write_bytes(data)
         damage_indexes(directory, damage)
-        glanced, walked = answers(open_view(directory), offset)
+        view = open_view(directory)
+        glanced, walked = answers(view, offset)
         assert glanced == walked
+        value = view.value_at(offset)
+        if value is not None:
+            columns, row = view.locate(offset, trace=[])
+            assert value == (columns.timestamps[row], columns.value(row))

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.disk import Directory
-from kafkafs.storage.segment.index_file import IndexFile, floor_slot
+from kafkafs.storage.segment.index_file import WARM_BYTES, IndexFile
+from tests.kernel_forms import in_use, uncompiled
 
 ENTRY = Struct(">ii")
 PREALLOCATED = 10485760
@@ -105,46 +106,106 @@ def test_an_entry_outside_is_an_index_error(tmp_path: Path) -> None:
             entries[slot]
 
 
+WIDTHS = {4: Struct(">i"), 8: Struct(">q")}
+
+
+def packed(keys: list[int], size: int, at: int, width: int) -> bytes:
+    """Entries of `size` bytes with a key of `width` at byte `at`, and 0xFF around it."""
+    fields = (WIDTHS[width].pack(key) for key in keys)
+    return b"".join(b"\xff" * at + field + b"\xff" * (size - at - width) for field in fields)
+
+
+def floor_slots(
+    keys: list[int], target: int, size: int, at: int, width: int, warm: int
+) -> set[int]:
+    """What both forms of the kernel say."""
+    memory = packed(keys, size, at, width)
+    forms = (in_use("search"), uncompiled("search"))
+    return {form.floor_slot(memory, len(keys), size, at, width, target, warm) for form in forms}
+
+
 @given(
-    keys=st.lists(st.integers(0, 1 << 40), unique=True, max_size=200).map(sorted),
-    target=st.integers(-1, 1 << 40),
-    entry_size=st.sampled_from([8, 12, 512, 4096]),
+    keys=st.lists(st.integers(-(1 << 31), (1 << 31) - 1), unique=True, max_size=200).map(sorted),
+    target=st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-300, 300),
+    place=st.sampled_from([(8, 0, 4), (8, 4, 4), (12, 0, 8), (8, 0, 8), (13, 3, 8)]),
+    warm=st.sampled_from([0, 1, 2, 50, 1024]),
 )
-def test_the_search_finds_the_floor(keys: list[int], target: int, entry_size: int) -> None:
-    expected = bisect_right(keys, target) - 1
-    assert floor_slot(keys.__getitem__, len(keys), target, entry_size) == expected
-    for key in keys[:5] + keys[-5:]:
-        found = floor_slot(keys.__getitem__, len(keys), key, entry_size)
-        assert found == bisect_right(keys, key) - 1
+def test_the_search_finds_the_floor(
+    keys: list[int], target: int, place: tuple[int, int, int], warm: int
+) -> None:
+    for wanted in (target, *keys[:3], *keys[-3:]):
+        assert floor_slots(keys, wanted, *place, warm) == {bisect_right(keys, wanted) - 1}
 
 
-@given(keys=st.lists(st.integers(-5, 5), max_size=50), target=st.integers(-6, 6))
-def test_the_search_ends_in_any_file(keys: list[int], target: int) -> None:
-    assert -1 <= floor_slot(keys.__getitem__, len(keys), target, 512) < max(len(keys), 1)
+@given(
+    keys=st.lists(st.integers(-5, 5), max_size=50),
+    target=st.integers(-6, 6),
+    warm=st.sampled_from([0, 2, 1024]),
+)
+def test_the_search_ends_in_any_file(keys: list[int], target: int, warm: int) -> None:
+    (slot,) = floor_slots(keys, target, 8, 0, 4, warm)
+    assert -1 <= slot < max(len(keys), 1)
 
 
-@pytest.mark.parametrize(("entry_size", "warm"), [(8, 1024), (12, 682)])
-def test_a_lookup_near_the_end_touches_only_the_warm_section(entry_size: int, warm: int) -> None:
-    count = 1_000_000
-    probed: list[int] = []
+@pytest.mark.parametrize(
+    "claims",
+    [
+        (3, 8, 0, 4),
+        (-1, 8, 0, 4),
+        (2, 8, 5, 4),
+        (2, 8, -1, 4),
+        (2, 8, 0, 9),
+        (2, 8, 0, 0),
+        (1, 0, 0, 0),
+    ],
+)
+def test_entries_that_the_memory_does_not_hold_are_refused(
+    claims: tuple[int, int, int, int],
+) -> None:
+    for form in (in_use("search"), uncompiled("search")):
+        with pytest.raises(ValueError, match="no such entries"):
+            form.floor_slot(bytes(16), *claims, 1, 1024)
 
-    def key(slot: int) -> int:
-        probed.append(slot)
+
+class Probed:
+    """A million entries whose key is their number; notes which are looked at."""
+
+    COUNT = 1_000_000
+
+    def __init__(self) -> None:
+        self.shape = (self.COUNT * ENTRY.size,)
+        self.slots: set[int] = set()
+
+    def __getitem__(self, at: int) -> int:
+        slot, byte = divmod(at, ENTRY.size)
+        self.slots.add(slot)
+        return slot.to_bytes(4, "big")[byte]
+
+    def floor_slot(self, target: int) -> int:
+        warm = WARM_BYTES // ENTRY.size
+        slot: int = uncompiled("search").floor_slot(
+            self, self.COUNT, ENTRY.size, 0, 4, target, warm
+        )
         return slot
 
-    assert floor_slot(key, count, count - 5, entry_size) == count - 5
-    assert min(probed) == count - 1 - warm
-    assert len(probed) <= 12
+
+def test_a_lookup_near_the_end_touches_only_the_warm_section() -> None:
+    entries = Probed()
+    assert entries.floor_slot(entries.COUNT - 5) == entries.COUNT - 5
+    assert min(entries.slots) == entries.COUNT - 1 - 1024
+    assert len(entries.slots) <= 12
 
 
 def test_a_lookup_in_the_cold_part_does_not_bisect_the_warm_section() -> None:
-    count = 1_000_000
-    probed: list[int] = []
+    entries = Probed()
+    assert entries.floor_slot(17) == 17
+    assert max(entries.slots) == entries.COUNT - 1 - 1024
+    assert len(entries.slots) <= 22
 
-    def key(slot: int) -> int:
-        probed.append(slot)
-        return slot
 
-    assert floor_slot(key, count, 17, 8) == 17
-    assert max(probed) == count - 1 - 1024
-    assert len(probed) <= 22
+def test_a_target_beyond_any_key(tmp_path: Path) -> None:
+    path = tmp_path / "i"
+    path.write_bytes(pack(1, 2, 3))
+    entries = index_file(path).entries()
+    assert entries.floor_slot(0, 4, 1 << 70) == 2
+    assert entries.floor_slot(0, 4, -(1 << 70)) == -1

@@ -2,9 +2,9 @@
 # cython: initializedcheck=False, cdivision=True
 """Walk batch headers in a buffer and lay their fields out as rows of a table.
 
-They are walked with the GIL held: that is done sooner than another thread would give it back.
-
 Every read is preceded by a check against ``available``; the table's rows by one against its length.
+
+They are walked with the GIL held: that is done sooner than another thread would give it back.
 """
 
 from __future__ import annotations
@@ -131,7 +131,11 @@ def _fill_v2(
     return 0
 
 
-def scan_headers(
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.Py_ssize_t, cython.Py_ssize_t, cython.int))
+def _scan(
     data: cython.const[cython.uchar][::1],
     start: cython.Py_ssize_t,
     available: cython.Py_ssize_t,
@@ -140,24 +144,13 @@ def scan_headers(
     whole: cython.bint,
     table: cython.longlong[:, ::1],
     first_row: cython.Py_ssize_t,
-) -> tuple[int, int, int]:
-    """Walk from ``data[start]`` (file position ``file_position``) up to ``available``.
-
-    With ``whole``, batches must lie in the buffer entirely; without, only their headers must, and
-    the walk goes past the buffer's end. ``previous_offset`` is the last offset before the walk
-    (-1 for none): offsets must rise. Returns (rows written, position in the buffer where the walk
-    ended, why), the position being that of the batch that was not taken.
-    """
+):
     at: cython.Py_ssize_t = start
     row: cython.Py_ssize_t = first_row
     rows: cython.Py_ssize_t = table.shape[0]
     why: cython.int = 0
     size: cython.longlong
     need: cython.Py_ssize_t
-    if available > data.shape[0]:
-        raise ValueError("available goes past the buffer")
-    if start < 0 or first_row < 0 or table.shape[1] < 14:
-        raise ValueError("negative start, or a table of too few columns")
     while at < available:
         if row >= rows:
             why = 1
@@ -200,6 +193,67 @@ def scan_headers(
     if why == 0 and at > available:
         why = 2
     return row - first_row, at, why
+
+
+def scan_headers(
+    data: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    available: cython.Py_ssize_t,
+    file_position: cython.longlong,
+    previous_offset: cython.longlong,
+    whole: cython.bint,
+    table: cython.longlong[:, ::1],
+    first_row: cython.Py_ssize_t,
+) -> tuple[int, int, int]:
+    """Walk from ``data[start]`` (file position ``file_position``) up to ``available``.
+
+    With ``whole``, batches must lie in the buffer entirely; without, only their headers must, and
+    the walk goes past the buffer's end. ``previous_offset`` is the last offset before the walk
+    (-1 for none): offsets must rise. Returns (rows written, position in the buffer where the walk
+    ended, why), the position being that of the batch that was not taken.
+    """
+    if available > data.shape[0]:
+        raise ValueError("available goes past the buffer")
+    if start < 0 or first_row < 0 or table.shape[1] < 14:
+        raise ValueError("negative start, or a table of too few columns")
+    return _scan(data, start, available, file_position, previous_offset, whole, table, first_row)
+
+
+def find_batch(
+    data: cython.const[cython.uchar][::1],
+    file_position: cython.longlong,
+    previous_offset: cython.longlong,
+    highest_offset: cython.longlong,
+    offset: cython.longlong,
+    end: cython.longlong,
+    limit_offset: cython.longlong,
+    table: cython.longlong[:, ::1],
+) -> int:
+    """The first batch with a last offset >= ``offset`` of those that begin at ``data[0]``: the row
+    of ``table`` that has its header, -1 where anything is unusual.
+
+    ``file_position`` and ``previous_offset`` are as for ``scan_headers``, and ``highest_offset`` is
+    the most that the first base offset may be. The batch must be of magic 2, and have right behind
+    it the header of another or ``end``, the file's; both must be below ``limit_offset``.
+    """
+    count: cython.Py_ssize_t
+    row: cython.Py_ssize_t = 0
+    behind: cython.longlong
+    if table.shape[1] < 14:
+        raise ValueError("a table of too few columns")
+    count, _, _ = _scan(data, 0, data.shape[0], file_position, previous_offset, False, table, 0)
+    if count == 0 or table[0, 2] > highest_offset:
+        return -1
+    while row < count and table[row, 3] < offset:
+        row += 1
+    if row == count or table[row, 5] != 2 or table[row, 3] >= limit_offset:
+        return -1
+    behind = table[row, 0] + table[row, 1]
+    if row + 1 == count:
+        return row if behind == end else -1
+    if table[row + 1, 0] + table[row + 1, 1] > end or table[row + 1, 3] >= limit_offset:
+        return -1
+    return row
 
 
 def find_header(

@@ -342,3 +342,66 @@ def decode_records(
             batch += 1
             first_row[batch - first] = row
     return batch - first, row, error, at
+
+
+def find_record(
+    data: cython.const[cython.uchar][::1],
+    table: cython.const[cython.longlong][:, ::1],
+    batch: cython.Py_ssize_t,
+    offset: cython.longlong,
+    offsets: cython.longlong[::1],
+    timestamps: cython.longlong[::1],
+    spans: cython.int[:, ::1],
+) -> tuple[bool, int, int, int]:
+    """The record at ``offset`` of the uncompressed batch that is all of ``data``, its header being
+    row ``batch`` of ``table``. Returns (whether there is one, its timestamp, value start and size,
+    -1 for null). There is none where anything is wrong with any of the batch's records. The arrays
+    have room for a row, which is no answer.
+    """
+    at: cython.Py_ssize_t = 61
+    next_at: cython.Py_ssize_t
+    end: cython.Py_ssize_t = data.shape[0]
+    left: cython.longlong
+    previous: cython.longlong = -1
+    highest: cython.longlong
+    wanted: cython.longlong
+    is_found: cython.bint = False
+    timestamp: cython.longlong = 0
+    start: cython.int = 0
+    size: cython.int = 0
+    if (
+        batch < 0
+        or batch >= table.shape[0]
+        or table.shape[1] != 14
+        or offsets.shape[0] < 1
+        or timestamps.shape[0] < 1
+        or spans.shape[0] < 1
+        or spans.shape[1] != 6
+        or end > 2147483647
+        or end < at
+    ):
+        raise ValueError("no such batch, no room, or a buffer past 2 GiB")
+    left = table[batch, 13]
+    highest = table[batch, 3] - table[batch, 2]
+    wanted = offset - table[batch, 2]
+    while left > 0:
+        next_at = _common_record(
+            data, at, end, table[batch, 8], previous, highest, 0, offsets, timestamps, spans
+        )
+        if next_at < 0:
+            next_at = _record(
+                data, at, end, table[batch, 8], previous, highest, 0, offsets, timestamps, spans
+            )
+            if next_at < 0:
+                break
+        at = next_at
+        previous = offsets[0]
+        if previous == wanted:
+            is_found = True
+            timestamp = timestamps[0]
+            start = spans[0, 2]
+            size = spans[0, 3]
+        left -= 1
+    if table[batch, 7] & 8:  # log append time: the batch's for all
+        timestamp = table[batch, 9]
+    return is_found and left == 0 and at == end, timestamp, start, size
