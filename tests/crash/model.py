@@ -228,8 +228,9 @@ class Partition:
         records to retention: from where it is open then is not told."""
         ends = {known.txn: known.commit for known in found.values() if known.value is None}
         opened = {o: known.txn for o, known in found.items() if known.txn and known.txn not in ends}
-        trimmed = {known.txn for offset, known in self.known.items() if offset < contents.start}
-        if trimmed & set(opened.values()):
+        trimmed = [known for offset, known in self.known.items() if offset < contents.start]
+        ended = {known.txn for known in trimmed if known.value is None} | ends.keys()
+        if any(known.txn and known.txn not in ended for known in trimmed):
             return
         stable = min(opened, default=contents.end)
         expected = {

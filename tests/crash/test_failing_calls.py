@@ -7,6 +7,7 @@ import errno
 import os
 import random
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -42,22 +43,32 @@ class Run:
         """Opens, takes all steps, and closes; after each error again what failed."""
         chance = random.Random(f"failing calls {seed}")
         with replaced(self.calls):
-            engine, workload = self._open(chance)
+            engine, workload = self.open(chance)
             for number in range(STEPS):
                 if not self._do(engine, workload.step if number else workload.make_topic):
-                    engine, workload = self._open(chance)
+                    engine, workload = self.open(chance)
                     workload.make_topic()
             self._close(engine)
+        self.check()
+
+    def check(self) -> None:
+        """Opens it once more."""
         with open_engine(self.root, self._clock) as engine:
             self.model.check(contents(engine))
             refuse_complaints(engine)
 
-    def _open(self, chance: random.Random) -> tuple[WritableEngine, Workload]:
+    def open(self, chance: random.Random) -> tuple[WritableEngine, Workload]:
+        """Opens it, once more if that fails, and holds it against all before."""
         self._lives += 1
         try:
             engine = open_engine(self.root, self._clock)
         except (OSError, LogDirOffline) as error:
             self._note("opening", error)
+            engine = open_engine(self.root, self._clock)
+        if any("offline" in problem for problem in engine.problems):
+            assert len(self.calls.failed) == 1
+            self.outcomes["opened offline"] += 1
+            engine.close()
             engine = open_engine(self.root, self._clock)
         self.model.check(contents(engine))
         refuse_complaints(engine)
@@ -74,7 +85,7 @@ class Run:
         except OSError as error:
             self._note("refused", error)
             assert not engine.problems
-            self._refuse_tried()
+            self.refuse_tried()
             self.model.check(contents(engine))
             step()
             return True
@@ -82,7 +93,7 @@ class Run:
             engine.close()
         return False
 
-    def _refuse_tried(self) -> None:
+    def refuse_tried(self) -> None:
         """What failed and left the directory online has left nothing."""
         for partition in self.model.partitions.values():
             for name in list(partition.tried):
@@ -123,6 +134,48 @@ def fail_each(path: Path, number: int, every: int, seed: int) -> Counter[str]:
     return outcomes
 
 
+def step_while_full(run: Run, workload: Workload) -> Counter[str]:
+    """Steps on a disk that takes nothing; how they ended. After the first that takes the directory
+    offline there are no more."""
+    ended: Counter[str] = Counter()
+    for _ in range(STEPS):
+        try:
+            workload.step()
+            ended["done"] += 1
+        except LogDirOffline:
+            ended["offline"] += 1
+            break
+        except OSError as error:
+            ended[errno.errorcode[error.errno or 0]] += 1
+            run.refuse_tried()
+    return ended
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_disk_that_is_full_for_a_while(memory_path: Path, seed: int) -> None:
+    calls = FailingCalls(sys.maxsize, errno.ENOSPC, {"pwritev", "mkdir"}, lasting=True)
+    run = Run(memory_path, calls)
+    chance = random.Random(f"full {seed}")
+    with replaced(calls):
+        engine, workload = run.open(chance)
+        workload.make_topic()
+        for _ in range(STEPS):
+            workload.step()
+        calls.at = len(calls.made) + seed
+        ended = step_while_full(run, workload)
+        calls.at = sys.maxsize
+        assert set(ended) <= {"done", "offline", "ENOSPC"}
+        assert ended["ENOSPC"] + ended["offline"] > 0
+        if ended["offline"]:
+            with suppress(OSError, LogDirOffline):
+                engine.close()
+            engine, workload = run.open(chance)
+        for _ in range(STEPS):
+            workload.step()
+        engine.close()
+    run.check()
+
+
 @pytest.mark.parametrize("number", ERRNOS, ids=errno.errorcode.get)
 def test_calls_that_fail_now_and_then(memory_path: Path, number: int) -> None:
     assert fail_each(memory_path, number, every=23, seed=2).total() > 5
@@ -134,4 +187,4 @@ def test_calls_that_fail_now_and_then(memory_path: Path, number: int) -> None:
 @pytest.mark.parametrize("number", ERRNOS, ids=errno.errorcode.get)
 def test_every_single_call_failing(memory_path: Path, number: int, seed: int) -> None:
     outcomes = fail_each(memory_path, number, every=1, seed=seed)
-    assert {"opening", "offline", "closing"} <= outcomes.keys()
+    assert {"opening", "opened offline", "offline", "closing"} <= outcomes.keys()

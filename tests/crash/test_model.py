@@ -158,4 +158,5 @@ def test_readers_of_committed_records_see_just_those() -> None:
 def test_where_an_open_transaction_began_is_not_known_when_its_records_have_gone() -> None:
     events = [*appended("a", 0, 2, txn="7"), *appended("b", 2, 1), Trimming("p", 1)]
     check(events, holding(a(1), b(0), start=1, committed=[]))
+    check([*events, Trimming("p", 2)], holding(b(0), start=2, committed=[]))
     refuse("committed or not", events, holding(a(0), a(1), b(0), committed=[2]))

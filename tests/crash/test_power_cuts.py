@@ -58,14 +58,14 @@ def check(state: CrashState, events: list[Event], path: Path) -> None:
     try:
         with open_engine(path, clock) as engine:
             model.check(contents(engine), power_cut=True)
-            refuse_complaints(engine)
+            refuse_complaints(engine, model)
             workload = Workload(engine, clock, model.add, random.Random(0), "after", 10**6)
             workload.make_topic()
             for _ in range(3):
                 workload.append()
         with open_engine(path, clock) as engine:
             model.check(contents(engine))
-            refuse_complaints(engine)
+            refuse_complaints(engine, model)
     except BaseException as error:
         error.add_note(f"after {state.done} operations, {state.how}; left in {path}")
         raise
