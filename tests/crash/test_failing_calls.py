@@ -17,7 +17,7 @@ import pytest
 
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.durable import replaced
-from kafkafs.storage.errors import LogDirOffline
+from kafkafs.storage.errors import LogDirOffline, StorageError
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.crash.checks import refuse_complaints
 from tests.crash.model import Model, Refused
@@ -173,6 +173,34 @@ def test_a_disk_that_is_full_for_a_while(memory_path: Path, seed: int) -> None:
         for _ in range(STEPS):
             workload.step()
         engine.close()
+    run.check()
+
+
+@pytest.mark.parametrize("which", ["root", "t-0"])
+def test_a_directory_that_vanishes_and_comes_back(memory_path: Path, which: str) -> None:
+    (memory_path / "root").mkdir()
+    run = Run(memory_path / "root", FailingCalls(-1, errno.ENOENT))
+    chance = random.Random(which)
+    engine, workload = run.open(chance)
+    workload.make_topic()
+    for _ in range(STEPS):
+        workload.step()
+    path = memory_path / "root" / which.replace("root", "")
+    path.rename(memory_path / "elsewhere")
+    errors = 0
+    for _ in range(3 * STEPS):
+        try:
+            workload.step()
+        except (OSError, StorageError):
+            errors += 1
+    assert errors > 0
+    with suppress(OSError, StorageError):
+        engine.close()
+    (memory_path / "elsewhere").rename(path)
+    engine, workload = run.open(chance)
+    for _ in range(STEPS):
+        workload.step()
+    engine.close()
     run.check()
 
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 import itertools
 import random
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.durable import replaced
+from kafkafs.storage.writable_engine import WritableEngine
 from tests.crash.checks import refuse_complaints
 from tests.crash.model import Event, Model
 from tests.crash.workload import NOW_MS, Workload, contents, open_engine
@@ -30,15 +32,23 @@ class Recorded:
         self.recording = RecordingCalls(path)
         self._seed = seed
 
-    def run(self, steps: int) -> None:
+    def run(self, steps: int, threads: int = 0) -> None:
+        """So many steps of all kinds, and beside them appends by so many more threads."""
         clock = SetClock(NOW_MS)
         with replaced(self.recording), open_engine(self.root, clock) as engine:
-            chance = random.Random(f"power cuts {self._seed}")
-            name = f"{self._seed}"
-            workload = Workload(engine, clock, self.recording.mark, chance, name, 1000)
-            workload.make_topic()
-            for _ in range(steps):
-                workload.step()
+            first, *others = (self._workload(engine, clock, each) for each in range(threads + 1))
+            first.make_topic()
+            with ThreadPoolExecutor(threads or 1) as executor:
+                jobs = [executor.submit(take, steps, other.append_step) for other in others]
+                take(steps, first.step)
+                for job in jobs:
+                    job.result()
+
+    def _workload(self, engine: WritableEngine, clock: SetClock, thread: int) -> Workload:
+        name = f"{self._seed}x{thread}"
+        chance = random.Random(f"power cuts {name}")
+        tell = self.recording.mark
+        return Workload(engine, clock, tell, chance, name, 1000 * (thread + 1))
 
     def states(self, every: int) -> list[CrashState]:
         """What a power cut after each `every`-th operation may leave."""
@@ -47,6 +57,11 @@ class Recorded:
 
     def events(self, state: CrashState) -> list[Event]:
         return [*self.before, *state.marks]  # type: ignore[list-item]
+
+
+def take(count: int, step: Callable[[], None]) -> None:
+    for _ in range(count):
+        step()
 
 
 def check(state: CrashState, events: list[Event], path: Path) -> None:
@@ -95,6 +110,15 @@ def test_a_power_cut_at_every_moment(memory_path: Path, seed: int) -> None:
     recorded = Recorded(memory_path / "root", seed)
     recorded.run(steps=40)
     assert check_all(recorded, memory_path, every=1) > 200
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_power_cuts_of_several_threads_that_share_writes_and_fsyncs(memory_path: Path) -> None:
+    (memory_path / "root").mkdir()
+    recorded = Recorded(memory_path / "root", seed=7)
+    recorded.run(steps=25, threads=3)
+    assert check_all(recorded, memory_path, every=2) > 200
 
 
 @pytest.mark.slow
