@@ -7,8 +7,8 @@ order, so that what a crash leaves is what a broker's would.
 Appends that come while another is being written wait, and are written together by the first of
 them that gets on; so it is with fsyncs. Readers never wait: they look at the files.
 
-Two locks: `_flushing` is held through an fsync, `_lock` through everything else that changes
-anything, and never while waiting for the first. What a disk does to us:
+A thread has a turn of `_flushing` through an fsync, and `_lock` through all else that changes
+anything, but never while it waits for the former. What a disk does to us:
 
 - A write fails (no space, EIO): what it wrote is cut off again, and the caller gets the error.
 - That cannot be done, or an fsync fails: nobody knows what is on the disk. `failed` is set, and
@@ -53,6 +53,7 @@ from .reload import reload_producers
 from .retention import LogState, RetentionPlan
 from .roll import Filling
 from .snapshots import SnapshotFiles
+from .turns import Turns
 
 
 class LoadedSegment(Protocol):
@@ -70,6 +71,8 @@ class LoadedLog(Protocol):
     @property
     def segments(self) -> Sequence[LoadedSegment]: ...
     @property
+    def snapshots(self) -> Sequence[int]: ...
+    @property
     def start_offset(self) -> int: ...
     @property
     def end_offset(self) -> int: ...
@@ -77,6 +80,8 @@ class LoadedLog(Protocol):
     def recovery_point(self) -> int: ...
     @property
     def epochs(self) -> LeaderEpochs: ...
+    @property
+    def latest_epoch(self) -> int: ...
     @property
     def producers(self) -> Producers: ...
 
@@ -121,10 +126,10 @@ class LogWriter:
         self.failed: LogDirOffline | None = None
         self._closed: StorageError | None = None
         self._epochs = LeaderEpochFile(directory, loaded.epochs)
-        self._snapshots = SnapshotFiles(directory, self.start_offset)
+        self._snapshots = SnapshotFiles(directory, self.start_offset, loaded.snapshots)
         self._deleted = DeletedFiles(directory)
         self._lock = threading.Lock()
-        self._flushing = threading.Lock()
+        self._flushing = Turns()
         self._waiting: deque[Request] = deque()
         self._afterwards: deque[Callable[[], object]] = deque()  # to call without a lock
         self._later = later or _at_once
@@ -141,7 +146,7 @@ class LogWriter:
             self._active = SegmentWriter(directory, last.base_offset, last.size, config, now)
         else:
             self._active = SegmentWriter.create(directory, self.start_offset, config, now)
-        self.leader_epoch = max(self._epochs.latest, 0) if leader_epoch is None else leader_epoch
+        self.leader_epoch = max(loaded.latest_epoch, 0) if leader_epoch is None else leader_epoch
         self._epochs.assign(self.leader_epoch, self.end_offset)
 
     # -- what it is ------------------------------------------------------------------------------
@@ -402,10 +407,14 @@ class LogWriter:
         """Makes what is below offset `upto` (None: everything) durable, and moves the recovery
         point there. LogDirOffline when that fails, now and ever after."""
         try:
-            with self._flushing:
-                self._flush(upto)
+            with self._flushing.turn(lambda: self._is_flushed(upto)) as is_needed:
+                if is_needed:
+                    self._flush(upto)
         finally:
             self._settle()
+
+    def _is_flushed(self, upto: int | None) -> bool:
+        return upto is not None and upto <= self.recovery_point
 
     def _flush(self, upto: int | None) -> None:
         with self._lock:
@@ -577,7 +586,7 @@ class LogWriter:
     def close(self) -> None:
         """Writes what the next opening need not make anew, and makes everything durable. After an
         OSError it can be repeated; once it has worked the log refuses everything."""
-        with self._flushing, self._changing():
+        with self._flushing.turn(), self._changing():
             active = self._active
             snapshot = self._take_snapshot(self.producers.map_end_offset)
             active.finish()
