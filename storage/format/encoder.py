@@ -293,10 +293,14 @@ def encode(records: RecordColumns, plan: BatchPlan) -> Encoded:
 
 def put_checksums(data: memoryview, table: BatchTable) -> None:
     """Compute the CRC of every batch of magic 2, and set it there and in the table."""
+    kernel.put_checksums(data, table.rows, checksums(data, table))
+
+
+def checksums(data: memoryview, table: BatchTable) -> list[int]:
+    """The CRC of every batch of magic 2, as it is by its bytes; positions are those in ``data``."""
     starts = (table.column(b.POSITION) + layout.CRC_COVERS_FROM).tolist()
     ends = (table.column(b.POSITION) + table.column(b.SIZE)).tolist()
-    crcs = [crc32c(data[start:end]) for start, end in zip(starts, ends, strict=True)]
-    kernel.put_checksums(data, table.rows, crcs)
+    return [crc32c(data[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
 def _fill(table: BatchTable, plan: BatchPlan) -> None:

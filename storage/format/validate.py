@@ -33,7 +33,7 @@ from . import layout
 from .batch import BatchTable, Bytes, Int64s, scan
 from .columns import KEY_SIZE, Columns
 from .decoder import BadBatch, Decoder, first_bad_checksum
-from .encoder import BatchPlan, RecordColumns, encode, put_checksums
+from .encoder import BatchPlan, RecordColumns, checksums, encode, put_checksums
 from .kernels import validate as kernel
 from .layout import MAX_INT32, NO_TIMESTAMP, Codec, TimestampType
 from .origin import Origin
@@ -116,20 +116,6 @@ class Admitted:
         kernel.place(self.data, self.table.rows, distance, leader_epoch)
 
 
-def admit(
-    data: Bytes,
-    rules: AdmitRules,
-    origin: Origin,
-    next_offset: int,
-    leader_epoch: int,
-    now_ms: int,
-) -> Admitted:
-    """``judge``, then ``Admitted.place``."""
-    admitted = judge(data, rules, origin, now_ms)
-    admitted.place(next_offset, leader_epoch)
-    return admitted
-
-
 def judge(data: Bytes, rules: AdmitRules, origin: Origin, now_ms: int) -> Admitted:
     """The batches in ``data`` as a log takes them; they still are to be placed in it, which is the
     only part that depends on the log's state.
@@ -149,7 +135,7 @@ def judge(data: Bytes, rules: AdmitRules, origin: Origin, now_ms: int) -> Admitt
         return _converted(view, rules, now_ms)
     table = _numbered(view, origin)
     check_sizes(table, rules)
-    _check_checksums(view, table)
+    _check_new_checksums(view, table)
     _check_batches(table, origin)
     greatest = _check_in_batches(view, table, rules, now_ms)
     rebuilt = _other_codec(table, rules)
@@ -229,6 +215,13 @@ def _check_checksums(data: memoryview, table: BatchTable) -> None:
     bad = first_bad_checksum(data, table, 0)
     if bad < len(table):
         raise InvalidRecord(f"batch {bad}: its checksum is wrong")
+
+
+def _check_new_checksums(data: memoryview, table: BatchTable) -> None:
+    """As ``_check_checksums``, all being of magic 2."""
+    wrong = np.array(checksums(data, table)) != table.column(b.CRC)
+    if wrong.any():
+        raise InvalidRecord(f"batch {np.argmax(wrong)}: its checksum is wrong")
 
 
 def _check_batches(table: BatchTable, origin: Origin) -> None:

@@ -35,7 +35,7 @@ from kafkafs.storage.format.kernels import validate as kernel
 from kafkafs.storage.format.layout import Codec, ControlType, TimestampType
 from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
 from kafkafs.storage.format.origin import Origin
-from kafkafs.storage.format.validate import AdmitRules, Admitted, admit, check_records, judge
+from kafkafs.storage.format.validate import AdmitRules, Admitted, check_records, judge
 from tests import kernel_forms
 from tests.batches import legacy_batches, simple_records
 
@@ -51,7 +51,9 @@ def put(
     next_offset: int = 100,
     leader_epoch: int = 7,
 ) -> Admitted:
-    return admit(data, rules, origin, next_offset, leader_epoch, NOW)
+    admitted = judge(data, rules, origin, NOW)
+    admitted.place(next_offset, leader_epoch)
+    return admitted
 
 
 def read(admitted: Admitted) -> list[Record]:
