@@ -24,6 +24,7 @@ from kafkafs.storage.errors import (
     OutOfOrderSequence,
     PolicyViolation,
     Refused,
+    SegmentGone,
 )
 from kafkafs.storage.format.builder import SimpleRecord
 from kafkafs.storage.format.checkpoints import EpochEntry
@@ -310,6 +311,63 @@ def test_an_append_that_is_refused_does_not_harm_those_beside_it(path: Path) -> 
     assert sorted(refused) == [1] * 6 + [3] * 6 + [5] * 6
     assert offsets(path) == list(range(102))
     assert writer.end_offset == 102
+
+
+def test_everything_at_once(path: Path) -> None:
+    clock = SetClock(NOW)
+    writer = open_log(
+        path,
+        config(segment_bytes=10 * SIZE, retention_bytes=30 * SIZE, file_delete_delay_ms=0),
+        clock,
+    )
+    got: dict[int, bytes] = {}
+    is_over = threading.Event()
+    seen: list[int] = []
+    problems: list[BaseException] = []
+
+    def append(number: int) -> None:
+        for n in range(60):
+            value = b"%d.%d" % (number, n)
+            durable = n % 3 == 0
+            appended = writer.append(batch(value=value, size=60), durable=durable)
+            got[appended.first_offset] = value + bytes(60)
+
+    def until_over(call: Callable[[], object]) -> Callable[[], None]:
+        def work() -> None:
+            try:
+                while not is_over.is_set():
+                    call()
+            except BaseException as error:
+                problems.append(error)
+                raise
+
+        return work
+
+    def look() -> None:
+        try:
+            records = read(open_view(path, writer.start_offset))
+        except SegmentGone:  # deleted without a delay
+            return
+        assert [record.offset for record in records] == sorted({r.offset for r in records})
+        seen.append(len(records))
+
+    calls = (writer.retain, writer.remove_deleted, writer.flush, writer.roll, look)
+    others = [threading.Thread(target=until_over(call)) for call in calls]
+    for other in others:
+        other.start()
+    in_threads(6, append)
+    is_over.set()
+    for other in others:
+        other.join()
+    assert not problems
+    assert sorted(got) == list(range(360))
+    start = writer.start_offset
+    kept = [(offset, value) for offset, value in sorted(got.items()) if offset >= start]
+    writer.close()
+    again = open_log(path, clock=clock, is_clean=True, start_offset=start)
+    assert (again.start_offset, again.end_offset) == (start, 360)
+    assert [(r.offset, r.value) for r in read(open_view(path, start))] == kept
+    assert seen
 
 
 # -- flushing -------------------------------------------------------------------------------------

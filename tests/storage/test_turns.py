@@ -1,0 +1,48 @@
+"""One thread works for all that wait."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+from kafkafs.storage.log.turns import Turns
+
+
+def test_those_that_wait_are_served_by_one_of_them() -> None:
+    turns = Turns()
+    done = [0]
+    asked = [0]
+    worked: list[int] = []
+    begun = threading.Barrier(11)
+
+    def work(number: int) -> None:
+        begun.wait()
+        asked[0] = max(asked[0], number)
+        with turns.turn(lambda: number <= done[0]) as is_mine:
+            if is_mine:
+                upto = asked[0]
+                time.sleep(0.02)
+                done[0] = max(done[0], upto)
+                worked.append(number)
+        assert done[0] >= number
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 11)]
+    for thread in threads:
+        thread.start()
+    begun.wait()
+    for thread in threads:
+        thread.join()
+    assert 1 <= len(worked) <= 3
+
+
+def test_a_turn_that_fails_is_over() -> None:
+    turns = Turns()
+    for _ in range(2):
+        try:
+            with turns.turn() as is_mine:
+                assert is_mine
+                raise ValueError
+        except ValueError:
+            continue
+    with turns.turn() as is_mine:
+        assert is_mine
