@@ -6,7 +6,7 @@ under which name a file's bytes are to be found as long as nothing has been done
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..disk import Directory, Entry, OpenFile
@@ -85,9 +85,9 @@ class PartitionFiles:
         """What is added from here on needs what was added before to be on the disk."""
         self._stages.append([])
 
-    def bases(self, kind: FileKind) -> list[int]:
-        """The offsets in the names of the live files of a kind, ascending."""
-        return sorted(self._found.live[kind])
+    def live(self, kind: FileKind) -> Mapping[int, str]:
+        """The names on disk of the live files of a kind, by the offset in them."""
+        return self._found.live[kind]
 
     def has(self, base_offset: int, kind: FileKind) -> bool:
         return base_offset in self._found.live[kind]

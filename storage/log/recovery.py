@@ -127,7 +127,7 @@ class _Loader:
         files.complete_swaps(self._next_offset)
         files.remove_orphans()
         files.next_stage()
-        self._snapshots = Snapshots(files.bases(FileKind.SNAPSHOT), self._read_snapshot)
+        self._snapshots = Snapshots(files.live(FileKind.SNAPSHOT), self._read_snapshot)
         self._rebuild = ProducerRebuild(self._snapshots, self._start, expiration_ms, now_ms)
         self._epochs = self._old_epochs = self._read_epochs()
         self._load_segments()
@@ -145,20 +145,19 @@ class _Loader:
     def _load_segments(self) -> None:
         """Takes in all segments. One without its `.index`, or with a transaction index that cannot
         be, is gone through."""
-        bases = self._files.bases(FileKind.LOG)
+        logs, indexes = self._files.live(FileKind.LOG), self._files.live(FileKind.INDEX)
+        with_aborts = self._files.live(FileKind.TXNINDEX)
+        bases = sorted(logs)
         for base, limit in zip(bases, [*bases[1:], MAX_OFFSET], strict=False):
-            segment = self._loading(base, limit)
-            why = self._why_to_rebuild(base)
+            index = indexes.get(base, "")
+            segment = self._segment(base, logs[base], index, limit)
+            why = "" if index else "its .index is missing"
+            if index and base in with_aborts:
+                why = self._wrong_aborts(base)
             if why:
                 self._segments += self._gone_through(segment, why)
             else:
                 self._segments.append(segment)
-
-    def _loading(self, base: int, limit: int) -> LoadingSegment:
-        log = self._files.on_disk(base, FileKind.LOG)
-        has_index = self._files.has(base, FileKind.INDEX)
-        index = self._files.on_disk(base, FileKind.INDEX) if has_index else ""
-        return self._segment(base, log, index, limit)
 
     def _segment(self, base: int, log: str, index: str, limit: int) -> LoadingSegment:
         size = self._files.log_sizes[log]
@@ -170,12 +169,8 @@ class _Loader:
             self._directory, base, log, index, 0, size, limit, limits.max_batch_bytes
         )
 
-    def _why_to_rebuild(self, base: int) -> str:
-        """Nothing for a segment that can be taken as it is."""
-        if not self._files.has(base, FileKind.INDEX):
-            return "its .index is missing"
-        if not self._files.has(base, FileKind.TXNINDEX):
-            return ""
+    def _wrong_aborts(self, base: int) -> str:
+        """What is wrong with the transaction index of a segment, "" when nothing is."""
         index = TransactionIndex(self._files.open(base, FileKind.TXNINDEX))
         try:
             wrong = next((entry for entry in index.entries() if entry.last_offset < base), None)
@@ -287,7 +282,9 @@ class _Loader:
                 for table in segment.tables(segment.base_offset):
                     new = table.select(table.column(b.MAGIC) > 1)
                     self._epochs = _with_epochs(self._epochs, new)
-        return self._epochs.cut_at_end(end).cut_at_start(self._start)
+        # Kafka drops one that begins at the end, too, and its leader begins another one there. Here
+        # the log goes on in the latest epoch that there was.
+        return self._epochs.cut_at_end(end + 1).cut_at_start(self._start)
 
     def _read_snapshot(self, offset: int) -> bytes:
         name = self._files.on_disk(offset, FileKind.SNAPSHOT)
