@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.bench import data, decoding, lookups, machine, opening, records, streaming
+from tests.bench import data, decoding, lookups, machine, opening, records, recovering, streaming
 from tests.bench.plan import Plan
 from tests.bench.race import Outcome, Outcomes, as_json
 from tests.bench.table import markdown, plain
@@ -23,6 +23,8 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     7: [records.listing],
     8: [opening.many_partitions],
     9: [lookups.latency],
+    13: [recovering.unclean],
+    14: [recovering.many],
 }
 
 

@@ -52,9 +52,8 @@ def cache() -> Path:
     return Path(named) if named else Path(base) / "kafkafs-bench"
 
 
-def kept(name: str, make: Callable[[Path], None]) -> Path:
-    """The directory `name` of the cache; made if it is not there, whole or not at all. All of it is
-    in the page cache afterwards, holes left out."""
+def made(name: str, make: Callable[[Path], None]) -> Path:
+    """The directory `name` of the cache; made if it is not there, whole or not at all."""
     target = cache() / name
     if not target.is_dir():
         making = target.with_name(f"{name}.making")
@@ -62,6 +61,12 @@ def kept(name: str, make: Callable[[Path], None]) -> Path:
         making.mkdir(parents=True)
         make(making)
         making.rename(target)
+    return target
+
+
+def kept(name: str, make: Callable[[Path], None]) -> Path:
+    """As `made`. All of it is in the page cache afterwards, holes left out."""
+    target = made(name, make)
     for path in target.glob("*/*"):
         _warm(path)
     return target
@@ -114,6 +119,14 @@ def build(number: int, records: int, codec: Codec) -> bytes:
         ],
         BatchFields(codec=codec),
     )
+
+
+def values(records: int) -> bytes:
+    """Values of so many records, one after the other."""
+    source = random.Random(0)
+    different = b"".join(_value(source) for _ in range(_DIFFERENT_BATCHES * 100))
+    size = records * VALUE_BYTES
+    return (different * (size // len(different) + 1))[:size]
 
 
 def placed(batch: bytes, base_offset: int) -> bytes:

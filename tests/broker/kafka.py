@@ -110,11 +110,13 @@ class Broker:
         properties: Mapping[str, str] | None = None,
         log_dirs: Sequence[Path] | None = None,
         version: str = VERSION,
+        jvm_options: Sequence[str] = (),
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.log_dirs = list(log_dirs or [directory / "logs"])
         self.output = directory / "broker.log"
         self._version = version
+        self._jvm_options = jvm_options
         self._config = directory / "server.properties"
         self._properties = {**QUICK, **(properties or {})}
         self._process: subprocess.Popen[bytes] | None = None
@@ -146,7 +148,7 @@ class Broker:
             self._format(home)
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
-                java(home, "kafka.Kafka", str(self._config), heap="768m"),
+                java(home, *self._jvm_options, "kafka.Kafka", str(self._config), heap="768m"),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
