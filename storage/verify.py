@@ -101,7 +101,8 @@ class Verifier:
         check = LogCheck(
             found.directory,
             files.offsets.get(names.LOG_START_OFFSET_FILE, {}).get(key, 0),
-            found.log_dir.is_clean,
+            # The quorum's log is recovered at every start, whatever the marker says of the others.
+            found.log_dir.is_clean and found.topic != names.METADATA_TOPIC,
             self._may_have_gaps(found),
             self._engine.context.limits,
         )

@@ -393,3 +393,15 @@ def test_an_empty_last_segment_is_the_log_s_end(partition: Path) -> None:
         (partition / f"{9999:020}.{kind}").write_bytes(b"")
     (partition / f"{9999:020}.snapshot").write_bytes(format_producer_snapshot([]))
     assert checked(partition) == []
+
+
+def test_the_quorums_log_is_not_closed_by_the_marker(
+    writable_corpus: Callable[[str], Path],
+) -> None:
+    """A broker recovers it at every start (KafkaMetadataLog); an engine leaves it alone, and may
+    mark the directory as closed in good order all the same."""
+    log_dir = writable_corpus("kafka43-crash")
+    (log_dir / ".kafka_cleanshutdown").write_text('{"version":0,"brokerEpoch":-1}')
+    others = {file.partition("/")[0] for file, _, _ in verified(log_dir)}
+    assert "__cluster_metadata-0" not in others
+    assert "crash-plain-0" in others
