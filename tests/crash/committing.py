@@ -1,0 +1,118 @@
+"""Lives that commit transactions over several partitions until SIGKILL ends them.
+
+    python -m tests.crash.committing DIRECTORY LIVES SEED
+
+Each life first looks whether every transaction of the lives before it counts in all its partitions
+or in none, and in all if its `commit` had returned. It aborts what was left open, and goes on. The
+last line tells what the last life found: how many transactions count, and how many there are.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.format.builder import SimpleRecord
+from kafkafs.storage.log.transactions import Isolation
+from kafkafs.storage.transactional import TransactionalProducer, abort_transaction
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.crash.checks import complaints
+from tests.crash.workload import NOW_MS
+from tests.reading import COMMITTED, UNCOMMITTED, read
+
+PARTITIONS = range(3)
+#: A life is killed after up to so many seconds from when it is open.
+LONGEST = 0.03
+
+
+def names(engine: WritableEngine, partition: int, isolation: Isolation) -> list[str]:
+    """The transactions whose records are there, in the order of their records."""
+    view = engine.log("t", partition).view()
+    return [(each.value or b"").decode() for each in read(view, isolation=isolation)]
+
+
+def check(engine: WritableEngine, acknowledged: set[str]) -> Counter[str]:
+    """All or nothing; AssertionError."""
+    wrong = complaints(engine)
+    assert not wrong, wrong
+    counted = [Counter(names(engine, number, COMMITTED)) for number in PARTITIONS]
+    written = [Counter(names(engine, number, UNCOMMITTED)) for number in PARTITIONS]
+    assert counted[0] == counted[1] == counted[2], "a transaction counts in a part only"
+    assert set(counted[0].values()) <= {2}, "a part of a transaction's records, or more than all"
+    assert acknowledged <= counted[0].keys(), "what was committed does not count"
+    return Counter(committed=len(counted[0]), written=len(written[0]))
+
+
+def live(root: Path, number: int, seed: int, acknowledged: set[str], out: int) -> None:
+    """One life, whose every line goes to `out`."""
+
+    def say(line: str) -> None:
+        os.write(out, f"{line}\n".encode())
+
+    with WritableEngine(str(root), clock=SetClock(NOW_MS)) as engine:
+        if "t" not in engine.topics():
+            engine.create_topic("t", len(PARTITIONS), {"internal.segment.bytes": "3000"})
+        for partition in PARTITIONS:
+            writer = engine.writer("t", partition)
+            for hanging in writer.producers.open_transactions():
+                abort_transaction(writer, hanging.producer_id)
+        found = check(engine, acknowledged)
+        say(f"found {found['committed']} {found['written']}")
+        chance = random.Random(f"{seed} {number}")
+        producer = TransactionalProducer(engine)
+        for count in range(10**6):
+            name = f"{number}x{count}"
+            producer.begin()
+            for partition in [*PARTITIONS, *PARTITIONS]:
+                producer.append("t", partition, [SimpleRecord(NOW_MS, b"k", name.encode())])
+            if chance.random() < 0.2:
+                producer.abort()
+            else:
+                producer.commit()
+                say(f"committed {name}")
+
+
+def lived(root: Path, number: int, seed: int, acknowledged: set[str], seconds: float) -> list[str]:
+    """What a life says that is killed so many seconds after it has looked around."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            live(root, number, seed, acknowledged, writing)
+        finally:  # it does not end by itself
+            os.write(writing, f"failed {traceback.format_exc()}".encode())
+            os._exit(1)
+    os.close(writing)
+    with os.fdopen(reading) as lines:
+        first = lines.readline()
+        if first.startswith("found "):
+            time.sleep(seconds)
+        os.kill(child, signal.SIGKILL)
+        said = [first, *lines]
+    os.waitpid(child, 0)
+    assert not any(line.startswith("failed ") for line in said), "".join(said)
+    return said
+
+
+def main() -> None:
+    root, lives, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    chance = random.Random(seed)
+    acknowledged: set[str] = set()
+    found = "found 0 0\n"
+    for number in range(lives):
+        found, *said = lived(root, number, seed, acknowledged, chance.uniform(0, LONGEST))
+        # The kill may have cut the last line.
+        acknowledged.update(line.split()[1] for line in said if line.endswith("\n"))
+    _, committed, written = found.split()
+    print({"committed": int(committed), "written": int(written)})
+
+
+if __name__ == "__main__":
+    main()
