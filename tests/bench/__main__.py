@@ -8,7 +8,17 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from tests.bench import data, decoding, lookups, machine, opening, records, recovering, streaming
+from tests.bench import (
+    appending,
+    data,
+    decoding,
+    lookups,
+    machine,
+    opening,
+    records,
+    recovering,
+    streaming,
+)
 from tests.bench.plan import Plan
 from tests.bench.race import Outcome, Outcomes, as_json
 from tests.bench.table import markdown, plain
@@ -23,6 +33,9 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     7: [records.listing],
     8: [opening.many_partitions],
     9: [lookups.latency],
+    10: [appending.from_memory],
+    11: [appending.prebuilt],
+    12: [appending.durable],
     13: [recovering.unclean],
     14: [recovering.many],
 }
@@ -42,6 +55,7 @@ def main() -> int:
         opened=options.opened,
         gibibytes=options.gibibytes,
         lookups=options.lookups,
+        appended=options.appended,
     )
     facts = machine.describe()
     outcomes: list[Outcome] = []
@@ -87,6 +101,7 @@ def _parser() -> argparse.ArgumentParser:
         ("segments", "segments in each of them (row 8)"),
         ("gibibytes", "size of the sparse log (row 9)"),
         ("lookups", "records looked up in it (row 9)"),
+        ("appended", "records in one run of appends (rows 10 and 11)"),
     ):
         default = getattr(plan, name)
         add(f"--{name}", type=int, default=default, metavar="N", help=f"{text} ({default:,})")

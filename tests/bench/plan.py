@@ -10,7 +10,7 @@ class Plan:
     """`records` in the large logs; `repetitions` that count, of each contender; `listed` records in
     the directory that is listed; `partitions` of `segments` segments for opening a large broker's
     directory; `opened` files that one repetition of a cold read opens; `gibibytes` of the sparse
-    log in which `lookups` records are looked up."""
+    log in which `lookups` records are looked up; `appended` records in one run of appends."""
 
     records: int = 8_000_000
     repetitions: int = 5
@@ -20,3 +20,4 @@ class Plan:
     opened: int = 5000
     gibibytes: int = 1000
     lookups: int = 2000
+    appended: int = 2_000_000

@@ -1,0 +1,213 @@
+"""Rows 10 to 12: appending, against Kafka's own load generator, plain `write()`, and one thread.
+
+Everything is in memory before the clock starts, and all that is asked for afterwards is that the
+bytes are in the page cache; only row 12 waits for the disk.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Barrier
+from typing import TypeVar
+
+import numpy as np
+
+from kafkafs.storage.format.encoder import (
+    BatchPlan,
+    Field,
+    Headers,
+    RecordColumns,
+    encode,
+)
+from kafkafs.storage.log.writer import LogWriter
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.bench.data import EPOCH_MS, TOPIC, VALUE_BYTES, cache, values
+from tests.bench.plan import Plan
+from tests.bench.race import Call, Outcomes, race, versus
+from tests.broker.driver import Driver
+from tests.broker.kafka import Broker, installation, java
+
+#: Records of one append, about a megabyte.
+_RECORDS_OF_AN_APPEND = 10_000
+_THREADS = 16
+_DURABLE_APPENDS = 400
+#: What a producer's defaults are, apart from what the row is about.
+_SETTINGS = {"message.timestamp.after.max.ms": str((1 << 63) - 1)}
+_RATE = re.compile(r"([\d.]+) records/sec")
+_PEER = "kafka-producer-perf-test"
+_Piece = TypeVar("_Piece")
+_SERVER = ("-XX:TieredStopAtLevel=4", "-Xmx1g")
+
+
+def from_memory(plan: Plan) -> Outcomes:
+    """Row 10: columns of records, one partition, one thread."""
+    pieces = _columns(plan.appended)
+    written = [bytes(encode(piece, BatchPlan()).data) for piece in pieces]
+    with _broker() as broker:
+        seconds = race(
+            {
+                "ours": Call(lambda: _append(pieces, LogWriter.append_records)),
+                "write": Call(lambda: _write(written)),
+                _PEER: Call(lambda: _perf_test(broker, plan.appended)),
+            },
+            plan.repetitions,
+        )
+    for peer, name, target in ((_PEER, _PEER, 5.0), ("write", "plain write()", 0.5)):
+        yield versus(
+            10, f"append {VALUE_BYTES}-byte records from memory",
+            (seconds["ours"], seconds[peer]), name, target,
+            amount=plan.appended / 1e6, unit="M rec/s",
+        )  # fmt: skip
+
+
+def prebuilt(plan: Plan) -> Outcomes:
+    """Row 11: batches of 16 KiB as a producer sends them, checked and numbered where they are."""
+    encoded = [encode(piece, BatchPlan(leader_epoch=-1)) for piece in _columns(plan.appended)]
+    pieces = [_sent(bytes(each.data), each.table.rows[:, 0].tolist()) for each in encoded]
+    seconds = race(
+        {
+            "ours": Call(lambda: _append(list(map(bytearray, pieces)), LogWriter.append)),
+            "write": Call(lambda: _write(list(map(bytearray, pieces)))),
+        },
+        plan.repetitions,
+    )
+    yield versus(
+        11, "append pre-built batches", (seconds["ours"], seconds["write"]), "plain write()", 0.8,
+        amount=sum(map(len, pieces)) / 1e6, unit="MB/s",
+    )  # fmt: skip
+
+
+def durable(plan: Plan) -> Outcomes:
+    """Row 12: appends of one record, each on the disk before the next of its thread."""
+    seconds = race(
+        {
+            "ours": Call(lambda: _durable(_THREADS)),
+            "one": Call(lambda: _durable(1)),
+        },
+        plan.repetitions,
+    )
+    yield versus(
+        12, f"{_THREADS} threads, each append durable", (seconds["ours"], seconds["one"]),
+        "one thread", 8, amount=1, unit="appends/s",
+    )  # fmt: skip
+
+
+def _columns(records: int) -> list[RecordColumns]:
+    """Records in appends' worth, their values one after the other in one buffer."""
+    data = values(records)
+    starts = np.arange(records, dtype=np.int64) * VALUE_BYTES
+    everything = RecordColumns(
+        EPOCH_MS + np.arange(records, dtype=np.int64) // 10,
+        Field.nulls(),
+        Field(data, starts, np.full(records, VALUE_BYTES, dtype=np.int64)),
+        Headers.none(),
+    )
+    edges = [*range(0, records, _RECORDS_OF_AN_APPEND), records]
+    return [everything.slice(low, high) for low, high in itertools.pairwise(edges)]
+
+
+def _sent(data: bytes, positions: Sequence[int]) -> bytes:
+    """Batches with the base offset that a producer gives them all."""
+    sent = bytearray(data)
+    for position in positions:
+        sent[position : position + 8] = bytes(8)
+    return bytes(sent)
+
+
+@contextmanager
+def _writer() -> Iterator[LogWriter]:
+    with (
+        tempfile.TemporaryDirectory(prefix="append-", dir=_scratch()) as directory,
+        WritableEngine(directory) as engine,
+    ):
+        engine.create_topic(TOPIC, 1, _SETTINGS)
+        yield engine.writer(TOPIC, 0)
+
+
+def _append(pieces: Sequence[_Piece], append: Callable[[LogWriter, _Piece], object]) -> float:
+    """Append them all to a new partition. Seconds."""
+    with _writer() as writer:
+        started = time.perf_counter()
+        for piece in pieces:
+            append(writer, piece)
+        return time.perf_counter() - started
+
+
+def _write(pieces: Sequence[bytes | bytearray]) -> float:
+    """Write them all to a new file. Seconds."""
+    with tempfile.TemporaryDirectory(prefix="append-", dir=_scratch()) as directory:
+        file = os.open(f"{directory}/plain", os.O_CREAT | os.O_WRONLY)
+        try:
+            started = time.perf_counter()
+            for piece in pieces:
+                if os.write(file, piece) != len(piece):
+                    raise OSError("a short write")
+            return time.perf_counter() - started
+        finally:
+            os.close(file)
+
+
+def _durable(threads: int) -> float:
+    """Seconds for one durable append, so many threads doing their share of them."""
+    record = RecordColumns.from_values([bytes(VALUE_BYTES)], timestamp=EPOCH_MS)
+    barrier = Barrier(threads + 1)
+    with _writer() as writer:
+
+        def work() -> None:
+            barrier.wait()
+            for _ in range(_DURABLE_APPENDS // min(threads, 2)):
+                writer.append_records(record, durable=True)
+
+        with ThreadPoolExecutor(threads) as pool:
+            done = [pool.submit(work) for _ in range(threads)]
+            barrier.wait()
+            started = time.perf_counter()
+            for each in done:
+                each.result()
+            taken = time.perf_counter() - started
+        if writer.recovery_point != writer.end_offset:
+            raise AssertionError("an append was answered before it was durable")
+        return taken / writer.end_offset
+
+
+def _scratch() -> Path:
+    """On the file system that the other logs are on."""
+    cache().mkdir(parents=True, exist_ok=True)
+    return cache()
+
+
+@contextmanager
+def _broker() -> Iterator[Broker]:
+    """A broker with the topic, its segments as large as ours, its JVM with all compilers."""
+    with tempfile.TemporaryDirectory(prefix="append-", dir=_scratch()) as directory:
+        broker = Broker(Path(directory), jvm_options=_SERVER)
+        broker.start()
+        try:
+            client = Driver(broker.bootstrap, Path(directory) / "driver.log")
+            client.create_topic(TOPIC, 1)
+            client.close()
+            yield broker
+        finally:
+            broker.close()
+
+
+def _perf_test(broker: Broker, records: int) -> float:
+    """Seconds that the load generator takes for the records, after as many that warm it up."""
+    arguments = [
+        "org.apache.kafka.tools.ProducerPerformance",
+        *("--topic", TOPIC, "--record-size", str(VALUE_BYTES), "--throughput", "-1"),
+        *("--num-records", str(2 * records), "--warmup-records", str(records)),
+        *("--bootstrap-server", broker.bootstrap),
+    ]
+    command = java(installation(), *_SERVER, *arguments, heap="512m", log_level="error")
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return records / float(_RATE.findall(done.stdout)[-1])
