@@ -386,12 +386,14 @@ def test_a_transaction_that_began_in_segments_since_deleted(tmp_path: Path) -> N
     assert checked(path) == []
 
 
-def test_an_empty_last_segment_is_the_log_s_end(partition: Path) -> None:
-    """Though a power cut took the end of the segment before."""
-    log_of(partition, -1, "snapshot").unlink()  # that of the end before
-    for kind in ("log", "index", "timeindex"):
-        (partition / f"{9999:020}.{kind}").write_bytes(b"")
-    (partition / f"{9999:020}.snapshot").write_bytes(format_producer_snapshot([]))
+def test_empty_segments_are_the_log_s_end(partition: Path) -> None:
+    """Though a power cut took the end of the one before."""
+    snapshot = log_of(partition, -1, "snapshot")  # that of the end before
+    for base in (9998, 9999):
+        for kind in ("log", "index", "timeindex"):
+            (partition / f"{base:020}.{kind}").write_bytes(b"")
+        shutil.copy(snapshot, partition / f"{base:020}.snapshot")
+    snapshot.unlink()
     assert checked(partition) == []
 
 
