@@ -136,18 +136,33 @@ class LogWriter:
         self._on_failure = on_failure
         self._truncations = 0
         self._known_rules = (config, admit_rules(config))
-        self._rolled = [
-            StoredSegment(directory, segment.base_offset, segment.size)
-            for segment in loaded.segments[:-1]
-        ]
-        now = clock.now_ms()
-        if loaded.segments:
-            last = loaded.segments[-1]
-            self._active = SegmentWriter(directory, last.base_offset, last.size, config, now)
-        else:
-            self._active = SegmentWriter.create(directory, self.start_offset, config, now)
+        self._open(loaded)
         self.leader_epoch = max(loaded.latest_epoch, 0) if leader_epoch is None else leader_epoch
         self._epochs.assign(self.leader_epoch, self.end_offset)
+
+    def _open(self, loaded: LoadedLog) -> None:
+        """Takes over the segments. Those above the recovery point may have been left by a process
+        that was killed, and still be on their way to the disk."""
+        now = self.clock.now_ms()
+        ends = [segment.base_offset for segment in loaded.segments[1:]] + [self.end_offset]
+        found = [
+            StoredSegment(
+                self.directory, segment.base_offset, segment.size, end <= self.recovery_point
+            )
+            for segment, end in zip(loaded.segments, ends, strict=False)
+        ]
+        self._rolled = found[:-1]
+        if found:
+            self._active = self._writable(found[-1], now)
+        else:
+            base = self.start_offset
+            self._active = SegmentWriter.create(self.directory, base, self.config, now)
+
+    def _writable(self, segment: StoredSegment, now_ms: int) -> SegmentWriter:
+        """A segment as the active one."""
+        base, size = segment.base_offset, segment.size
+        is_synced = segment.is_synced
+        return SegmentWriter(self.directory, base, size, self.config, now_ms, is_synced)
 
     # -- what it is ------------------------------------------------------------------------------
 
@@ -389,6 +404,7 @@ class LogWriter:
         created = SegmentWriter.create(self.directory, base, self.config, now)
         rolled = active.stored()
         rolled.unsynced += snapshot
+        rolled.is_synced = not rolled.unsynced  # those of a segment that is not synced are there
         self._rolled = [*self._rolled, rolled]
         self._active = created
         self._afterwards.append(partial(self._later, partial(self._flush_rolled, base)))
@@ -423,7 +439,7 @@ class LogWriter:
             if end <= self.recovery_point:
                 return
             # The names were synced when the segments were made.
-            rolled = [segment for segment in self._rolled if segment.unsynced]
+            rolled = [segment for segment in self._rolled if not segment.is_synced]
             base = self._active.base_offset
             log, end = (None, base) if end <= base else (self._active.log, self.end_offset)
             truncations = self._truncations
@@ -537,11 +553,10 @@ class LogWriter:
             self._truncations += 1
             while self._active.base_offset > offset:
                 self._delete(self._active.base_offset, now)
-                last = self._rolled[-1]
+                self._active = self._writable(self._rolled[-1], now)
                 self._rolled = self._rolled[:-1]
-                self._active = SegmentWriter(
-                    self.directory, last.base_offset, last.size, self.config, now
-                )
+            # A power cut must not bring back segments behind what is appended from here on.
+            self.directory.sync()
             self._active.truncate_to(offset, now)
             self._epochs.cut_at_end(offset)
             self.end_offset = offset
@@ -592,7 +607,8 @@ class LogWriter:
             active.finish()
             try:
                 for segment in self._rolled:
-                    segment.sync()
+                    if not segment.is_synced:
+                        segment.sync()
                 active.sync_all()
                 for file in snapshot:
                     file.sync()
@@ -600,14 +616,14 @@ class LogWriter:
             except OSError as error:
                 raise self._note_failure(error) from error
             self.recovery_point = self.end_offset
-            active.stored()
+            active.let_go()
             self._closed = LogDirOffline(self.path, "the partition was closed")
 
     def abandon(self) -> None:
         """Lets go of the files without writing anything: they are deleted, or their disk is
         broken."""
         with self._lock:
-            self._active.stored()
+            self._active.let_go()
             self._rolled = []
             self._closed = LogDirOffline(self.path, "the partition was given up")
 

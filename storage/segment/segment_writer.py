@@ -55,9 +55,10 @@ class SegmentWriter:
         size: int,
         config: TopicConfig,
         now_ms: int,
+        is_synced: bool = False,
     ) -> None:
-        """For a segment that is there, whole and with its indexes cut to their entries. Its files
-        are opened when they are needed."""
+        """For a segment that is there, whole and with its indexes cut to their entries, and durable
+        if `is_synced`. Its files are opened when they are needed."""
         self.directory = directory
         self.base_offset = base_offset
         self.size = size
@@ -68,7 +69,7 @@ class SegmentWriter:
         self.created_ms = now_ms
         self._first_timestamp: int | None = None
         self._log_room = config.segment_size if config.preallocate else 0
-        self._is_synced = True
+        self._is_synced = is_synced
         self._files: _Files | None = None
 
     @classmethod
@@ -93,7 +94,6 @@ class SegmentWriter:
         except OSError:
             segment.discard()
             raise
-        segment._is_synced = False
         return segment
 
     def name(self, kind: FileKind) -> str:
@@ -119,7 +119,9 @@ class SegmentWriter:
     def largest_timestamp(self) -> int:
         """As a StoredSegment's."""
         if self._files is None:
-            return StoredSegment(self.directory, self.base_offset, self.size).largest_timestamp
+            return StoredSegment(
+                self.directory, self.base_offset, self.size, True
+            ).largest_timestamp
         if self.builder.largest.timestamp > NO_TIMESTAMP:
             return self.builder.largest.timestamp
         return modified_ms(self.directory, self.base_offset)
@@ -180,11 +182,17 @@ class SegmentWriter:
             raise
 
     def stored(self) -> StoredSegment:
-        """What is left of it when it is finished, and its files are closed."""
+        """What is left of it when it is finished; its files are closed when they are synced."""
+        unsynced = () if self._is_synced else _all(self._opened())
         largest = self.builder.largest.timestamp if self._files else None
-        unsynced = () if self._is_synced or self._files is None else _all(self._files)
+        self.let_go()
+        return StoredSegment(
+            self.directory, self.base_offset, self.size, self._is_synced, largest, unsynced
+        )
+
+    def let_go(self) -> None:
+        """Closes its files as they are."""
         self._files = None
-        return StoredSegment(self.directory, self.base_offset, self.size, largest, unsynced)
 
     @property
     def log(self) -> WritableFile:
@@ -194,8 +202,8 @@ class SegmentWriter:
 
     def sync_all(self) -> None:
         """Makes all of it durable."""
-        if self._files is not None and not self._is_synced:
-            for file in _all(self._files):
+        if not self._is_synced:
+            for file in _all(self._opened()):
                 file.sync()
             self._is_synced = True
 

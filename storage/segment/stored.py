@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
+
 from ..disk import Directory
-from ..durable import WritableFile
+from ..durable import WritableDirectory, WritableFile
 from ..errors import CorruptError, SegmentGone
 from ..format.layout import NO_TIMESTAMP
 from ..format.names import FileKind, segment_file
@@ -16,16 +19,18 @@ FILES = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
 class StoredSegment:
     """A segment that takes no more batches. `size`: bytes of its `.log`.
 
-    `unsynced`: its files whose content may not be on the disk yet.
+    `is_synced`: whether it is on the disk for certain. `unsynced`: its files that are still open
+    because they are not; those that another process has left are opened to be synced.
     """
 
-    __slots__ = ("_largest", "base_offset", "directory", "size", "unsynced")
+    __slots__ = ("_largest", "base_offset", "directory", "is_synced", "size", "unsynced")
 
     def __init__(
         self,
-        directory: Directory,
+        directory: WritableDirectory,
         base_offset: int,
         size: int,
+        is_synced: bool,
         largest_timestamp: int | None = None,
         unsynced: tuple[WritableFile, ...] = (),
     ) -> None:
@@ -33,6 +38,7 @@ class StoredSegment:
         self.directory = directory
         self.base_offset = base_offset
         self.size = size
+        self.is_synced = is_synced
         self.unsynced = unsynced
         self._largest = largest_timestamp
 
@@ -48,9 +54,14 @@ class StoredSegment:
 
     def sync(self) -> None:
         """Makes it durable. SyncFailed when that is not certain."""
-        for file in self.unsynced:
+        for file in self.unsynced or self._opened():
             file.sync()
-        self.unsynced = ()
+        self.unsynced, self.is_synced = (), True
+
+    def _opened(self) -> Iterator[WritableFile]:
+        for kind in FILES:
+            with suppress(FileNotFoundError):
+                yield self.directory.writable(segment_file(self.base_offset, kind))
 
 
 def modified_ms(directory: Directory, base_offset: int) -> int:

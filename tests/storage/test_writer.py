@@ -386,6 +386,37 @@ def test_nothing_is_synced_unless_it_is_asked_for(writer: LogWriter) -> None:
         assert calls.fsyncs == count
 
 
+def roll_and_flush(writer: LogWriter) -> None:
+    writer.roll()
+    writer.flush()
+
+
+@pytest.mark.parametrize("call", [LogWriter.flush, LogWriter.close, roll_and_flush])
+def test_what_a_killed_process_left_is_synced_before_it_counts_as_durable(
+    path: Path, call: Callable[[LogWriter], None]
+) -> None:
+    settings = config(segment_bytes=SIZE)
+    writer = open_log(path, settings, SetClock(NOW), later=lambda task: None)
+    for _ in range(4):
+        writer.append(batch())
+    writer.abandon()
+    again = open_log(path, settings, SetClock(NOW), recovery_point=1)
+    assert (again.recovery_point, again.end_offset) == (1, 4)
+    synced: list[str] = []
+
+    class NotingCalls(Calls):
+        def fsync(self, fd: int) -> None:
+            synced.append(Path(f"/proc/self/fd/{fd}").resolve().name)
+            super().fsync(fd)
+
+    with replaced(NotingCalls()):
+        call(again)
+    assert again.recovery_point == 4
+    logs = [name for name in synced if name.endswith(".log")]
+    assert logs == [f"{base:020}.log" for base in (1, 2, 3)]
+    assert f"{1:020}.index" in synced
+
+
 def test_flush_messages(path: Path) -> None:
     clock = SetClock(NOW)
     writer = open_log(path, config(flush_messages=3), clock)
