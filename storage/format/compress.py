@@ -5,6 +5,7 @@ The reading side, which accepts more than is written here, is in `codecs.py`.
 """
 
 import struct
+import threading
 import zlib
 
 import cramjam
@@ -91,9 +92,22 @@ def lz4_frame(data: bytes, magic: int = 2, level: int = LZ4_DEFAULT_LEVEL) -> by
 
 def zstd(data: bytes, level: int = ZSTD_DEFAULT_LEVEL) -> bytes:
     """One zstd frame as a stream: no content size, no checksum, ended by an empty last block."""
-    params = zstandard.ZstdCompressionParameters.from_level(
-        level, write_content_size=False, write_checksum=False, write_dict_id=False
-    )
-    stream = zstandard.ZstdCompressor(compression_params=params).compressobj()
+    stream = _zstd_compressor(level).compressobj()
     body = stream.compress(data) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
     return body + stream.flush(zstandard.COMPRESSOBJ_FLUSH_FINISH)
+
+
+# A compressor takes longer to make than a batch to compress, and serves one thread at a time.
+_zstd_of_thread = threading.local()
+
+
+def _zstd_compressor(level: int) -> zstandard.ZstdCompressor:
+    """This thread's, of the level that it used last."""
+    if getattr(_zstd_of_thread, "level", None) != level:
+        params = zstandard.ZstdCompressionParameters.from_level(
+            level, write_content_size=False, write_checksum=False, write_dict_id=False
+        )
+        _zstd_of_thread.compressor = zstandard.ZstdCompressor(compression_params=params)
+        _zstd_of_thread.level = level
+    compressor: zstandard.ZstdCompressor = _zstd_of_thread.compressor
+    return compressor

@@ -3,6 +3,7 @@
 import gzip
 import struct
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import cramjam
 import lz4.frame
@@ -241,6 +242,19 @@ def test_a_level_changes_the_bytes_but_not_the_data() -> None:
     for codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD):
         assert compress(codec, data, level=1) != compress(codec, data)
     assert lz4.frame.decompress(lz4_frame(data, level=12)) == data
+
+
+def test_zstd_levels_used_by_turns_are_those_asked_for() -> None:
+    """A thread keeps its compressor; what it made before must not show."""
+    data = bytes(range(256)) * 40 + b"some more" * 99
+
+    def fresh(level: int) -> bytes:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(compress, Codec.ZSTD, data, 2, level).result()
+
+    by_turns = [compress(Codec.ZSTD, data, 2, level) for level in (1, 19, 1, 3, 19)]
+    assert by_turns == [fresh(level) for level in (1, 19, 1, 3, 19)]
+    assert len(set(by_turns)) > 1
 
 
 def test_zstd_is_refused_for_old_messages() -> None:
