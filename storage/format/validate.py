@@ -138,9 +138,8 @@ def judge(data: Bytes, rules: AdmitRules, origin: Origin, now_ms: int) -> Admitt
     _check_new_checksums(view, table)
     _check_batches(table, origin)
     greatest = _check_in_batches(view, table, rules, now_ms)
-    rebuilt = _other_codec(table, rules)
-    if rebuilt.any():
-        return _rebuilt(view, table, rebuilt, greatest, rules, now_ms)
+    if rules.codec is not None and (others := _other_codec(table, rules.codec)).any():
+        return _rebuilt(view, table, others, greatest, rules, now_ms)
     _set_timestamps(view, table, greatest, rules, now_ms)
     return Admitted(view, table, _append_time(rules, now_ms))
 
@@ -227,12 +226,13 @@ def _check_new_checksums(data: memoryview, table: BatchTable) -> None:
 def _check_batches(table: BatchTable, origin: Origin) -> None:
     if origin is not Origin.CLIENT:
         return
-    control = table.flagged(layout.CONTROL_MASK)
-    if control.any():
-        raise InvalidRecord(f"batch {np.argmax(control)}: a client may not write control records")
-    unordered = (table.column(b.PRODUCER_ID) != layout.NO_PRODUCER_ID) & (
-        table.column(b.BASE_SEQUENCE) < 0
-    )
+    if table.union(b.ATTRIBUTES) & layout.CONTROL_MASK:
+        which = int(np.argmax(table.flagged(layout.CONTROL_MASK)))
+        raise InvalidRecord(f"batch {which}: a client may not write control records")
+    producers = table.column(b.PRODUCER_ID)
+    if int(producers.max()) == layout.NO_PRODUCER_ID:  # nearly always, or what follows is dearer
+        return
+    unordered = (producers > layout.NO_PRODUCER_ID) & (table.column(b.BASE_SEQUENCE) < 0)
     if unordered.any():
         raise InvalidRecord(f"batch {np.argmax(unordered)}: a producer id, but no sequence")
 
@@ -245,6 +245,8 @@ def _check_in_batches(
     greatest: Int64s = np.empty(len(table), dtype=np.int64)
     low, high = rules.allowed_timestamps(now_ms)
     batch = kernel.check_batches(data, table.rows, low, high, rules.is_compacted, greatest)
+    if batch == len(table):
+        return greatest
     index = int(table.rows[:batch, b.RECORD_COUNT].sum())
     for columns in _decoded(data, table.select(slice(batch, len(table))), rules):
         _check_columns(columns, rules, now_ms, index)
@@ -346,13 +348,11 @@ def _set_timestamps(
 # Batches built anew
 
 
-def _other_codec(table: BatchTable, rules: AdmitRules) -> Bools:
+def _other_codec(table: BatchTable, codec: Codec) -> Bools:
     """Which batches are compressed otherwise than the topic wants; control batches stay."""
-    if rules.codec is None:
-        return np.zeros(len(table), dtype=np.bool_)
     codecs = table.column(b.ATTRIBUTES) & layout.CODEC_MASK
-    other: Bools = (codecs != rules.codec) & ~table.flagged(layout.CONTROL_MASK)
-    return other
+    others: Bools = (codecs != codec) & ~table.flagged(layout.CONTROL_MASK)
+    return others
 
 
 def _rebuilt(
