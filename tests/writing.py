@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from kafkafs.storage.clock import Clock, SetClock
 from kafkafs.storage.config import TopicConfig
-from kafkafs.storage.durable import WritableDirectory
+from kafkafs.storage.durable import Calls, WritableDirectory
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.log import recovery
 from kafkafs.storage.log.writer import LogWriter
 
 NOW = 1_790_000_000_000  # September 2026
+
+
+class Unsynced(Calls):
+    """Calls without fsync, for the many files of a test that has other things to show."""
+
+    def fsync(self, fd: int) -> None:
+        pass
 
 
 def config(**changes: Any) -> TopicConfig:
@@ -56,8 +62,3 @@ def batch(
 def files(path: Path) -> dict[str, bytes]:
     """What is in a partition's directory."""
     return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
-
-
-def opener(path: Path) -> Callable[..., LogWriter]:
-    """`open_log` for one directory."""
-    return lambda *args, **options: open_log(path, *args, **options)

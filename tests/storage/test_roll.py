@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.clock import SetClock
+from kafkafs.storage.durable import replaced
 from kafkafs.storage.errors import OutOfOrderSequence, RecordListTooLarge
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.origin import Origin
 from kafkafs.storage.log.roll import max_segment_ms
 from kafkafs.storage.log.writer import LogWriter
 from tests.logs import PartitionWriter, TopicSettings
-from tests.writing import NOW, batch, config, files, open_log
+from tests.writing import NOW, Unsynced, batch, config, files, open_log
 
 SIZE = len(batch())  # of one record
 
@@ -209,7 +210,7 @@ def test_the_files_are_those_of_the_rules_however_batches_come(
     sent = [build_batch(records) for records in plain]
     longest = max(map(len, sent), default=0)
     segment_bytes = max(segment_bytes, longest)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, replaced(Unsynced()):
         settings = TopicSettings(segment_bytes, segment_ms, index_bytes, interval)
         theirs = PartitionWriter(Path(folder, "theirs"), settings)
         offset = 0

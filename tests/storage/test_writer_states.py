@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.config import TopicConfig
 from kafkafs.storage.disk import Directory
+from kafkafs.storage.durable import replaced
 from kafkafs.storage.errors import InvalidTxnState, Refused
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
@@ -29,7 +31,7 @@ from kafkafs.storage.log.log import Log
 from kafkafs.storage.log.writer import LogWriter
 from tests.logs import walk
 from tests.reading import COMMITTED, UNCOMMITTED, Plain, check_against, read
-from tests.writing import NOW, config, open_log
+from tests.writing import NOW, Unsynced, config, open_log
 
 SEGMENT_BYTES = 700
 TIMES = st.one_of(st.integers(0, 50), st.just(0), st.just(1000)).map(lambda n: NOW - 1000 + n)
@@ -109,6 +111,8 @@ class Partition(RuleBasedStateMachine):
         flush=st.sampled_from([1, 3, 1 << 40]),
     )
     def begin(self, preallocate: bool, interval: int, segment_ms: int, flush: int) -> None:
+        self.calls = ExitStack()
+        self.calls.enter_context(replaced(Unsynced()))
         self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name, "t-0")
         self.settings: TopicConfig = config(
@@ -138,6 +142,7 @@ class Partition(RuleBasedStateMachine):
         )
 
     def teardown(self) -> None:
+        self.calls.close()
         self.folder.cleanup()
 
     # -- appending
@@ -343,4 +348,4 @@ class Partition(RuleBasedStateMachine):
 
 
 TestPartition = Partition.TestCase
-TestPartition.settings = settings(max_examples=40, stateful_step_count=25)
+TestPartition.settings = settings(max_examples=25, stateful_step_count=25)
