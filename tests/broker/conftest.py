@@ -10,7 +10,7 @@ import pytest
 
 from tests.answers import READ_COMMITTED, READ_UNCOMMITTED
 from tests.broker.driver import Driver
-from tests.broker.kafka import VERSION, Broker
+from tests.broker.kafka import OLDEST, VERSION, Broker, ZooKeeperBroker
 from tests.broker.readers import (
     EngineReader,
     MountReader,
@@ -59,7 +59,11 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
         log_dirs: Sequence[Path] | None = None,
         version: str = VERSION,
     ) -> Broker:
-        broker = Broker(tmp_path / f"broker-{len(started)}", properties, log_dirs, version)
+        directory = tmp_path / f"broker-{len(started)}"
+        if version == OLDEST:
+            broker: Broker = ZooKeeperBroker(directory, version)
+        else:
+            broker = Broker(directory, properties, log_dirs, version)
         started.append(broker)
         broker.start()
         return broker

@@ -19,7 +19,7 @@ AT_ONCE = 20
 
 
 def main(log_dir: str) -> None:
-    engine = WritableEngine(log_dir)
+    engine = WritableEngine(log_dir, {"internal.segment.bytes": "20000"})
     producer, lost = TransactionalProducer(engine), TransactionalProducer(engine)
     lost.begin()
     lost.append("transactions", 2, [SimpleRecord(time.time_ns() // 1_000_000, b"k", b"lost")])

@@ -18,9 +18,10 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 VERSION = "4.3.0"
-#: The release before 4.0, for which other log directories are written and read. Kafka's client and
-#: its tools are always those of VERSION.
+#: The releases before 4.0 and 3.0, whose brokers take what kafkafs writes, too. Kafka's client is
+#: always that of VERSION.
 OLDER = "3.9.2"
+OLDEST = "2.8.2"
 CLUSTER_ID = "a2Fma2Fmcy10ZXN0cy0wMQ"
 START_SECONDS = 90
 STOP_SECONDS = 60
@@ -142,10 +143,7 @@ class Broker:
     def start(self) -> None:
         """Starts on the log directories, new ones formatted, and returns when it serves clients."""
         home = installation(self._version)
-        self._port, controller = free_ports(2)
-        self._configure(controller)
-        if not (self.log_dir / "meta.properties").exists():
-            self._format(home)
+        self._prepare(home)
         with self.output.open("ab") as output:
             self._process = subprocess.Popen(
                 java(home, *self._jvm_options, "kafka.Kafka", str(self._config), heap="768m"),
@@ -180,18 +178,28 @@ class Broker:
         finally:
             self._process = None
 
-    def _configure(self, controller: int) -> None:
+    def _prepare(self, home: Path) -> None:
+        """Takes ports, and makes of new log directories those of a cluster of one node."""
+        self._port, controller = free_ports(2)
         listeners = f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller}"
         properties = {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "listeners": listeners,
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAINTEXT",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+        }
+        self._configure(properties)
+        if not (self.log_dir / "meta.properties").exists():
+            self._format(home)
+
+    def _configure(self, properties: Mapping[str, str]) -> None:
+        properties = {
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
             "log.dirs": ",".join(map(str, self.log_dirs)),
+            **properties,
             **self._properties,
         }
         self._config.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
@@ -221,6 +229,60 @@ class Broker:
         return "\n".join([f"{self.output}:", *lines[-20:]])
 
 
+class ZooKeeperBroker(Broker):
+    """A broker of before KRaft, with a ZooKeeper that runs from the first start until `close`."""
+
+    #: For so long ZooKeeper takes one that was killed to be alive, and lets no other in its place.
+    SESSION_MS = 2000
+
+    def __init__(self, directory: Path, version: str) -> None:
+        super().__init__(directory, version=version)
+        self._directory = directory
+        self._zookeeper: subprocess.Popen[bytes] | None = None
+        self._zookeeper_port = 0
+
+    def kill(self) -> None:
+        super().kill()
+        time.sleep(self.SESSION_MS / 1000 + 1)
+
+    def close(self) -> None:
+        super().close()
+        if self._zookeeper is not None:
+            self._zookeeper.kill()
+            self._zookeeper.wait()
+
+    def _prepare(self, home: Path) -> None:
+        if self._zookeeper is None:
+            self._start_zookeeper(home)
+        (self._port,) = free_ports(1)
+        properties = {
+            "broker.id": "1",
+            "zookeeper.connect": f"127.0.0.1:{self._zookeeper_port}",
+            "zookeeper.connection.timeout.ms": "20000",
+            "zookeeper.session.timeout.ms": str(self.SESSION_MS),
+            "listeners": f"PLAINTEXT://127.0.0.1:{self._port}",
+        }
+        self._configure(properties)
+
+    def _start_zookeeper(self, home: Path) -> None:
+        (self._zookeeper_port,) = free_ports(1)
+        config = self._directory / "zookeeper.properties"
+        config.write_text(
+            f"dataDir={self._directory / 'zookeeper'}\n"
+            f"clientPort={self._zookeeper_port}\n"
+            f"tickTime={self.SESSION_MS // 4}\n"
+            "clientPortAddress=127.0.0.1\nadmin.enableServer=false\n"
+        )
+        main = "org.apache.zookeeper.server.ZooKeeperServerMain"
+        with (self._directory / "zookeeper.log").open("ab") as output:
+            self._zookeeper = subprocess.Popen(
+                java(home, main, str(config)),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+
 def free_ports(count: int) -> list[int]:
     """Ports of the loopback interface that nobody listened on a moment ago."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
@@ -241,6 +303,8 @@ def _provide(target: Path, make: Callable[[Path], None]) -> None:
 
 def _download(version: str, target: Path) -> None:
     maven = ["mvn", "-B", "-q", "-f", str(HERE / "pom.xml"), f"-Dkafka.version={version}"]
+    if version == OLDEST:  # its tools are in the same jar as its broker
+        maven.append("-Dwithout.tools")
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
     _run([*maven, *goal], "fetching the jars of Kafka with Maven")
 
@@ -265,5 +329,5 @@ def _run(command: list[str], what: str) -> None:
 
 
 if __name__ == "__main__":
-    for each in (VERSION, OLDER):
+    for each in (VERSION, OLDER, OLDEST):
         print(installation(each))

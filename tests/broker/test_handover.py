@@ -1,4 +1,4 @@
-"""Log directories that go from kafkafs to real brokers and back, of Kafka 4.3 and 3.9."""
+"""Log directories that go from kafkafs to real brokers and back, of Kafka 4.3, 3.9 and 2.8."""
 
 from __future__ import annotations
 
@@ -29,12 +29,14 @@ from tests.broker.handover import (
     check_records,
     warnings,
 )
-from tests.broker.kafka import OLDER, VERSION, Broker
+from tests.broker.kafka import OLDER, OLDEST, VERSION, Broker
 from tests.broker.readers import ROOT, EngineReader, wait_until
 
 StartBroker = Callable[..., Broker]
 StartDriver = Callable[[Broker], Driver]
 
+#: Whose dump tool finds fault with the time indexes that its own broker writes.
+COMPLAINS = (OLDEST,)
 #: An id as a broker would give to a producer.
 CLIENT_ID = 5000
 
@@ -182,7 +184,7 @@ class Writing:
         self.ledger.starts["rolled", 0] = writer.start_offset
 
 
-@pytest.fixture(params=[VERSION, OLDER])
+@pytest.fixture(params=[VERSION, OLDER, OLDEST])
 def version(request: pytest.FixtureRequest) -> str:
     found: str = request.param
     return found
@@ -289,7 +291,8 @@ class TestHandover:
             engine.writer("codecs", 0).delete_records(100)
             ledger.starts["codecs", 0] = 100
             states = second.states()
-        check_dumps(ledger, broker.log_dir, version)
+        if version not in COMPLAINS:
+            check_dumps(ledger, broker.log_dir, version)
         said = broker.output.stat().st_size
         broker.start()
         driver = start_driver(broker)
@@ -337,6 +340,9 @@ class TestHandover:
             assert state is not None
             recovered = generated(broker)
         assert recovered == list(range(len(recovered)))
+        if version not in COMPLAINS:
+            check_dumps(ledger, broker.log_dir, version)
+
         said = broker.output.stat().st_size
         broker.start()
         driver = start_driver(broker)
