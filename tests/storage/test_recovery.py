@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kafkafs.storage.config import TopicConfig
 from kafkafs.storage.disk import Directory
 from kafkafs.storage.durable import WritableDirectory, replaced
-from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.errors import CorruptError, StorageError
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.checkpoints import EpochEntry, parse_offsets
 from kafkafs.storage.log import recovery
@@ -439,7 +439,7 @@ def covered(batch: bytes) -> bytes:
     return batch[16:]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     count=st.integers(1, 30),
     point=st.integers(0, 90),
@@ -473,6 +473,61 @@ def test_whatever_happened_a_prefix_stays_and_nothing_is_invented(
     again = recover(partition, point, config=CONFIG)
     assert all(".deleted" in str(action) for action in again.actions)
     assert again.end_offset == planned.end_offset
+
+
+#: What may become of a directory: which file, what is done to it, with which other and suffix.
+CHANGES = st.lists(
+    st.tuples(
+        st.integers(0, 999),
+        st.sampled_from(["damage", "remove", "rename", "copy"]),
+        st.integers(0, 999),
+        st.sampled_from([".swap", ".cleaned", ".deleted", ".tmp", ""]),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    changes=CHANGES,
+    mutations=MUTATIONS,
+    point=st.integers(0, 99),
+    start=st.sampled_from([0, 10, 200]),
+    clean=st.booleans(),
+)
+def test_whatever_is_in_a_directory_is_recovered_or_refused(
+    tmp_path_factory: pytest.TempPathFactory,
+    changes: list[tuple[int, str, int, str]],
+    mutations: list[tuple[str, int, int]],
+    point: int,
+    start: int,
+    clean: bool,
+) -> None:
+    partition = tmp_path_factory.mktemp("log") / "topic-0"
+    write_partition(partition, batches(30), SMALL)
+    for which, what, other, suffix in changes:
+        files = sorted(partition.iterdir())
+        file, target = files[which % len(files)], files[other % len(files)]
+        target = target.with_name(target.name + suffix)
+        if what == "damage":
+            file.write_bytes(mutated(file.read_bytes(), mutations))
+        elif what == "remove" and len(files) > 1:
+            file.unlink()
+        elif what == "rename":
+            file.rename(target)
+        elif what == "copy":
+            target.write_bytes(file.read_bytes())
+    try:
+        planned = recover(partition, point, start, clean=clean, config=CONFIG)
+    except StorageError:
+        return  # such as a checkpoint of the wrong kind in the place of a log
+    assert planned.start_offset <= planned.end_offset
+    assert planned.start_offset <= planned.recovery_point <= planned.end_offset
+    if not clean:
+        again = plan(partition, point, start, config=CONFIG)
+        assert (again.start_offset, again.end_offset) == (planned.start_offset, planned.end_offset)
+        assert again.segments == planned.segments
 
 
 def torn(partition: Path) -> None:
