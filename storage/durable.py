@@ -273,7 +273,8 @@ def _named(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         error.filename = path
-        error.filename2 = None
+        if error.filename2 is not None:
+            del error.filename2  # None would be told as a name
         raise
 
 

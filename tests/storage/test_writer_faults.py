@@ -126,7 +126,7 @@ def test_every_call_of_a_partitions_life_fails_once(tmp_path: Path) -> None:
         assert calls.failed, number
         offline += found.writer.failed is not None
         assert found.errors or found.writer.failed, calls.failed
-        assert all(error.filename for error in found.errors)
+        assert all(str(error).endswith(f": {error.filename!r}") for error in found.errors)
         with replaced(Unsynced()):
             check(path, found)
     assert 0 < offline < count // 2
