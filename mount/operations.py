@@ -147,10 +147,12 @@ class Operations(pyfuse3.Operations):
     async def lookup(
         self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
-        entry = self._record_entry(parent_inode, name)
-        if entry is not None:
-            return entry
-        directory = await self._node(parent_inode)
+        offsets = self._tree.directory(parent_inode)
+        if offsets is not None and name.isdigit():
+            entry = self._record_entry(offsets, name)
+            if entry is not None:
+                return entry
+        directory = offsets or await self._node(parent_inode)
         if not isinstance(directory, Directory):
             raise NoSuchName(os.fsdecode(name))
         text = os.fsdecode(name)
@@ -160,15 +162,14 @@ class Operations(pyfuse3.Operations):
         self._remember(node)
         return self._owner.entry(node.attributes())
 
-    def _record_entry(self, parent_inode: int, name: bytes) -> pyfuse3.EntryAttributes | None:
-        """What nearly all look-ups are for, a record's value by its listed name, without any turn
-        that it does not need; None for everything else, and when the disk is to be waited for."""
-        directory = self._tree.directory(parent_inode)
+    def _record_entry(self, offsets: Directory, name: bytes) -> pyfuse3.EntryAttributes | None:
+        """What nearly all look-ups are for, a record's value, without any turn that it does not
+        need; None when it has to be looked up anew, or the disk to be waited for."""
         started = perf_counter()
-        if directory is None or not name.isdigit() or started < self._disk_until:
+        if started < self._disk_until:
             return None
         try:
-            node = directory.child(name.decode())
+            node = offsets.child(name.decode())
         finally:
             self._note_call(started)
         if not isinstance(node, ValueFile) or not node.still_holds():
