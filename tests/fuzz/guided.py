@@ -1,6 +1,6 @@
 """Coverage-guided fuzzing for long runs: `python -m tests.fuzz.guided TARGET SECONDS`.
 
-TARGET is a function of targets.py that takes bytes: batches, payload or small_file. The kernels run
+TARGET is a function of targets.py that takes bytes: batches, sent, payload or small_file. The kernels run
 uncompiled, so that atheris sees which of their branches an input takes; what it finds belongs into
 test_bytes.py as an example, where the compiled ones are tried, too. Inputs that led to new branches
 are kept in build/fuzz/TARGET, where the next run begins.

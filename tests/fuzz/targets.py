@@ -6,15 +6,16 @@ an exception that is not the engine's, a crash, a hang, memory out of bounds.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from kafkafs.storage.engine import Engine
-from kafkafs.storage.errors import CorruptError, OffsetNotFound, StorageError
+from kafkafs.storage.errors import CorruptError, OffsetNotFound, Refused, StorageError
 from kafkafs.storage.format.arrow import to_record_batch
-from kafkafs.storage.format.batch import BatchTable, scan
+from kafkafs.storage.format.batch import MAGIC, BatchTable, scan
 from kafkafs.storage.format.checkpoints import (
     parse_leader_epochs,
     parse_meta_properties,
@@ -25,10 +26,13 @@ from kafkafs.storage.format.codecs import Scratch, decompress
 from kafkafs.storage.format.columns import Columns, Damage
 from kafkafs.storage.format.control import control_type
 from kafkafs.storage.format.decoder import BadBatch, Decoder
+from kafkafs.storage.format.encoder import put_checksums
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.lines import json_lines, keys_lines, values_lines
+from kafkafs.storage.format.origin import Origin
 from kafkafs.storage.format.snapshot import parse_producer_snapshot
 from kafkafs.storage.format.text_input import parse_json, parse_keyed, parse_values
+from kafkafs.storage.format.validate import AdmitRules, judge
 from kafkafs.storage.log.broker_answer import broker_answer
 from kafkafs.storage.log.transactions import Isolation
 from kafkafs.storage.log.view import View
@@ -49,6 +53,19 @@ def batches(data: bytes) -> None:
         else:
             rendered(part)
     control_type(data)
+
+
+def sent(data: bytes) -> None:
+    """Bytes as what somebody sends to be appended, with the checksums they have and with right
+    ones. What is not refused can be read."""
+    buffer = bytearray(data)
+    table, _ = scan(data, len(data), 0, BatchTable.empty(64), whole=True)
+    put_checksums(memoryview(buffer), table.select(table.column(MAGIC) == 2))
+    for origin, codec in itertools.product(Origin, (None, Codec.NONE, Codec.LZ4)):
+        rules = AdmitRules(codec=codec, max_batch_bytes=MAX_BATCH_BYTES)
+        for each in (data, bytes(buffer)):
+            with suppress(Refused):
+                batches(bytes(judge(each, rules, origin, now_ms=0).data))
 
 
 def payload(data: bytes) -> None:

@@ -20,6 +20,11 @@ def test_batches(data: bytes) -> None:
     targets.batches(data)
 
 
+@given(st.one_of(ANY_BYTES, damaged_logs()))
+def test_sent(data: bytes) -> None:
+    targets.sent(data)
+
+
 @given(st.sampled_from([c for c in Codec if c]), ANY_BYTES, MUTATIONS, st.integers(0, 255))
 def test_payloads(
     codec: Codec, data: bytes, mutations: Sequence[tuple[str, int, int]], first: int
