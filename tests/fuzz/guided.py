@@ -1,9 +1,9 @@
 """Coverage-guided fuzzing for long runs: `python -m tests.fuzz.guided TARGET SECONDS`.
 
-TARGET is a function of targets.py that takes bytes: batches, sent, payload or small_file. The kernels run
-uncompiled, so that atheris sees which of their branches an input takes; what it finds belongs into
-test_bytes.py as an example, where the compiled ones are tried, too. Inputs that led to new branches
-are kept in build/fuzz/TARGET, where the next run begins.
+TARGET is a function of targets.py that takes bytes: batches, sent, payload or small_file. The
+kernels run uncompiled, so that atheris sees which of their branches an input takes; what it finds
+belongs into test_bytes.py as an example, where the compiled ones are tried, too. Inputs that led to
+new branches are kept in build/fuzz/TARGET, where the next run begins.
 
 Needs the package atheris, which nothing else here does.
 """
@@ -19,7 +19,7 @@ from pathlib import Path
 from tests.logs import walk
 
 KEPT = Path(__file__).parent.parent.parent / "build" / "fuzz"
-TARGETS = ("batches", "payload", "small_file")
+TARGETS = ("batches", "sent", "payload", "small_file")
 
 
 def seeds(target: str) -> Iterator[bytes]:
