@@ -33,7 +33,7 @@ def seeds(target: str) -> Iterator[bytes]:
     for corpus, partition in PARTITIONS:
         for name, data in files(corpus, partition).items():
             for header in list(walk(data))[:3] if name.endswith(".log") else ():
-                if target == "batches":
+                if target in ("batches", "sent"):
                     yield header.data[:4000]
                 elif header.magic == 2:
                     yield bytes([(header.attributes & 7) - 1 & 3]) + header.data[61:4000]
