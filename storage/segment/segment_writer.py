@@ -164,9 +164,10 @@ class SegmentWriter:
 
         After an OSError it is still one to append to.
         """
-        if self._files is None:
+        if self._files is None and self._is_synced:
             return
-        files, builder = self._files, self.builder
+        # Not synced, its files are opened for that, and opening lengthens them.
+        files, builder = self._opened(), self.builder
         state, times = builder.state, builder.time_count * time_index.ENTRY.size
         try:
             self._is_synced = False

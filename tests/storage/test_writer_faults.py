@@ -265,3 +265,17 @@ def test_indexes_that_cannot_be_lengthened_are_not_taken_for_full(tmp_path: Path
     assert [file.name for file in path.glob("*.log")] == ["00000000000000000000.log"]
     # Index interval 0: the second batch since the opening has an entry.
     assert (path / "00000000000000000000.index").read_bytes() == pack(">ii", 2, 2 * SMALL)
+
+
+@pytest.mark.parametrize("ending", ["close", "roll"])
+def test_a_segment_that_was_left_open_and_is_not_written_to_again(
+    tmp_path: Path, ending: str
+) -> None:
+    path = tmp_path / "t-0"
+    left = open_log(path, SETTINGS, SetClock(NOW))
+    for _ in range(2):
+        left.append(batch(size=0))
+    writer = open_log(path, SETTINGS, SetClock(NOW))
+    getattr(writer, ending)()
+    assert (path / "00000000000000000000.index").stat().st_size == 8
+    assert (path / "00000000000000000000.timeindex").stat().st_size == 12
