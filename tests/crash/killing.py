@@ -27,13 +27,13 @@ from pathlib import Path
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.crash.checks import complaints
-from tests.crash.model import Contents, Event, Model, Try
-from tests.crash.workload import NOW_MS, Workload, contents, open_engine
+from tests.crash.model import Contents, Event, Model, Truncating, Try
+from tests.crash.workload import NOW_MS, PARTITIONS, Workload, contents, open_engine
 
 STEPS = 60
 THREADS = 3
-#: A life takes up to this many seconds before it is killed; opening takes a tenth of that.
-LONGEST = 0.12
+#: The longest that a life is let live, in seconds, after it was born or after it has opened.
+LONGEST = 0.06
 _LENGTH = struct.Struct("<I")
 
 
@@ -77,7 +77,7 @@ class Pipe:
                 data = data[os.write(self._fd, data) :]
 
 
-def messages(data: bytes) -> Iterator[Event | Found | Failed]:
+def messages(data: bytes | bytearray) -> Iterator[Event | Found | Failed]:
     """All whole messages; the last may have been cut by the kill."""
     at = 0
     while at + _LENGTH.size <= len(data):
@@ -96,7 +96,7 @@ def live(root: Path, plan: Plan, pipe: Pipe) -> None:
         pipe.tell(Found(found, complaints(engine)))
         workloads = [
             workload(engine, clock, pipe, plan, thread)
-            for thread in range(THREADS if plan.number % 3 == 0 else 1)
+            for thread in range(THREADS if is_shared(plan) else 1)
         ]
         first = workloads[0]
         first.make_topic()
@@ -116,7 +116,12 @@ def workload(
     name = f"{plan.number}x{thread}"
     chance = random.Random(f"{plan.seed} {name}")
     producer_id = plan.number * 10_000 + thread * 1000
-    return Workload(engine, clock, pipe.tell, chance, name, producer_id)
+    return Workload(engine, clock, pipe.tell, chance, name, producer_id, not is_shared(plan))
+
+
+def is_shared(plan: Plan) -> bool:
+    """Whether a life has several threads."""
+    return plan.number % 3 == 0
 
 
 def resume(first: Workload, plan: Plan, found: dict[str, Contents]) -> None:
@@ -127,7 +132,10 @@ def resume(first: Workload, plan: Plan, found: dict[str, Contents]) -> None:
         is_there = tried.values[0] in there.values.values()
         first.resend(tried, is_there)
     for partition, txn in plan.open_transactions:
-        first.abort(partition, txn)
+        if partition in PARTITIONS:
+            first.abort(partition, txn)
+    for partition in found.keys() - set(PARTITIONS):
+        first.delete(partition.removesuffix("-0"), [0])
 
 
 def append(each: Workload, pipe: Pipe) -> None:
@@ -166,7 +174,7 @@ class Lives:
             self._be_born(plan, Pipe(writing))
         os.close(writing)
         seconds = self._chance.uniform(0, LONGEST) if kill else 60
-        data, ended = drain(reading, child, seconds)
+        data, ended = drain(reading, child, seconds, after_opening=self._chance.random() < 0.6)
         os.close(reading)
         _, status = os.waitpid(child, 0)
         self._judge(data)
@@ -197,9 +205,15 @@ class Lives:
                     self._forget_lost(found)
                 case _:
                     self.model.add(message)
-                    if isinstance(message, Try) and message.producer_id >= 0 and not message.txn:
-                        self._resend = message
+                    self._note_resend(message)
         self.tally["opened" if opened else "killed while opening"] += 1
+
+    def _note_resend(self, message: Event) -> None:
+        """The last batch of an idempotent producer is the one to send again."""
+        if isinstance(message, Try) and message.producer_id >= 0 and not message.txn:
+            self._resend = message
+        elif isinstance(message, Truncating):
+            self._resend = None
 
     def _forget_lost(self, found: dict[str, Contents]) -> None:
         """A batch that retention took is not sent again: it would be written anew."""
@@ -218,10 +232,11 @@ class Lives:
         ]
 
 
-def drain(fd: int, child: int, seconds: float) -> tuple[bytes, bool]:
-    """Reads all that `child` says and kills it after so many seconds. Whether it ended before."""
-    give_up = time.monotonic() + seconds
+def drain(fd: int, child: int, seconds: float, after_opening: bool) -> tuple[bytes, bool]:
+    """Reads all that `child` says and kills it after so many seconds, counted from its birth or
+    from its first message. Whether it ended before."""
     data = bytearray()
+    give_up = time.monotonic() + (60 if after_opening else seconds)
     ended = True
     while True:
         left = give_up - time.monotonic()
@@ -232,6 +247,8 @@ def drain(fd: int, child: int, seconds: float) -> tuple[bytes, bool]:
         if not part:
             return bytes(data), ended
         data += part
+        if after_opening and next(messages(data), None) is not None:
+            after_opening, give_up = False, time.monotonic() + seconds
 
 
 def main() -> None:

@@ -86,6 +86,15 @@ class Retaining:
 
 
 @dataclass(frozen=True, slots=True)
+class Truncating:
+    """What is at `offset` and above is about to be cut off, or is when `done`."""
+
+    partition: str
+    offset: int
+    done: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Making:
     """The partition is about to be made, or is when `done`."""
 
@@ -101,7 +110,9 @@ class Deleting:
     done: bool
 
 
-Event = Try | Done | Same | Refused | Durable | Trimming | Retaining | Making | Deleting
+Event = (
+    Try | Done | Same | Refused | Durable | Trimming | Truncating | Retaining | Making | Deleting
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +146,9 @@ class Partition:
 
     name: str
     known: dict[int, Known] = field(default_factory=dict)
+    #: What was cut off. That need not be durable, so that a power cut may bring it back.
+    former: dict[int, list[Known]] = field(default_factory=dict)
+    truncating: int | None = None
     tried: dict[str, Try] = field(default_factory=dict)
     durable_end: int = 0
     start_most: int = 0
@@ -165,6 +179,11 @@ class Partition:
                 self.durable_end = max(self.durable_end, end)
             case Trimming(_, start):
                 self.start_most = max(self.start_most, start)
+            case Truncating(_, offset, done):
+                self.durable_end = min(self.durable_end, offset)
+                self.truncating = None if done else offset
+                for gone in [each for each in self.known if done and each >= offset]:
+                    self.former.setdefault(gone, []).append(self.known.pop(gone))
 
     def open_transactions(self) -> set[str]:
         """The names of those that have records and no end."""
@@ -179,12 +198,16 @@ class Partition:
         unused = dict(self.tried)
         offset = contents.start
         while offset < contents.end:
-            if offset in self.known:
+            former = self._former_at(offset, contents) if power_cut else None
+            if former is not None:
+                found[offset] = former
+            elif offset in self.known:
                 found[offset] = self._known_at(offset, contents, power_cut)
             else:
                 found.update(self._tried_at(offset, contents, unused))
             offset = max(found) + 1
-        self._check_committed(contents, found)
+        if not power_cut or not self.former:
+            self._check_committed(contents, found)
         return {**{o: known for o, known in self.known.items() if o < contents.start}, **found}
 
     def _check_bounds(self, contents: Contents, power_cut: bool, kept: int) -> None:
@@ -192,10 +215,20 @@ class Partition:
             why = f"{self.name} starts at {contents.start}, not up to {self.start_most}"
             assert kept >= 0, why
             assert contents.size >= kept, f"{why}, with only {contents.size} bytes left"
-        least = self.durable_end if power_cut else self.end
+        least = self.end if self.truncating is None else min(self.end, self.truncating)
+        least = self.durable_end if power_cut else least
         assert contents.end >= least, f"{self.name} ends at {contents.end}, not {least}"
         strays = [o for o in contents.values if not contents.start <= o < contents.end]
         assert not strays, f"{self.name} has offsets outside its bounds: {strays}"
+
+    def _former_at(self, offset: int, contents: Contents) -> Known | None:
+        """What was cut off and is back, if something else was acknowledged since, or nothing."""
+        if offset not in contents.values or offset < self.durable_end:
+            return None
+        value = contents.values[offset]
+        known = [self.known[offset]] if offset in self.known else []
+        there = (each for each in [*known, *self.former.get(offset, [])] if each.value == value)
+        return next(there, None)
 
     def _known_at(self, offset: int, contents: Contents, power_cut: bool) -> Known:
         """What was acknowledged, unless a power cut took it."""
@@ -226,7 +259,10 @@ class Partition:
     def _check_committed(self, contents: Contents, found: Mapping[int, Known]) -> None:
         """What a reader of committed records sees, wherever no open transaction has lost its first
         records to retention: from where it is open then is not told."""
-        ends = {known.txn: known.commit for known in found.values() if known.value is None}
+        ends: dict[str, bool] = {}
+        for _, known in sorted(found.items()):
+            if known.value is None:
+                ends.setdefault(known.txn, known.commit)  # another end comes to nothing
         opened = {o: known.txn for o, known in found.items() if known.txn and known.txn not in ends}
         trimmed = [known for offset, known in self.known.items() if offset < contents.start]
         ended = {known.txn for known in trimmed if known.value is None} | ends.keys()

@@ -15,6 +15,7 @@ from tests.crash.model import (
     Refused,
     Retaining,
     Trimming,
+    Truncating,
     Try,
     value_of,
 )
@@ -147,6 +148,8 @@ def test_readers_of_committed_records_see_just_those() -> None:
     refuse(r"offsets \[1\]", transactions, holding(a(0), b(0), None, committed=[]))
     check(transactions, holding(a(0), b(0), committed=[]), power_cut=True)
     refuse(r"offsets \[1\]", transactions, holding(a(0), b(0), committed=[1]), power_cut=True)
+    twice = [*transactions, *ended("again", 3, "7", commit=True)]
+    check(twice, holding(a(0), b(0), None, None, committed=[1]))
     committed = [*transactions[:4], Try("p", "end", 0, txn="7", commit=True)]
     check(committed, holding(a(0), b(0), committed=[]))
     check(committed, holding(a(0), b(0), None, committed=[0, 1]))
@@ -160,3 +163,20 @@ def test_where_an_open_transaction_began_is_not_known_when_its_records_have_gone
     check(events, holding(a(1), b(0), start=1, committed=[]))
     check([*events, Trimming("p", 2)], holding(b(0), start=2, committed=[]))
     refuse("committed or not", events, holding(a(0), a(1), b(0), committed=[2]))
+
+
+def test_what_was_cut_off_is_gone_unless_the_power_was_cut_too() -> None:
+    events: list[Event] = [*appended("a", 0, 1), *appended("b", 1, 1), Durable("p", 2)]
+    cutting: list[Event] = [*events, Truncating("p", 1, False)]
+    for left in (holding(a(0)), holding(a(0), b(0))):
+        check(cutting, left)
+        check(cutting, left, power_cut=True)
+    refuse("ends at 0, not 1", cutting, holding())
+    cut: list[Event] = [*cutting, Truncating("p", 1, True)]
+    check(cut, holding(a(0)))
+    check(cut, holding(a(0), b(0)), power_cut=True)
+    refuse("nobody wrote", cut, holding(a(0), b(0)))
+    refuse("ends at 0, not 1", cut, holding(), power_cut=True)
+    again = [*cut, Try("p", "c", 1), Done("p", "c", 1), Durable("p", 2)]
+    check(again, holding(a(0), "c.0."), power_cut=True)
+    refuse("offset 1: b.0., not c.0.", again, holding(a(0), b(0)), power_cut=True)

@@ -36,7 +36,10 @@ class Recorded:
         """So many steps of all kinds, and beside them appends by so many more threads."""
         clock = SetClock(NOW_MS)
         with replaced(self.recording), open_engine(self.root, clock) as engine:
-            first, *others = (self._workload(engine, clock, each) for each in range(threads + 1))
+            workloads = [
+                self._workload(engine, clock, each, not threads) for each in range(threads + 1)
+            ]
+            first, *others = workloads
             first.make_topic()
             with ThreadPoolExecutor(threads or 1) as executor:
                 jobs = [executor.submit(take, steps, other.append_step) for other in others]
@@ -44,11 +47,13 @@ class Recorded:
                 for job in jobs:
                     job.result()
 
-    def _workload(self, engine: WritableEngine, clock: SetClock, thread: int) -> Workload:
+    def _workload(
+        self, engine: WritableEngine, clock: SetClock, thread: int, is_alone: bool
+    ) -> Workload:
         name = f"{self._seed}x{thread}"
         chance = random.Random(f"power cuts {name}")
         tell = self.recording.mark
-        return Workload(engine, clock, tell, chance, name, 1000 * (thread + 1))
+        return Workload(engine, clock, tell, chance, name, 1000 * (thread + 1), is_alone)
 
     def states(self, every: int) -> list[CrashState]:
         """What a power cut after each `every`-th operation may leave."""

@@ -24,6 +24,7 @@ from tests.crash.model import (
     Retaining,
     Same,
     Trimming,
+    Truncating,
     Try,
 )
 from tests.reading import COMMITTED, UNCOMMITTED, read
@@ -92,7 +93,7 @@ class _Transaction:
 @dataclass(slots=True)
 class Workload:
     """Steps on one engine. `life` makes names that no other life's are; producers' ids begin at
-    `producer_id`."""
+    `producer_id`. `is_alone`: no other workload appends to the same partitions."""
 
     engine: WritableEngine
     clock: SetClock
@@ -100,7 +101,10 @@ class Workload:
     chance: random.Random
     life: str
     producer_id: int
+    is_alone: bool = True
     _count: int = 0
+    _idempotent_id: int = 0  # after producer_id
+    _firsts: dict[str, list[int]] = field(default_factory=dict)  # offsets of batches
     _sequences: dict[str, int] = field(default_factory=dict)  # of the idempotent producer
     _transactions: list[_Transaction] = field(default_factory=list)
 
@@ -110,7 +114,7 @@ class Workload:
         if len(numbers) == len(PARTITIONS):
             return
         if numbers:
-            self._delete(TOPIC, numbers)
+            self.delete(TOPIC, numbers)
         self._make(TOPIC, len(PARTITIONS))
 
     def resend(self, tried: Try, is_there: bool) -> None:
@@ -150,6 +154,7 @@ class Workload:
             self.roll: 4,
             self.retain: 5,
             self.delete_records: 2,
+            self.truncate: 2 * self.is_alone,
             self.run_task: 8,
             self.make_and_delete: 2,
         }
@@ -162,7 +167,8 @@ class Workload:
     def append_idempotently(self) -> None:
         partition = self.chance.choice(PARTITIONS)
         sequence = self._sequences.get(partition, 0)
-        tried = self._try(partition, producer_id=self.producer_id, sequence=sequence)
+        producer_id = self.producer_id + self._idempotent_id
+        tried = self._try(partition, producer_id=producer_id, sequence=sequence)
         self._append(tried, durable=False)
         self._sequences[partition] = sequence + tried.count
         if self.chance.random() < 0.3:
@@ -212,6 +218,24 @@ class Workload:
         self.tell(Trimming(partition, offset))
         writer.delete_records(offset)
 
+    def truncate(self) -> None:
+        """Cuts off the last batches. Producers are not told, so they are given up."""
+        partition = self.chance.choice(PARTITIONS)
+        start = self.writer(partition).start_offset
+        firsts = [offset for offset in self._firsts.get(partition, []) if offset >= start]
+        if not firsts:
+            return
+        offset = self.chance.choice(firsts[-5:])
+        self._firsts[partition] = [each for each in firsts if each < offset]
+        self._count += 1
+        self._idempotent_id = self._count
+        self._sequences.clear()
+        self._transactions = [txn for txn in self._transactions if txn.partition != partition]
+        self.tell(Truncating(partition, offset, False))
+        self.engine.truncate_to(TOPIC, int(partition.rpartition("-")[2]), offset)
+        assert self.writer(partition).end_offset == offset
+        self.tell(Truncating(partition, offset, True))
+
     def run_task(self) -> None:
         self.clock.advance(self.chance.randint(0, 1500))
         self.engine.run(
@@ -225,7 +249,7 @@ class Workload:
         topic = f"{self.life}-{self._count}"
         self._make(topic, 1)
         self._append(self._try(f"{topic}-0"), durable=False)
-        self._delete(topic, [0])
+        self.delete(topic, [0])
 
     # -- within -----------------------------------------------------------------------------------
 
@@ -240,7 +264,8 @@ class Workload:
         for number in range(count):
             self.tell(Making(f"{topic}-{number}", True))
 
-    def _delete(self, topic: str, numbers: Sequence[int]) -> None:
+    def delete(self, topic: str, numbers: Sequence[int]) -> None:
+        """Deletes a topic with these partitions."""
         for number in numbers:
             self.tell(Deleting(f"{topic}-{number}", False))
         self.engine.delete_topic(topic)
@@ -270,6 +295,7 @@ class Workload:
         assert not appended.is_duplicate
         assert appended.last_offset == appended.first_offset + tried.count - 1
         self.tell(Done(tried.partition, tried.name, appended.first_offset))
+        self._firsts.setdefault(tried.partition, []).append(appended.first_offset)
         if durable:
             self.tell(Durable(tried.partition, appended.last_offset + 1))
 
