@@ -26,6 +26,9 @@ from .kernels import records as records_kernel
 
 # Decompressed bytes after which columns are handed out, so that they are still in the cache.
 _STRETCH_BYTES: Final = 1 << 20
+# Records that are decoded at once, unless one batch has more: each takes 40 bytes of columns, and
+# may be no longer than 7 itself.
+_PIECE_ROWS: Final = 1 << 16
 _PLAIN, _COMPRESSED, _MESSAGE, _WRAPPER = range(4)
 _CHECKSUM_FIELDS: Final = (b.POSITION, b.SIZE, b.MAGIC, b.CRC)
 # What decompressing needs to know of a batch.
@@ -121,9 +124,10 @@ class Decoder:
     def _plain(
         self, data: memoryview, base: int, table: BatchTable, file: str
     ) -> Iterator[Columns | BadBatch]:
-        positions = table.column(b.POSITION) - base
-        starts = positions + layout.RECORD_BATCH_OVERHEAD
-        yield from self._records(data, starts, positions + table.column(b.SIZE), table, file)
+        for piece in _pieces(table):
+            positions = piece.column(b.POSITION) - base
+            starts = positions + layout.RECORD_BATCH_OVERHEAD
+            yield from self._records(data, starts, positions + piece.column(b.SIZE), piece, file)
 
     def _compressed(
         self, data: memoryview, base: int, table: BatchTable, file: str
@@ -311,6 +315,16 @@ def _stretches(table: BatchTable) -> Iterator[tuple[int, BatchTable]]:
 
 def _too_few(count: int, size: int) -> CorruptError:
     return CorruptError(f"record count is {count}, but there are {size} bytes")
+
+
+def _pieces(table: BatchTable) -> Iterator[BatchTable]:
+    """The batches in pieces of at most _PIECE_ROWS records, or of one batch."""
+    rows = np.cumsum(table.column(b.RECORD_COUNT))
+    first, done = 0, 0
+    while first < len(table):
+        stop = max(int(rows.searchsorted(done + _PIECE_ROWS, side="right")), first + 1)
+        yield table if stop - first == len(table) else table.select(slice(first, stop))
+        first, done = stop, int(rows[stop - 1])
 
 
 def _located(error: CorruptError, header: BatchHeader) -> CorruptError:

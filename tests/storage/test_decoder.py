@@ -123,6 +123,26 @@ def test_decompressed_batches_come_in_stretches_that_stay_in_the_cache() -> None
 # -- timestamps ---------------------------------------------------------------------------------
 
 
+def test_small_records_come_in_pieces_that_bound_the_memory() -> None:
+    sizes = [20_000] * 8 + [90_000, 1]
+    bases = [sum(sizes[:number]) for number in range(len(sizes))]
+    data = b"".join(
+        build_batch([SimpleRecord()] * size, BatchFields(base_offset=base))
+        for size, base in zip(sizes, bases, strict=True)
+    )
+    parts = []
+    for part in Decoder(LIMIT).decode(memoryview(data), 0, table_of(data), "f"):
+        assert isinstance(part, Columns)
+        parts.append((len(part), int(part.offsets[0]), int(part.offsets[-1])))
+    assert parts == [
+        (60_000, 0, 59_999),
+        (60_000, 60_000, 119_999),
+        (40_000, 120_000, 159_999),
+        (90_000, 160_000, 249_999),
+        (1, 250_000, 250_000),
+    ]
+
+
 def test_deltas_are_relative_to_a_delete_horizon_too() -> None:
     records = [SimpleRecord(1000, b"a"), SimpleRecord(500, b"b")]
     found, _ = decode(build_batch(records, BatchFields(delete_horizon_ms=7000)))
