@@ -18,7 +18,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from .disk import Directory, OpenFile, located
 from .errors import CorruptError, LogDirError, SegmentGone
@@ -159,7 +159,7 @@ class WritableDirectory(Directory):
         return self.child(name)
 
     def make_itself(self) -> None:
-        """Makes the log directory, and those above it, where they do not exist yet."""
+        """Makes the log directory, and those above it, durably where they do not exist yet."""
         with _named(self.path):
             _make_path(os.path.abspath(self.path))
 
@@ -246,17 +246,18 @@ class WritableFile(OpenFile):
 
 
 def _make_path(path: str) -> None:
+    above = os.path.dirname(path)
     try:
         _calls.mkdir(path, _DIRECTORY_MODE, None)
+    except FileExistsError:
+        return
     except FileNotFoundError:
-        above = os.path.dirname(path)
         if above == path:
             raise
         _make_path(above)
-        with suppress(FileExistsError):
-            _calls.mkdir(path, _DIRECTORY_MODE, None)
-    except FileExistsError:
+        _make_path(path)
         return
+    WritableDirectory(above).sync()
 
 
 def _sync(fd: int, path: str) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from kafkafs.storage.durable import Buffer, Calls, SyncFailed, WritableDirectory, replaced
 from kafkafs.storage.errors import CorruptError, LogDirError
+from tests.faults import RecordingCalls, crash_states
 
 
 @pytest.fixture
@@ -164,6 +165,15 @@ def test_the_log_directory_is_made_with_those_above_it(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(NotADirectoryError, match="file/x"):
         WritableDirectory(tmp_path / "file" / "x").make_itself()
+
+
+def test_what_was_made_for_the_log_directory_is_durable(tmp_path: Path) -> None:
+    recording = RecordingCalls(tmp_path)
+    with replaced(recording):
+        WritableDirectory(tmp_path / "a" / "b" / "c").make_itself()
+    count = len(recording.operations)
+    (state,) = crash_states(recording, prefixes=[count])
+    assert list(state.tree) == ["a", "a/b", "a/b/c"]
 
 
 def test_what_is_not_there_is_an_os_error_with_its_path(
