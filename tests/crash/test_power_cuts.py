@@ -109,7 +109,7 @@ def test_a_power_cut_now_and_then(memory_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_a_power_cut_at_every_moment(memory_path: Path, seed: int) -> None:
     (memory_path / "root").mkdir()
     recorded = Recorded(memory_path / "root", seed)
@@ -123,12 +123,12 @@ def test_power_cuts_of_several_threads_that_share_writes_and_fsyncs(memory_path:
     (memory_path / "root").mkdir()
     recorded = Recorded(memory_path / "root", seed=7)
     recorded.run(steps=25, threads=3)
-    assert check_all(recorded, memory_path, every=2) > 200
+    assert check_all(recorded, memory_path, every=3) > 200
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_power_cut_during_the_recovery_from_another(memory_path: Path, seed: int) -> None:
     (memory_path / "root").mkdir()
     first = Recorded(memory_path / "root", seed)
