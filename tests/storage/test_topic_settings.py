@@ -22,9 +22,8 @@ from kafkafs.storage.topic_settings import (
 from tests.logs import write_log_dir
 
 topics = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True).filter(is_legal_topic)
-texts = st.text(st.characters(codec="utf-8"), min_size=1).filter(
-    lambda text: text.isprintable() and text == text.strip()
-)
+printable = st.characters(codec="utf-8").filter(str.isprintable)
+texts = st.text(printable, min_size=1).map(str.strip).filter(bool)
 settings = st.dictionaries(
     topics, st.dictionaries(st.sampled_from(["retention.ms", "cleanup.policy"]), texts, min_size=1)
 )
