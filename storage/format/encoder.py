@@ -18,7 +18,7 @@ from ..errors import InvalidTimestamp, MessageTooLarge
 from . import batch as b
 from . import layout
 from .batch import BatchTable, Bytes, Int64s
-from .builder import BatchFields, SimpleRecord
+from .builder import SimpleRecord
 from .checksum import crc32c
 from .columns import (
     HEADER_COUNT,
@@ -75,11 +75,12 @@ class BatchPlan:
     @property
     def attributes(self) -> int:
         """The attribute bits of the batch headers."""
-        return BatchFields(
-            codec=self.codec,
-            timestamp_type=self.timestamp_type,
-            is_transactional=self.is_transactional,
-        ).attributes
+        bits = int(self.codec)
+        if self.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            bits |= layout.TIMESTAMP_TYPE_MASK
+        if self.is_transactional:
+            bits |= layout.TRANSACTIONAL_MASK
+        return bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +120,7 @@ class Field:
     @property
     def nbytes(self) -> int:
         """At least the bytes that the values take."""
-        return int(self.sizes.sum()) + len(self.sizes)
+        return int(self.sizes.sum()) + len(self.sizes) if len(self.sizes) else 0
 
     def is_null(self, rows: int) -> NDArray[np.bool_]:
         """Which of the rows are null."""
@@ -160,6 +161,8 @@ class Headers:
     @property
     def nbytes(self) -> int:
         """The most bytes that they take encoded."""
+        if not len(self.spans):
+            return 0
         return int(self.spans[:, 1::2].sum()) + (_HEADER_OVERHEAD + 1) * len(self.spans)
 
 
