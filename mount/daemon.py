@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import logging.handlers
 import os
@@ -20,6 +21,7 @@ logger = logging.getLogger(__name__)
 # What the daemon tells its parent when all is well. Everything else is an error's line.
 _READY: Final = b"\0"
 _SYSLOG: Final = "/dev/log"
+_UNWANTED_ANSWER: Final = f"fuse_reply_* failed with {os.strerror(errno.ENOENT)}"
 
 Ready = Callable[[], None]
 
@@ -91,6 +93,14 @@ def log_as_daemon(options: MountOptions) -> None:
         _log_through(logging.NullHandler(), options)
 
 
+def _is_news(record: logging.LogRecord) -> bool:
+    """Not that an answer came too late: the kernel says ENOENT to one that nobody waits for any
+    more, because who asked was interrupted or the mount has gone meanwhile."""
+    if not record.name.startswith("pyfuse3"):
+        return True
+    return not record.getMessage().endswith(_UNWANTED_ANSWER)
+
+
 def _file(options: MountOptions) -> logging.Handler:
     handler = logging.FileHandler(options.log, errors="backslashreplace")
     return _with_format(handler, "%(asctime)s %(levelname)s %(message)s")
@@ -104,6 +114,7 @@ def _with_format(handler: logging.Handler, text: str) -> logging.Handler:
 def _log_through(handler: logging.Handler, options: MountOptions) -> None:
     if handler.formatter is None:
         _with_format(handler, "kafkafs: %(levelname)s: %(message)s")
+    handler.addFilter(_is_news)
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(logging.DEBUG if options.debug else logging.INFO)
