@@ -181,4 +181,4 @@ def test_a_long_listing_needs_no_more_memory_than_a_short_one(
     write_log_dir(tmp_path, {("short", 0): 200_000, ("long", 0): 1_000_000})
     short = peak_memory(shell, f"kafkafs ls {options}{tmp_path} short/0/offset")
     long = peak_memory(shell, f"kafkafs ls {options}{tmp_path} long/0/offset")
-    assert long < short + 4 * 1024
+    assert long < short + 8 * 1024  # a tenth of what a million names take
