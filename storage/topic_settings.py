@@ -36,13 +36,19 @@ _HEADER = """\
 Texts = Mapping[str, str]
 
 
+class _Parser(configparser.RawConfigParser):
+    """One that leaves names as they are written: Kafka's are case-sensitive."""
+
+    def optionxform(self, optionstr: str) -> str:
+        return optionstr
+
+
 def parse_topic_settings(data: bytes) -> dict[str, dict[str, str]]:
     """The settings of each topic, as texts by name. Whether there are such settings, and whether
     their values can be used, is not asked here. CorruptError for what is no such file."""
-    parser = configparser.RawConfigParser(
+    parser = _Parser(
         delimiters=("=",), comment_prefixes=("#",), default_section="", empty_lines_in_values=False
     )
-    parser.optionxform = str  # type: ignore[assignment,method-assign]
     try:
         parser.read_string(data.decode("utf-8"))
     except UnicodeDecodeError as error:

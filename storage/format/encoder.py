@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -109,7 +109,7 @@ class Field:
             data = b"".join(value for value in values if value is not None)
             ends = np.cumsum(np.maximum(sizes, 0))
             return cls(data, ends - np.maximum(sizes, 0), sizes)
-        data = b"".join(values)  # type: ignore[arg-type]
+        data = b"".join(cast("list[bytes]", values))
         return cls(data, np.cumsum(sizes) - sizes, sizes)
 
     @classmethod

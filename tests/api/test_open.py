@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,8 +147,9 @@ def test_times_in_milliseconds(time: int | datetime, expected_ms: int) -> None:
 
 
 def test_a_time_is_no_float() -> None:
+    time: Any = 1526384718.288
     with pytest.raises(TypeError):
-        milliseconds(1526384718.288)  # type: ignore[arg-type]
+        milliseconds(time)
 
 
 def test_what_is_no_log_directory(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import subprocess
@@ -205,15 +206,16 @@ def test_lines_come_when_they_come_and_not_only_at_the_end(
         assert process.wait(20) == 0
 
 
-class Pieces:
+class Pieces(io.BytesIO):
     """A file that gives what it has in these pieces."""
 
     name = "pieces"
 
     def __init__(self, *pieces: bytes) -> None:
+        super().__init__()
         self._pieces = list(pieces)
 
-    def read(self, size: int) -> bytes:
+    def read1(self, size: int | None = -1, /) -> bytes:
         return self._pieces.pop(0) if self._pieces else b""
 
 
@@ -229,7 +231,7 @@ class Pieces:
     ],
 )
 def test_parts_are_whole_lines(pieces: tuple[bytes, ...]) -> None:
-    parts = list(whole_lines(Pieces(*pieces), 0))  # type: ignore[arg-type]
+    parts = list(whole_lines(Pieces(*pieces), 0))
     assert b"".join(parts) == b"".join(pieces)
     assert all(part.endswith(b"\n") for part in parts[:-1])
 

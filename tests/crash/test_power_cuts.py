@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -61,7 +62,7 @@ class Recorded:
         return list(crash_states(self.recording, prefixes=range(self._seed % every, count, every)))
 
     def events(self, state: CrashState) -> list[Event]:
-        return [*self.before, *state.marks]  # type: ignore[list-item]
+        return [*self.before, *cast("tuple[Event, ...]", state.marks)]
 
 
 def take(count: int, step: Callable[[], None]) -> None:

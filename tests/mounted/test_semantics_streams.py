@@ -12,6 +12,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,7 @@ def test_reading_again(clean: Path, name: str) -> None:
         with path.open("rb", buffering=0) as file:
             for size in (1 << 20, 4096, 1000, 70_001):
                 file.seek(0)
-                assert b"".join(iter(lambda size=size: file.read(size), b"")) == whole  # type: ignore[misc]
+                assert b"".join(iter(partial(file.read, size), b"")) == whole
 
 
 @promise(
@@ -254,6 +255,10 @@ def follow(live: LiveLog) -> Iterator[Callable[[Path], Follower]]:
         follower.join()
 
 
+def has_read(follower: Follower, whole: bytes) -> bool:
+    return follower.data == whole
+
+
 @promise(
     "`follow` is `values`, and `follow.jsonl` is `records.jsonl`, without an end: at the end a read"
     " waits for new records."
@@ -263,11 +268,11 @@ def test_follow(live: LiveLog, mount: Mounting, follow: Callable[[Path], Followe
     followers = {name: follow(where / name) for name in ("follow", "follow.jsonl")}
     for of, name in (("values", "follow"), ("records.jsonl", "follow.jsonl")):
         whole = (where / of).read_bytes()
-        wait_until(lambda whole=whole, name=name: followers[name].data == whole)  # type: ignore[misc]
+        wait_until(partial(has_read, followers[name], whole))
     live.append(3)
     for of, name in (("values", "follow"), ("records.jsonl", "follow.jsonl")):
         whole = (where / of).read_bytes()
-        wait_until(lambda whole=whole, name=name: followers[name].data == whole)  # type: ignore[misc]
+        wait_until(partial(has_read, followers[name], whole))
         assert not followers[name].ended
 
 

@@ -22,6 +22,7 @@ from kafkafs.storage.format.checkpoints import EpochEntry, parse_offsets
 from kafkafs.storage.log import recovery
 from kafkafs.storage.log.context import ReadLimits
 from kafkafs.storage.log.recovery import RecoveryPlan
+from kafkafs.storage.log.recovery_actions import Cut
 from tests.batches import MUTATIONS, mutated
 from tests.conftest import differences, fingerprint
 from tests.faults import CrashState, RecordingCalls, crash_states
@@ -50,8 +51,14 @@ def plan(
     return recovery.plan(directory, recovery_point, start, clean, config, LOADED_MS, limits)
 
 
-def recover(partition: Path, *arguments: int, **settings: bool | TopicConfig) -> RecoveryPlan:
-    planned = plan(partition, *arguments, **settings)  # type: ignore[arg-type]
+def recover(
+    partition: Path,
+    recovery_point: int = 0,
+    start: int = 0,
+    clean: bool = False,
+    config: TopicConfig = DEFAULTS,
+) -> RecoveryPlan:
+    planned = plan(partition, recovery_point, start, clean, config)
     recovery.apply(planned, writable(partition))
     return planned
 
@@ -291,7 +298,8 @@ def test_a_clean_stop_whose_end_is_torn_is_recovered(tmp_path: Path) -> None:
     log.write_bytes(log.read_bytes() + b"\1\2\3")
     planned = recover(partition, 120, clean=True, config=CONFIG)
     assert planned.end_offset == 120
-    assert [action for action in planned.actions if action.name.endswith(".log")]  # type: ignore[union-attr]
+    cuts = [action.name for action in planned.actions if isinstance(action, Cut)]
+    assert log.name in cuts
     assert contents(partition) == before
 
 

@@ -591,12 +591,12 @@ def test_retention_and_the_removal_of_what_it_deleted(
 
 
 def test_one_partition_that_fails_holds_up_no_other(
-    engine: WritableEngine, monkeypatch: pytest.MonkeyPatch
+    engine: WritableEngine, clock: SetClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine.create_topic("a", 3, {"retention.ms": "0"})
     for number in range(3):
         append(engine, "a", b"x", partition=number)
-    engine.clock.advance(10)  # type: ignore[attr-defined]
+    clock.advance(10)
 
     def failing() -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
