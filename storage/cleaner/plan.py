@@ -1,0 +1,284 @@
+"""What of a log the cleaner may clean, whether it is worth it, and which segments become one.
+
+Rules: Kafka's `LogCleanerManager.cleanableOffsets`, `LogToClean` and `Cleaner.groupSegmentsBySize`.
+Nothing is cleaned here, and no clock is asked: what could be cleaned next week is `plan` with next
+week's time.
+
+Offsets below `first_dirty` were cleaned before. What is to be cleaned ends at `first_uncleanable`,
+the base of a segment: the active one is never cleaned, nor one that reaches above the last stable
+offset or has a record younger than `min.compaction.lag.ms`, nor what lies behind such a one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol, TypeVar
+
+from ..config import UNLIMITED, TopicConfig
+from ..format.layout import MAX_INT32, NO_TIMESTAMP
+from ..log.lookup import header_at
+from ..log.retention import ViewSegment
+from ..log.view import View
+from ..segment import offset_index, time_index
+
+COMPACT = "compact"  # in cleanup.policy
+
+
+class Bound(StrEnum):
+    """How a segment stands to the next cleaning."""
+
+    CLEAN = "it was cleaned before"
+    DIRTY = "it can be cleaned"
+    ACTIVE = "it is the active segment"
+    UNSTABLE = "it reaches above the last stable offset"
+    LAG = "it has records younger than min.compaction.lag.ms"
+    OLDER_STAYS = "an older segment cannot be cleaned"
+
+
+class Groupable(Protocol):
+    """What grouping asks a segment: bytes of its `.log`, and of the entries in its indexes."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def index_bytes(self) -> int: ...
+    @property
+    def time_index_bytes(self) -> int: ...
+
+
+class Candidate(Protocol):
+    """What planning asks a segment.
+
+    `size` is the bytes of its `.log`; `largest_timestamp` the greatest of its batches' timestamps
+    in ms or, when none has one, the mtime of the `.log`; `first_timestamp` that of its first batch,
+    -1 when it has none.
+    """
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def largest_timestamp(self) -> int: ...
+    @property
+    def first_timestamp(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentToClean(ViewSegment):
+    """A segment of a view, as the cleaner sees it."""
+
+    @property
+    def first_timestamp(self) -> int:
+        header = header_at(self.segment.files.log(), 0) if self.size else None
+        return NO_TIMESTAMP if header is None else header.max_timestamp
+
+    @property
+    def index_bytes(self) -> int:
+        index = self.segment.offset_index()
+        return 0 if index is None else len(index) * offset_index.ENTRY.size
+
+    @property
+    def time_index_bytes(self) -> int:
+        index = self.segment.time_index()
+        return 0 if index is None else len(index) * time_index.ENTRY.size
+
+    @property
+    def mtime_ms(self) -> int:
+        """When the `.log` was last written, in ms since 1970."""
+        return self.segment.mtime_ns // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class LogState:
+    """A log as the cleaner sees it; segments by ascending base offset, the last one active.
+
+    `last_stable_offset`: what lies above is not cleaned: of the offset of the oldest open
+    transaction and the high watermark the lower one. `checkpoint`: from the
+    `cleaner-offset-checkpoint`, None where there is none.
+    """
+
+    segments: Sequence[Candidate]
+    start_offset: int
+    end_offset: int
+    last_stable_offset: int
+    checkpoint: int | None
+
+    def upper_bound(self, index: int) -> int:
+        """The offset behind the segment: the next one's base, or the log end offset."""
+        if index + 1 < len(self.segments):
+            return self.segments[index + 1].base_offset
+        return self.end_offset
+
+
+@dataclass(frozen=True, slots=True)
+class CleanPlan:
+    """What can be cleaned: offsets in [`first_dirty`, `first_uncleanable`).
+
+    `bounds`: how each segment stands. `clean_bytes`, `cleanable_bytes`: of the segments that begin
+    below `first_dirty`, and of those that are to be cleaned (one that is both counts twice).
+    `overdue_at_ms`: from when on `max.compaction.lag.ms` demands a cleaning, None for never.
+    `resets_checkpoint`: the checkpoint cannot be right, and `first_dirty` is to take its place.
+    """
+
+    first_dirty: int
+    first_uncleanable: int
+    bounds: tuple[Bound, ...]
+    clean_bytes: int
+    cleanable_bytes: int
+    min_ratio: float
+    overdue_at_ms: int | None
+    is_overdue: bool
+    resets_checkpoint: bool
+
+    @property
+    def ratio(self) -> float:
+        """The dirty part of what is or could be clean, from 0 to 1."""
+        total = self.clean_bytes + self.cleanable_bytes
+        return self.cleanable_bytes / total if total else 0.0
+
+    @property
+    def is_eligible(self) -> bool:
+        """Whether Kafka would clean the log now."""
+        return self.ratio > self.min_ratio or (self.is_overdue and self.cleanable_bytes > 0)
+
+
+def state_of(view: View, checkpoint: int | None) -> LogState:
+    """A log as its reader sees it, who takes all of it for replicated."""
+    return LogState(
+        segments_of(view), view.start_offset, view.end_offset, view.last_stable_offset, checkpoint
+    )
+
+
+def segments_of(view: View) -> list[SegmentToClean]:
+    """The segments of a view, as the cleaner sees them."""
+    limit = view.context.limits.max_batch_bytes
+    return [SegmentToClean(segment, limit) for segment in view.segments]
+
+
+def plan(log: LogState, config: TopicConfig, now_ms: int) -> CleanPlan:
+    """What can be cleaned at `now_ms`. A segment's timestamps are asked for only where they
+    count."""
+    first_dirty, resets = _first_dirty(log)
+    bounds = _bounds(log, config, first_dirty, now_ms)
+    first_uncleanable = _first_uncleanable(log, bounds)
+    overdue_at = _overdue_at(log, config, first_dirty)
+    low = min(first_dirty, first_uncleanable)
+    cleanable = [
+        segment.size
+        for index, segment in enumerate(log.segments)
+        if segment.base_offset < first_uncleanable and log.upper_bound(index) > low
+    ]
+    return CleanPlan(
+        first_dirty,
+        first_uncleanable,
+        tuple(bounds),
+        sum(s.size for s in log.segments if s.base_offset < first_dirty),
+        sum(cleanable),
+        config.min_cleanable_dirty_ratio,
+        overdue_at,
+        overdue_at is not None and overdue_at <= now_ms,
+        resets,
+    )
+
+
+def _first_dirty(log: LogState) -> tuple[int, bool]:
+    """Where the dirty part begins, and whether the checkpoint said something that cannot be."""
+    if log.checkpoint is None:
+        return log.start_offset, False
+    if log.start_offset <= log.checkpoint <= log.end_offset:
+        return log.checkpoint, False
+    return log.start_offset, True
+
+
+def _bounds(log: LogState, config: TopicConfig, first_dirty: int, now_ms: int) -> list[Bound]:
+    """How each segment stands."""
+    youngest = now_ms - config.min_compaction_lag_ms if config.min_compaction_lag_ms > 0 else None
+    bounds: list[Bound] = []
+    stays = False
+    for index, segment in enumerate(log.segments):
+        upper = log.upper_bound(index)
+        if index + 1 == len(log.segments):
+            bound = Bound.ACTIVE
+        elif upper <= first_dirty:
+            bound = Bound.CLEAN
+        elif upper > log.last_stable_offset:
+            bound = Bound.UNSTABLE
+        elif youngest is not None and segment.largest_timestamp > youngest:
+            bound = Bound.LAG
+        else:
+            bound = Bound.OLDER_STAYS if stays else Bound.DIRTY
+        stays |= bound not in (Bound.CLEAN, Bound.DIRTY)
+        bounds.append(bound)
+    return bounds
+
+
+def _first_uncleanable(log: LogState, bounds: Sequence[Bound]) -> int:
+    """The base of the first segment that stays as it is; the log's start when there is none."""
+    for segment, bound in zip(log.segments, bounds, strict=True):
+        if bound not in (Bound.CLEAN, Bound.DIRTY):
+            return segment.base_offset
+    return log.start_offset
+
+
+def _overdue_at(log: LogState, config: TopicConfig, first_dirty: int) -> int | None:
+    """When a cleaning becomes due: `max.compaction.lag.ms` after the oldest of the dirty segments'
+    first timestamps."""
+    if config.max_compaction_lag_ms == UNLIMITED:
+        return None
+    dirty = (
+        segment.first_timestamp
+        for index, segment in enumerate(log.segments[:-1])
+        if log.upper_bound(index) > first_dirty
+    )
+    oldest = min((timestamp for timestamp in dirty if timestamp > 0), default=None)
+    return None if oldest is None else oldest + config.max_compaction_lag_ms + 1
+
+
+S = TypeVar("S", bound=Groupable)
+
+
+def group(
+    segments: Sequence[S], end_offset: int, first_uncleanable: int, config: TopicConfig
+) -> list[list[S]]:
+    """The segments that begin below `end_offset`, those together that become one: as many as fit
+    into `segment.bytes` and their indexes into `segment.index.bytes`, before anything goes."""
+    taken = [segment for segment in segments if segment.base_offset < end_offset]
+    lasts = [segment.base_offset - 1 for segment in taken[1:]] + [first_uncleanable - 1]
+    groups: list[list[S]] = []
+    room = _Room(config)
+    for segment, last_offset in zip(taken, lasts, strict=False):
+        if groups and room.takes(segment, last_offset - groups[-1][0].base_offset):
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+            room = _Room(config)
+        room.fill(segment)
+    return groups
+
+
+class _Room:
+    """What is left of one segment and its indexes, in bytes."""
+
+    def __init__(self, config: TopicConfig) -> None:
+        self._log = config.segment_size
+        self._index = self._times = config.segment_index_bytes
+
+    def takes(self, segment: Groupable, highest_delta: int) -> bool:
+        """Whether there is room for a segment whose last offset is about that much above the
+        base."""
+        return (
+            segment.size <= self._log
+            and segment.index_bytes <= self._index
+            and segment.time_index_bytes <= self._times
+            and (segment.size == 0 or highest_delta <= MAX_INT32)
+        )
+
+    def fill(self, segment: Groupable) -> None:
+        self._log -= segment.size
+        self._index -= segment.index_bytes
+        self._times -= segment.time_index_bytes
