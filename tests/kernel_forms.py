@@ -22,6 +22,7 @@ NAMES = (
     "validate",
     "index",
     "search",
+    "offset_map",
 )
 
 

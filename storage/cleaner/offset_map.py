@@ -1,0 +1,96 @@
+"""The greatest offset of each key, in memory of a fixed size: keys by their hashes alone.
+
+As Kafka's ``SkimpyOffsetMap``: slots of 24 bytes, a hash of 16 and an offset of 8. Its hash is MD5,
+for which anybody can make up keys that collide; here it is SipHash-2-4 with an output of 128 bits
+and a key of its own for each map, which nobody outside knows. Two keys are taken for one with
+probability n² / 2¹²⁹ for n keys.
+"""
+
+from __future__ import annotations
+
+import mmap
+import secrets
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..format.batch import Bytes, Int32s, Int64s
+from ..format.kernels import offset_map as kernel
+
+SLOT_BYTES: Final = 24
+# Keys hashed before the first of them is looked up; what is made of them stays in the first cache.
+_BLOCK: Final = 256
+# A slot is chosen with 32 bits of the hash.
+_MAX_SLOTS: Final = (1 << 32) - 1
+
+
+class OffsetMap:
+    """Offsets by key, for at most ``capacity`` keys. One thread at a time.
+
+    ``latest_offset``: the greatest offset put, -1 for none; whoever knows that nothing to be put
+    lies in front of a later one may set it (``SkimpyOffsetMap.updateLatestOffset``).
+    """
+
+    def __init__(self, memory_bytes: int, load_factor: float = 0.9) -> None:
+        """``load_factor``: the part of the slots that is used, in (0, 1]. ValueError when the
+        memory does not do for a key; OSError when there is none."""
+        self.slots = min(memory_bytes // SLOT_BYTES, _MAX_SLOTS)
+        self.capacity = int(self.slots * load_factor)
+        if not 0 < load_factor <= 1 or self.capacity < 1:
+            raise ValueError(f"{memory_bytes} bytes at load {load_factor} are too few for a key")
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+        self._memory = mmap.mmap(-1, self.slots * SLOT_BYTES, flags)
+        self._memory.madvise(mmap.MADV_HUGEPAGE)
+        self._table: NDArray[np.uint64] = np.frombuffer(self._memory, dtype=np.uint64)
+        self._scratch: NDArray[np.uint64] = np.empty((_BLOCK + 1, 3), dtype=np.uint64)
+        self._hash_key = secrets.randbits(64), secrets.randbits(64)
+        self._entries = 0
+        self.latest_offset = -1
+
+    def __len__(self) -> int:
+        """Keys in the map."""
+        return self._entries
+
+    @property
+    def nbytes(self) -> int:
+        """Memory held once it is full, in bytes."""
+        return self.slots * SLOT_BYTES
+
+    def put(
+        self, data: Bytes, spans: Int32s, offsets: Int64s, low: int = 0, high: int | None = None
+    ) -> int:
+        """Put the keys of rows [``low``, ``high``) of columns with their offsets; null keys are
+        passed over, and of a key's offsets the greatest stays.
+
+        The row where it stopped for being full, which as in Kafka is the next with any key, known
+        or not; else ``high``.
+        """
+        high = len(spans) if high is None else high
+        if low >= high:
+            return high
+        stop, added = kernel.put(
+            self._table, self.slots, *self._hash_key, data, spans, offsets, low, high,
+            self.capacity - self._entries, self._scratch,
+        )  # fmt: skip
+        self._entries += added
+        keyed = np.flatnonzero(spans[low:stop, 1] >= 0)
+        if len(keyed):
+            self.latest_offset = max(self.latest_offset, int(offsets[low + keyed[-1]]))
+        return int(stop)
+
+    def get(self, data: Bytes, spans: Int32s) -> Int64s:
+        """For each row of columns the offset of its key: -1 where it is null or not in the map."""
+        found: Int64s = np.empty(len(spans), dtype=np.int64)
+        kernel.get(self._table, self.slots, *self._hash_key, data, spans, found, self._scratch)
+        return found
+
+    def get_key(self, key: bytes) -> int:
+        """The offset of one key, -1 where it is not in the map."""
+        return int(self.get(key, np.array([[0, len(key)]], dtype=np.int32))[0])
+
+    def clear(self) -> None:
+        """Empty the map; its memory is given back until it is used again."""
+        self._memory.madvise(mmap.MADV_DONTNEED)
+        self._entries = 0
+        self.latest_offset = -1

@@ -1,0 +1,306 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: initializedcheck=False, cdivision=True
+"""The loops of `cleaner.offset_map`: keys hashed, put and looked up.
+
+A slot is three words: the hash's two and the offset plus one, 0 where nothing is. A slot is a miss
+of every cache, so keys are taken a block at a time: all are hashed, then the slots where they begin
+to look are touched, which has the misses overlap, and only then each is sought.
+
+Bounds: ``table`` has 3 * ``slots`` words and ``scratch`` three a row (checked on entry), keys are
+checked against ``data`` before they are hashed, and a search ends after ``slots`` steps.
+"""
+
+from __future__ import annotations
+
+import cython
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _word(number: cython.ulonglong) -> cython.ulonglong:
+    """The lowest 64 bits, which is all that there is of a C number."""
+    if not cython.compiled:
+        return number & ((1 << 64) - 1)
+    return number
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _rotated(number: cython.ulonglong, bits: cython.int) -> cython.ulonglong:
+    return _word(number << bits) | (number >> (64 - bits))
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.ulonglong, cython.ulonglong, cython.ulonglong, cython.ulonglong))
+def _round(a: cython.ulonglong, b: cython.ulonglong, c: cython.ulonglong, d: cython.ulonglong):
+    """SipRound."""
+    a = _word(a + b)
+    c = _word(c + d)
+    b = _rotated(b, 13) ^ a
+    d = _rotated(d, 16) ^ c
+    a = _word(_rotated(a, 32) + d)
+    c = _word(c + b)
+    b = _rotated(b, 17) ^ c
+    d = _rotated(d, 21) ^ a
+    return a, b, _rotated(c, 32), d
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _little_endian(
+    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t
+) -> cython.ulonglong:
+    """The eight bytes at ``at``; compilers make one load of it."""
+    return (
+        cython.cast(cython.ulonglong, data[at])
+        | (cython.cast(cython.ulonglong, data[at + 1]) << 8)
+        | (cython.cast(cython.ulonglong, data[at + 2]) << 16)
+        | (cython.cast(cython.ulonglong, data[at + 3]) << 24)
+        | (cython.cast(cython.ulonglong, data[at + 4]) << 32)
+        | (cython.cast(cython.ulonglong, data[at + 5]) << 40)
+        | (cython.cast(cython.ulonglong, data[at + 6]) << 48)
+        | (cython.cast(cython.ulonglong, data[at + 7]) << 56)
+    )
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.ulonglong, cython.ulonglong))
+def _siphash(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    key_low: cython.ulonglong,
+    key_high: cython.ulonglong,
+):
+    """SipHash-2-4 with an output of 128 bits, of ``data[at : at + size]``, which must be there."""
+    a: cython.ulonglong = 0x736F6D6570736575  # "somepseudorandomlygeneratedbytes"
+    b: cython.ulonglong = 0x646F72616E646F6D
+    c: cython.ulonglong = 0x6C7967656E657261
+    d: cython.ulonglong = 0x7465646279746573
+    end: cython.Py_ssize_t = at + size
+    word: cython.ulonglong
+    low: cython.ulonglong
+    i: cython.Py_ssize_t
+    _: cython.int
+    a ^= key_low
+    b ^= key_high
+    b ^= 0xEE
+    c ^= key_low
+    d ^= key_high
+    while end - at >= 8:
+        word = _little_endian(data, at)
+        at += 8
+        d ^= word
+        a, b, c, d = _round(a, b, c, d)
+        a, b, c, d = _round(a, b, c, d)
+        a ^= word
+    word = _word(cython.cast(cython.ulonglong, size) << 56)
+    for i in range(end - at):
+        word |= cython.cast(cython.ulonglong, data[at + i]) << (8 * i)
+    d ^= word
+    a, b, c, d = _round(a, b, c, d)
+    a, b, c, d = _round(a, b, c, d)
+    a ^= word
+    c ^= 0xEE
+    for _ in range(4):
+        a, b, c, d = _round(a, b, c, d)
+    low = a ^ b ^ c ^ d
+    b ^= 0xDD
+    for _ in range(4):
+        a, b, c, d = _round(a, b, c, d)
+    return low, a ^ b ^ c ^ d
+
+
+def siphash(
+    data: cython.const[cython.uchar][::1], key_low: cython.ulonglong, key_high: cython.ulonglong
+) -> tuple[int, int]:
+    """SipHash-2-4-128 of ``data`` under a key of two little-endian words: the output's two."""
+    low: cython.ulonglong
+    high: cython.ulonglong
+    low, high = _siphash(data, 0, data.shape[0], key_low, key_high)
+    return low, high
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _hash_block(
+    table: cython.ulonglong[::1],
+    slots: cython.ulonglong,
+    key_low: cython.ulonglong,
+    key_high: cython.ulonglong,
+    data: cython.const[cython.uchar][::1],
+    spans: cython.const[cython.int][:, ::1],
+    low: cython.Py_ssize_t,
+    high: cython.Py_ssize_t,
+    scratch: cython.ulonglong[:, ::1],
+) -> cython.bint:
+    """Hash and first slot of each keyed row into ``scratch``, and the slots touched. False when a
+    key lies outside ``data``."""
+    row: cython.Py_ssize_t
+    start: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    first: cython.ulonglong
+    second: cython.ulonglong
+    touched: cython.ulonglong = 0
+    for row in range(low, high):
+        start = spans[row, 0]
+        size = spans[row, 1]
+        if size < 0:
+            scratch[row - low, 2] = 0
+            continue
+        if start < 0 or size > data.shape[0] - start:
+            return False
+        first, second = _siphash(data, start, size, key_low, key_high)
+        scratch[row - low, 0] = first
+        scratch[row - low, 1] = second
+        scratch[row - low, 2] = ((second >> 32) * slots) >> 32
+    for row in range(high - low):
+        touched ^= table[3 * scratch[row, 2]]
+    scratch[high - low, 0] = touched  # or a compiler would find that nobody wants to know
+    return True
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _sought(
+    table: cython.ulonglong[::1],
+    slots: cython.ulonglong,
+    first: cython.ulonglong,
+    second: cython.ulonglong,
+    slot: cython.ulonglong,
+) -> cython.longlong:
+    """The slot of a hash, or the empty one where it belongs; -1 when there is neither."""
+    _: cython.ulonglong
+    for _ in range(slots):
+        if table[3 * slot + 2] == 0 or (table[3 * slot] == first and table[3 * slot + 1] == second):
+            return cython.cast(cython.longlong, slot)
+        slot += 1
+        if slot == slots:
+            slot = 0
+    return -1
+
+
+@cython.cfunc
+def _check(
+    table: cython.ulonglong[::1],
+    slots: cython.ulonglong,
+    spans: cython.const[cython.int][:, ::1],
+    scratch: cython.ulonglong[:, ::1],
+) -> cython.Py_ssize_t:
+    """Rows of a block. ValueError when the arrays are not what they must be."""
+    if slots < 1 or slots >= 1 << 32 or slots > cython.cast(cython.ulonglong, table.shape[0] // 3):
+        raise ValueError("no such slots in this memory")
+    if spans.shape[1] < 2 or scratch.shape[1] != 3 or scratch.shape[0] < 2:
+        raise ValueError("spans have a column of sizes, the scratch has three")
+    return scratch.shape[0] - 1
+
+
+def put(
+    table: cython.ulonglong[::1],
+    slots: cython.ulonglong,
+    key_low: cython.ulonglong,
+    key_high: cython.ulonglong,
+    data: cython.const[cython.uchar][::1],
+    spans: cython.const[cython.int][:, ::1],
+    offsets: cython.const[cython.longlong][::1],
+    low: cython.Py_ssize_t,
+    high: cython.Py_ssize_t,
+    room: cython.longlong,
+    scratch: cython.ulonglong[:, ::1],
+) -> tuple[int, int]:
+    """Put the keys of rows [``low``, ``high``) with their offsets (the greatest of a key's stays)
+    until ``room`` keys more are there. Returns the first row that was not looked at, and how many
+    keys are there more."""
+    rows: cython.Py_ssize_t = _check(table, slots, spans, scratch)
+    stop: cython.Py_ssize_t
+    row: cython.Py_ssize_t = low
+    added: cython.longlong = 0
+    slot: cython.longlong
+    offset: cython.ulonglong
+    is_whole: cython.bint = True
+    if low < 0 or high > spans.shape[0] or high > offsets.shape[0]:
+        raise ValueError("no such rows")
+    with cython.nogil:
+        while low < high and row == low and is_whole:
+            stop = min(high, low + rows)
+            is_whole = _hash_block(table, slots, key_low, key_high, data, spans, low, stop, scratch)
+            while row < stop and is_whole:
+                if spans[row, 1] >= 0:
+                    if added >= room or offsets[row] < 0:
+                        break
+                    slot = _sought(
+                        table,
+                        slots,
+                        scratch[row - low, 0],
+                        scratch[row - low, 1],
+                        scratch[row - low, 2],
+                    )
+                    if slot < 0:
+                        break
+                    offset = cython.cast(cython.ulonglong, offsets[row]) + 1
+                    if table[3 * slot + 2] == 0:
+                        table[3 * slot] = scratch[row - low, 0]
+                        table[3 * slot + 1] = scratch[row - low, 1]
+                        added += 1
+                    if table[3 * slot + 2] < offset:
+                        table[3 * slot + 2] = offset
+                row += 1
+            low = stop
+    if not is_whole:
+        raise ValueError("a key goes past the end of its buffer")
+    return row, added
+
+
+def get(
+    table: cython.ulonglong[::1],
+    slots: cython.ulonglong,
+    key_low: cython.ulonglong,
+    key_high: cython.ulonglong,
+    data: cython.const[cython.uchar][::1],
+    spans: cython.const[cython.int][:, ::1],
+    out: cython.longlong[::1],
+    scratch: cython.ulonglong[:, ::1],
+) -> None:
+    """The offset of each row's key into ``out``; -1 where it is null or not there."""
+    rows: cython.Py_ssize_t = _check(table, slots, spans, scratch)
+    low: cython.Py_ssize_t = 0
+    high: cython.Py_ssize_t = spans.shape[0]
+    stop: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    slot: cython.longlong
+    is_whole: cython.bint = True
+    if out.shape[0] < high:
+        raise ValueError("no room for all rows")
+    with cython.nogil:
+        while low < high and is_whole:
+            stop = min(high, low + rows)
+            is_whole = _hash_block(table, slots, key_low, key_high, data, spans, low, stop, scratch)
+            for row in range(low, stop):
+                out[row] = -1
+                if spans[row, 1] >= 0 and is_whole:
+                    slot = _sought(
+                        table,
+                        slots,
+                        scratch[row - low, 0],
+                        scratch[row - low, 1],
+                        scratch[row - low, 2],
+                    )
+                    if slot >= 0:
+                        out[row] = cython.cast(cython.longlong, table[3 * slot + 2]) - 1
+            low = stop
+    if not is_whole:
+        raise ValueError("a key goes past the end of its buffer")
