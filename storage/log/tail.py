@@ -75,7 +75,7 @@ def walk_from_start(
 def _newest_state(directory: Directory, segments: Sequence[Segment], highest: int) -> Tail:
     """What the newest readable snapshot of at most ``highest`` says; else nothing, at the start."""
     start = segments[0].base_offset
-    for offset, name in _snapshots(directory):
+    for offset, name in newest_snapshots(directory):
         if offset > highest:
             continue
         if offset < start:
@@ -93,7 +93,8 @@ def _newest_state(directory: Directory, segments: Sequence[Segment], highest: in
     return Tail(start)
 
 
-def _snapshots(directory: Directory) -> list[tuple[int, str]]:
+def newest_snapshots(directory: Directory) -> list[tuple[int, str]]:
+    """Offsets and names of a partition's producer snapshots, the newest first."""
     names = (parse_segment_file(entry.name) for entry in directory.list())
     offsets = [
         name.base_offset
