@@ -10,6 +10,7 @@
     ├── OffsetNotFound       looking up: no record is served at that offset
     ├── SegmentGone          reading: the file vanished under us, as live retention and cleaning do
     ├── CorruptError         reading: bytes that no Kafka broker wrote
+    ├── CleaningAborted      cleaning: the log was cut, deleted or its cleaning stopped meanwhile
     ├── TopicExists          creating: there is such a topic, or one whose name differs in . and _
     └── Refused              writing: what Kafka would answer with an error; nothing was written
         ├── InvalidTopic, InvalidPartitions
@@ -129,6 +130,18 @@ class SegmentGone(StorageError):
 
     def __str__(self) -> str:
         return f"{printable(self.file)}: the file has gone or was replaced"
+
+
+class CleaningAborted(StorageError):
+    """A cleaning was given up for `why`: the log changed under it, or somebody asked for that
+    (LogCleaningAbortedException). What it had swapped in so far stays."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"cleaning given up: {self.why}"
 
 
 class TopicExists(StorageError):
