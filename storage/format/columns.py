@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import CorruptError
 from . import batch as batch_columns
@@ -169,6 +170,24 @@ class Columns:
             self.spans[low:high],
             self.batches.select(slice(first, last)),
             np.clip(self.first_row[first : last + 1], low, high) - low,
+            self.file,
+        )
+
+    def where(self, chosen: NDArray[np.bool_]) -> Columns:
+        """The chosen rows, sharing ``data``; unless all are chosen, batches without a row are left
+        out."""
+        rows = np.flatnonzero(chosen)
+        if len(rows) == len(self):
+            return self
+        first_row = rows.searchsorted(self.first_row)
+        has_rows = first_row[1:] > first_row[:-1]
+        return Columns(
+            self.data,
+            self.offsets[rows],
+            self.timestamps[rows],
+            self.spans[rows],
+            self.batches.select(has_rows),
+            np.append(first_row[:-1][has_rows], len(rows)),
             self.file,
         )
 

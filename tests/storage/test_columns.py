@@ -146,6 +146,21 @@ def test_any_slice_is_the_same_rows(data: st.DataObject) -> None:
         assert part.record(row).batch == columns.record(low + row).batch
 
 
+@given(st.lists(st.booleans(), min_size=6, max_size=6))
+def test_any_chosen_rows(chosen: list[bool]) -> None:
+    columns, expected = three_batches()
+    part = columns.where(np.array(chosen))
+    rows = [row for row, taken in enumerate(chosen) if taken]
+    assert plain(part) == [expected[row] for row in rows]
+    assert part.timestamp_types().tolist() == [0] * len(rows)
+    assert [part.record(at).batch for at in range(len(rows))] == [
+        columns.record(row).batch for row in rows
+    ]
+    assert len(part.first_row) == len(part.batches) + 1
+    assert all(chosen) or (np.diff(part.first_row) > 0).all()  # no batch without a row
+    assert plain(part.slice(1, 4)) == [expected[row] for row in rows[1:4]]
+
+
 @given(simple_records(), st.sampled_from(Codec))
 def test_a_copy_is_kept_while_its_decoder_goes_on(
     records: list[SimpleRecord], codec: Codec
