@@ -1,0 +1,210 @@
+"""Batches without the records that compaction drops: the bytes that its new segments hold.
+
+The rules of Kafka's MemoryRecords.filterTo. A batch that keeps all of its records, and whose
+tombstones have their delete horizon, stays byte for byte. Another is built anew with what its
+header said: its records keep offset and timestamp, it its first and last offset, so that the last
+sequence number of its producer can still be told. One that must stay without records is a header
+only.
+
+Header names are copied as they are; Kafka replaces what is not UTF-8 in the names of a batch that
+it builds anew.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CorruptError
+from . import batch as b
+from . import layout
+from .batch import BatchHeader, BatchTable, Bytes, Int64s
+from .checksum import crc32
+from .columns import Columns
+from .compress import compress
+from .encoder import put_checksums
+from .kernels import rewrite as kernel
+from .layout import Codec
+from .rooms import ROOMS
+
+UInt8s = NDArray[np.uint8]
+Int8s = NDArray[np.int8]
+
+# What is to be done with a batch: it goes whatever its records are, it goes if none of them is
+# kept, it stays even then.
+DROP: Final[int] = kernel.DROP
+KEEP: Final[int] = kernel.KEEP
+RETAIN_EMPTY: Final[int] = kernel.RETAIN_EMPTY
+NO_HORIZON: Final = -1
+
+# By how many bytes a record may grow when its batch gets another base timestamp: the delta may take
+# 9 more, the length 4.
+_GROWTH: Final = 13
+# What a message takes beside its key and value at most.
+_MESSAGE_OVERHEAD: Final = 34
+_SIZE: Final = struct.Struct(">i")
+_CRC: Final = struct.Struct(">I")
+_CRC_OF_MESSAGE: Final = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """Whole batches one after the other in ``data``; their headers, positions from the start of
+    ``data``."""
+
+    data: memoryview
+    table: BatchTable
+
+
+def rewrite(
+    data: memoryview,
+    base: int,
+    columns: Columns,
+    keep: UInt8s,
+    actions: Int8s,
+    horizons: Int64s,
+) -> Rewritten:
+    """What stays of the batches that ``columns`` came from, as a ``Decoder`` gives them, their
+    bytes being in ``data`` (``data[0]`` is file position ``base``).
+
+    ``keep`` is not 0 for each of the n rows that stays. For each of the b batches ``actions`` says
+    DROP, KEEP or RETAIN_EMPTY, ``horizons`` the delete horizon in ms that it gets if it keeps a
+    record (-1: none, or the one that it has). CorruptError for a batch of magic 0 or 1 that is to
+    stay without records, which Kafka cannot write.
+    """
+    if _loses_messages(columns, keep, actions):
+        return _rewrite_wrapper(columns.batches[0], columns, keep)
+    room = int(columns.batches.column(b.SIZE).sum()) + _GROWTH * len(keep)
+    if columns.data is not data:
+        room += len(columns.data)
+    out = ROOMS.lend(room)
+    table = BatchTable.empty(len(columns.batches))
+    is_made = np.empty(len(table), dtype=np.uint8)
+    count, used, batch, why = kernel.rewrite_batches(
+        data,
+        base,
+        columns.batches.rows,
+        columns.data,
+        columns.offsets,
+        columns.timestamps,
+        columns.spans,
+        columns.first_row,
+        keep,
+        actions,
+        horizons,
+        out,
+        table.rows,
+        is_made,
+    )
+    if why != kernel.DONE:
+        raise _refusal(why, columns, batch)
+    return _completed(out[:used], table.select(slice(0, count)), is_made[:count])
+
+
+def _loses_messages(columns: Columns, keep: UInt8s, actions: Int8s) -> bool:
+    """Whether it is a compressed message (a decoder gives each alone) that stays in part."""
+    if len(columns.batches) != 1:
+        return False
+    header = columns.batches[0]
+    is_wrapper = header.magic < 2 and header.codec is not Codec.NONE
+    return is_wrapper and actions[0] != DROP and bool(keep.any()) and not keep.all()
+
+
+def _completed(data: memoryview, table: BatchTable, is_made: UInt8s) -> Rewritten:
+    """With the batches that were made compressed, and their checksums."""
+    made = np.flatnonzero(is_made)
+    if not len(made):
+        return Rewritten(data, table)
+    compressed = made[(table.rows[made, b.ATTRIBUTES] & layout.CODEC_MASK) != 0]
+    if len(compressed):
+        data = _compress(data, table, compressed)
+    changed = table.select(made)
+    put_checksums(data, changed)
+    table.rows[made] = changed.rows
+    return Rewritten(data, table)
+
+
+def _compress(data: memoryview, table: BatchTable, chosen: NDArray[np.intp]) -> memoryview:
+    """The same batches, the records of the chosen ones compressed; the table is changed to fit."""
+    parts: list[Bytes] = []
+    done = 0
+    for index in chosen.tolist():
+        position, size, attributes = table.rows[index, [b.POSITION, b.SIZE, b.ATTRIBUTES]].tolist()
+        start, end = position + layout.RECORD_BATCH_OVERHEAD, position + size
+        body = compress(Codec(attributes & layout.CODEC_MASK), bytes(data[start:end]))
+        size = layout.RECORD_BATCH_OVERHEAD + len(body)
+        _SIZE.pack_into(data, position + 8, size - layout.LOG_OVERHEAD)
+        table.rows[index, b.SIZE] = size
+        parts += data[done:start], body
+        done = end
+    parts.append(data[done:])
+    sizes = table.column(b.SIZE)
+    table.rows[:, b.POSITION] = np.cumsum(sizes) - sizes
+    return memoryview(bytearray().join(parts))
+
+
+def _rewrite_wrapper(header: BatchHeader, columns: Columns, keep: UInt8s) -> Rewritten:
+    """A compressed message of magic 0 or 1 that keeps some of its messages: its offset becomes that
+    of the last of these, and with magic 1 they count theirs from the first."""
+    kept = np.flatnonzero(keep)
+    offset, timestamp = int(columns.offsets[kept[-1]]), int(columns.timestamps[kept].max())
+    first = int(columns.offsets[kept[0]]) if header.magic else 0
+    type_bit = header.attributes & layout.TIMESTAMP_TYPE_MASK if header.magic else 0
+    inner = _messages(
+        columns.data, columns.offsets, columns.timestamps, columns.spans, keep,
+        first, header.magic, type_bit,
+    )  # fmt: skip
+    body = compress(header.codec, bytes(inner), header.magic)
+    wrapper = _messages(
+        body,
+        np.array([offset], dtype=np.int64),
+        np.array([timestamp], dtype=np.int64),
+        np.array([[0, -1, 0, len(body), 0, 0]], dtype=np.int32),
+        np.ones(1, dtype=np.uint8),
+        0,
+        header.magic,
+        header.codec | type_bit,
+    )
+    table, _ = b.scan(wrapper, len(wrapper), 0, BatchTable.empty(1), whole=True)
+    return Rewritten(wrapper, table)
+
+
+def _messages(
+    data: Bytes,
+    offsets: Int64s,
+    timestamps: Int64s,
+    spans: NDArray[np.int32],
+    keep: UInt8s,
+    first_offset: int,
+    magic: int,
+    attributes: int,
+) -> memoryview:
+    """The rows that are kept as messages of magic 0 or 1, with checksums."""
+    out = memoryview(bytearray(len(data) + _MESSAGE_OVERHEAD * len(keep)))
+    ends = np.empty(len(keep), dtype=np.int64)
+    count, why = kernel.encode_messages(
+        data, offsets, timestamps, spans, keep, first_offset, magic, attributes, out, ends
+    )
+    if why != kernel.DONE:
+        raise ValueError("a key or value lies outside its buffer")
+    start = 0
+    for end in ends[:count].tolist():
+        crc = crc32(out[start + layout.LEGACY_CRC_COVERS_FROM : end])
+        _CRC.pack_into(out, start + _CRC_OF_MESSAGE, crc)
+        start = end
+    return out[:start]
+
+
+def _refusal(why: int, columns: Columns, batch: int) -> Exception:
+    if why == kernel.EMPTY_MESSAGE:
+        header = columns.batches[batch]
+        what = (
+            f"batch {header.base_offset}-{header.last_offset}: none of its records stays, but it "
+            f"must, and magic {header.magic} knows no batch without records"
+        )
+        return CorruptError(what, columns.file, header.position)
+    return ValueError(f"batch {batch}: not within its buffers ({why})")
