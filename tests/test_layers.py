@@ -22,7 +22,7 @@ FLOORS = (
     ("segment",),
     ("log",),
     ("cleaner",),
-    ("log_dir", "cluster_metadata", "topic_settings", "engine", "verify"),
+    ("log_dir", "cluster_metadata", "topic_settings", "engine", "verify", "why"),
     ("tasks", "held_directory", "writable_log_dir", "upkeep", "transaction_log", "transactional"),
     ("writable_engine",),
 )

@@ -34,6 +34,7 @@ VERBS: Final = {
     "topic": "topic",
     "append": "append",
     "retain": "retain",
+    "why": "why",
     "recover": "recover",
     "verify": "verify",
     "transactions": "transactions",

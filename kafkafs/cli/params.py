@@ -109,12 +109,21 @@ def assignment_option(name: str, help_text: str) -> Callable[[Function], Functio
 
 def time_option(function: Function) -> Function:
     """`at`: milliseconds since 1970, None without."""
+    return _at_option("With --dry-run: as of that time")(function)
+
+
+def as_of_option(function: Function) -> Function:
+    """`at`, of a verb that changes nothing."""
+    return _at_option("As of that time")(function)
+
+
+def _at_option(what: str) -> Callable[[Function], Function]:
     return click.option(
         "--at",
         metavar="TIME",
         callback=_parse_time,
-        help="With --dry-run: as of that time, milliseconds since 1970 or ISO 8601.",
-    )(function)
+        help=f"{what}, milliseconds since 1970 or ISO 8601.",
+    )
 
 
 def json_option(what: str) -> Callable[[Function], Function]:

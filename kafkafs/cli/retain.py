@@ -173,11 +173,12 @@ def _rows(futures: Iterable[Future], human: bool) -> Iterator[tuple[str, ...]]:
             str(future.base_offset),
             output.size_text(future.size, human),
             output.time_text(future.largest_timestamp),
-            _fate(future.outlook),
+            fate_text(future.outlook),
         )
 
 
-def _fate(future: Outlook) -> str:
+def fate_text(future: Outlook) -> str:
+    """The rule that a segment goes by, or what keeps it and until when."""
     if future.rule is not None:
         return str(future.rule)
     when = []

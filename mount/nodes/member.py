@@ -26,6 +26,7 @@ class Member(IntEnum):
     STATUS = 10
     FIRST_RECORD = 11
     LAST_RECORD = 12
+    WHY = 30
 
 
 def member_inode(partition: Partition, member: Member) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 from kafkafs.storage.errors import UnknownPartition
@@ -11,6 +12,7 @@ from ..catalog import Catalog
 from ..errnos import NoSuchName, Stale
 from ..partition import Partition
 from ..status import partition_status
+from ..why import partition_why
 from .computed import ComputedFile
 from .member import Member, changed_ns, member_inode
 from .node import Attributes, Directory, Node, Run, directory_attributes, rows_of
@@ -30,12 +32,17 @@ NAMES: Final = {
     "keys": Member.KEYS,
     "follow": Member.FOLLOW,
     "follow.jsonl": Member.FOLLOW_JSONL,
+    "why.json": Member.WHY,
     "status.json": Member.STATUS,
 }
 _DIRECTORIES: Final[dict[Member, Callable[[Partition], Node]]] = {
     Member.OFFSET: OffsetDirectory,
     Member.TIME: TimeDirectory,
     Member.SEGMENTS: SegmentsDirectory,
+}
+_COMPUTED: Final[dict[Member, Callable[[Catalog, Partition], bytes]]] = {
+    Member.STATUS: partition_status,
+    Member.WHY: partition_why,
 }
 
 
@@ -73,11 +80,9 @@ def member_node(catalog: Catalog, partition: Partition, member: Member) -> Node:
         return FollowFile(catalog, partition, member)
     if member in (Member.FIRST_RECORD, Member.LAST_RECORD):
         return RecordLink(partition, member)
-    if member is Member.STATUS:
-        inode = member_inode(partition, member)
-        return ComputedFile(
-            inode, changed_ns(partition), lambda: partition_status(catalog, partition)
-        )
+    if member in _COMPUTED:
+        compute = partial(_COMPUTED[member], catalog, partition)
+        return ComputedFile(member_inode(partition, member), changed_ns(partition), compute)
     if member is Member.DIRECTORY:
         raise UnknownPartition(partition.topic, partition.number)
     return StreamFile(partition, member)

@@ -62,12 +62,12 @@ def test_topic(clean: Path) -> None:
 
 @promise(
     "A partition's directory holds `offset`, `time`, `segments`, `records.jsonl`, `records.arrow`,"
-    " `values`, `keys`, `follow`, `follow.jsonl` and `status.json`, and nothing else."
+    " `values`, `keys`, `follow`, `follow.jsonl`, `why.json` and `status.json`, and nothing else."
 )
 def test_partition(clean: Path) -> None:
     assert set(os.listdir(clean / "orders" / "0")) == {
         *("offset", "time", "segments", "records.jsonl", "records.arrow", "values", "keys"),
-        *("follow", "follow.jsonl", "status.json"),
+        *("follow", "follow.jsonl", "why.json", "status.json"),
     }
 
 

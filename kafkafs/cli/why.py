@@ -1,0 +1,149 @@
+"""`kafkafs why`: what keeps each segment of a partition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from . import output
+from .params import (
+    Setting,
+    as_of_option,
+    json_option,
+    log_dirs_argument,
+    partition_argument,
+    settings_option,
+)
+from .verb import Verb
+
+if TYPE_CHECKING:
+    from kafkafs.storage.why import SegmentWhy, Standing, Why
+
+
+@click.command(
+    cls=Verb,
+    short_help="Tell of each segment of a partition why it is still there.",
+    examples=[
+        ("kafkafs why /data orders/0", "which rule deletes a segment and when, or what keeps it"),
+        (
+            "kafkafs why --at 2030-01-01 -c min.compaction.lag.ms=86400000 /data orders/0",
+            "at another time, by another setting",
+        ),
+        (
+            "kafkafs why --json /data orders/0 | jq '.compaction | .dirtyRatio, .isEligible'",
+            "how dirty the log is, and whether that is enough for a cleaning",
+        ),
+    ],
+)
+@log_dirs_argument
+@partition_argument
+@as_of_option
+@click.option("-h", "--human-readable", "human", is_flag=True, help="Sizes like 7.5K, 12M, 3.0G.")
+@settings_option
+@json_option("one JSON object, as why.json in a mount; times are milliseconds since 1970")
+def command(
+    log_dirs: tuple[str, ...],
+    partition: tuple[str, int],
+    at: int | None,
+    human: bool,
+    settings: tuple[Setting, ...],
+    as_json: bool,
+) -> int:
+    """Tell of each segment of TOPIC/PARTITION why it is still there: what retention makes of it,
+    and, where cleanup.policy has compact, whether it was cleaned, can be, or what keeps it from
+    being; and when a cleaning deletes the next of its tombstones and transaction markers.
+
+    Nothing is changed, and a broker may be running.
+    """
+    found = _explain(log_dirs, settings, partition, at)
+    out = output.binary()
+    if as_json:
+        out.write(output.json_line(found.as_json()))
+        return 0
+    out.writelines(map(output.line, _lines(found)))
+    if found.segments:
+        table = list(_rows(found, human))
+        out.writelines(map(output.line, output.aligned(table, right=(0, 1, 2))))
+    return 0
+
+
+def _explain(
+    log_dirs: tuple[str, ...],
+    settings: tuple[Setting, ...],
+    partition: tuple[str, int],
+    at: int | None,
+) -> Why:
+    from kafkafs.storage.clock import SystemClock
+    from kafkafs.storage.why import why
+
+    from .opening import open_engine
+
+    engine = open_engine(log_dirs, settings)
+    view = engine.log(*partition).view()
+    checkpoint = engine.partition_dir(*partition).log_dir.cleaner_offsets.get(partition)
+    config = engine.topic_config(partition[0]).config
+    return why(view, config, checkpoint, SystemClock().now_ms() if at is None else at)
+
+
+def _lines(found: Why) -> Iterator[str]:
+    """What holds for the whole partition."""
+    view = found.view
+    yield (
+        f"{output.shown(view.topic)}/{view.partition}: offsets {view.start_offset} to"
+        f" {view.end_offset}, cleanup.policy {','.join(found.config.cleanup_policy)}"
+    )
+    planned = found.plan
+    if planned is not None:
+        verdict = "is cleaned" if planned.is_eligible else "is not cleaned"
+        yield (
+            f"cleaner: the log {verdict} now: dirty ratio {planned.ratio:.4f}, more than"
+            f" {planned.min_ratio} is needed; dirty from {planned.first_dirty},"
+            f" cleanable up to {planned.first_uncleanable}"
+        )
+        if planned.overdue_at_ms is not None:
+            yield f"cleaner: overdue from {output.time_text(planned.overdue_at_ms)} on"
+    held = found.transaction
+    if held is not None:
+        yield (
+            f"oldest open transaction: producer {held.producer_id} epoch {held.producer_epoch}"
+            f" from offset {held.first_offset}, begun about {output.time_text(held.timestamp)}"
+        )
+
+
+def _rows(found: Why, human: bool) -> Iterator[tuple[str, ...]]:
+    compacts = found.plan is not None
+    heads = ("SEGMENT", "SIZE", "LARGEST TIMESTAMP", "RETENTION")
+    yield (*heads, "COMPACTION", "TOMBSTONES GO") if compacts else heads
+    for each in found.segments:
+        segment = each.outlook.segment
+        row = (
+            str(segment.base_offset),
+            output.size_text(segment.size, human),
+            output.time_text(segment.largest_timestamp),
+            _retention(each),
+        )
+        yield (*row, *_compaction(each.standing)) if each.standing is not None else row
+
+
+def _retention(found: SegmentWhy) -> str:
+    from .retain import fate_text
+
+    text = fate_text(found.outlook)
+    return f"goes: {text}" if found.outlook.rule is not None else text
+
+
+def _compaction(standing: Standing) -> tuple[str, str]:
+    from kafkafs.storage.cleaner.plan import Bound
+
+    words = {Bound.CLEAN: "clean", Bound.DIRTY: "dirty"}
+    text = words.get(standing.bound, f"held back: {standing.bound}")
+    if standing.cleanable_at_ms is not None:
+        text += f"; until {output.time_text(standing.cleanable_at_ms)}"
+    if standing.producer_id is not None:
+        text += f"; producer {standing.producer_id}"
+    if standing.is_being_written:
+        text += "; a cleaner is writing it anew"
+    goes = standing.tombstones_go_at_ms
+    return text, "-" if goes is None else output.time_text(goes)

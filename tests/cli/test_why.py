@@ -1,0 +1,100 @@
+"""`kafkafs why`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.format.encoder import RecordColumns
+from kafkafs.storage.transactional import TransactionalProducer
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.conftest import differences, fingerprint
+
+Kafkafs = Callable[..., Result]
+Corpus = Callable[[str], Path]
+THEN = 1_700_000_000_000  # 2023-11-14T22:13:20Z
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Topic t with five segments of one record each, an hour apart; one is a transaction's that
+    was left open."""
+    clock = SetClock(THEN)
+    settings = {"segment.ms": "1000", "cleanup.policy": "compact"}
+    with WritableEngine(str(tmp_path / "data"), clock=clock) as engine:
+        engine.create_topic("t", settings=settings)
+        producer = TransactionalProducer(engine)
+        for number in range(5):
+            records = RecordColumns.from_values([b"v"], keys=[b"k"], timestamp=clock.now_ms())
+            if number == 3:
+                producer.begin()
+                producer.append("t", 0, records)
+            else:
+                engine.writer("t", 0).append_records(records)
+            clock.advance(3_600_000)
+    return tmp_path / "data"
+
+
+def test_a_table(kafkafs: Kafkafs, data: Path) -> None:
+    lag = "min.compaction.lag.ms=10800000"
+    result = kafkafs("why", data, "t/0", "--at", THEN + 4 * 3_600_000, "-c", lag)
+    assert (result.exit_code, result.stderr) == (0, "")
+    first, cleaner, transaction, head, *rows = result.stdout.splitlines()
+    assert first == "t/0: offsets 0 to 5, cleanup.policy compact"
+    assert "is cleaned now: dirty ratio 1.0000, more than 0.5 is needed" in cleaner
+    assert "dirty from 0, cleanable up to 2" in cleaner
+    assert "from offset 3, begun about 2023-11-15T01:13:20.000Z" in transaction
+    assert head.split("  ")[-1] == "TOMBSTONES GO"
+    cells = [[cell for cell in row.split("  ") if cell] for row in rows]
+    producer = transaction.split()[4]
+    assert [row[4].strip() for row in cells] == [
+        "dirty",
+        "dirty",
+        "held back: it has records younger than min.compaction.lag.ms;"
+        " until 2023-11-15T03:13:20.000Z",
+        f"held back: it reaches above the last stable offset; producer {producer}",
+        "held back: it is the active segment",
+    ]
+    assert {row[3].strip() for row in cells} == {"stays: cleanup.policy does not say delete"}
+
+
+def test_a_log_that_is_only_deleted_from(kafkafs: Kafkafs, data: Path) -> None:
+    words = ["-c", "cleanup.policy=delete", "-c", "retention.ms=3600000"]
+    result = kafkafs("why", data, "t/0", "--at", THEN + 2 * 3_600_000, *words)
+    assert "cleaner:" not in result.stdout
+    _, _, head, *rows = result.stdout.splitlines()
+    assert head.endswith("RETENTION")
+    assert rows[0].endswith("goes: retention.ms")
+    assert rows[1].endswith("stays: no rule is breached; goes at 2023-11-15T00:13:20.001Z")
+
+
+def test_json_is_why_json(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    root = corpus("compact-after")
+    before = fingerprint(root)
+    told = kafkafs("why", root, "cmp-tomb/0", "--json")
+    assert (told.exit_code, told.stderr) == (0, "")
+    found = json.loads(told.stdout)
+    file = json.loads(kafkafs("cat", root, "cmp-tomb/0/why.json").stdout)
+    assert found.pop("at") <= file.pop("at")
+    assert found == file
+    assert differences(before, fingerprint(root)) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        (["t"], 2, "'t' is not TOPIC/PARTITION"),
+        (["t/1"], 1, "no partition t-1"),
+        (["u/0"], 1, "no topic u"),
+        (["t/0", "--at", "soon"], 2, "'soon' is neither milliseconds nor ISO 8601"),
+    ],
+)
+def test_wrong_usage(kafkafs: Kafkafs, data: Path, words: list[str], code: int, line: str) -> None:
+    result = kafkafs("why", data, *words)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert line in result.stderr

@@ -1,0 +1,108 @@
+"""What SEMANTICS.md promises of why.json, sentence by sentence."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.format.encoder import RecordColumns
+from kafkafs.storage.transactional import TransactionalProducer
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.mounted.conftest import Mounting
+from tests.mounted.promises import promise
+
+HOUR_MS = 3_600_000
+
+
+def write(path: Path, **settings: str) -> tuple[int, int]:
+    """Topic t with a segment for every hour of the last five, the last but one with a transaction
+    that is left open: the time of the first record, and the producer's id."""
+    named = {name.replace("_", "."): value for name, value in settings.items()}
+    first = time.time_ns() // 1_000_000 - 5 * HOUR_MS
+    clock = SetClock(first)
+    with WritableEngine(str(path), clock=clock) as engine:
+        engine.create_topic("t", settings={"segment.ms": "1000", **named})
+        producer = TransactionalProducer(engine)
+        for number in range(5):
+            records = RecordColumns.from_values([b"v"], keys=[b"k"], timestamp=clock.now_ms())
+            if number == 3:
+                producer.begin()
+                producer.append("t", 0, records)
+            else:
+                engine.writer("t", 0).append_records(records)
+            clock.advance(HOUR_MS)
+        return first, producer.producer_id
+
+
+def why(point: Path, topic: str = "t") -> Any:
+    return json.loads((point / topic / "0" / "why.json").read_text())
+
+
+@promise(
+    "`why.json` in a partition is a JSON object that names for each segment the rule by which"
+    " retention deletes it now, or what holds it, and when or after how many more bytes a rule"
+    " would take it."
+)
+def test_retention(tmp_path: Path, mount: Mounting) -> None:
+    first, _ = write(
+        tmp_path / "data", retention_ms=str(4 * HOUR_MS + HOUR_MS // 2), retention_bytes="1000000"
+    )
+    found = why(mount(tmp_path / "data").point)
+    retention = [segment["retention"] for segment in found["segments"]]
+    assert [each["rule"] for each in retention] == ["retention.ms", None, None, None, None]
+    assert [each["hold"] for each in retention] == [None, *["no rule is breached"] * 4]
+    assert [each["expiresAt"] for each in retention[1:]] == [
+        first + number * HOUR_MS + int(4.5 * HOUR_MS) + 1 for number in range(1, 5)
+    ]
+    sizes = [segment["size"] for segment in found["segments"]]
+    assert [each["bytesToCome"] for each in retention[1:]] == [
+        1_000_000 - sum(sizes[number + 1 :]) for number in range(1, 5)
+    ]
+    assert found["compaction"] is None
+
+
+@promise(
+    "Where `cleanup.policy` has compact it says of each segment whether it was cleaned, can be"
+    " cleaned, or is kept from it: as the active one, as too young and until when, or by an open"
+    " transaction and whose."
+)
+def test_compaction(tmp_path: Path, mount: Mounting) -> None:
+    lag = int(3.5 * HOUR_MS)
+    first, producer = write(
+        tmp_path / "data", cleanup_policy="compact", min_compaction_lag_ms=str(lag)
+    )
+    (tmp_path / "data" / "cleaner-offset-checkpoint").write_text("0\n1\nt 0 1\n")
+    found = why(mount(tmp_path / "data").point)
+    standing = [segment["compaction"] for segment in found["segments"]]
+    assert [each["state"] for each in standing] == ["clean", "dirty", "lag", "unstable", "active"]
+    assert standing[2]["cleanableAt"] == first + 2 * HOUR_MS + lag
+    assert standing[3]["producerId"] == producer
+    assert found["oldestTransaction"]["producerId"] == producer
+
+
+@promise(
+    "There it names the dirty ratio, the one that a cleaning needs, and for each segment the time"
+    " from when on a cleaning deletes the next of its tombstones and transaction markers."
+)
+def test_ratio_and_tombstones(corpus: Callable[[str], Path], mount: Mounting) -> None:
+    found = why(mount(corpus("compact-before2")).point, "cmp-tomb")
+    assert 0 < found["compaction"]["dirtyRatio"] < 1
+    assert found["compaction"]["minCleanableDirtyRatio"] == 0.01
+    assert found["compaction"]["isEligible"] is True
+    goes = {segment["compaction"]["tombstonesGoAt"] for segment in found["segments"]}
+    # One pass stamped all that it kept; what came after it has no horizon yet.
+    assert len(goes) == 2
+    assert None in goes
+
+
+@promise("A segment that a cleaner has made but not yet put in place is marked as being written.")
+def test_being_written(tmp_path: Path, mount: Mounting) -> None:
+    write(tmp_path / "data", cleanup_policy="compact")
+    (tmp_path / "data" / "t-0" / f"{0:020}.log.cleaned").write_bytes(b"half a batch")
+    found = why(mount(tmp_path / "data").point)
+    written = [segment["compaction"]["isBeingWritten"] for segment in found["segments"]]
+    assert written == [True, False, False, False, False]
