@@ -24,6 +24,7 @@ NAMES = (
     "search",
     "offset_map",
     "rewrite",
+    "fates",
 )
 
 

@@ -147,11 +147,13 @@ class CleanPlan:
         return self.ratio > self.min_ratio or (self.is_overdue and self.cleanable_bytes > 0)
 
 
-def state_of(view: View, checkpoint: int | None) -> LogState:
-    """A log as its reader sees it, who takes all of it for replicated."""
-    return LogState(
-        segments_of(view), view.start_offset, view.end_offset, view.last_stable_offset, checkpoint
-    )
+def state_of(view: View, checkpoint: int | None, last_stable_offset: int | None = None) -> LogState:
+    """A log as its reader sees it, who takes all of it for replicated, or its writer, who knows
+    what is stable."""
+    stable = view.last_stable_offset
+    if last_stable_offset is not None:
+        stable = min(stable, last_stable_offset)
+    return LogState(segments_of(view), view.start_offset, view.end_offset, stable, checkpoint)
 
 
 def segments_of(view: View) -> list[SegmentToClean]:

@@ -1,0 +1,66 @@
+"""Reading a segment to clean it: all of it, or an error. Nothing is passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..errors import CorruptError
+from ..format import batch as b
+from ..format.batch import BatchTable
+from ..format.columns import Columns
+from ..format.decoder import BadBatch, Decoder
+from ..log.damage import misplaced
+from ..log.lookup import extent_from
+from ..segment.extent import Fault
+from ..segment.segment import Segment
+from ..segment.walk import Run, read_runs
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Some consecutive batches of a segment with right checksums; `run` is good until the next
+    chunk is asked for. `reached`: the offset behind the batch before them."""
+
+    segment: Segment
+    run: Run
+    reached: int
+
+    @property
+    def table(self) -> BatchTable:
+        return self.run.table
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the batches."""
+        return _end_of(self.table) - int(self.table.rows[0, b.POSITION])
+
+    def decode(self, table: BatchTable, decoder: Decoder) -> Iterator[Columns]:
+        """The records of some of the batches. CorruptError where one cannot be decoded."""
+        for part in decoder.decode(self.run.data, self.run.base, table, self.segment.path):
+            if isinstance(part, Columns):
+                part = misplaced(part, self.table, self.reached) or part
+            if isinstance(part, BadBatch):
+                raise part.error.at(self.segment.path)
+            yield part
+
+
+def read_chunks(segment: Segment, position: int, max_batch_bytes: int) -> Iterator[Chunk]:
+    """All batches of a segment from byte `position` on, a batch boundary. CorruptError where there
+    is none, or one whose checksum is wrong."""
+    reached = segment.base_offset
+    for run in read_runs(extent_from(segment, position, max_batch_bytes)):
+        if isinstance(run, Fault):
+            raise run.error
+        yield Chunk(segment, run, reached)
+        position = _end_of(run.table)
+        reached = int(run.table.rows[-1, b.LAST_OFFSET]) + 1
+    if position < segment.size:
+        what = f"the file ends here; it had {segment.size} bytes"
+        raise CorruptError(what, segment.path, position)
+
+
+def _end_of(table: BatchTable) -> int:
+    """The position behind the last batch."""
+    last = table.rows[-1]
+    return int(last[b.POSITION] + last[b.SIZE])

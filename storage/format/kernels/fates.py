@@ -1,0 +1,92 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: initializedcheck=False, cdivision=True
+"""Which records compaction keeps, from the newest offsets of their keys.
+
+The rows of each batch are found to lie in the columns before any of them is looked at.
+"""
+
+from __future__ import annotations
+
+import cython
+
+# What becomes of a record; cleaner/fates.py gives them a meaning.
+KEPT = 0
+SUPERSEDED = 1
+TOMBSTONE = 2
+KEYLESS = 4
+
+# What is to be asked of a batch's records: nothing, they all stay; whether they are the newest of
+# their keys; the same of a batch whose tombstones go.
+ALL_STAY = 0
+NEWEST_STAY = 1
+TOMBSTONES_GO = 2
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _fate(
+    key_size: cython.int,
+    value_size: cython.int,
+    offset: cython.longlong,
+    newest: cython.longlong,
+    latest: cython.longlong,
+    rule: cython.int,
+) -> cython.uchar:
+    if rule == 0 or offset > latest:
+        return 0
+    if key_size < 0:
+        return 4
+    if offset < newest:
+        return 1
+    if rule == 2 and value_size < 0:
+        return 2
+    return 0
+
+
+def judge_records(
+    spans: cython.const[cython.int][:, ::1],
+    offsets: cython.const[cython.longlong][::1],
+    newest: cython.const[cython.longlong][::1],
+    first_row: cython.const[cython.longlong][::1],
+    rules: cython.const[cython.schar][::1],
+    latest: cython.longlong,
+    fates: cython.uchar[::1],
+    keep: cython.uchar[::1],
+    has_tombstone: cython.uchar[::1],
+) -> None:
+    """Write the fate of each of the n rows to ``fates``, whether it stays to ``keep``, and whether
+    a tombstone stays of each of the b batches, which ``rules`` are for, to ``has_tombstone``.
+
+    ``newest``: the offset of each row's key in the map, -1 for none; ``latest``: that up to which
+    the map knows the log.
+    """
+    batch: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    batches: cython.Py_ssize_t = rules.shape[0]
+    rows: cython.Py_ssize_t = fates.shape[0]
+    fate: cython.uchar
+    tombstone: cython.uchar
+    rule: cython.int
+    if first_row.shape[0] != batches + 1 or has_tombstone.shape[0] < batches:
+        raise ValueError("not as many batches as rules for them")
+    if spans.shape[0] < rows or spans.shape[1] < 4 or keep.shape[0] < rows:
+        raise ValueError("columns of different lengths")
+    if offsets.shape[0] < rows or newest.shape[0] < rows:
+        raise ValueError("columns of different lengths")
+    if first_row[0] < 0 or first_row[batches] > rows:
+        raise ValueError("a batch's rows lie outside the columns")
+    for batch in range(batches):
+        if first_row[batch] > first_row[batch + 1]:
+            raise ValueError("a batch's rows lie outside the columns")
+    with cython.nogil:
+        for batch in range(batches):
+            rule = rules[batch]
+            tombstone = 0
+            for row in range(first_row[batch], first_row[batch + 1]):
+                fate = _fate(spans[row, 1], spans[row, 3], offsets[row], newest[row], latest, rule)
+                fates[row] = fate
+                keep[row] = fate == 0
+                tombstone |= (fate == 0) & (spans[row, 3] < 0)
+            has_tombstone[batch] = tombstone
