@@ -1,0 +1,333 @@
+"""One pass of the cleaner over one log.
+
+Rules: Kafka's `Cleaner.doClean`. First the newest offsets of the keys are learned from the dirty
+part of the log, as far as the map has room: up to there the pass cleans, and there the next one
+goes on. Then all segments up to there are gone through from the first one on, those together that
+become one: each batch is judged, and what stays of it goes into a sink. Whether that writes files
+or only counts, is its own affair.
+
+Input comes from a view, which is only read. Damage in it ends the pass.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import numpy as np
+
+from ..clock import Clock
+from ..config import TopicConfig
+from ..durable import WritableDirectory
+from ..format import batch as b
+from ..format.batch import BatchTable, Int64s
+from ..format.columns import Columns
+from ..format.decoder import Decoder
+from ..format.layout import CONTROL_MASK, TRANSACTIONAL_MASK
+from ..format.rewrite import rewrite
+from ..log.lookup import position_for
+from ..log.producer_state import ProducerState
+from ..log.transactions import Fates as Outcomes
+from ..log.view import View
+from .cleaned import CleanedSegment
+from .fates import Fate, Judge, Judged
+from .offset_map import OffsetMap
+from .plan import SegmentToClean, group, segments_of
+from .reading import Chunk, read_chunks
+
+# As Kafka's Throttler: a rate is looked at so often.
+_CHECK_MS: Final = 300
+
+
+class Throttle:
+    """Bounds how many bytes a second are read and written."""
+
+    def __init__(
+        self, bytes_per_second: float, clock: Clock, wait: Callable[[float], None] = time.sleep
+    ) -> None:
+        """`wait` takes seconds, and may raise what is to end the pass."""
+        self._rate = bytes_per_second
+        self._clock = clock
+        self._wait = wait
+        self._since_ms = clock.now_ms()
+        self._bytes = 0
+
+    def spend(self, count: int) -> None:
+        """`count` bytes were read or written: waits until the rate allows for it."""
+        self._bytes += count
+        elapsed = self._clock.now_ms() - self._since_ms
+        if elapsed <= _CHECK_MS:
+            return
+        ahead = self._bytes * 1000 / self._rate - elapsed
+        if ahead > 0:
+            self._wait(ahead / 1000)
+        self._since_ms = self._clock.now_ms()
+        self._bytes = 0
+
+
+class Sink(Protocol):
+    """Takes what a pass keeps, group after group of segments that become one."""
+
+    def begin(self, segments: Sequence[SegmentToClean]) -> None:
+        """What comes now is of these segments."""
+
+    def put(self, judged: Judged) -> int:
+        """Takes some batches, in order. The bytes that stay of them."""
+
+    def end(self) -> None:
+        """All of the group was put."""
+
+    def discard(self) -> None:
+        """The pass has failed: nothing may be left of a group that did not end."""
+
+
+class CleanedSink:
+    """Makes of each group of segments a new one, `.cleaned`, and has it take their place."""
+
+    def __init__(
+        self,
+        directory: WritableDirectory,
+        config: TopicConfig,
+        replace: Callable[[CleanedSegment, Sequence[int]], None],
+    ) -> None:
+        """`replace` puts a new segment, which is on the disk for certain, in the place of those
+        with these base offsets."""
+        self._directory = directory
+        self._config = config
+        self._replace = replace
+        self._group: Sequence[SegmentToClean] = ()
+        self._cleaned: CleanedSegment | None = None
+
+    def begin(self, segments: Sequence[SegmentToClean]) -> None:
+        self._group = segments
+        self._cleaned = CleanedSegment(self._directory, segments[0].base_offset, self._config)
+
+    def put(self, judged: Judged) -> int:
+        assert self._cleaned is not None
+        kept = rewrite(
+            judged.data,
+            judged.base,
+            judged.columns,
+            judged.keep,
+            judged.actions,
+            judged.horizons,
+        )
+        if len(kept.table):
+            self._cleaned.append(kept.data, kept.table)
+        if judged.aborted:
+            self._cleaned.append_aborted(judged.aborted)
+        return len(kept.data)
+
+    def end(self) -> None:
+        assert self._cleaned is not None
+        # Java sets a file's time in ms.
+        self._cleaned.finish(self._group[-1].mtime_ms * 1_000_000)
+        self._replace(self._cleaned, [segment.base_offset for segment in self._group])
+        self._cleaned = None
+
+    def discard(self) -> None:
+        if self._cleaned is not None:
+            self._cleaned.discard()
+
+
+@dataclass(frozen=True, slots=True)
+class LogToClean:
+    """What is to be cleaned: offsets in [`first_dirty`, `first_uncleanable`) of a log, whose
+    records below `first_dirty` that they supersede go, too. `now_ms`: since 1970.
+
+    `producers` tells the active producers; it is asked for each group. `check` raises what is to
+    end the pass, `told` is told its progress: bytes read, and to be read in all.
+    """
+
+    view: View
+    config: TopicConfig
+    first_dirty: int
+    first_uncleanable: int
+    now_ms: int
+    producers: Callable[[], Iterable[ProducerState]]
+    check: Callable[[], None]
+    told: Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CleaningResult:
+    """What a pass did. `end_offset`: up to there the log is clean now, the new checkpoint.
+    `counts`: the records that it went through by their fate. `keys`: how many the map held. Bytes
+    are those of the `.log` files that were gone through, and of what stayed of them."""
+
+    end_offset: int
+    segments_before: int
+    segments_after: int
+    bytes_before: int
+    bytes_after: int
+    counts: Mapping[Fate, int]
+    keys: int
+
+
+def clean(
+    log: LogToClean, offset_map: OffsetMap, sink: Sink, throttle: Throttle | None = None
+) -> CleaningResult:
+    """Clean a log, using `offset_map`, whatever it holds.
+
+    CorruptError, with file and position, for damage in a segment. Whatever ends the pass, the sink
+    is told to discard what it has not ended.
+    """
+    with log.view.context.decoder() as decoder:
+        cleaning = _Cleaning(log, offset_map, decoder, throttle)
+        cleaning.build_map()
+        try:
+            return cleaning.go_through(sink)
+        except BaseException as error:
+            _discard(sink, error)
+            raise
+
+
+def _discard(sink: Sink, error: BaseException) -> None:
+    """What went wrong first is what is to be told."""
+    try:
+        sink.discard()
+    except OSError as another:
+        error.add_note(f"then, removing what was written: {another}")
+
+
+class _Cleaning:
+    """One pass on its way."""
+
+    def __init__(
+        self,
+        log: LogToClean,
+        offset_map: OffsetMap,
+        decoder: Decoder,
+        throttle: Throttle | None,
+    ) -> None:
+        self._log = log
+        self._map = offset_map
+        self._decoder = decoder
+        self._throttle = throttle
+        self._limit = log.view.context.limits.max_batch_bytes
+        self._segments = [
+            segment
+            for segment in segments_of(log.view)
+            if segment.base_offset < log.first_uncleanable
+        ]
+        self._done = 0
+        self._total = 2 * sum(segment.size for segment in self._segments)
+
+    # -- the map --------------------------------------------------------------------------------
+
+    def build_map(self) -> None:
+        """Learn the newest offsets of the keys from the first dirty offset on, as far as the map
+        has room (`Cleaner.buildOffsetMap`)."""
+        self._map.clear()
+        outcomes = Outcomes(tuple(self._log.view.segments), self._log.view.context)
+        low = self._log.first_dirty
+        dirty = [s.segment for s in self._segments if s.segment.next_base > low]
+        self._total = sum(s.size for s in self._segments) + sum(s.size for s in dirty)
+        for segment in dirty:
+            position = position_for(segment, low, self._limit)
+            self._done += position
+            for chunk in read_chunks(segment, position, self._limit):
+                self._spend(chunk.nbytes)
+                if not self._learn(chunk, outcomes):
+                    return
+                self._reach(int(chunk.table.rows[-1, b.LAST_OFFSET]))
+            self._reach(segment.next_base - 1)  # there may be a gap
+
+    def _learn(self, chunk: Chunk, outcomes: Outcomes) -> bool:
+        """Put a chunk's keys into the map; False when it is full."""
+        low = self._log.first_dirty
+        table = chunk.table
+        wanted = table.column(b.RECORD_COUNT) != 0
+        wanted &= table.column(b.LAST_OFFSET) >= low
+        if table.union(b.ATTRIBUTES) & (CONTROL_MASK | TRANSACTIONAL_MASK):
+            wanted &= ~outcomes.hidden(table, chunk.segment)
+        for columns in chunk.decode(table if wanted.all() else table.select(wanted), self._decoder):
+            first = int(columns.offsets.searchsorted(low))
+            stop = self._map.put(columns.data, columns.spans, columns.offsets, first)
+            if stop < len(columns):
+                self._reach(_last_before(table, columns, stop))
+                return False
+        return True
+
+    def _reach(self, offset: int) -> None:
+        """All that is to be put up to this offset has been (`updateLatestOffset`)."""
+        if offset >= self._log.first_dirty:
+            self._map.latest_offset = max(self._map.latest_offset, offset)
+
+    # -- what stays -----------------------------------------------------------------------------
+
+    def go_through(self, sink: Sink) -> CleaningResult:
+        """Judge all segments up to where the map ends, and give the sink what stays."""
+        log = self._log
+        end_offset = max(self._map.latest_offset + 1, log.first_dirty)
+        groups: list[list[SegmentToClean]] = []
+        if end_offset > log.first_dirty:
+            groups = group(self._segments, end_offset, log.first_uncleanable, log.config)
+        taken = [segment for segments in groups for segment in segments]
+        size = sum(segment.size for segment in taken)
+        self._total = self._done + size
+        judge = self._judge()
+        counts: Int64s = np.zeros(len(Fate), dtype=np.int64)
+        written = 0
+        for segments in groups:
+            judge.set_producers(log.producers())
+            sink.begin(segments)
+            for segment in segments:
+                written += self._put(segment, judge, sink, counts)
+            log.check()
+            sink.end()
+        return CleaningResult(
+            end_offset,
+            len(taken),
+            len(groups),
+            size,
+            written,
+            {fate: int(counts[fate]) for fate in Fate},
+            len(self._map),
+        )
+
+    def _judge(self) -> Judge:
+        log = self._log
+        clean = [s.mtime_ms for s in self._segments if s.base_offset < log.first_dirty]
+        return Judge(
+            log.view,
+            self._map,
+            log.first_uncleanable,
+            log.now_ms,
+            log.config.delete_retention_ms,
+            clean[-1] - log.config.delete_retention_ms if clean else 0,
+        )
+
+    def _put(self, segment: SegmentToClean, judge: Judge, sink: Sink, counts: Int64s) -> int:
+        """Give the sink what stays of a segment: its bytes."""
+        written = 0
+        for chunk in read_chunks(segment.segment, 0, self._limit):
+            self._spend(chunk.nbytes)
+            kept = 0
+            for judged in judge.judge(chunk, self._decoder):
+                kept += sink.put(judged)
+                counts += judged.counts()
+            self._pay(kept)
+            written += kept
+        return written
+
+    def _spend(self, count: int) -> None:
+        """So many bytes were read."""
+        self._log.check()
+        self._done += count
+        self._log.told(self._done, self._total)
+        self._pay(count)
+
+    def _pay(self, count: int) -> None:
+        if self._throttle is not None:
+            self._throttle.spend(count)
+
+
+def _last_before(table: BatchTable, columns: Columns, row: int) -> int:
+    """The last offset of the batch in front of that of a row, -1 where it is a table's first."""
+    within = int(columns.first_row.searchsorted(row, side="right")) - 1
+    position = columns.batches.rows[within, b.POSITION]
+    at = int(table.column(b.POSITION).searchsorted(position))
+    return int(table.rows[at - 1, b.LAST_OFFSET]) if at else -1
