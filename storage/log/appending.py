@@ -14,7 +14,7 @@ from ..format.batch import BatchHeader, BatchTable
 from ..format.control import EndTxnMarker, parse_end_txn_marker
 from ..format.origin import Origin
 from ..format.validate import Admitted
-from ..segment.segment_writer import SegmentWriter
+from .local_log import LocalLog
 from .producers import ProducerUpdate, ReadMarker
 from .roll import Filling, Load, Weight
 
@@ -88,12 +88,13 @@ class Group:
         """An append that was made before; it is answered once that is written for certain."""
         self._answers.append((request, appended))
 
-    def write(self, segment: SegmentWriter) -> None:
+    def write(self, local: LocalLog) -> None:
         """Writes all of it, or raises and leaves all as it was."""
         if self.buffers:
             tables = [table.rows for table in self._tables]
             table = self._tables[0] if len(tables) == 1 else BatchTable(np.concatenate(tables))
-            segment.append(self.buffers, table, self.filling.first_timestamp, self.update.aborted)
+            first, aborted = self.filling.first_timestamp, self.update.aborted
+            local.append(self.buffers, table, first, aborted, self.next_offset)
             self.update.commit()
 
     def answer(self) -> None:
