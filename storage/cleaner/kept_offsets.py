@@ -48,6 +48,11 @@ class _Bitmap:
         found: Mask = (self._bits[at >> 3] >> (at & 7).astype(np.uint8) & 1).view(np.bool_)
         return found
 
+    def offsets(self) -> Int64s:
+        """All of them."""
+        found: Int64s = np.flatnonzero(np.unpackbits(self._bits, bitorder="little"))
+        return found + self.first
+
 
 class _List:
     """The same as numbers above ``first``."""
@@ -68,6 +73,10 @@ class _List:
         at = np.minimum(np.searchsorted(self._above, above), len(self._above) - 1)
         found: Mask = self._above[at] == above
         return found
+
+    def offsets(self) -> Int64s:
+        """All of them."""
+        return self._above.astype(np.int64) + self.first
 
 
 class KeptOffsets:
@@ -133,6 +142,16 @@ class KeptOffsets:
                 found[low:high] = chunk.mask(offsets[low:high])
             at += 1
         return found
+
+    def ceiling(self, offset: int) -> int | None:
+        """The least that is not below ``offset``, None without one."""
+        for chunk in self._chunks[max(bisect_right(self._firsts, offset) - 1, 0) :]:
+            if chunk.first >= offset:
+                return chunk.first
+            if chunk.last >= offset:
+                offsets = chunk.offsets()
+                return int(offsets[offsets.searchsorted(offset)])
+        return None
 
     def __contains__(self, offset: int) -> bool:
         return bool(self.mask(np.array([offset], dtype=np.int64))[0])

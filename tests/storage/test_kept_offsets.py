@@ -41,7 +41,9 @@ def test_as_a_set(offsets: list[int], asked: list[int], chunk: int, at_once: int
     for questions in (asked, offsets, sorted({*asked, *offsets})):
         found = kept.mask(int64s(questions))
         assert found.tolist() == [offset in set(offsets) for offset in questions]
-    assert all((offset in kept) == (offset in set(offsets)) for offset in asked)
+    for offset in asked:
+        assert (offset in kept) == (offset in set(offsets))
+        assert kept.ceiling(offset) == min((o for o in offsets if o >= offset), default=None)
 
 
 @given(st.sets(st.integers(0, 500), min_size=1), st.integers(0, 500), st.integers(0, 80))

@@ -1,0 +1,302 @@
+"""What would be left of a log if it were compacted now: found without writing anything.
+
+A preview is a pass of the cleaner whose output is counted and not written, with the offsets of what
+is kept remembered as bits; where the offset map is too small for all keys, several passes, each
+over what the one before has left. It holds as long as nothing changes below the first uncleanable
+offset: what is appended meanwhile lies above it, and stays in any case.
+
+Memory: the offset map, `log.cleaner.dedupe.buffer.size`, while the passes run; `KeptOffsets`, a bit
+for each record of an ordinary log, twice while a second pass runs; and the buffers of one decoder.
+The number of keys makes no difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..config import BrokerConfig, TopicConfig
+from ..errors import CorruptError
+from ..format import batch as b
+from ..format.batch import BatchTable
+from ..format.columns import Columns
+from ..format.layout import CONTROL_MASK, DELETE_HORIZON_MASK, MAX_OFFSET, NO_TIMESTAMP
+from ..format.rewrite import rewrite
+from ..log import retention
+from ..log.last_producers import producers_of
+from ..log.segments import Segments
+from ..log.view import View
+from ..segment.segment import Segment
+from .cleaning import LogToClean, clean
+from .fates import Fate, Judged
+from .kept_offsets import KeptOffsets
+from .offset_map import OffsetMap
+from .plan import COMPACT, CleanPlan, SegmentToClean, plan, state_of
+
+#: Bytes read, and to be read, in a pass.
+Told = Callable[[int, int], None]
+
+_DATA_FATES: Final = (Fate.SUPERSEDED, Fate.TOMBSTONE, Fate.ABORTED, Fate.KEYLESS)
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What a preview depends on: it is the same for two states of a log in which this is."""
+
+    segments: tuple[tuple[tuple[int, int], int], ...]  # identity and size, of what is cleaned
+    start_offset: int
+    first_dirty: int
+    first_uncleanable: int
+    config: TopicConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A log, and what decides how it would be compacted at `now_ms`.
+
+    `whole` is all of the log, `view` what retention leaves of it, which Kafka's cleaner asks before
+    it compacts and again afterwards. `config` has a policy that compacts; `is_compacted` is False
+    where the topic's own has not.
+    """
+
+    whole: View
+    view: View
+    config: TopicConfig
+    broker: BrokerConfig
+    planned: CleanPlan
+    now_ms: int
+    is_compacted: bool
+
+    @classmethod
+    def of(
+        cls,
+        view: View,
+        config: TopicConfig,
+        broker: BrokerConfig,
+        checkpoint: int | None,
+        now_ms: int,
+    ) -> Question:
+        """`checkpoint`: from the `cleaner-offset-checkpoint`, None where there is none."""
+        is_compacted = COMPACT in config.cleanup_policy
+        if not is_compacted:
+            config = replace(config, cleanup_policy=(COMPACT,))
+        left = _retained(view, config, now_ms)
+        planned = plan(state_of(left, checkpoint), config, now_ms)
+        return cls(view, left, config, broker, planned, now_ms, is_compacted)
+
+    @property
+    def cleaned(self) -> Sequence[Segment]:
+        """The segments that passes go over."""
+        end = self.planned.first_uncleanable
+        return [segment for segment in self.view.segments if segment.base_offset < end]
+
+    def stamp(self) -> Stamp:
+        return Stamp(
+            tuple((segment.files.identity, segment.size) for segment in self.cleaned),
+            self.view.start_offset,
+            self.planned.first_dirty,
+            self.planned.first_uncleanable,
+            self.config,
+        )
+
+
+def _retained(view: View, config: TopicConfig, now_ms: int) -> View:
+    """What retention leaves of a view."""
+    planned = retention.plan(retention.state_of(view), config, now_ms)
+    if not planned.count:
+        return view
+    left = Segments(view.segments[planned.count :])
+    return replace(view, segments=left, start_offset=max(view.start_offset, planned.start_offset))
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedGroup:
+    """A segment that a pass would write. `records` are those from the log start offset on;
+    `largest_timestamp` is that of its batches or, when none has one, the mtime it would get, in
+    ms."""
+
+    base_offset: int
+    size: int
+    largest_timestamp: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What passes over a log would leave of it, up to `end_offset`, which is 0 when there is
+    nothing to clean.
+
+    `gone`: records that go, by fate. `markers`: transaction markers that go, which are no records.
+    `expires_at_ms`: when a delete horizon passes next, None for never.
+    """
+
+    stamp: Stamp
+    kept: KeptOffsets
+    end_offset: int
+    groups: tuple[CleanedGroup, ...]
+    gone: Mapping[Fate, int]
+    markers: int
+    passes: int
+    expires_at_ms: int | None
+
+    def answers(self, question: Question) -> bool:
+        """Whether it is what would be found anew."""
+        is_over = self.expires_at_ms is not None and self.expires_at_ms <= question.now_ms
+        return not is_over and self.stamp == question.stamp()
+
+    def mask(self, offsets: b.Int64s) -> NDArray[np.bool_]:
+        """Which of the ascending offsets of some records stay: bool of shape (n,)."""
+        below = int(offsets.searchsorted(self.end_offset))
+        stays = np.ones(len(offsets), dtype=np.bool_)
+        if below:
+            stays[:below] = self.kept.mask(offsets[:below])
+        return stays
+
+
+def preview(
+    question: Question,
+    told: Told = lambda done, total: None,
+    check: Callable[[], None] = lambda: None,
+) -> Preview:
+    """What would be left. It takes about as long as a cleaning; CorruptError, with file and
+    position, where one would stop for damage. `check` may raise what is to end it."""
+    found = _Counting(question.view.start_offset, question.now_ms)
+    end = question.planned.first_uncleanable
+    first_dirty, passes = question.planned.first_dirty, 0
+    if first_dirty < end and question.cleaned:
+        offset_map = OffsetMap(
+            question.broker.log_cleaner_dedupe_buffer_size,
+            question.broker.log_cleaner_io_buffer_load_factor,
+        )
+        states = producers_of(
+            question.view, question.now_ms, question.broker.producer_id_expiration_ms
+        ).states()
+        while first_dirty < end:
+            log = LogToClean(
+                question.view, question.config, first_dirty, end, question.now_ms,
+                lambda: states, check, told,
+            )  # fmt: skip
+            found.begin_pass()
+            reached = clean(log, offset_map, found).end_offset
+            assert reached > first_dirty, "the map has room for a key at least"
+            found.end_pass(reached, question.view)
+            first_dirty, passes = reached, passes + 1
+    return found.preview(question.stamp(), end if passes else 0, passes)
+
+
+class _Counting:
+    """A cleaner's sink that counts what is put into it and remembers which offsets stay."""
+
+    def __init__(self, start_offset: int, now_ms: int) -> None:
+        self._start_offset = start_offset
+        self._now_ms = now_ms
+        self._counts = np.zeros(len(Fate), dtype=np.int64)
+        self._expires_at = MAX_OFFSET
+        # Of the passes before: what they kept, and the offset up to which they went.
+        self._before = KeptOffsets()
+        self._before_end = 0
+        self.begin_pass()
+
+    def begin_pass(self) -> None:
+        self._kept = KeptOffsets()
+        self._groups: list[CleanedGroup] = []
+
+    def end_pass(self, end_offset: int, view: View) -> None:
+        """The pass had room for the keys below `end_offset`, and went over the segments that begin
+        below that."""
+        self._kept.finish()
+        self._before = self._kept
+        at = view.segments.floor_index(end_offset - 1)
+        self._before_end = view.segments[at].next_base
+
+    def preview(self, stamp: Stamp, end_offset: int, passes: int) -> Preview:
+        counts = self._counts.tolist()
+        return Preview(
+            stamp,
+            self._before,
+            end_offset,
+            tuple(self._groups),
+            {fate: counts[fate] for fate in _DATA_FATES},
+            counts[Fate.MARKER],
+            passes,
+            self._expires_at if self._expires_at < MAX_OFFSET else None,
+        )
+
+    # -- Sink -----------------------------------------------------------------------------------
+
+    def begin(self, group: Sequence[SegmentToClean]) -> None:
+        self._group = group
+        self._size = self._records = 0
+        self._largest = NO_TIMESTAMP
+
+    def put(self, judged: Judged) -> int:
+        columns = judged.columns
+        there = self._there(columns.offsets)
+        keep = judged.keep if there is None else judged.keep & there
+        self._count(judged, there)
+        self._remember(columns, keep)
+        written = rewrite(judged.data, judged.base, columns, keep, judged.actions, judged.horizons)
+        self._size += len(written.data)
+        if len(written.table):
+            largest = int(written.table.column(b.MAX_TIMESTAMP).max())
+            self._largest = max(self._largest, largest)
+        self._note_horizons(columns.batches)
+        return len(written.data)
+
+    def end(self) -> None:
+        mtime_ms = self._group[-1].mtime_ms
+        largest = self._largest if self._largest != NO_TIMESTAMP else mtime_ms
+        base = self._group[0].base_offset
+        self._groups.append(CleanedGroup(base, self._size, largest, self._records))
+
+    def discard(self) -> None:
+        """There is nothing to be taken back."""
+
+    def _there(self, offsets: b.Int64s) -> NDArray[np.bool_] | None:
+        """Which rows the passes before have left; None for all."""
+        below = int(offsets.searchsorted(self._before_end))
+        if not below:
+            return None
+        there = np.ones(len(offsets), dtype=np.bool_)
+        there[:below] = self._before.mask(offsets[:below])
+        return there
+
+    def _count(self, judged: Judged, there: NDArray[np.bool_] | None) -> None:
+        """Each record by its fate, once, from the log start offset on."""
+        columns = judged.columns
+        first = int(columns.offsets.searchsorted(self._start_offset))
+        fates = judged.fates[first:]
+        if there is not None:
+            fates = fates[there[first:]]
+        self._counts += np.bincount(fates, minlength=len(Fate))
+        unread = judged.batch_fates != Fate.KEPT
+        if unread.any():
+            batches = columns.batches.rows[unread]
+            new = batches[:, b.BASE_OFFSET] >= max(self._start_offset, self._before_end)
+            np.add.at(self._counts, judged.batch_fates[unread][new], batches[new, b.RECORD_COUNT])
+
+    def _remember(self, columns: Columns, keep: NDArray[Any]) -> None:
+        """What stays, markers among it, that later passes find there; they are no records."""
+        rows = keep.astype(np.bool_)
+        offsets = columns.offsets[rows]
+        try:
+            self._kept.add(offsets)
+        except ValueError as error:
+            position = int(columns.batches.rows[0, b.POSITION])
+            raise CorruptError(str(error), columns.file, position) from None
+        if columns.batches.union(b.ATTRIBUTES) & CONTROL_MASK:
+            is_control = columns.batches.flagged(CONTROL_MASK)
+            rows &= ~np.repeat(is_control, np.diff(columns.first_row))
+            offsets = columns.offsets[rows]
+        self._records += len(offsets) - int(offsets.searchsorted(self._start_offset))
+
+    def _note_horizons(self, table: BatchTable) -> None:
+        """When the next of the delete horizons passes that batches have now."""
+        if table.union(b.ATTRIBUTES) & DELETE_HORIZON_MASK:
+            horizons = table.select(table.flagged(DELETE_HORIZON_MASK)).column(b.BASE_TIMESTAMP)
+            to_come = horizons[horizons > self._now_ms]
+            self._expires_at = min(self._expires_at, int(to_come.min(initial=MAX_OFFSET)))

@@ -1,0 +1,247 @@
+"""What compaction would leave, before it does: against real cleanings, and against a model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from kafkafs.storage.cleaner.compacted_view import CompactedView
+from kafkafs.storage.cleaner.preview import Question, preview
+from kafkafs.storage.config import BrokerConfig, TopicConfig, broker_config
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.columns import Columns
+from kafkafs.storage.log.transactions import Isolation
+from kafkafs.storage.log.view import View
+from tests import answers
+from tests.logs import TopicSettings, write_partition
+from tests.mounted.live import LiveLog
+from tests.reading import Plain, open_view, plain
+
+#: Before, after, and when the broker's run ended that cleaned, in ms.
+PAIRS = [
+    ("compact-before", "compact-after", 1795248995048),
+    ("compact-before2", "compact-after2", 1795249068851),
+]
+FIRST_CLEANED_MS = PAIRS[0][2]
+TOPICS = sorted(answers.topic_configs("compact-before"))
+NOW = 1_795_000_000_000
+SMALL = TopicSettings(segment_bytes=400)
+
+
+def of_corpus(engine: Engine, topic: str, now_ms: int) -> CompactedView:
+    checkpoint = engine.partition_dir(topic, 0).log_dir.cleaner_offsets.get((topic, 0))
+    question = Question.of(
+        engine.log(topic, 0).view(),
+        engine.topic_config(topic).config,
+        broker_config(engine.settings),
+        checkpoint,
+        now_ms,
+    )
+    return CompactedView(question, preview(question))
+
+
+def records(view: View | CompactedView, isolation: Isolation) -> list[Plain]:
+    found: list[Plain] = []
+    for part in view.scan(isolation=isolation):
+        assert isinstance(part, Columns)
+        found += plain(part)
+    return found
+
+
+@pytest.mark.parametrize(("before", "after", "ended"), PAIRS)
+def test_as_a_broker_left_them(
+    corpus: Callable[[str], Path], before: str, after: str, ended: int
+) -> None:
+    """Records of every topic, and where batches are not compressed the size to the byte."""
+    engine, cleaned = Engine(str(corpus(before))), Engine(str(corpus(after)))
+    gone: dict[str, int] = {}
+    for topic in TOPICS:
+        found, expected = of_corpus(engine, topic, ended), cleaned.log(topic, 0).view()
+        for isolation in Isolation:
+            assert records(found, isolation) == records(expected, isolation), topic
+        summary = found.summary()
+        assert summary["segments"]["after"] == len(expected.segments), topic
+        assert summary["records"]["after"] == len(records(expected, Isolation.READ_UNCOMMITTED))
+        assert summary["records"]["before"] - summary["records"]["after"] == sum(
+            summary["gone"].values()
+        )
+        if topic in ("cmp-plain", "cmp-tomb", "cmp-delete", "cmp-lag", "cmp-producers"):
+            assert summary["bytes"]["after"] == expected.size, topic
+        gone = {reason: gone.get(reason, 0) + n for reason, n in summary["gone"].items()}
+    assert gone["superseded"] > 1000
+    assert gone["aborted"] > 100
+    assert gone["expired" if ended == FIRST_CLEANED_MS else "tombstone"] > 0
+
+
+def test_nothing_is_left_to_do_after_a_cleaning(corpus: Callable[[str], Path]) -> None:
+    engine = Engine(str(corpus("compact-after")))
+    for topic in TOPICS:
+        found = of_corpus(engine, topic, FIRST_CLEANED_MS)
+        assert found.summary()["passes"] == 0
+        assert found.summary()["bytes"]["saved"] == 0
+        assert records(found, Isolation.READ_COMMITTED) == records(
+            found.view, Isolation.READ_COMMITTED
+        )
+
+
+# -- made up logs -------------------------------------------------------------------------------
+
+COMPACT = TopicConfig(cleanup_policy=("compact",))
+
+
+def write(directory: Path, keys: Sequence[bytes | None]) -> View:
+    """A partition with a record for each key, in batches of three and many segments."""
+    batches = []
+    for base in range(0, len(keys), 3):
+        part = [
+            SimpleRecord(NOW - 1000 + at, keys[at], b"value %d" % at)
+            for at in range(base, min(base + 3, len(keys)))
+        ]
+        batches.append(build_batch(part, BatchFields(base_offset=base)))
+    write_partition(directory, batches, SMALL)
+    return open_view(directory)
+
+
+def compacted(view: View, config: TopicConfig = COMPACT, **broker: Any) -> CompactedView:
+    question = Question.of(view, config, replace(BrokerConfig(), **broker), None, NOW)
+    return CompactedView(question, preview(question))
+
+
+@given(
+    st.lists(st.sampled_from([None, b"a", b"b", b"c", b"d", b"e"]), max_size=120),
+    st.integers(1, 4),
+)
+@example([b"%d" % (at % 50) for at in range(120)], 2)
+def test_any_number_of_passes_leaves_the_same(
+    tmp_path_factory: pytest.TempPathFactory, keys: list[bytes | None], capacity: int
+) -> None:
+    """However few keys the offset map has room for."""
+    view = write(tmp_path_factory.mktemp("log") / "t-0", keys)
+    few = compacted(
+        view,
+        log_cleaner_dedupe_buffer_size=24 * capacity,
+        log_cleaner_io_buffer_load_factor=1.0,
+    )
+    found = records(few, Isolation.READ_COMMITTED)
+    end = view.segments[-1].base_offset
+    latest = {key: at for at, key in enumerate(keys[:end])}
+    kept = [at for at, key in enumerate(keys) if at >= end or (latest.get(key) == at and key)]
+    assert [record.offset for record in found] == kept
+    assert found == [
+        record for record in records(view, Isolation.READ_COMMITTED) if record.offset in set(kept)
+    ]
+    summary, at_once = few.summary(), compacted(view).summary()
+    assert summary | {"passes": 0} == at_once | {"passes": 0}
+    assert summary["gone"]["keyless"] == keys[:end].count(None)
+    assert summary["records"] == {"before": len(keys), "after": len(kept)}
+    assert summary["passes"] >= len(set(keys[:end]) - {None}) // capacity
+    for at in range(len(keys)):
+        assert few.keeps(at) == (at in kept)
+    assert few.first() == (kept[0] if kept else None)
+    assert few.last() == (kept[-1] if kept else None)
+
+
+def test_any_part_of_it(tmp_path: Path) -> None:
+    view = write(tmp_path / "t-0", [b"%d" % (at % 7) for at in range(100)])
+    found = compacted(view)
+    whole = records(found, Isolation.READ_COMMITTED)
+    for start, end in ((0, 50), (50, None), (None, 95), (97, 99), (60, 60)):
+        parts = [part for part in found.scan(start, end) if isinstance(part, Columns)]
+        assert [record for part in parts for record in plain(part)] == [
+            record
+            for record in whole
+            if (start or 0) <= record.offset < (100 if end is None else end)
+        ]
+
+
+def test_a_topic_that_is_not_compacted(tmp_path: Path) -> None:
+    """It is shown as though it were: retention has no part in that."""
+    view = write(tmp_path / "t-0", [b"%d" % (at % 7) for at in range(60)])
+    found = compacted(view, TopicConfig(cleanup_policy=("delete",), retention_ms=1))
+    summary = found.summary()
+    assert not summary["isCompacted"]
+    assert not summary["isEligible"]
+    assert summary["gone"]["superseded"] > 0
+    assert summary["gone"]["expired"] == 0
+    assert compacted(view).summary()["isCompacted"]
+    assert compacted(view).summary()["isEligible"]
+
+
+def test_all_of_it_may_expire(tmp_path: Path) -> None:
+    view = write(tmp_path / "t-0", [b"%d" % (at % 7) for at in range(60)])
+    config = TopicConfig(cleanup_policy=("compact", "delete"), retention_ms=1)
+    summary = compacted(view, config).summary()
+    assert summary["records"] == {"before": 60, "after": 0}
+    assert summary["gone"]["expired"] == 60
+    assert summary["bytes"]["after"] == 0
+    assert summary["logStartOffset"] == 60
+    assert records(compacted(view, config), Isolation.READ_COMMITTED) == []
+
+
+class TestWhatStillHolds:
+    """When a preview answers for a log that has changed."""
+
+    @pytest.fixture
+    def live(self, tmp_path: Path) -> LiveLog:
+        return LiveLog(tmp_path / "logs")
+
+    def question(self, live: LiveLog, now_ms: int = NOW) -> Question:
+        return Question.of(open_view(live.partition), COMPACT, BrokerConfig(), None, now_ms)
+
+    def test_growth_changes_nothing(self, live: LiveLog) -> None:
+        before = self.question(live)
+        found = preview(before)
+        live.append(3)
+        after = self.question(live)
+        assert after.view is not before.view
+        assert found.answers(after)
+        shown = records(CompactedView(after, found), Isolation.READ_COMMITTED)
+        assert [record.offset for record in shown] == list(range(live.end))
+
+    def test_a_roll_does(self, live: LiveLog) -> None:
+        found = preview(self.question(live))
+        live.append(2)
+        live.roll()
+        live.append(1)
+        assert not found.answers(self.question(live))
+
+    def test_a_cleaned_segment_does(self, live: LiveLog) -> None:
+        found = preview(self.question(live))
+        live.replace(0, [1])
+        assert not found.answers(self.question(live))
+
+    def test_a_delete_horizon_that_passes_does(self, corpus: Callable[[str], Path]) -> None:
+        engine = Engine(str(corpus("compact-before2")))
+        now = FIRST_CLEANED_MS
+        found = of_corpus(engine, "cmp-txn", now)  # its delete.retention.ms is far away
+        expires = found.preview.expires_at_ms
+        assert expires is not None
+        assert expires > now
+        assert found.preview.answers(replace(found.question, now_ms=expires - 1))
+        assert not found.preview.answers(replace(found.question, now_ms=expires))
+
+
+class TestDamage:
+    def test_inside_it_ends_everything(self, tmp_path: Path) -> None:
+        live = LiveLog(tmp_path / "logs")
+        path = live.damage(3)
+        with pytest.raises(CorruptError) as caught:
+            compacted(open_view(live.partition))
+        assert caught.value.file == str(path)
+        assert caught.value.position > 0
+
+    def test_above_the_bound_it_is_as_everywhere(self, tmp_path: Path) -> None:
+        live = LiveLog(tmp_path / "logs")
+        live.damage(4)
+        view = open_view(live.partition)
+        found = compacted(view)
+        assert list(map(type, found.scan())) == list(map(type, view.scan()))
+        assert found.summary()["records"] == {"before": 6, "after": 6}
