@@ -24,7 +24,7 @@ step() {
 # Arguments that choose tests may choose none of one step's; without arguments that is an error.
 tests() {
     local status=0
-    python -m pytest -q "$@" || status=$?
+    python -m pytest -q --numprocesses auto --maxprocesses 4 --dist worksteal "$@" || status=$?
     [ $status = 0 ] || { [ $status = 5 ] && [ "$chosen" != 0 ]; }
 }
 
