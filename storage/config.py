@@ -165,6 +165,8 @@ class ReaderConfig:
     kafkafs_max_batch_bytes: int = setting(128 * _MIB, _int(1))
     # Decoded batches that are kept, in bytes; 0 keeps none.
     kafkafs_cache_bytes: int = setting(64 * _MIB, _int(0))
+    # Where the latest records of keys are, for all logs together; as much again to list keys.
+    kafkafs_key_cache_bytes: int = setting(256 * _MIB, _int(_MIB))
     # Files and indexes that are kept open; fewer where the process may not open so many.
     kafkafs_open_files: int = setting(8192, _int(1))
 

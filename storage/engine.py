@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from .cleaner.latest import LatestRecords
 from .cluster_metadata import ALL_BROKERS, ClusterMetadata, MetadataImage
 from .config import Resolved, Settings, reader_config, run_settings, topic_config
 from .errors import CorruptError, SegmentGone, UnknownPartition, UnknownTopic
@@ -36,6 +37,7 @@ class Engine:
                 open_files=reader.kafkafs_open_files,
             )
         )
+        self.latest = LatestRecords(reader.kafkafs_key_cache_bytes)
         self._logs: dict[tuple[str, int], tuple[PartitionDir, Log]] = {}
         self._lock = threading.Lock()  # guards _logs
         self._metadata: tuple[Log, ClusterMetadata] | None = None

@@ -23,6 +23,7 @@ NAMES = (
     "index",
     "search",
     "offset_map",
+    "keys",
     "rewrite",
     "fates",
 )

@@ -19,6 +19,8 @@ from ..format.batch import Bytes, Int32s, Int64s
 from ..format.kernels import offset_map as kernel
 
 SLOT_BYTES: Final = 24
+#: How many classes of keys ``OffsetMap.classes`` knows.
+CLASSES: Final = 1 << 16
 # Keys hashed before the first of them is looked up; what is made of them stays in the first cache.
 _BLOCK: Final = 256
 # A slot is chosen with 32 bits of the hash.
@@ -39,6 +41,7 @@ class OffsetMap:
         self.capacity = int(self.slots * load_factor)
         if not 0 < load_factor <= 1 or self.capacity < 1:
             raise ValueError(f"{memory_bytes} bytes at load {load_factor} are too few for a key")
+        self._load_factor = load_factor
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         self._memory = mmap.mmap(-1, self.slots * SLOT_BYTES, flags)
         self._memory.madvise(mmap.MADV_HUGEPAGE)
@@ -88,6 +91,29 @@ class OffsetMap:
     def get_key(self, key: bytes) -> int:
         """The offset of one key, -1 where it is not in the map."""
         return int(self.get(key, np.array([[0, len(key)]], dtype=np.int32))[0])
+
+    def classes(self, data: Bytes, spans: Int32s) -> Int32s:
+        """For each row of columns the class of its key, a number below ``CLASSES`` drawn from its
+        hash; 0 where it is null. A map too small for all keys can take those of some classes."""
+        found: Int32s = np.empty(len(spans), dtype=np.int32)
+        kernel.classes(*self._hash_key, data, spans, found)
+        return found
+
+    def larger_bytes(self, most_bytes: int) -> int | None:
+        """Memory for a map twice as large, or as large as ``most_bytes`` allow; None when that is
+        no larger."""
+        nbytes = min(2 * self.nbytes, most_bytes)
+        return nbytes if nbytes // SLOT_BYTES > self.slots else None
+
+    def moved_to(self, memory_bytes: int) -> OffsetMap:
+        """A map of another size with the same entries, which it must have room for."""
+        other = OffsetMap(memory_bytes, self._load_factor)
+        if other.capacity < self._entries:
+            raise ValueError(f"{memory_bytes} bytes are too few for {self._entries} keys")
+        other._hash_key = self._hash_key
+        other._entries = kernel.move(self._table, self.slots, other._table, other.slots)
+        other.latest_offset = self.latest_offset
+        return other
 
     def clear(self) -> None:
         """Empty the map; its memory is given back until it is used again."""

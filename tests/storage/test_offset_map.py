@@ -208,3 +208,36 @@ def test_both_forms_make_the_same_table(rows: list[Row], slots: int) -> None:
         answers.append((put, out.tolist()))
     assert tables[0] == tables[1]
     assert answers[0] == answers[1]
+
+
+@given(ROWS, st.integers(1, 20))
+def test_a_map_of_another_size_has_the_same_entries(rows: list[Row], more: int) -> None:
+    data, spans, offsets = laid_out(rows)
+    small = OffsetMap(50 * SLOT_BYTES, 1.0)
+    small.put(data, spans, offsets)
+    for slots in (len(small) + more, 500):
+        other = small.moved_to(slots * SLOT_BYTES)
+        assert (len(other), other.latest_offset) == (len(small), small.latest_offset)
+        assert other.get(data, spans).tolist() == small.get(data, spans).tolist()
+    if len(small) > 1:
+        with pytest.raises(ValueError, match="too few"):
+            small.moved_to(SLOT_BYTES * (len(small) - 1))
+
+
+def test_a_map_grows_up_to_a_bound() -> None:
+    offset_map = OffsetMap(100 * SLOT_BYTES)
+    assert offset_map.larger_bytes(1000 * SLOT_BYTES) == 200 * SLOT_BYTES
+    assert offset_map.larger_bytes(150 * SLOT_BYTES + 5) == 150 * SLOT_BYTES + 5
+    assert offset_map.larger_bytes(100 * SLOT_BYTES + 23) is None
+
+
+@given(ROWS)
+def test_classes_follow_from_keys_in_both_forms(rows: list[Row]) -> None:
+    data, spans, _ = laid_out(rows)
+    found = []
+    for kernel in (in_use("offset_map"), uncompiled("offset_map")):
+        out = np.full(len(rows), -1, dtype=np.int32)
+        kernel.classes(5, 6, data, spans, out)
+        found.append(out.tolist())
+    hashes = [0 if key is None else in_use("offset_map").siphash(key, 5, 6)[0] for key, _ in rows]
+    assert found == [[word & 0xFFFF for word in hashes]] * 2

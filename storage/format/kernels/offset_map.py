@@ -304,3 +304,71 @@ def get(
             low = stop
     if not is_whole:
         raise ValueError("a key goes past the end of its buffer")
+
+
+def move(
+    table: cython.const[cython.ulonglong][::1],
+    slots: cython.ulonglong,
+    into: cython.ulonglong[::1],
+    into_slots: cython.ulonglong,
+) -> int:
+    """Put what is in one table into another. Returns the number of entries, -1 when the other has
+    too few slots."""
+    slot: cython.ulonglong
+    found: cython.longlong
+    count: cython.longlong = 0
+    for size, words in ((slots, table.shape[0]), (into_slots, into.shape[0])):
+        if size < 1 or size >= 1 << 32 or size > words // 3:
+            raise ValueError("no such slots in this memory")
+    with cython.nogil:
+        for slot in range(slots):
+            if table[3 * slot + 2] == 0:
+                continue
+            found = _sought(
+                into,
+                into_slots,
+                table[3 * slot],
+                table[3 * slot + 1],
+                ((table[3 * slot + 1] >> 32) * into_slots) >> 32,
+            )
+            if found < 0:
+                count = -1
+                break
+            into[3 * found] = table[3 * slot]
+            into[3 * found + 1] = table[3 * slot + 1]
+            into[3 * found + 2] = table[3 * slot + 2]
+            count += 1
+    return count
+
+
+def classes(
+    key_low: cython.ulonglong,
+    key_high: cython.ulonglong,
+    data: cython.const[cython.uchar][::1],
+    spans: cython.const[cython.int][:, ::1],
+    out: cython.int[::1],
+) -> None:
+    """Sixteen bits of each row's hash, by which keys can be told apart into classes; 0 for a null
+    key. (They are not those that choose a slot.)"""
+    row: cython.Py_ssize_t
+    start: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    first: cython.ulonglong
+    second: cython.ulonglong
+    is_whole: cython.bint = True
+    if spans.shape[1] < 2 or out.shape[0] < spans.shape[0]:
+        raise ValueError("no column of sizes, or no room for all rows")
+    with cython.nogil:
+        for row in range(spans.shape[0]):
+            start = spans[row, 0]
+            size = spans[row, 1]
+            out[row] = 0
+            if size < 0:
+                continue
+            if start < 0 or size > data.shape[0] - start:
+                is_whole = False
+                break
+            first, second = _siphash(data, start, size, key_low, key_high)
+            out[row] = cython.cast(cython.int, first & 0xFFFF)
+    if not is_whole:
+        raise ValueError("a key goes past the end of its buffer")
