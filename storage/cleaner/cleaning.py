@@ -20,7 +20,8 @@ import numpy as np
 
 from ..clock import Clock
 from ..config import TopicConfig
-from ..durable import WritableDirectory
+from ..durable import SyncFailed, WritableDirectory
+from ..errors import LogDirOffline
 from ..format import batch as b
 from ..format.batch import BatchTable, Int64s
 from ..format.columns import Columns
@@ -93,7 +94,8 @@ class CleanedSink:
         replace: Callable[[CleanedSegment, Sequence[int]], None],
     ) -> None:
         """`replace` puts a new segment, which is on the disk for certain, in the place of those
-        with these base offsets."""
+        with these base offsets. What it raises, other than LogDirOffline and SyncFailed, means that
+        nothing has changed."""
         self._directory = directory
         self._config = config
         self._replace = replace
@@ -124,7 +126,11 @@ class CleanedSink:
         assert self._cleaned is not None
         # Java sets a file's time in ms.
         self._cleaned.finish(self._group[-1].mtime_ms * 1_000_000)
-        self._replace(self._cleaned, [segment.base_offset for segment in self._group])
+        try:
+            self._replace(self._cleaned, [segment.base_offset for segment in self._group])
+        except (LogDirOffline, SyncFailed):
+            self._cleaned = None  # what is left of it tells the next loading what counts
+            raise
         self._cleaned = None
 
     def discard(self) -> None:

@@ -1,0 +1,187 @@
+"""What a real broker's cleaner made of 16 partitions, twice, made once more and compared.
+
+Every file of every segment must be the same byte for byte, but for batches that are compressed
+anew: compressors differ, so that of these the header and the records are compared.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from kafkafs.storage.cleaner.cleaning import CleanedSink, CleaningResult, LogToClean, clean
+from kafkafs.storage.cleaner.fates import Fate
+from kafkafs.storage.cleaner.offset_map import OffsetMap
+from kafkafs.storage.cleaner.plan import CleanPlan, plan, state_of
+from kafkafs.storage.cleaner.reading import read_chunks
+from kafkafs.storage.config import Settings, TopicConfig, topic_config
+from kafkafs.storage.durable import WritableDirectory, replaced
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.format import batch as b
+from kafkafs.storage.format.batch import BatchHeader
+from kafkafs.storage.format.columns import Columns, Record
+from kafkafs.storage.format.layout import DELETE_HORIZON_MASK
+from kafkafs.storage.log.last_producers import producers_of
+from kafkafs.storage.log.view import View
+from tests import answers
+from tests.cleaning import Exchange
+from tests.writing import Unsynced
+
+PAIRS = {"compact-before": "compact-after", "compact-before2": "compact-after2"}
+#: About when the passes ran, by the broker's log, for partitions that no horizon tells it of.
+PASSES_MS = {"compact-before": 1_795_248_985_500, "compact-before2": 1_795_249_056_000}
+TOPICS = sorted(t for t in answers.topic_configs("compact-before") if t.startswith("cmp-"))
+CASES = [(before, topic) for before in PAIRS for topic in TOPICS]
+#: All of whose batches, or some of them, are compressed otherwise than by Java.
+RECOMPRESSED = {"cmp-append", "cmp-lz4", "cmp-recompress", "cmp-snappy", "cmp-txn", "cmp-txn-short"}
+SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
+
+
+@dataclass(frozen=True)
+class Cleaned:
+    """A partition after our pass, and what the pass said."""
+
+    directory: Path
+    planned: CleanPlan
+    checkpoint: int | None
+    result: CleaningResult | None
+
+
+def config_of(corpus: str, topic: str) -> TopicConfig:
+    return topic_config(Settings(topic=answers.topic_configs(corpus)[topic])).config
+
+
+def batches(view: View) -> Iterator[tuple[int, BatchHeader, Columns | None]]:
+    """Every batch with the base of its segment, and its records, if it has any."""
+    for segment in view.segments:
+        for chunk in read_chunks(segment, 0, 1 << 20):
+            for header in list(chunk.table):
+                columns = view.batch(segment, header) if header.record_count else None
+                yield segment.base_offset, header, columns
+
+
+def horizons(view: View) -> set[int]:
+    return {h.base_timestamp for _, h, _ in batches(view) if h.attributes & DELETE_HORIZON_MASK}
+
+
+@pytest.fixture(scope="module")
+def ours(
+    corpus: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, str], Cleaned]:
+    """`ours(corpus, topic)`: our pass over a copy, at the time of Kafka's."""
+
+    @cache
+    def copied(before: str) -> Path:
+        target = tmp_path_factory.mktemp("cleaned") / before
+        subprocess.run(["cp", "-a", "--sparse=always", corpus(before), target], check=True)
+        return target
+
+    @cache
+    def cleaned(before: str, topic: str) -> Cleaned:
+        kafkas = horizons(Engine(str(corpus(PAIRS[before]))).log(topic, 0).view())
+        return pass_over(copied(before), before, topic, kafkas)
+
+    return cleaned
+
+
+def pass_over(path: Path, before: str, topic: str, kafkas: set[int]) -> Cleaned:
+    engine = Engine(str(path))
+    view, settings = engine.log(topic, 0).view(), config_of(before, topic)
+    horizons_made = kafkas - horizons(view)
+    (now,) = {h - settings.delete_retention_ms for h in horizons_made} or {PASSES_MS[before]}
+    checkpoint = engine.partition_dir(topic, 0).log_dir.cleaner_offsets.get((topic, 0))
+    planned = plan(state_of(view, checkpoint), settings, now)
+    directory = path / f"{topic}-0"
+    if not planned.is_eligible:
+        return Cleaned(directory, planned, checkpoint, None)
+    log = LogToClean(
+        view,
+        settings,
+        planned.first_dirty,
+        planned.first_uncleanable,
+        now,
+        producers_of(view, now).states,
+        lambda: None,
+        lambda done, total: None,
+    )
+    sink = CleanedSink(WritableDirectory(str(directory)), settings, Exchange(directory))
+    with replaced(Unsynced()):
+        result = clean(log, OffsetMap(1 << 20), sink)
+    return Cleaned(directory, planned, checkpoint, result)
+
+
+def records(columns: Columns | None) -> list[Record]:
+    return [] if columns is None else [columns.record(row) for row in range(len(columns))]
+
+
+def bare(header: BatchHeader) -> list[int]:
+    """A header without what depends on the compressor."""
+    fields = [getattr(header, name) for name in header.__dataclass_fields__]
+    return [f for n, f in enumerate(fields) if n not in (b.POSITION, b.SIZE, b.CRC)]
+
+
+def plain(record: Record) -> tuple[object, ...]:
+    return record.offset, record.timestamp, record.key, record.value, record.headers
+
+
+@pytest.mark.parametrize(("before", "topic"), CASES)
+def test_the_same_as_kafkas_cleaner(
+    before: str, topic: str, ours: Callable[[str, str], Cleaned], corpus: Callable[[str], Path]
+) -> None:
+    cleaned, kafkas = ours(before, topic), Engine(str(corpus(PAIRS[before])))
+    checkpoint = kafkas.partition_dir(topic, 0).log_dir.cleaner_offsets[(topic, 0)]
+    if cleaned.result is None:
+        assert checkpoint == cleaned.checkpoint  # nor did Kafka clean it
+    else:
+        assert checkpoint == cleaned.result.end_offset
+    view = kafkas.log(topic, 0).view()
+    first = view.segments[0].base_offset  # retention took what was before it
+    after = corpus(PAIRS[before]) / f"{topic}-0"
+    names = {
+        path.name
+        for directory in (cleaned.directory, after)
+        for path in directory.iterdir()
+        if path.suffix in SUFFIXES and int(path.stem) >= first
+    }
+    different = {
+        Path(name).suffix
+        for name in names
+        if (cleaned.directory / name).read_bytes() != (after / name).read_bytes()
+    }
+    assert different <= ({".log", ".index", ".timeindex"} if topic in RECOMPRESSED else set())
+    mine = Engine(str(cleaned.directory.parent)).log(topic, 0).view()
+    left = [batch for batch in batches(mine) if batch[0] >= first]
+    for one, other in zip(left, batches(view), strict=True):
+        assert (one[0], bare(one[1])) == (other[0], bare(other[1]))
+        assert [plain(r) for r in records(one[2])] == [plain(r) for r in records(other[2])]
+
+
+@pytest.mark.parametrize(("before", "topic"), CASES)
+def test_the_result_tells_what_went_and_what_stayed(
+    before: str, topic: str, ours: Callable[[str, str], Cleaned], corpus: Callable[[str], Path]
+) -> None:
+    cleaned = ours(before, topic)
+    if cleaned.result is None:
+        return
+    below = cleaned.planned.first_uncleanable
+    was = below_offset(Engine(str(corpus(before))), topic, below)
+    left = below_offset(Engine(str(cleaned.directory.parent)), topic, below)
+    result = cleaned.result
+    assert sum(result.counts.values()) == sum(header.record_count for _, header in was)
+    assert result.counts[Fate.KEPT] == sum(header.record_count for _, header in left)
+    assert result.bytes_before == sum(header.size for _, header in was)
+    assert result.bytes_after == sum(header.size for _, header in left)
+    view = Engine(str(corpus(before))).log(topic, 0).view()
+    bases = [segment.base_offset for segment in view.segments if segment.base_offset < below]
+    assert result.segments_before == len(bases)
+
+
+def below_offset(engine: Engine, topic: str, offset: int) -> list[tuple[int, BatchHeader]]:
+    """The batches of the segments that begin below an offset."""
+    view = engine.log(topic, 0).view()
+    return [(base, header) for base, header, _ in batches(view) if base < offset]
