@@ -1,0 +1,407 @@
+"""A pass over a log: against a cleaner of lists and dicts, and what ends it early."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kafkafs.storage.cleaner.cleaned import CleanedSegment
+from kafkafs.storage.cleaner.cleaning import (
+    CleanedSink,
+    CleaningResult,
+    LogToClean,
+    Throttle,
+    clean,
+)
+from kafkafs.storage.cleaner.fates import Fate, Judged
+from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
+from kafkafs.storage.cleaner.plan import SegmentToClean
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.config import TopicConfig
+from kafkafs.storage.durable import SyncFailed, WritableDirectory, replaced
+from kafkafs.storage.errors import CleaningAborted, CorruptError, LogDirOffline
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.log.view import View
+from tests.cleaning import Exchange
+from tests.faults import FailingCalls
+from tests.logs import TopicSettings, write_partition
+from tests.reading import UNCOMMITTED, Plain, open_view
+from tests.writing import NOW, Unsynced, files
+
+CONFIG = TopicConfig(cleanup_policy=("compact",), delete_retention_ms=1000)
+Pair = tuple[bytes | None, bytes | None]  # key and value
+
+
+def nothing() -> None:
+    pass
+
+
+@dataclass
+class Remembered:
+    """A sink that only remembers which offsets stay."""
+
+    kept: list[int] = field(default_factory=list)
+    groups: list[list[int]] = field(default_factory=list)
+
+    def begin(self, segments: Sequence[SegmentToClean]) -> None:
+        self.groups.append([segment.base_offset for segment in segments])
+
+    def put(self, judged: Judged) -> int:
+        self.kept += judged.columns.offsets[judged.keep != 0].tolist()
+        return 0
+
+    def end(self) -> None:
+        pass
+
+    def discard(self) -> None:
+        raise AssertionError("nothing has failed")
+
+
+def log_to_clean(
+    view: View,
+    first_dirty: int = 0,
+    config: TopicConfig = CONFIG,
+    check: Callable[[], None] = nothing,
+    told: Callable[[int, int], None] = lambda done, total: None,
+) -> LogToClean:
+    """All but the active segment."""
+    uncleanable = view.segments[-1].base_offset
+    return LogToClean(view, config, first_dirty, uncleanable, NOW, lambda: (), check, told)
+
+
+def write(directory: Path, batches: Sequence[Sequence[Pair]], segment_bytes: int = 200) -> View:
+    """The partition with these batches, one record an offset."""
+    made, offset = [], 0
+    for pairs in batches:
+        records = [SimpleRecord(NOW + offset, *pair) for pair in pairs]
+        made.append(build_batch(records, BatchFields(base_offset=offset)))
+        offset += len(pairs)
+    write_partition(directory, made, TopicSettings(segment_bytes=segment_bytes))
+    return open_view(directory)
+
+
+# -- against a model ------------------------------------------------------------------------------
+
+KEYS = st.sampled_from([None, b"a", b"b", b"c", b"d", b"e"])
+BATCHES = st.lists(
+    st.lists(st.tuples(KEYS, st.none() | st.binary(max_size=40)), min_size=1, max_size=5),
+    min_size=2,
+    max_size=12,
+)
+
+
+def model(
+    records: Sequence[Plain], lasts: Sequence[int], first_dirty: int, end: int, capacity: int
+) -> tuple[list[Plain], int]:
+    """What a pass leaves of the records of batches with these last offsets, and where it ends."""
+    newest: dict[bytes, int] = {}
+    for record in records:
+        if record.key is None or not first_dirty <= record.offset < end:
+            continue
+        if len(newest) >= capacity:
+            before = [last for last in lasts if last < record.offset]
+            end = max([*newest.values(), *before[-1:]]) + 1
+            break
+        newest[record.key] = record.offset
+    kept = [
+        record
+        for record in records
+        if record.offset >= end
+        or (record.key is not None and record.offset >= newest.get(record.key, -1))
+    ]
+    return kept, end
+
+
+@settings(max_examples=30)
+@given(BATCHES, st.integers(1, 6), st.integers(60, 400))
+def test_passes_keep_what_a_cleaner_of_lists_keeps(
+    batches: list[list[Pair]], capacity: int, segment_bytes: int
+) -> None:
+    """One after the other until all is clean: a full map ends a pass."""
+    config = replace(CONFIG, internal_segment_bytes=segment_bytes)
+    lasts = [last - 1 for last in accumulate(map(len, batches))]
+    with TemporaryDirectory() as folder, replaced(Unsynced()):
+        directory = Path(folder) / "t-0"
+        view = write(directory, batches, segment_bytes)
+        active = view.segments[-1].base_offset
+        first_dirty, kept = 0, plain(view)
+        while first_dirty < active:
+            view = open_view(directory)
+            kept, end = model(plain(view), lasts, first_dirty, active, capacity)
+            sink = CleanedSink(WritableDirectory(str(directory)), config, Exchange(directory))
+            offset_map = OffsetMap(capacity * SLOT_BYTES, 1.0)
+            result = clean(log_to_clean(view, first_dirty, config), offset_map, sink)
+            assert plain(open_view(directory)) == kept
+            assert result.end_offset == end
+            first_dirty = end
+        left = {record.key: record.offset for record in kept if record.offset < active}
+        assert sorted(left.values()) == [r.offset for r in kept if r.offset < active]
+        assert None not in left
+
+
+def plain(view: View) -> list[Plain]:
+    return [
+        Plain.of(part.record(row))
+        for part in view.read(isolation=UNCOMMITTED)
+        for row in range(len(part))
+    ]
+
+
+def test_a_sink_that_only_remembers_sees_the_same(tmp_path: Path) -> None:
+    view = write(tmp_path / "t-0", [[(b"a", b"1"), (b"b", b"1")], [(b"a", b"2")]] * 9)
+    before = files(tmp_path / "t-0")
+    sink = Remembered()
+    result = clean(log_to_clean(view), OffsetMap(1 << 12), sink)
+    assert files(tmp_path / "t-0") == before
+    assert sink.groups == [[s.base_offset for s in view.segments[:-1]]]
+    written = CleanedSink(
+        WritableDirectory(str(tmp_path / "t-0")), CONFIG, Exchange(view_dir(view))
+    )
+    again = clean(log_to_clean(view), OffsetMap(1 << 12), written)
+    left = [r.offset for r in plain(open_view(tmp_path / "t-0")) if r.offset < again.end_offset]
+    assert left == sink.kept
+    assert (again.counts, again.end_offset) == (result.counts, result.end_offset)
+    assert result.counts[Fate.KEPT] == len(sink.kept) == 2
+
+
+def view_dir(view: View) -> Path:
+    return Path(view.segments[0].path).parent
+
+
+def test_nothing_dirty_is_nothing_to_do(tmp_path: Path) -> None:
+    view = write(tmp_path / "t-0", [[(b"a", b"1")], [(b"a", b"2")]], 80)
+    sink = Remembered()
+    result = clean(log_to_clean(view, view.segments[-1].base_offset), OffsetMap(1 << 12), sink)
+    assert (result.end_offset, result.segments_before, sink.groups) == (1, 0, [])
+
+
+# -- old formats ----------------------------------------------------------------------------------
+
+
+def old_log(directory: Path, pairs: Sequence[Pair]) -> View:
+    """Messages of magic 1, two to a segment, the segments made a second one after the other."""
+    made = [
+        build_messages([SimpleRecord(NOW, *pair)], MessageFields(1, offset))
+        for offset, pair in enumerate(pairs)
+    ]
+    size = 2 * max(map(len, made))
+    write_partition(directory, made, TopicSettings(segment_bytes=size))
+    for number, segment in enumerate(open_view(directory).segments):
+        os.utime(segment.path, ns=(0, (NOW + 1000 * number) * 1_000_000))
+    return open_view(directory)
+
+
+def test_tombstones_of_old_formats_go_by_the_age_of_what_was_cleaned_last(tmp_path: Path) -> None:
+    pairs = [(b"a", None), (b"b", None), (b"c", None), (b"d", None), (b"e", b""), (b"f", b"")] * 2
+    view = old_log(tmp_path / "t-0", pairs[:7])
+    assert [segment.base_offset for segment in view.segments] == [0, 2, 4, 6]
+    # Of the clean part, the first two segments, the last was written a second after the first.
+    for retention, kept in ((1000, [2, 3, 4, 5]), (1001, [1, 2, 3, 4, 5]), (0, [4, 5])):
+        sink = Remembered()
+        config = replace(CONFIG, delete_retention_ms=retention)
+        clean(log_to_clean(view, 4, config), OffsetMap(1 << 12), sink)
+        assert [offset for offset in sink.kept if offset not in (0,)] == kept
+
+
+def test_an_old_message_that_must_stay_without_a_record_cannot(tmp_path: Path) -> None:
+    view = old_log(tmp_path / "t-0", [(b"a", b"1"), (None, b"2"), (b"b", b"3")])
+    before = files(tmp_path / "t-0")
+    sink = CleanedSink(WritableDirectory(str(tmp_path / "t-0")), CONFIG, Exchange(view_dir(view)))
+    with pytest.raises(CorruptError) as caught:
+        clean(log_to_clean(view), OffsetMap(1 << 12), sink)
+    assert caught.value.file == view.segments[0].path
+    assert files(tmp_path / "t-0") == before
+
+
+# -- what ends a pass early -----------------------------------------------------------------------
+
+SAMPLE: list[list[Pair]] = [[(b"k%d" % (n % 7), b"v%d" % n), (None, b"x")] for n in range(40)]
+SMALL = replace(CONFIG, internal_segment_bytes=400)
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> View:
+    """A partition of some segments, two of which become one."""
+    return write(tmp_path / "t-0", SAMPLE)
+
+
+def attempt(view: View, **options: object) -> CleaningResult:
+    sink = CleanedSink(WritableDirectory(str(view_dir(view))), SMALL, Exchange(view_dir(view)))
+    return clean(log_to_clean(view, config=SMALL, **options), OffsetMap(1 << 12), sink)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("number", [0, 3])
+@pytest.mark.parametrize("first_dirty", [0, 60])
+def test_damage_ends_the_pass_and_is_named(sample: View, number: int, first_dirty: int) -> None:
+    """Wherever it is: in what was cleaned before, too."""
+    segment = sample.segments[number]
+    data = bytearray(Path(segment.path).read_bytes())
+    data[-1] ^= 1
+    Path(segment.path).write_bytes(data)
+    view = open_view(view_dir(sample))
+    before = files(view_dir(view))
+    sink = CleanedSink(WritableDirectory(str(view_dir(view))), CONFIG, Exchange(view_dir(view)))
+    with pytest.raises(CorruptError) as caught:
+        clean(log_to_clean(view, first_dirty), OffsetMap(1 << 12), sink)
+    assert caught.value.file == segment.path
+    assert 0 < caught.value.position < len(data)
+    assert files(view_dir(view)) == before
+
+
+def test_a_file_that_became_shorter_is_damage(sample: View) -> None:
+    segment = sample.segments[1]
+    whole = Path(segment.path).read_bytes()
+    first = 12 + int.from_bytes(whole[8:12], "big")
+    os.truncate(segment.path, first)
+    with pytest.raises(CorruptError, match="the file ends here") as caught:
+        attempt(sample)
+    assert (caught.value.file, caught.value.position) == (segment.path, first)
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
+def test_any_call_that_fails_leaves_all_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory, error: int
+) -> None:
+    """In the first group; what was put in the place of others before stays so."""
+    for number in range(1000):
+        directory = tmp_path_factory.mktemp("full") / "t-0"
+        view = write(directory, SAMPLE)
+        before = files(directory)
+        sink = CleanedSink(WritableDirectory(str(directory)), CONFIG, never)
+        calls = FailingCalls(number, error, ("open", "pwritev", "fsync", "ftruncate", "utime"))
+        with replaced(calls), pytest.raises((OSError, NotImplementedError)) as caught:
+            clean(log_to_clean(view), OffsetMap(1 << 12), sink)
+        if isinstance(caught.value, OSError):
+            assert caught.value.errno == error
+            assert calls.failed
+            assert files(directory) == before
+        elif not calls.failed:
+            assert files(directory) == before
+            assert number > 10
+            return
+        else:  # removing the files has failed, which another pass or loading does again
+            assert "removing" in caught.value.__notes__[0]
+    raise AssertionError("it never worked")
+
+
+def test_a_pass_can_be_called_off_at_any_time(sample: View) -> None:
+    before = files(view_dir(sample))
+    asked = 0
+
+    def check() -> None:
+        nonlocal asked
+        asked += 1
+        if asked > allowed:
+            raise CleaningAborted("that will do")
+
+    for allowed in range(1000):
+        asked = 0
+        sink = CleanedSink(WritableDirectory(str(view_dir(sample))), CONFIG, never)
+        try:
+            clean(log_to_clean(sample, check=check), OffsetMap(1 << 12), sink)
+        except CleaningAborted:
+            assert files(view_dir(sample)) == before
+        except NotImplementedError:
+            assert allowed > 2 * len(sample.segments[:-1])
+            assert files(view_dir(sample)) == before
+            return
+    raise AssertionError("it was never asked enough")
+
+
+def never(cleaned: CleanedSegment, old: Sequence[int]) -> None:
+    raise NotImplementedError
+
+
+@pytest.mark.parametrize("error", [LogDirOffline("/d", "gone"), SyncFailed(errno.EIO, "no")])
+def test_after_an_exchange_that_may_have_begun_its_files_stay(
+    sample: View, error: Exception
+) -> None:
+    """Loading the partition needs them to tell what counts."""
+
+    def exchange(cleaned: CleanedSegment, old: Sequence[int]) -> None:
+        raise error
+
+    sink = CleanedSink(WritableDirectory(str(view_dir(sample))), CONFIG, exchange)
+    with pytest.raises(type(error)):
+        clean(log_to_clean(sample), OffsetMap(1 << 12), sink)
+    assert [name for name in files(view_dir(sample)) if name.endswith(".cleaned")]
+
+
+def test_what_was_exchanged_before_an_error_stays(sample: View) -> None:
+    groups = Remembered()
+    clean(log_to_clean(sample, config=SMALL), OffsetMap(1 << 12), groups)
+    assert len(groups.groups) > 2
+    damaged = Path(sample.segments.from_offset(groups.groups[2][0])[0].path)
+    attempts: list[int] = []
+
+    def check() -> None:
+        # Once the map is made.
+        attempts.append(1)
+        if len(attempts) == len(sample.segments):
+            damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+
+    with pytest.raises(CorruptError):
+        attempt(sample, check=check)
+    left = open_view(view_dir(sample))
+    assert not [name for name in files(view_dir(sample)) if name.endswith(".cleaned")]
+    assert [s.base_offset for s in left.segments[:2]] == [g[0] for g in groups.groups[:2]]
+
+
+# -- progress and pace ----------------------------------------------------------------------------
+
+
+def test_progress_is_told_up_to_the_end(sample: View) -> None:
+    heard: list[tuple[int, int]] = []
+    attempt(sample, told=lambda done, total: heard.append((done, total)))
+    size = sum(segment.size for segment in sample.segments[:-1])
+    assert heard[-1] == (2 * size, 2 * size)
+    assert [done for done, _ in heard] == sorted({done for done, _ in heard})
+    assert all(done <= total for done, total in heard)
+
+
+def test_a_throttle_waits_as_long_as_its_rate_demands() -> None:
+    clock, naps = SetClock(NOW), []
+
+    def wait(seconds: float) -> None:
+        naps.append(seconds)
+        clock.advance(round(seconds * 1000))
+
+    throttle = Throttle(1000, clock, wait)
+    throttle.spend(5000)
+    assert not naps  # a rate over so little time would say nothing
+    clock.advance(301)
+    throttle.spend(1000)
+    assert naps == [pytest.approx(5.699)]
+    clock.advance(400)
+    throttle.spend(400)
+    assert len(naps) == 1
+    clock.advance(301)
+    throttle.spend(1301)
+    assert naps[1] == pytest.approx(1.0)
+
+
+def test_a_pass_keeps_to_the_rate(sample: View) -> None:
+    """Both what it reads and what it writes count."""
+    clock = SetClock(NOW)
+
+    def wait(seconds: float) -> None:
+        clock.advance(round(seconds * 1000))
+
+    def told(done: int, total: int) -> None:
+        clock.advance(301)
+
+    sink = CleanedSink(WritableDirectory(str(view_dir(sample))), CONFIG, Exchange(view_dir(sample)))
+    log = log_to_clean(sample, told=told)
+    result = clean(log, OffsetMap(1 << 12), sink, Throttle(100, clock, wait))
+    moved = 2 * result.bytes_before + result.bytes_after
+    assert clock.now_ms() - NOW == pytest.approx(moved * 10, rel=0.1)
