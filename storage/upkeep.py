@@ -1,4 +1,5 @@
-"""What is done to logs from time to time: retention, flushing, checkpoints, forgetting, removing.
+"""What is done to logs from time to time: retention, cleaning, flushing, checkpoints, forgetting,
+removing.
 
 Each of it for every log that is online. One that fails holds up none of the others: the first
 failure is raised when all were tried.
@@ -9,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
+from .cleaner.manager import CleanerManager
+from .cleaner.plan import COMPACT
 from .clock import Clock
-from .config import BrokerConfig
+from .config import UNLIMITED, BrokerConfig
 from .errors import StorageError
 from .log.retention import RetentionPlan
 from .log.writer import LogWriter
@@ -29,22 +32,27 @@ class Upkeep:
     """The work of all background tasks of an engine, and the tasks themselves."""
 
     def __init__(
-        self, dirs: Sequence[WritableLogDir], clock: Clock, delete_delay_ms: Callable[[], int]
+        self,
+        dirs: Sequence[WritableLogDir],
+        cleaner: CleanerManager,
+        clock: Clock,
+        delete_delay_ms: Callable[[], int],
     ) -> None:
         """`delete_delay_ms`: how long the files of a deleted topic are kept."""
         self._dirs = dirs
+        self._cleaner = cleaner
         self._clock = clock
         self._delete_delay_ms = delete_delay_ms
 
-    def retain(self, compacted: bool = True) -> dict[TopicPartition, RetentionPlan]:
+    def retain(self) -> dict[TopicPartition, RetentionPlan]:
         """Deletes what retention deletes now; what went, of the partitions where something went.
-        Without `compacted`, logs that the cleaner keeps are left to it."""
+        Compacted logs are left to the cleaner."""
         done: dict[TopicPartition, RetentionPlan] = {}
 
         def retain(key: TopicPartition, writer: LogWriter) -> None:
-            if compacted or "compact" not in writer.config.cleanup_policy:
-                planned = writer.retain()
-                if planned.count:
+            if COMPACT not in writer.config.cleanup_policy:
+                planned = self._cleaner.retain(key, writer)
+                if planned is not None and planned.count:
                     done[key] = planned
 
         self.for_each_log(retain)
@@ -90,13 +98,15 @@ class Upkeep:
         starts = config.log_flush_start_offset_checkpoint_interval_ms
         marks = config.replica_high_watermark_checkpoint_interval_ms
         expiry = config.producer_id_expiration_check_interval_ms
-        retain = partial(self.retain, compacted=config.log_cleaner_enable)
+        cleans = config.log_cleaner_enable and config.log_cleaner_threads > 0
+        pause = config.log_cleaner_backoff_ms if cleans else UNLIMITED
         each = self.for_each_dir
         by_points = partial(each, WritableLogDir.checkpoint_recovery_points)
         by_starts = partial(each, WritableLogDir.checkpoint_start_offsets)
         by_marks = partial(each, WritableLogDir.checkpoint_high_watermarks)
         return [
-            Task("retention", retain, config.log_retention_check_interval_ms, first),
+            Task("retention", self.retain, config.log_retention_check_interval_ms, first),
+            Task("cleaner", self._cleaner.run, pause, pause),
             Task("flush", self.flush, config.log_flush_scheduler_interval_ms, first),
             Task("recovery-points", by_points, points, first),
             Task("start-offsets", by_starts, starts, first),

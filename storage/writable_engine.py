@@ -18,6 +18,8 @@ from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Self
 
+from .cleaner.manager import CleanerManager
+from .cleaner.plan import COMPACT
 from .clock import Clock, SystemClock
 from .config import Resolved, TopicConfig, broker_config, lag_conflict, run_settings, topic_config
 from .engine import Engine
@@ -97,7 +99,10 @@ class WritableEngine(Engine):
                 WritableLogDir(each, log_dir, self.clock)
                 for each, log_dir in zip(held, self.log_dirs.dirs, strict=True)
             ]
-            self.upkeep = Upkeep(self._dirs, self.clock, self._delete_delay_ms)
+            self.cleaner = CleanerManager(
+                self._dirs, lambda key: self.log(*key).view(), self.broker_config, self.clock
+            )
+            self.upkeep = Upkeep(self._dirs, self.cleaner, self.clock, self._delete_delay_ms)
             self._tasks = Tasks(self.upkeep.tasks(self.broker_config))
             self.transactions = TransactionLog(lambda: [each.directory for each in self._live()])
             self._load(loaded or (lambda done, of: None))
@@ -125,14 +130,15 @@ class WritableEngine(Engine):
         return dict(sorted(itertools.chain.from_iterable(map(dict.items, live))))
 
     def truncate_to(self, topic: str, partition: int, offset: int) -> None:
-        """Cuts off a partition's records at and above `offset` (LogManager.truncateTo). Otherwise
-        as `writer`."""
+        """Cuts off a partition's records at and above `offset`, and gives up a cleaning of it that
+        is under way (LogManager.truncateTo). Otherwise as `writer`."""
         key = (topic, partition)
         writer = self.writer(*key)
         log_dir = self._dir_of(key)
-        if writer.truncate_to(offset) and log_dir is not None:
-            log_dir.checkpoint_recovery_points()
-            log_dir.limit_cleaner_offset(key, writer.retention_state().segments[-1].base_offset)
+        with self.cleaner.claims.paused(key):
+            if writer.truncate_to(offset) and log_dir is not None:
+                log_dir.checkpoint_recovery_points()
+                log_dir.limit_cleaner_offset(key, writer.retention_state().segments[-1].base_offset)
 
     # -- topics ---------------------------------------------------------------------------------
 
@@ -191,10 +197,17 @@ class WritableEngine(Engine):
             settings = self._topic_settings.changed(topic, changes)
             resolved = self._check_settings(topic, settings)
             self._keep_settings(topic, settings)
-            for (name, _), writer in self.writers().items():
-                if name == topic:
-                    writer.config = resolved.config
+            for key, writer in self.writers().items():
+                if key[0] == topic:
+                    self._configure(key, writer, resolved.config)
             return resolved
+
+    def _configure(self, key: TopicPartition, writer: LogWriter, config: TopicConfig) -> None:
+        """What is no longer compacted is not cleaned any further (LogManager.updateTopicConfig)."""
+        before = writer.config
+        writer.config = config
+        if COMPACT in before.cleanup_policy and COMPACT not in config.cleanup_policy:
+            self.cleaner.claims.abort(key)
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
         """What is kept of the topic in kafkafs's own file."""
@@ -223,6 +236,7 @@ class WritableEngine(Engine):
             if self._closed:
                 return
             self._closed = True
+        self.cleaner.stop()
         self._tasks.stop()
         self._background.shutdown()
         super().close()
@@ -260,9 +274,10 @@ class WritableEngine(Engine):
 
     @property
     def problems(self) -> list[str]:
-        """The failures, what background tasks could not do, and what is wrong with the directories;
-        a line each."""
-        return [*self.failures, *self._tasks.problems, *super().problems]
+        """The failures, what is not cleaned any more, what background tasks could not do, and what
+        is wrong with the directories; a line each."""
+        ours = [*self.failures, *self.cleaner.problems, *self._tasks.problems]
+        return [*ours, *super().problems]
 
     # -- within ---------------------------------------------------------------------------------
 
@@ -356,8 +371,10 @@ class WritableEngine(Engine):
         for key in keys:
             log_dir = self._dir_of(key)
             if log_dir is not None:
-                log_dir.delete(key)
+                with self.cleaner.claims.paused(key):
+                    log_dir.delete(key)
                 log_dir.forget_cleaner_offset(key)
+                self.cleaner.forget(key)
                 touched.add(log_dir)
         for log_dir in touched:
             log_dir.checkpoint()

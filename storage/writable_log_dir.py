@@ -71,6 +71,7 @@ class WritableLogDir:
         self._held = held
         self._clock = clock
         self._guard = threading.Lock()  # over `offline` and each checkpoint file
+        self._changing_cleaned = threading.Lock()  # from reading the cleaner's to writing it
         self._doomed: dict[str, int] = {}  # directories of deleted partitions, and since when (ms)
         self._was_clean = self._may_mark_clean = False
         self._broker_epoch = _NO_BROKER
@@ -237,17 +238,34 @@ class WritableLogDir:
         marks = {key: log.high_watermark for key, log in self.sorted_logs()}
         self._write_offsets(names.HIGH_WATERMARK_FILE, marks, self._log_dir.high_watermarks)
 
+    def cleaner_offset(self, key: TopicPartition) -> int | None:
+        """The first offset of a partition that was not cleaned yet, as checkpointed; None without
+        one."""
+        return self._log_dir.cleaner_offsets.get(key)
+
+    def put_cleaner_offset(self, key: TopicPartition, offset: int) -> None:
+        """Checkpoints how far a partition was cleaned."""
+        with self._changing_cleaned:
+            self._write_file(names.CLEANER_OFFSET_FILE, {**self._cleaner_offsets(), key: offset})
+
     def forget_cleaner_offset(self, key: TopicPartition) -> None:
         """Takes a partition out of the cleaner's checkpoint."""
-        offsets = dict(self._log_dir.cleaner_offsets)
-        if offsets.pop(key, None) is not None:
-            self._write_file(names.CLEANER_OFFSET_FILE, offsets)
+        with self._changing_cleaned:
+            offsets = self._cleaner_offsets()
+            if offsets.pop(key, None) is not None:
+                self._write_file(names.CLEANER_OFFSET_FILE, offsets)
 
     def limit_cleaner_offset(self, key: TopicPartition, most: int) -> None:
         """Lowers a partition's first dirty offset to `most` where it is above."""
-        offsets = self._log_dir.cleaner_offsets
-        if offsets.get(key, 0) > most:
-            self._write_file(names.CLEANER_OFFSET_FILE, {**offsets, key: most})
+        with self._changing_cleaned:
+            offsets = self._cleaner_offsets()
+            if offsets.get(key, 0) > most:
+                self._write_file(names.CLEANER_OFFSET_FILE, {**offsets, key: most})
+
+    def _cleaner_offsets(self) -> dict[TopicPartition, int]:
+        """As checkpointed, of the partitions that are there."""
+        listed = {(each.topic, each.partition) for each in self._log_dir.partitions()}
+        return {key: at for key, at in self._log_dir.cleaner_offsets.items() if key in listed}
 
     def _write_offsets(
         self,
