@@ -30,10 +30,9 @@ from ..format.layout import CONTROL_MASK, TRANSACTIONAL_MASK
 from ..format.rewrite import rewrite
 from ..log.lookup import position_for
 from ..log.producer_state import ProducerState
-from ..log.transactions import Fates as Outcomes
 from ..log.view import View
 from .cleaned import CleanedSegment
-from .fates import Fate, Judge, Judged
+from .fates import Fate, Judge, Judged, Outcomes
 from .offset_map import OffsetMap
 from .plan import SegmentToClean, group, segments_of
 from .reading import Chunk, read_chunks
@@ -227,7 +226,7 @@ class _Cleaning:
         """Learn the newest offsets of the keys from the first dirty offset on, as far as the map
         has room (`Cleaner.buildOffsetMap`)."""
         self._map.clear()
-        outcomes = Outcomes(tuple(self._log.view.segments), self._log.view.context)
+        outcomes = Outcomes(self._log.view)
         low = self._log.first_dirty
         dirty = [s.segment for s in self._segments if s.segment.next_base > low]
         self._total = sum(s.size for s in self._segments) + sum(s.size for s in dirty)
@@ -247,8 +246,10 @@ class _Cleaning:
         table = chunk.table
         wanted = table.column(b.RECORD_COUNT) != 0
         wanted &= table.column(b.LAST_OFFSET) >= low
-        if table.union(b.ATTRIBUTES) & (CONTROL_MASK | TRANSACTIONAL_MASK):
-            wanted &= ~outcomes.hidden(table, chunk.segment)
+        wanted &= ~table.flagged(CONTROL_MASK)
+        in_transaction = np.flatnonzero(wanted & table.flagged(TRANSACTIONAL_MASK))
+        if len(in_transaction):
+            wanted[in_transaction] = np.logical_not(outcomes.aborted(chunk, in_transaction))
         for columns in chunk.decode(table if wanted.all() else table.select(wanted), self._decoder):
             first = int(columns.offsets.searchsorted(low))
             stop = self._map.put(columns.data, columns.spans, columns.offsets, first)

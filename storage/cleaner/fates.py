@@ -28,6 +28,7 @@ from ..format.kernels import fates as kernel
 from ..format.layout import (
     CONTROL_MASK,
     DELETE_HORIZON_MASK,
+    MAX_OFFSET,
     NO_PRODUCER_ID,
     TRANSACTIONAL_MASK,
     ControlType,
@@ -35,7 +36,7 @@ from ..format.layout import (
 from ..format.names import FileKind
 from ..format.rewrite import DROP, KEEP, NO_HORIZON, RETAIN_EMPTY, Int8s, UInt8s
 from ..log.producer_state import ProducerState
-from ..log.transactions import Fates as Outcomes
+from ..log.transactions import Fates
 from ..log.view import View
 from ..segment.segment import Segment
 from ..segment.txn_index import AbortedTxn, TransactionIndex
@@ -66,7 +67,8 @@ class Judged:
     to know that they go has no row, and in `batch_fates` (uint8 of shape (b,)) another fate than
     KEPT. `fates`, `keep` (uint8, shape (n,)): each row's fate, and whether it stays. `actions`
     (int8), `horizons` (int64, both of shape (b,)): as `rewrite` takes them. `aborted`: entries of
-    the transaction index that stay with these batches.
+    the transaction index that stay with these batches. `counted`: how many rows have each fate
+    (int64 of shape (len(Fate),)).
     """
 
     data: memoryview
@@ -78,14 +80,16 @@ class Judged:
     fates: UInt8s
     batch_fates: UInt8s
     aborted: Sequence[AbortedTxn]
+    counted: Int64s
 
     def counts(self) -> Int64s:
-        """How many records have each fate, int64 of shape (len(Fate),)."""
-        counts: Int64s = np.bincount(self.fates, minlength=len(Fate)).astype(np.int64)
+        """How many records have each fate, those that were not read among them."""
         unread = self.batch_fates != Fate.KEPT
-        if unread.any():
-            rows = self.columns.batches.column(b.RECORD_COUNT)[unread]
-            np.add.at(counts, self.batch_fates[unread], rows)
+        if not unread.any():
+            return self.counted
+        counts = self.counted.copy()
+        rows = self.columns.batches.column(b.RECORD_COUNT)[unread]
+        np.add.at(counts, self.batch_fates[unread], rows)
         return counts
 
 
@@ -151,10 +155,11 @@ class Judge:
         rows, table = len(columns), columns.batches
         fates, keep = np.empty((2, rows), dtype=np.uint8)
         tombstones = np.empty(len(table), dtype=np.uint8)
+        counted = np.zeros(len(Fate), dtype=np.int64)
         newest = self._map.get(columns.data, columns.spans)
         kernel.judge_records(
             columns.spans, columns.offsets, newest, columns.first_row, verdicts.rules[batches],
-            self._map.latest_offset, fates, keep, tombstones,
+            self._map.latest_offset, fates, keep, tombstones, counted,
         )  # fmt: skip
         return Judged(
             chunk.run.data,
@@ -166,6 +171,7 @@ class Judge:
             fates,
             verdicts.unread_fates[batches],
             aborted,
+            counted,
         )
 
     def _horizons(self, table: BatchTable, discards: Bools, tombstones: UInt8s) -> Int64s:
@@ -225,6 +231,28 @@ def _last_offset(state: ProducerState) -> int:
     return state.batches[-1].last_offset if state.batches else -1
 
 
+class Outcomes:
+    """How the transactions of a log ended, for whoever goes through it in order. Each marker is
+    looked for once, however many batches it decides."""
+
+    def __init__(self, view: View) -> None:
+        self._fates = Fates(tuple(view.segments), view.context)
+        self._deciding: dict[int, tuple[int, bool]] = {}  # of each producer: offset, is it an abort
+
+    def aborted(self, chunk: Chunk, batches: Int64s) -> list[bool]:
+        """Whether these batches of a chunk, which are transactions' data, were aborted."""
+        fields = chunk.table.rows[batches][:, (b.PRODUCER_ID, b.BASE_OFFSET)].tolist()
+        deciding, aborted = self._deciding, []
+        for producer_id, offset in fields:
+            known = deciding.get(producer_id)
+            if known is None or known[0] < offset:
+                marker = self._fates.deciding(producer_id, offset, chunk.segment)
+                known = (MAX_OFFSET, False) if marker is None else (marker.offset, marker.is_abort)
+                deciding[producer_id] = known
+            aborted.append(known[1])
+        return aborted
+
+
 class _Transactions:
     """The transactions of a log, as a pass comes along (`CleanedTransactionMetadata`).
 
@@ -233,7 +261,7 @@ class _Transactions:
     """
 
     def __init__(self, view: View) -> None:
-        self._outcomes = Outcomes(tuple(view.segments), view.context)
+        self._outcomes = Outcomes(view)
         self._begun: dict[int, int] = {}  # first offset read of each producer's transaction
         self._indexed: dict[int, AbortedTxn] = {}  # by marker, of the segment that is gone through
         self._segment: Segment | None = None
@@ -241,21 +269,30 @@ class _Transactions:
     def follow(self, chunk: Chunk, control: Bools) -> tuple[Bools, Sequence[AbortedTxn]]:
         """Which batches of a chunk can be discarded as far as their transactions go, and entries of
         the transaction index that stay."""
-        table, segment = chunk.table, chunk.segment
+        table = chunk.table
         discards = np.zeros(len(table), dtype=np.bool_)
-        concerned = control | table.flagged(TRANSACTIONAL_MASK)
-        if not concerned.any():
+        data = table.flagged(TRANSACTIONAL_MASK) & ~control
+        if not (data | control).any():
             return discards, ()
+        at = np.flatnonzero(data)
+        discards[at] = self._outcomes.aborted(chunk, at)
         aborted: list[AbortedTxn] = []
-        for index in np.flatnonzero(concerned).tolist():
-            header = table[index]
-            if header.is_control:
-                discards[index] = self._end(chunk, header, aborted)
-                continue
-            producer_id, offset = header.producer_id, header.base_offset
-            self._begun.setdefault(producer_id, offset)
-            discards[index] = self._outcomes.aborted(producer_id, offset, segment)
+        done = 0
+        for end in np.flatnonzero(control).tolist():
+            self._begin(table, done, end, data)
+            discards[end] = self._end(chunk, table[end], aborted)
+            done = end + 1
+        self._begin(table, done, len(table), data)
         return discards, aborted
+
+    def _begin(self, table: BatchTable, first: int, end: int, data: Bools) -> None:
+        """Of the batches in between, `data` are those of transactions."""
+        chosen = table.rows[first:end][data[first:end]]
+        if not len(chosen):
+            return
+        begun = self._begun
+        for producer_id, offset in chosen[:, (b.PRODUCER_ID, b.BASE_OFFSET)].tolist():
+            begun.setdefault(producer_id, offset)
 
     def _end(self, chunk: Chunk, header: BatchHeader, aborted: list[AbortedTxn]) -> bool:
         """Whether a control batch can be discarded."""

@@ -148,14 +148,20 @@ class Fates:
     def aborted(self, producer_id: int, offset: int, segment: Segment) -> bool:
         """Whether the batch of ``producer_id`` at ``offset`` in ``segment`` was aborted; False for
         one that no marker follows."""
+        marker = self.deciding(producer_id, offset, segment)
+        return marker is not None and marker.is_abort
+
+    def deciding(self, producer_id: int, offset: int, segment: Segment) -> Marker | None:
+        """The first marker of ``producer_id`` from ``offset`` in ``segment`` on, None when there is
+        none."""
         first = bisect_left(self._segments, segment.base_offset, key=_base_offset)
         for number in range(first, len(self._segments)):
             markers = read_markers(self._segments[number], self._context).get(producer_id)
             if markers:
                 at = bisect_left(markers, offset, key=lambda marker: marker.offset)
                 if at < len(markers):
-                    return markers[at].is_abort
-        return False
+                    return markers[at]
+        return None
 
     def is_aborted(self, header: BatchHeader, segment: Segment) -> bool:
         """The same for one batch, without walking whole segments where a marker is near."""

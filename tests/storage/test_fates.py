@@ -73,7 +73,8 @@ def test_the_kernel_follows_the_rules(
     latest = other[2]
     fates, keep = np.full((2, len(rows)), 9, dtype=np.uint8)
     tombstones = np.full(len(batches), 9, dtype=np.uint8)
-    kernel.judge_records(*arrays.values(), rules, latest, fates, keep, tombstones)
+    counts = np.zeros(len(Fate), dtype=np.int64)
+    kernel.judge_records(*arrays.values(), rules, latest, fates, keep, tombstones, counts)
 
     def fate(rule: int, row: Row) -> Fate:
         key, value, offset, newest = row
@@ -87,6 +88,7 @@ def test_the_kernel_follows_the_rules(
 
     wanted = [[fate(rule, row) for row in rows] for rule, rows in batches]
     assert fates.tolist() == list(chain(*wanted))
+    assert counts.tolist() == [list(chain(*wanted)).count(fate) for fate in Fate]
     assert keep.tolist() == [int(each == Fate.KEPT) for each in chain(*wanted)]
     assert tombstones.tolist() == [
         int(any(f == Fate.KEPT and row[1] < 0 for f, row in zip(found, rows, strict=True)))
@@ -114,8 +116,9 @@ def test_arrays_that_do_not_fit_together_are_refused(
     arrays = kernel_arrays([(1, 1, 0, 0), (1, 1, 1, 1)], [1, 1]) | {name: value}
     fates, keep = np.zeros((2, 2), dtype=np.uint8)
     rules, tombstones = np.ones(2, dtype=np.int8), np.zeros(2, dtype=np.uint8)
+    counts = np.zeros(len(Fate), dtype=np.int64)
     with pytest.raises(ValueError, match=r"columns|rules"):
-        kernel.judge_records(*arrays.values(), rules, 9, fates, keep, tombstones)
+        kernel.judge_records(*arrays.values(), rules, 9, fates, keep, tombstones, counts)
 
 
 # -- the judge ------------------------------------------------------------------------------------

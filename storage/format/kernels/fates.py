@@ -55,9 +55,11 @@ def judge_records(
     fates: cython.uchar[::1],
     keep: cython.uchar[::1],
     has_tombstone: cython.uchar[::1],
+    counts: cython.longlong[::1],
 ) -> None:
     """Write the fate of each of the n rows to ``fates``, whether it stays to ``keep``, and whether
-    a tombstone stays of each of the b batches, which ``rules`` are for, to ``has_tombstone``.
+    a tombstone stays of each of the b batches, which ``rules`` are for, to ``has_tombstone``. Each
+    fate's number of rows is added to ``counts``.
 
     ``newest``: the offset of each row's key in the map, -1 for none; ``latest``: that up to which
     the map knows the log.
@@ -73,6 +75,8 @@ def judge_records(
         raise ValueError("not as many batches as rules for them")
     if spans.shape[0] < rows or spans.shape[1] < 4 or keep.shape[0] < rows:
         raise ValueError("columns of different lengths")
+    if counts.shape[0] <= 4:
+        raise ValueError("too few columns to count fates in")
     if offsets.shape[0] < rows or newest.shape[0] < rows:
         raise ValueError("columns of different lengths")
     if first_row[0] < 0 or first_row[batches] > rows:
@@ -88,5 +92,6 @@ def judge_records(
                 fate = _fate(spans[row, 1], spans[row, 3], offsets[row], newest[row], latest, rule)
                 fates[row] = fate
                 keep[row] = fate == 0
+                counts[fate] += 1
                 tombstone |= (fate == 0) & (spans[row, 3] < 0)
             has_tombstone[batch] = tombstone
