@@ -15,6 +15,7 @@ from kafkafs.storage.errors import OffsetNotFound
 from kafkafs.storage.format.batch import parse_header
 from kafkafs.storage.format.builder import SimpleRecord
 from kafkafs.storage.format.columns import Columns, Damage, Record
+from kafkafs.storage.format.lines import lines_of
 from kafkafs.storage.log.context import ReadContext, ReadLimits
 from kafkafs.storage.log.log import Log
 from kafkafs.storage.log.transactions import Isolation
@@ -72,6 +73,42 @@ def written(batch: bytes, records: Sequence[SimpleRecord]) -> list[Plain]:
 def plain(columns: Columns) -> list[Plain]:
     """The records of columns, copied out of them."""
     return [Plain.of(columns.record(row)) for row in range(len(columns))]
+
+
+def lines(
+    view: View,
+    field: int,
+    start: int | None = None,
+    end: int | None = None,
+    isolation: Isolation = COMMITTED,
+) -> tuple[bytes, list[tuple[int, int]]]:
+    """A field of the records as `View.lines` gives it, in one piece, and the damage told."""
+    text, damage = b"", []
+    for part in view.lines(field, start, end, isolation):
+        if isinstance(part, Damage):
+            damage.append((part.first_offset, part.next_offset))
+        elif isinstance(part, Columns):
+            text += bytes(lines_of(part, field))
+        else:
+            text += part.data
+    return text, damage
+
+
+def lines_by_columns(
+    view: View,
+    field: int,
+    start: int | None = None,
+    end: int | None = None,
+    isolation: Isolation = COMMITTED,
+) -> tuple[bytes, list[tuple[int, int]]]:
+    """The same from what `View.scan` gives."""
+    text, damage = b"", []
+    for part in view.scan(start, end, isolation):
+        if isinstance(part, Damage):
+            damage.append((part.first_offset, part.next_offset))
+        else:
+            text += bytes(lines_of(part, field))
+    return text, damage
 
 
 def read(

@@ -59,6 +59,15 @@ class Damage:
     next_offset: int
 
 
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """One field of the records of whole batches, each with a newline behind it; nothing but that
+    for null. The first of them is the first at or after ``first_offset``."""
+
+    data: memoryview
+    first_offset: int
+
+
 class Columns:
     """Rows of records; ascending offsets.
 

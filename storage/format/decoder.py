@@ -7,10 +7,11 @@ next is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
@@ -20,15 +21,18 @@ from . import layout
 from .batch import BatchHeader, BatchTable, Bytes, Int32s, Int64s
 from .checksum import crc32, crc32c
 from .codecs import Scratch, decompress
-from .columns import Columns
+from .columns import Columns, Lines
 from .kernels import legacy as legacy_kernel
 from .kernels import records as records_kernel
+from .rooms import ROOMS
 
 # Decompressed bytes after which columns are handed out, so that they are still in the cache.
 _STRETCH_BYTES: Final = 1 << 20
 # Records that are decoded at once, unless one batch has more: each takes 40 bytes of columns, and
 # may be no longer than 7 itself.
 _PIECE_ROWS: Final = 1 << 16
+# Larger batches are never made lines of: those would be several times what is rendered at once.
+_LINES_BYTES: Final = 4 << 20
 _PLAIN, _COMPRESSED, _MESSAGE, _WRAPPER = range(4)
 _CHECKSUM_FIELDS: Final = (b.POSITION, b.SIZE, b.MAGIC, b.CRC)
 # What decompressing needs to know of a batch.
@@ -57,6 +61,11 @@ class BadBatch:
 
     batch: BatchHeader
     error: CorruptError
+
+
+# What is made of the records of magic 2 batches.
+Decoded = Iterator[Columns | Lines | BadBatch]
+_Make = Callable[[memoryview, Int64s, Int64s, BatchTable, str], Decoded]
 
 
 def checksum_is_right(data: memoryview, header: BatchHeader, base: int) -> bool:
@@ -111,27 +120,41 @@ class Decoder:
     ) -> Iterator[Columns | BadBatch]:
         """Columns of the batches in ``table``, whose bytes lie in ``data`` (``data[0]`` being file
         position ``base``) and whose checksums were found right."""
+        parts = self._decode(data, base, table, file, self._records)
+        return cast(Iterator[Columns | BadBatch], parts)
+
+    def lines(
+        self, data: memoryview, base: int, table: BatchTable, file: str, field: int
+    ) -> Decoded:
+        """The same for who wants no more than lines of one field, KEY_START or VALUE_START, which
+        are to be kept: in one go, without columns. Where batches are of another magic or large,
+        there are columns all the same."""
+        return self._decode(data, base, table, file, partial(self._lines, field))
+
+    def _decode(
+        self, data: memoryview, base: int, table: BatchTable, file: str, make: _Make
+    ) -> Decoded:
         for kind, stretch in _stretches(table):
             if kind == _PLAIN:
-                yield from self._plain(data, base, stretch, file)
+                yield from self._plain(data, base, stretch, file, make)
             elif kind == _COMPRESSED:
-                yield from self._compressed(data, base, stretch, file)
+                yield from self._compressed(data, base, stretch, file, make)
             elif kind == _MESSAGE:
                 yield from self._messages(data, base, stretch, file)
             else:
                 yield from self._wrappers(data, base, stretch, file)
 
     def _plain(
-        self, data: memoryview, base: int, table: BatchTable, file: str
-    ) -> Iterator[Columns | BadBatch]:
+        self, data: memoryview, base: int, table: BatchTable, file: str, make: _Make
+    ) -> Decoded:
         for piece in _pieces(table):
             positions = piece.column(b.POSITION) - base
             starts = positions + layout.RECORD_BATCH_OVERHEAD
-            yield from self._records(data, starts, positions + piece.column(b.SIZE), piece, file)
+            yield from make(data, starts, positions + piece.column(b.SIZE), piece, file)
 
     def _compressed(
-        self, data: memoryview, base: int, table: BatchTable, file: str
-    ) -> Iterator[Columns | BadBatch]:
+        self, data: memoryview, base: int, table: BatchTable, file: str, make: _Make
+    ) -> Decoded:
         """Decompress some batches side by side into the scratch, and decode them in one go."""
         fields = table.rows[:, _PAYLOAD_FIELDS].tolist()
         first = 0
@@ -141,7 +164,7 @@ class Decoder:
             if ends:
                 bounds = np.array([0, *ends], dtype=np.int64)
                 batches = table.select(slice(first, stop))
-                yield from self._records(self._scratch.data, bounds[:-1], bounds[1:], batches, file)
+                yield from make(self._scratch.data, bounds[:-1], bounds[1:], batches, file)
             if error is not None:
                 yield BadBatch(table[stop], _located(error, table[stop]))
                 stop += 1
@@ -189,8 +212,35 @@ class Decoder:
                 yield self._columns(data, rows, decoded, first_row[: batches + 1], file)
             first = stop
             if error:
-                what = f"{_RECORD_ERRORS[error]} (at byte {at - int(starts[first])} of its records)"
-                yield BadBatch(table[first], _located(CorruptError(what), table[first]))
+                yield _bad_records(table[first], error, at - int(starts[first]))
+                first += 1
+
+    def _lines(
+        self,
+        field: int,
+        data: memoryview,
+        starts: Int64s,
+        ends: Int64s,
+        table: BatchTable,
+        file: str,
+    ) -> Decoded:
+        """As ``_records``, straight from the batches to lines."""
+        size = int((ends - starts).sum())
+        if size > _LINES_BYTES:
+            yield from self._records(data, starts, ends, table, file)
+            return
+        first = 0
+        while first < len(table):
+            room = ROOMS.lend(size)
+            batches, written, error, at = records_kernel.copy_lines(
+                data, starts, ends, table.rows, first, field,
+                self._offsets, self._timestamps, self._spans, room,
+            )  # fmt: skip
+            if written:
+                yield Lines(_cut(room, written), int(table.rows[first, b.BASE_OFFSET]))
+            first += batches
+            if error:
+                yield _bad_records(table[first], error, at - int(starts[first]))
                 first += 1
 
     def _messages(
@@ -311,6 +361,16 @@ def _stretches(table: BatchTable) -> Iterator[tuple[int, BatchTable]]:
     edges = np.flatnonzero(np.diff(kinds)) + 1
     for low, high in pairwise([0, *edges.tolist(), len(table)]):
         yield int(kinds[low]), table.select(slice(low, high))
+
+
+def _bad_records(header: BatchHeader, error: int, at: int) -> BadBatch:
+    what = f"{_RECORD_ERRORS[error]} (at byte {at} of its records)"
+    return BadBatch(header, _located(CorruptError(what), header))
+
+
+def _cut(room: memoryview, size: int) -> memoryview:
+    """The first bytes of a room that was lent, in a smaller one where most of it would be empty."""
+    return room[:size] if 2 * size >= len(room) else memoryview(bytes(room[:size]))
 
 
 def _too_few(count: int, size: int) -> CorruptError:

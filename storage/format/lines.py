@@ -29,18 +29,19 @@ _PIECE_BYTES: Final = 1 << 20
 
 def values_lines(columns: Columns, topic: str, partition: int) -> memoryview:
     """Every value and a newline; an empty line for null."""
-    return _lines(columns, VALUE_START)
+    return lines_of(columns, VALUE_START)
 
 
 def keys_lines(columns: Columns, topic: str, partition: int) -> memoryview:
     """Every key and a newline; an empty line for null."""
-    return _lines(columns, KEY_START)
+    return lines_of(columns, KEY_START)
 
 
-def _lines(columns: Columns, start: int) -> memoryview:
-    total = gather.measure(columns.spans, start)[0] + len(columns)
+def lines_of(columns: Columns, field: int) -> memoryview:
+    """The same by the number of the field, as in ``View.lines``."""
+    total = gather.measure(columns.spans, field)[0] + len(columns)
     out = ROOMS.lend(total)
-    if kernel.write_lines(columns.data, columns.spans, start, out) != total:
+    if kernel.write_lines(columns.data, columns.spans, field, out) != total:
         raise CorruptError("records changed while they were written out", columns.file)
     return out
 

@@ -9,14 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
 from ..errors import CorruptError, OffsetNotFound, StorageError
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable
-from ..format.columns import Columns, Damage, Record
-from ..format.decoder import BadBatch, checksum_error, checksum_is_right, decode_alone
+from ..format.columns import Columns, Damage, Lines, Record
+from ..format.decoder import (
+    BadBatch,
+    Decoded,
+    checksum_error,
+    checksum_is_right,
+    decode_alone,
+)
 from ..format.layout import CODEC_MASK, CONTROL_MASK, TRANSACTIONAL_MASK
 from ..segment.extent import Fault
 from ..segment.segment import HeldFile, Segment
@@ -85,6 +92,23 @@ class View:
         Columns are good until the next are asked for. Where bytes cannot be read there is a
         ``Damage``, and the scan goes on behind it.
         """
+        return cast(Iterator[Columns | Damage], self._scan(start, end, isolation, None))
+
+    def lines(
+        self,
+        field: int,
+        start: int | None = None,
+        end: int | None = None,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+    ) -> Iterator[Lines | Columns | Damage]:
+        """As ``scan``, for who wants lines of one field, KEY_START or VALUE_START; mostly it is
+        these that come, which costs half. Lines may be kept."""
+        return self._scan(start, end, isolation, field)
+
+    def _scan(
+        self, start: int | None, end: int | None, isolation: Isolation, field: int | None
+    ) -> Iterator[Lines | Columns | Damage]:
+        """``scan`` without a field, else ``lines`` of it."""
         # A control record is no record: Kafka's consumers never get one, whatever their isolation.
         bound = self.bound(isolation)
         low = self.start_offset if start is None else max(start, self.start_offset)
@@ -92,7 +116,7 @@ class View:
         for segment in self.segments.from_offset(low):
             if segment.base_offset >= high or low >= high:
                 break
-            yield from self._scan_segment(segment, low, high, isolation)
+            yield from self._scan_segment(segment, low, high, isolation, field)
         is_asked = end is None or end > self.end_offset
         if self.tail is not None and is_asked and bound == self.end_offset:
             yield Damage(self.tail.error, self.end_offset, -1)
@@ -110,8 +134,8 @@ class View:
             yield part
 
     def _scan_segment(
-        self, segment: Segment, start: int, end: int, isolation: Isolation
-    ) -> Iterator[Columns | Damage]:
+        self, segment: Segment, start: int, end: int, isolation: Isolation, field: int | None
+    ) -> Iterator[Lines | Columns | Damage]:
         limit = self.context.limits.max_batch_bytes
         position = lookup.position_for(segment, start, limit)
         fates = self._fates(isolation)
@@ -129,7 +153,14 @@ class View:
                     yield from lost_between(faults, reached, resumed, start, end)
                     faults = []
                 table = self._visible(run.table, segment, start, end, fates)
-                for part in decoder.decode(run.data, run.base, table, path):
+                if field is None or not _are_within(table, start, end):
+                    parts: Decoded = decoder.decode(run.data, run.base, table, path)
+                else:
+                    parts = decoder.lines(run.data, run.base, table, path, field)
+                for part in parts:
+                    if isinstance(part, Lines):
+                        yield part
+                        continue
                     if isinstance(part, Columns):
                         part = misplaced(part, run.table, reached) or part
                     if isinstance(part, BadBatch):
@@ -432,6 +463,13 @@ def _note(trace: Trace | None, header: BatchHeader, verdict: Verdict) -> None:
 
 def _row(header: BatchHeader) -> tuple[int, ...]:
     return tuple(getattr(header, name) for name in BatchHeader.__dataclass_fields__)
+
+
+def _are_within(table: BatchTable, start: int, end: int) -> bool:
+    """Whether all offsets that the batches may have are."""
+    if not len(table):
+        return True
+    return bool(table.rows[0, b.BASE_OFFSET] >= start and table.rows[-1, b.LAST_OFFSET] < end)
 
 
 def _within(columns: Columns, start: int, end: int) -> Columns:

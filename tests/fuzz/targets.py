@@ -23,7 +23,7 @@ from kafkafs.storage.format.checkpoints import (
     parse_partition_metadata,
 )
 from kafkafs.storage.format.codecs import Scratch, decompress
-from kafkafs.storage.format.columns import Columns, Damage
+from kafkafs.storage.format.columns import KEY_START, VALUE_START, Columns, Damage
 from kafkafs.storage.format.control import control_type
 from kafkafs.storage.format.decoder import BadBatch, Decoder
 from kafkafs.storage.format.encoder import put_checksums
@@ -38,6 +38,7 @@ from kafkafs.storage.log.transactions import Isolation
 from kafkafs.storage.log.view import View
 from kafkafs.storage.topic_settings import parse_topic_settings
 from kafkafs.storage.transaction_log import parse_decisions
+from tests.reading import lines, lines_by_columns
 
 MAX_BATCH_BYTES = 1 << 20
 _DECODER = Decoder(MAX_BATCH_BYTES)
@@ -126,6 +127,9 @@ def partition(view: View) -> None:
             times.update(part.timestamps[:: max(len(part) // 3, 1)].tolist())
             rendered(part)
         assert previous < view.bound(isolation)
+        for field in (KEY_START, VALUE_START):
+            expected = lines_by_columns(view, field, isolation=isolation)
+            assert lines(view, field, isolation=isolation) == expected
         for offset in _some_offsets(view):
             with suppress(OffsetNotFound, CorruptError):
                 assert view.find(offset, isolation).offset == offset
@@ -148,9 +152,9 @@ def rendered(columns: Columns) -> None:
     rows = len(columns)
     assert bytes(values_lines(columns, "t", 0)).count(b"\n") >= rows
     assert bytes(keys_lines(columns, "t", 0)).count(b"\n") >= rows
-    lines = bytes(json_lines(columns, "t", 0)).split(b"\n")
-    assert len(lines) == rows + 1
-    for line in (lines[0], lines[rows - 1]) if rows else ():
+    objects = bytes(json_lines(columns, "t", 0)).split(b"\n")
+    assert len(objects) == rows + 1
+    for line in (objects[0], objects[rows - 1]) if rows else ():
         json.loads(line)
     to_record_batch(columns, "t", 0).validate(full=True)
     for row in {0, rows - 1} if rows else ():

@@ -174,6 +174,45 @@ def bodies(draw: st.DrawFn) -> tuple[bytes, list[tuple[int, ...]]]:
     return out, batches
 
 
+def copied(
+    kernel: ModuleType, data: bytes, batches: list[tuple[int, ...]], column: int, room: int
+) -> tuple[int, bytes, int, int]:
+    """Batches, lines, error and position of `copy_lines`, of batches as for `decoded`."""
+    columns = np.array(batches, dtype=np.int64).reshape(len(batches), 7).T.copy()
+    table = np.zeros((len(batches), kernels.headers.COLUMNS), dtype=np.int64)
+    table[:, HEADER_COLUMNS] = columns[2:].T
+    row, spans = np.zeros(1, dtype=np.int64), np.zeros((1, 6), dtype=np.int32)
+    out = np.zeros(room, dtype=np.uint8)
+    done, written, error, at = kernel.copy_lines(
+        data, columns[0], columns[1], table, 0, column, row, row.copy(), spans, out
+    )
+    assert 0 <= written <= room
+    return done, bytes(out[:written]), error, at
+
+
+@given(bodies(), st.sampled_from([0, 2]))
+def test_lines_are_copied_as_records_are_decoded(
+    body: tuple[bytes, list[tuple[int, ...]]], column: int
+) -> None:
+    data, batches = body
+    for kernel in both("records"):
+        done, _, error, at, _, _, spans = decoded(kernel, data, batches, 99)
+        fields = [row[column : column + 2] for row in spans]
+        lines = b"".join(data[start : start + max(size, 0)] + b"\n" for start, size in fields)
+        assert copied(kernel, data, batches, column, len(data)) == (done, lines, error, at)
+
+
+@given(bodies(), st.sampled_from([0, 2]), st.integers(0, 200))
+def test_both_forms_copy_lines_alike_however_little_room_there_is(
+    body: tuple[bytes, list[tuple[int, ...]]], column: int, room: int
+) -> None:
+    data, batches = body
+    compiled, plain = both("records")
+    assert copied(compiled, data, batches, column, room) == copied(
+        plain, data, batches, column, room
+    )
+
+
 @given(bodies(), st.integers(0, 20))
 def test_both_forms_decode_records_alike(
     body: tuple[bytes, list[tuple[int, ...]]], rows: int
@@ -256,6 +295,37 @@ def test_arrays_that_do_not_fit_together_are_refused(
     arguments[place] = misfit
     with pytest.raises(ValueError, match="lengths"):
         kernel.decode_records(b"", *arguments)
+
+
+@pytest.mark.parametrize("kernel", both("records"), ids=["in use", "uncompiled"])
+@pytest.mark.parametrize(
+    ("place", "misfit"),
+    [
+        (0, np.zeros(2, dtype=np.int64)),
+        (1, np.zeros(2, dtype=np.int64)),
+        (2, np.zeros((2, 14), dtype=np.int64)),
+        (2, np.zeros((1, 13), dtype=np.int64)),
+        (3, 2),
+        (3, -1),
+        (4, -2),
+        (4, 1),
+        (4, 4),
+        (5, np.zeros(0, dtype=np.int64)),
+        (6, np.zeros(0, dtype=np.int64)),
+        (7, np.zeros((1, 5), dtype=np.int32)),
+        (7, np.zeros((0, 6), dtype=np.int32)),
+    ],
+)
+def test_arrays_that_do_not_fit_lines_are_refused(
+    kernel: ModuleType, place: int, misfit: Any
+) -> None:
+    one = np.zeros(1, dtype=np.int64)
+    table, spans = np.zeros((1, 14), dtype=np.int64), np.zeros((1, 6), dtype=np.int32)
+    arguments = [one, one, table, 0, 0, one, one, spans, np.zeros(1, dtype=np.uint8)]
+    kernel.copy_lines(b"", *arguments)
+    arguments[place] = misfit
+    with pytest.raises(ValueError, match="lengths"):
+        kernel.copy_lines(b"", *arguments)
 
 
 # -- messages of magic 0 and 1 ------------------------------------------------------------------

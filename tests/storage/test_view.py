@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from kafkafs.storage.errors import CorruptError, OffsetNotFound
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch, frame_batch
-from kafkafs.storage.format.columns import Columns, Damage
+from kafkafs.storage.format.columns import KEY_START, VALUE_START, Columns, Damage, Lines
 from kafkafs.storage.format.compress import compress
 from kafkafs.storage.format.kernels import COMPILED
 from kafkafs.storage.format.layout import Codec
@@ -28,7 +28,17 @@ from kafkafs.storage.log.trace import FoundStep, SegmentStep, Trace, Verdict, Wa
 from kafkafs.storage.log.view import View
 from tests.batches import MUTATIONS, mutated
 from tests.logs import TopicSettings, write_partition
-from tests.reading import UNCOMMITTED, Plain, find, open_view, read, scan, written
+from tests.reading import (
+    UNCOMMITTED,
+    Plain,
+    find,
+    lines,
+    lines_by_columns,
+    open_view,
+    read,
+    scan,
+    written,
+)
 
 Part = tuple[bytes, list[SimpleRecord]]
 
@@ -98,6 +108,48 @@ def test_any_range_gives_the_records_in_it(start: int, end: int) -> None:
         assert read(view, start, end) == [r for r in records if start <= r.offset < end]
         assert read(view, start) == [r for r in records if start <= r.offset]
         assert read(view, None, end) == [r for r in records if r.offset < end]
+
+
+@given(st.integers(-5, 50), st.integers(-5, 50), st.sets(st.integers(0, 19), max_size=3))
+def test_lines_are_those_of_the_columns(start: int, end: int, bad: set[int]) -> None:
+    with TemporaryDirectory() as name:
+        write(Path(name) / "p-0", PARTS, 4 * SIZE)
+        for which in bad:
+            replace_batch(Path(name) / "p-0", 2 * which, bad_batch(2 * which))
+        view = open_view(Path(name) / "p-0")
+        for field in (KEY_START, VALUE_START):
+            assert lines(view, field, start, end) == lines_by_columns(view, field, start, end)
+
+
+@pytest.mark.parametrize("magic", [0, 1, 2])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
+def test_lines_of_batches_of_every_kind(tmp_path: Path, magic: int, codec: Codec) -> None:
+    bases = (0, 10, 20)
+    if magic == 2:
+        parts = [part(base, 10, codec) for base in bases]
+    else:
+        parts = [old_part(base, 10, magic, codec) for base in bases]
+    records = write(tmp_path / "p-0", parts)
+    view = open_view(tmp_path / "p-0")
+    for start in range(31):
+        values = b"".join((record.value or b"") + b"\n" for record in records[start:27])
+        assert lines(view, VALUE_START, start, 27) == (values, [])
+
+
+def test_short_lines_take_no_more_memory_than_they_need(tmp_path: Path) -> None:
+    records = [SimpleRecord(value=bytes(1000)) for _ in range(1000)]
+    write(tmp_path / "p-0", [(build_batch(records), [])])
+    [keys] = open_view(tmp_path / "p-0").lines(KEY_START)
+    assert isinstance(keys, Lines)
+    assert keys.data == b"\n" * 1000
+    assert isinstance(keys.data.obj, bytes)
+    assert len(keys.data.obj) == 1000
+
+
+def test_large_batches_are_rendered_in_parts(tmp_path: Path) -> None:
+    write(tmp_path / "p-0", [(build_batch([SimpleRecord(value=bytes(5 << 20))]), [])])
+    [whole] = open_view(tmp_path / "p-0").lines(VALUE_START)
+    assert isinstance(whole, Columns)
 
 
 @pytest.mark.parametrize("codec", Codec)

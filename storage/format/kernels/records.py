@@ -405,3 +405,94 @@ def find_record(
     if table[batch, 7] & 8:  # log append time: the batch's for all
         timestamp = table[batch, 9]
     return is_found and left == 0 and at == end, timestamp, start, size
+
+
+def copy_lines(
+    data: cython.const[cython.uchar][::1],
+    starts: cython.longlong[::1],
+    ends: cython.longlong[::1],
+    table: cython.const[cython.longlong][:, ::1],
+    first: cython.Py_ssize_t,
+    column: cython.Py_ssize_t,
+    offsets: cython.longlong[::1],
+    timestamps: cython.longlong[::1],
+    spans: cython.int[:, ::1],
+    out: cython.uchar[::1],
+) -> tuple[int, int, int, int]:
+    """As ``decode_records``, where one field of each record is all that is wanted: the bytes whose
+    start is in ``column`` of the spans, and a newline, one after the other into ``out``. The arrays
+    have room for a row, which is no answer.
+
+    Returns (batches copied, bytes written, error, position in ``data`` as there). ``out`` must have
+    as many bytes as the records themselves.
+    """
+    batch: cython.Py_ssize_t = first
+    batches: cython.Py_ssize_t = starts.shape[0]
+    left: cython.longlong
+    at: cython.Py_ssize_t = 0
+    next_at: cython.Py_ssize_t
+    end: cython.Py_ssize_t
+    to: cython.Py_ssize_t = 0
+    begin: cython.Py_ssize_t = 0
+    start: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    i: cython.Py_ssize_t
+    previous: cython.longlong
+    highest: cython.longlong
+    error: cython.int = 0
+    if (
+        first < 0
+        or first > batches
+        or ends.shape[0] != batches
+        or table.shape[0] != batches
+        or table.shape[1] != 14
+        or (column != 0 and column != 2)
+        or offsets.shape[0] < 1
+        or timestamps.shape[0] < 1
+        or spans.shape[0] < 1
+        or spans.shape[1] != 6
+        or data.shape[0] > 2147483647
+    ):
+        raise ValueError("arrays of different lengths, no such column, or a buffer past 2 GiB")
+    with cython.nogil:
+        while batch < batches:
+            begin = to
+            at = starts[batch]
+            end = ends[batch]
+            # a line is shorter than its record by six bytes at least
+            if at < 0 or end > data.shape[0] or at > end or end - at > out.shape[0] - to:
+                error = 7
+                break
+            left = table[batch, 13]
+            previous = -1
+            highest = table[batch, 3] - table[batch, 2]
+            while left > 0:
+                next_at = _common_record(
+                    data, at, end, table[batch, 8], previous, highest,
+                    0, offsets, timestamps, spans,
+                )  # fmt: skip
+                if next_at < 0:
+                    next_at = _record(
+                        data, at, end, table[batch, 8], previous, highest,
+                        0, offsets, timestamps, spans,
+                    )  # fmt: skip
+                    if next_at < 0:
+                        error = cython.cast(cython.int, -next_at)
+                        break
+                at = next_at
+                previous = offsets[0]
+                start = spans[0, column]
+                size = spans[0, column + 1]
+                for i in range(size):
+                    out[to + i] = data[start + i]
+                to += size if size > 0 else 0
+                out[to] = 10
+                to += 1
+                left -= 1
+            if error == 0 and at != end:
+                error = 7
+            if error != 0:
+                to = begin
+                break
+            batch += 1
+    return batch - first, to, error, at
