@@ -21,7 +21,7 @@ import numpy as np
 from ..clock import Clock
 from ..config import TopicConfig
 from ..durable import SyncFailed, WritableDirectory
-from ..errors import LogDirOffline
+from ..errors import ConfigError, LogDirOffline
 from ..format import batch as b
 from ..format.batch import BatchTable, Int64s
 from ..format.columns import Columns
@@ -37,6 +37,7 @@ from .offset_map import OffsetMap
 from .plan import SegmentToClean, group, segments_of
 from .reading import Chunk, read_chunks
 
+_RATE: Final = "log.cleaner.io.max.bytes.per.second"
 # As Kafka's Throttler: a rate is looked at so often.
 _CHECK_MS: Final = 300
 
@@ -47,7 +48,10 @@ class Throttle:
     def __init__(
         self, bytes_per_second: float, clock: Clock, wait: Callable[[float], None] = time.sleep
     ) -> None:
-        """`wait` takes seconds, and may raise what is to end the pass."""
+        """`wait` takes seconds, and may raise what is to end the pass. ConfigError for a rate at
+        which nothing would ever be read."""
+        if not bytes_per_second > 0:
+            raise ConfigError(_RATE, f"{bytes_per_second} is not more than 0")
         self._rate = bytes_per_second
         self._clock = clock
         self._wait = wait

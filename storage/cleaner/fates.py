@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +45,8 @@ from .offset_map import OffsetMap
 from .reading import Chunk
 
 Bools = NDArray[np.bool_]
+
+_LATEST_MS: Final = 2**63 - 1  # a time behind it never comes
 
 
 class Fate(IntEnum):
@@ -126,7 +129,8 @@ class Judge:
         self._map = offset_map
         self._last_offset = first_uncleanable - 1
         self._now_ms = now_ms
-        self._horizon_ms = now_ms + delete_retention_ms
+        horizon = now_ms + delete_retention_ms
+        self._horizon_ms = horizon if horizon <= _LATEST_MS else NO_HORIZON
         self._legacy_horizon_ms = legacy_horizon_ms
         self._transactions = _Transactions(view)
         self._producers = _LastRecords(())

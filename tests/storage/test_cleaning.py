@@ -28,7 +28,7 @@ from kafkafs.storage.cleaner.plan import SegmentToClean
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.config import TopicConfig
 from kafkafs.storage.durable import SyncFailed, WritableDirectory, replaced
-from kafkafs.storage.errors import CleaningAborted, CorruptError, LogDirOffline
+from kafkafs.storage.errors import CleaningAborted, ConfigError, CorruptError, LogDirOffline
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
 from kafkafs.storage.log.view import View
@@ -388,6 +388,12 @@ def test_a_throttle_waits_as_long_as_its_rate_demands() -> None:
     clock.advance(301)
     throttle.spend(1301)
     assert naps[1] == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan")])
+def test_a_rate_at_which_nothing_would_be_read_is_refused(rate: float) -> None:
+    with pytest.raises(ConfigError, match=r"log\.cleaner\.io\.max\.bytes\.per\.second"):
+        Throttle(rate, SetClock(NOW))
 
 
 def test_a_pass_keeps_to_the_rate(sample: View) -> None:

@@ -6,6 +6,7 @@ anew: compressors differ, so that of these the header and the records are compar
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from kafkafs.storage.log.last_producers import producers_of
 from kafkafs.storage.log.view import View
 from tests import answers
 from tests.cleaning import Exchange
+from tests.reading import open_view, read
 from tests.writing import Unsynced
 
 PAIRS = {"compact-before": "compact-after", "compact-before2": "compact-after2"}
@@ -179,6 +181,36 @@ def test_the_result_tells_what_went_and_what_stayed(
     view = Engine(str(corpus(before))).log(topic, 0).view()
     bases = [segment.base_offset for segment in view.segments if segment.base_offset < below]
     assert result.segments_before == len(bases)
+
+
+#: Logs of a broker that no cleaner has seen, of all formats and codecs, mixed ones too.
+OTHERS = [
+    (corpus, topic)
+    for corpus in ("kafka28", "kafka43-clean")
+    for topic, partition in answers.partitions_with_records(corpus)
+    if partition == 0 and not topic.startswith(("__", "a-b."))
+]
+
+
+@pytest.mark.parametrize(("name", "topic"), OTHERS)
+def test_of_each_key_the_newest_committed_record_stays(
+    name: str, topic: str, corpus: Callable[[str], Path], tmp_path: Path
+) -> None:
+    directory = tmp_path / f"{topic}-0"
+    shutil.copytree(corpus(name) / directory.name, directory)
+    view = open_view(directory)
+    active = view.segments[-1].base_offset
+    before = read(view)
+    newest = {r.key: r.offset for r in before if r.offset < active and r.key is not None}
+    log = LogToClean(
+        view, TopicConfig(), 0, active, 0, lambda: (), lambda: None, lambda done, total: None
+    )
+    sink = CleanedSink(WritableDirectory(str(directory)), TopicConfig(), Exchange(directory))
+    with replaced(Unsynced()):
+        clean(log, OffsetMap(1 << 20), sink)
+    assert read(open_view(directory)) == [
+        r for r in before if r.offset >= active or newest.get(r.key) == r.offset
+    ]
 
 
 def below_offset(engine: Engine, topic: str, offset: int) -> list[tuple[int, BatchHeader]]:

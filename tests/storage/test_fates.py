@@ -147,13 +147,14 @@ def judge(
     producers: Iterable[ProducerState] = (),
     first_uncleanable: int = 10**6,
     legacy_horizon_ms: int = 0,
+    delete_retention_ms: int = RETENTION,
 ) -> Found:
     """A pass over all segments, the map holding `newest` and knowing the log up to `latest`."""
     offset_map = OffsetMap(1 << 12)
     for key, offset in (newest or {}).items():
         offset_map.put(key, np.array([[0, len(key)]], np.int32), np.array([offset], np.int64))
     offset_map.latest_offset = view.end_offset - 1 if latest is None else latest
-    made = Judge(view, offset_map, first_uncleanable, NOW, RETENTION, legacy_horizon_ms)
+    made = Judge(view, offset_map, first_uncleanable, NOW, delete_retention_ms, legacy_horizon_ms)
     made.set_producers(producers)
     found = Found([], [], dict.fromkeys(Fate, 0))
     with view.context.decoder() as decoder:
@@ -256,6 +257,13 @@ def test_a_tombstone_gets_its_horizon_and_goes_when_that_has_come(log: Open) -> 
 
 def test_a_tombstone_that_is_superseded_sets_no_horizon(log: Open) -> None:
     assert judge(log(data(0, (b"a", None))), {b"a": 5}).batches == [Batch(KEEP, -1, [S])]
+
+
+def test_a_horizon_that_never_comes_is_none(log: Open) -> None:
+    view = log(data(0, (b"a", None)), marker(1, 1, COMMIT))
+    for retention, horizon in ((2**63 - 1 - NOW, 2**63 - 1), (2**63 - NOW, -1), (2**63 - 1, -1)):
+        found = judge(view, {b"a": 0}, delete_retention_ms=retention)
+        assert found.batches == [Batch(KEEP, horizon, [K])] * 2
 
 
 def test_the_last_batch_before_what_is_not_cleaned_stays_even_without_records(log: Open) -> None:
