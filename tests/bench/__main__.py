@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.bench import (
     appending,
+    compacting,
     data,
     decoding,
     lookups,
@@ -38,6 +39,10 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     12: [appending.durable],
     13: [recovering.unclean],
     14: [recovering.many],
+    15: [compacting.uncompressed],
+    16: [compacting.compressed],
+    17: [compacting.preview],
+    18: [compacting.offset_map],
 }
 
 
@@ -56,6 +61,9 @@ def main() -> int:
         gibibytes=options.gibibytes,
         lookups=options.lookups,
         appended=options.appended,
+        compacted=options.compacted,
+        keys=options.keys,
+        mapped=options.mapped,
     )
     facts = machine.describe()
     outcomes: list[Outcome] = []
@@ -102,6 +110,9 @@ def _parser() -> argparse.ArgumentParser:
         ("gibibytes", "size of the sparse log (row 9)"),
         ("lookups", "records looked up in it (row 9)"),
         ("appended", "records in one run of appends (rows 10 and 11)"),
+        ("compacted", "records in the logs to compact (rows 15 to 17)"),
+        ("keys", "different keys in them"),
+        ("mapped", "keys in the offset map (row 18)"),
     ):
         default = getattr(plan, name)
         add(f"--{name}", type=int, default=default, metavar="N", help=f"{text} ({default:,})")

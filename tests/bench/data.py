@@ -3,7 +3,8 @@
 A topic's records are 100-byte JSON values without keys, as Kafka's own load generator sends
 them, in the batches of a producer with the default `batch.size`, 16 KiB compressed. A few hundred
 batches differ in their contents; after those the contents come again under new offsets and
-timestamps.
+timestamps. In the logs to compact a record has a key of 16 bytes and a value of 84, and no batch
+comes again.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from numpy.typing import NDArray
 
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.checksum import crc32c
+from kafkafs.storage.format.encoder import BatchPlan, Field, Headers, RecordColumns, encode
 from kafkafs.storage.format.layout import CRC_COVERS_FROM, CRC_POSITION, Codec
-from tests.logs import write_log_dir, write_partition
+from tests.logs import TopicSettings, write_log_dir, write_partition
 
 TOPIC = "records"
 VALUE_BYTES = 100
@@ -35,6 +37,10 @@ BATCH_RECORDS = {
     Codec.LZ4: 330,
     Codec.ZSTD: 520,
 }
+#: Bytes of a record's key in the logs to compact; its value has the rest of VALUE_BYTES.
+KEY_BYTES = 16
+#: Segments of these logs: of several the last one is active, and stays as it is.
+KEYED_SEGMENT_BYTES = {Codec.NONE: 256 << 20, Codec.LZ4: 128 << 20, Codec.ZSTD: 64 << 20}
 #: Timestamp of the first record in ms, and how many records there are in a millisecond.
 EPOCH_MS = 1526384718283
 _RECORDS_PER_MS = 10
@@ -97,6 +103,37 @@ def plain_log(records: int, codec: Codec = Codec.NONE) -> Path:
         write_log_dir(directory, {(TOPIC, 0): records})
 
     return kept(f"{codec.kafka_name}-{records}", make)
+
+
+def keyed_log(records: int, keys: int, codec: Codec) -> Path:
+    """The same with records of which each has one of so many keys, at random."""
+
+    def make(directory: Path) -> None:
+        settings = TopicSettings(segment_bytes=KEYED_SEGMENT_BYTES[codec])
+        write_partition(directory / f"{TOPIC}-0", _keyed_batches(records, keys, codec), settings)
+        write_log_dir(directory, {(TOPIC, 0): records})
+
+    return kept(f"keyed-{codec.kafka_name}-{records}-{keys}", make)
+
+
+def _keyed_batches(records: int, keys: int, codec: Codec) -> Iterator[bytes]:
+    """The encoder makes them, as the builder would: it takes a minute less."""
+    chance = np.random.default_rng(0)
+    size = BATCH_RECORDS[codec]
+    everything = values(_DIFFERENT_BATCHES * 100)
+    for base in range(0, records, size):
+        count = min(size, records - base)
+        rows = np.arange(count, dtype=np.int64)
+        drawn = b"".join(b"key-%012d" % key for key in chance.integers(0, keys, count).tolist())
+        starts = (base + rows) * VALUE_BYTES % len(everything)
+        columns = RecordColumns(
+            time_of(base + rows),
+            Field(drawn, rows * KEY_BYTES, np.full(count, KEY_BYTES)),
+            Field(everything, starts, np.full(count, VALUE_BYTES - KEY_BYTES)),
+            Headers.none(),
+        )
+        plan = BatchPlan(base_offset=base, batch_bytes=1 << 20, codec=codec)
+        yield bytes(encode(columns, plan).data)
 
 
 def batches(records: int, codec: Codec = Codec.NONE) -> Iterator[bytes]:

@@ -10,7 +10,8 @@ class Plan:
     """`records` in the large logs; `repetitions` that count, of each contender; `listed` records in
     the directory that is listed; `partitions` of `segments` segments for opening a large broker's
     directory; `opened` files that one repetition of a cold read opens; `gibibytes` of the sparse
-    log in which `lookups` records are looked up; `appended` records in one run of appends."""
+    log in which `lookups` records are looked up; `appended` records in one run of appends;
+    `compacted` records with `keys` different keys to compact; `mapped` keys in the offset map."""
 
     records: int = 8_000_000
     repetitions: int = 5
@@ -21,3 +22,6 @@ class Plan:
     gibibytes: int = 1000
     lookups: int = 2000
     appended: int = 2_000_000
+    compacted: int = 10_000_000
+    keys: int = 1_000_000
+    mapped: int = 45_000_000

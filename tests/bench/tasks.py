@@ -15,14 +15,21 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from tests.bench.data import TOPIC, time_of
 from tests.bench.sparse import targets_of
 
 if TYPE_CHECKING:
+    from kafkafs.storage.cleaner.offset_map import OffsetMap
+    from kafkafs.storage.format.batch import Int32s, Int64s
     from kafkafs.storage.log.view import View
 
 Task = Callable[[], float]
 _CHUNK_BYTES = 1 << 20
+_KEYS_AT_ONCE = 1_000_000
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_LOAD_FACTOR = 0.9
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
@@ -238,6 +245,56 @@ def _log_files(log_dir: str) -> list[Path]:
     return sorted(Path(log_dir).glob(f"{TOPIC}-0/*.log"))
 
 
+def map_put(keys: str) -> Task:
+    """As many different keys put into an empty offset map."""
+    pieces = _MapKeys(int(keys))
+
+    def work() -> float:
+        found = pieces.empty_map()
+        return pieces.timed(found.put)
+
+    return work
+
+
+def map_get(keys: str) -> Task:
+    """The same looked up in the full map."""
+    pieces = _MapKeys(int(keys))
+    full = pieces.empty_map()
+    pieces.timed(full.put)
+
+    def get(data: bytes, spans: Int32s, offsets: Int64s) -> None:
+        assert (full.get(data, spans) == offsets).all()
+
+    return lambda: pieces.timed(get)
+
+
+class _MapKeys:
+    """Different keys of 16 bytes, a million at a time, without an order."""
+
+    def __init__(self, keys: int) -> None:
+        self._keys = keys
+
+    def empty_map(self) -> OffsetMap:
+        from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
+
+        return OffsetMap(int(self._keys / _LOAD_FACTOR + 1) * SLOT_BYTES, _LOAD_FACTOR)
+
+    def timed(self, use: Callable[[bytes, Int32s, Int64s], object]) -> float:
+        """Seconds that `use` takes for all of them; making them does not count."""
+        taken = 0.0
+        for first in range(0, self._keys, _KEYS_AT_ONCE):
+            offsets = np.arange(first, min(first + _KEYS_AT_ONCE, self._keys), dtype=np.int64)
+            # Multiplied by an odd number they all stay different.
+            words = np.stack([offsets.astype(np.uint64) * _ODD, offsets.astype(np.uint64)], axis=1)
+            spans = np.zeros((len(offsets), 6), dtype=np.int32)
+            spans[:, 0], spans[:, 1] = np.arange(len(offsets)) * words.itemsize * 2, 16
+            data = words.tobytes()
+            started = time.perf_counter()
+            use(data, spans, offsets)
+            taken += time.perf_counter() - started
+        return taken
+
+
 TASKS: dict[str, Callable[..., Task]] = {
     "decode": decode,
     "arrow": arrow,
@@ -245,6 +302,8 @@ TASKS: dict[str, Callable[..., Task]] = {
     "bare": bare,
     "find": find,
     "find_time": find_time,
+    "map_put": map_put,
+    "map_get": map_get,
 }
 
 

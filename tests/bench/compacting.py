@@ -1,0 +1,270 @@
+"""Rows 15 to 18: compaction, against Kafka's own cleaner, and what it is made of.
+
+A pass reads the log twice, once for the newest offsets of its keys and once to copy what stays, and
+ends with the new segments on the disk and in the place of the old ones. Ours and the broker's clean
+the very same files (links to them) by turns, each with one thread and an offset map of 128 MiB.
+What the broker takes is between two lines of its own log, so that neither its start nor the wait
+for its cleaner counts; it is one process for all turns, whose compilers are warm by the third.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.format.columns import KEY_START, VALUE_START
+from kafkafs.storage.format.kernels import gather
+from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.bench import mounts
+from tests.bench.data import KEYED_SEGMENT_BYTES, TOPIC, cache, keyed_log
+from tests.bench.machine import last_core
+from tests.bench.plan import Plan
+from tests.bench.race import (
+    WARM_UPS,
+    Call,
+    Command,
+    Figure,
+    Outcome,
+    Outcomes,
+    python_task,
+    race,
+    versus,
+)
+from tests.broker.compaction import HELD, LET_GO, RATIO
+from tests.broker.driver import Driver
+from tests.broker.kafka import Broker
+
+_PEER = "Kafka 4.3's LogCleaner"
+_PASS_SECONDS = 120
+_MAP_BYTES = str(128 << 20)
+_CLEANER = "org.apache.kafka.storage.internals.log"
+_JVM = (
+    "-XX:TieredStopAtLevel=4",
+    "-Xmx2g",
+    f"-Dorg.slf4j.simpleLogger.log.{_CLEANER}.Cleaner=info",
+    f"-Dorg.slf4j.simpleLogger.log.{_CLEANER}.LogCleaner=info",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
+)
+_NANOSECONDS_A_KEY = 200  # five million keys a second
+
+
+def uncompressed(plan: Plan) -> Outcomes:
+    """Row 15."""
+    yield _against_kafka(15, Codec.NONE, 2.0, plan)
+
+
+def compressed(plan: Plan) -> Outcomes:
+    """Row 16."""
+    for codec in (Codec.LZ4, Codec.ZSTD):
+        yield _against_kafka(16, codec, 1.5, plan)
+
+
+def preview(plan: Plan) -> Outcomes:
+    """Row 17: each time by a mount that knows nothing of the log yet."""
+    source = keyed_log(plan.compacted, plan.keys, Codec.NONE)
+    with _scratch() as scratch:
+        seconds = race(
+            {
+                "ours": Call(lambda: _cat_compacted(scratch, source)),
+                "pass": Call(lambda: _compact(_linked(scratch / "ours", source), Codec.NONE)),
+            },
+            plan.repetitions,
+        )
+    yield versus(
+        17, "cat compacted/records.jsonl, never asked before",
+        (seconds["ours"], seconds["pass"]), "the compaction itself", 1,
+    )  # fmt: skip
+
+
+def offset_map(plan: Plan) -> Outcomes:
+    """Row 18: keys of 16 bytes, on one core."""
+    for task, what in (("map_put", "put into"), ("map_get", "found in")):
+        with python_task(task, str(plan.mapped), core=last_core()) as worker:
+            taken = statistics.median(worker.measure() for _ in range(min(plan.repetitions, 3)))
+        yield Outcome(
+            18, f"offset map: {plan.mapped / 1e6:g} M keys {what} 24-byte slots at load 0.9",
+            Figure(taken / plan.mapped * 1e9, "ns a key"),
+            limit=Figure(_NANOSECONDS_A_KEY, "ns a key"),
+            note=f"{plan.mapped / taken / 1e6:.1f} M keys/s",
+        )  # fmt: skip
+
+
+def _against_kafka(row: int, codec: Codec, target: float, plan: Plan) -> Outcome:
+    source = keyed_log(plan.compacted, plan.keys, codec)
+    left: dict[str, str] = {}
+
+    def ours() -> float:
+        log_dir = _linked(scratch / "ours", source)
+        taken = _compact(log_dir, codec)
+        left["ours"] = _retained(log_dir, TOPIC, codec)
+        return taken
+
+    def theirs() -> float:
+        topic = next(topics)
+        taken = _let_clean(broker, client, topic)
+        left[_PEER] = _retained(broker.log_dir, topic, codec)
+        return taken
+
+    with _scratch() as scratch:
+        names = [f"turn-{number}" for number in range(WARM_UPS + plan.repetitions)]
+        topics = iter(names)
+        with _holding(scratch / "broker", source, names, codec) as (broker, client):
+            seconds = race({"ours": Call(ours), _PEER: Call(theirs)}, plan.repetitions)
+    if left["ours"] != left[_PEER]:
+        raise AssertionError("the two retained different records")
+    work = f"{plan.compacted / 1e6:g} M records, {plan.keys / 1e6:g} M keys, {codec.kafka_name}"
+    same = "segments are the same to the byte" if codec is Codec.NONE else "same records retained"
+    return versus(
+        row, f"compact {work}",
+        (seconds["ours"], seconds[_PEER]), _PEER, target,
+        amount=_dirty_bytes(source) / 1e6, unit="MB/s", note=same,
+    )  # fmt: skip
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    """On the file system of the logs, so that they can be linked to."""
+    with tempfile.TemporaryDirectory(prefix="compacting-", dir=cache()) as directory:
+        yield Path(directory)
+
+
+def _linked(target: Path, source: Path) -> Path:
+    """A log directory with the same content: rolled `.log` files, which nobody writes to, are the
+    very same ones, others are copied. What was in `target` is gone."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
+    for path in source.iterdir():
+        if path.is_file():
+            shutil.copy2(path, target)
+    (target / f"{TOPIC}-0").mkdir()
+    _link_partition(source / f"{TOPIC}-0", target / f"{TOPIC}-0")
+    return target
+
+
+def _link_partition(source: Path, target: Path) -> None:
+    for path in source.iterdir():
+        if path in _rolled(source):
+            os.link(path, target / path.name)
+        elif not (target / path.name).exists():  # a topic keeps its id
+            shutil.copy2(path, target)
+
+
+def _rolled(partition: Path) -> list[Path]:
+    return sorted(partition.glob("*.log"))[:-1]
+
+
+def _dirty_bytes(source: Path) -> int:
+    return sum(path.stat().st_size for path in _rolled(source / f"{TOPIC}-0"))
+
+
+def _compact(log_dir: Path, codec: Codec) -> float:
+    """One pass over the whole log. Seconds."""
+    settings = {
+        "cleanup.policy": "compact",
+        "segment.bytes": str(KEYED_SEGMENT_BYTES[codec]),
+        "log.cleaner.dedupe.buffer.size": _MAP_BYTES,
+    }
+    dirty = _dirty_bytes(log_dir)
+    with WritableEngine(str(log_dir), settings) as engine:
+        chosen = engine.cleaner.candidate((TOPIC, 0))
+        assert chosen is not None
+        started = time.perf_counter()
+        result = engine.cleaner.clean(chosen, engine.cleaner.new_map())
+        taken = time.perf_counter() - started
+    assert result.bytes_before == dirty
+    return taken
+
+
+def _retained(log_dir: Path, topic: str, codec: Codec) -> str:
+    """What is left of the rolled segments: their bytes, or of compressed ones, whose bytes differ
+    between versions of a library, the log's records, column by column."""
+    if codec is Codec.NONE:
+        digest = hashlib.sha256()
+        for path in _rolled(log_dir / f"{topic}-0"):
+            digest.update(path.name.encode() + path.read_bytes())
+        return digest.hexdigest()
+    digests = [hashlib.sha256() for _ in range(6)]
+    for columns in Engine(str(log_dir)).log(topic, 0).view().read():
+        digests[0].update(columns.offsets.tobytes())
+        digests[1].update(columns.timestamps.tobytes())
+        for at, start in ((2, KEY_START), (4, VALUE_START)):
+            size, _ = gather.measure(columns.spans, start)
+            ends, joined = np.empty(len(columns) + 1, dtype=np.int32), bytearray(size)
+            gather.gather(columns.data, columns.spans, start, ends, joined)
+            digests[at].update(np.diff(ends).tobytes())
+            digests[at + 1].update(joined)
+    return "".join(digest.hexdigest() for digest in digests)
+
+
+@contextmanager
+def _holding(
+    scratch: Path, source: Path, topics: list[str], codec: Codec
+) -> Iterator[tuple[Broker, Driver]]:
+    """A broker that has the log once for each topic, and does not clean them yet."""
+    properties = {"log.cleaner.dedupe.buffer.size": _MAP_BYTES}
+    broker = Broker(scratch, properties, jvm_options=_JVM)
+    broker.start()
+    try:
+        client = Driver(broker.bootstrap, scratch / "driver.log")
+        for topic in topics:
+            configs = {
+                "cleanup.policy": "compact",
+                RATIO: HELD,
+                "segment.bytes": str(KEYED_SEGMENT_BYTES[codec]),
+            }
+            client.create_topic(topic, configs=configs)
+        client.close()
+        broker.stop()
+        for topic in topics:
+            partition = broker.log_dir / f"{topic}-0"
+            for path in partition.iterdir():
+                if path.name != "partition.metadata":
+                    path.unlink()
+            _link_partition(source / f"{TOPIC}-0", partition)
+        broker.start()
+        client = Driver(broker.bootstrap, scratch / "driver.log")
+        yield broker, client
+        client.close()
+    finally:
+        broker.close()
+
+
+def _let_clean(broker: Broker, client: Driver, topic: str) -> float:
+    """Let the broker clean a topic. Seconds from the begin of its pass to its last segment."""
+    dirty = len(_rolled(broker.log_dir / f"{topic}-0"))
+    client.call("alter_config", topic=topic, configs={RATIO: LET_GO})
+    give_up = time.monotonic() + _PASS_SECONDS
+    while time.monotonic() < give_up:
+        text = broker.output.read_text()
+        begin = _times(rf"Beginning cleaning of log {topic}-0$", text)
+        swapped = _times(rf"Swapping in cleaned segment .*/{topic}-0, ", text)
+        if len(swapped) == dirty:
+            return swapped[-1] - begin[0]
+        time.sleep(0.1)
+    raise RuntimeError(f"{broker.output}: {topic} was not cleaned within {_PASS_SECONDS} s")
+
+
+def _times(what: str, text: str) -> list[float]:
+    """When a line was written that has `what` in it, in seconds since 1970."""
+    found = re.findall(rf"(?m)^(\S+) .*{what}", text)
+    return [datetime.fromisoformat(moment).timestamp() for moment in found]
+
+
+def _cat_compacted(scratch: Path, source: Path) -> float:
+    with mounts.kafkafs(source) as mounted:
+        path = mounted.path / TOPIC / "0" / "compacted" / "records.jsonl"
+        return Command(["cat", str(path)]).measure()
