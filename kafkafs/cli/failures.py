@@ -47,6 +47,7 @@ ENDINGS: Final[dict[type[errors.StorageError], tuple[type[Failure], str]]] = {
     errors.UnknownPartition: (Failure, "`kafkafs topic list` shows those that are there"),
     errors.OffsetNotFound: (Failure, ""),
     errors.SegmentGone: (Failure, "retention or the cleaner took it; run the command again"),
+    errors.CleaningAborted: (Failure, "run the command again"),
     errors.CorruptError: (Failure, "the records before and after it are still served"),
     errors.TopicExists: (Failure, ""),
     errors.Refused: (Failure, ""),

@@ -34,6 +34,7 @@ VERBS: Final = {
     "topic": "topic",
     "append": "append",
     "retain": "retain",
+    "compact": "compact",
     "why": "why",
     "recover": "recover",
     "verify": "verify",
@@ -100,7 +101,8 @@ def cli() -> None:
 
     LOG_DIRS is what the broker's log.dirs names: one directory, or several joined by commas. A live
     broker's, a stopped one's or a copy; reading changes nothing in it and takes no lock. What
-    writes (topic create, delete and config, append, retain, recover) locks it against brokers.
+    writes (topic create, delete and config, append, retain, compact, recover) locks it against
+    brokers.
 
     \b
       kafkafs ls /data                          the topics

@@ -24,7 +24,7 @@ from .plan import SegmentToClean, segments_of
 from .preview import Preview, Question
 
 #: What goes, by the names of `summary.json`.
-_REASONS: Final = {
+REASONS: Final = {
     "superseded": Fate.SUPERSEDED,
     "tombstone": Fate.TOMBSTONE,
     "aborted": Fate.ABORTED,
@@ -150,12 +150,12 @@ class CompactedView:
         """How much there is before and after, and what goes by reason."""
         groups, left, deleted = self.preview.groups, self._left, self._retention.count
         of_groups = [group.records for group in groups]
-        of_left = [_records_in(segment.segment, self.view) for segment in left]
-        gone = {reason: self.preview.gone[fate] for reason, fate in _REASONS.items()}
+        of_left = [records_in(segment.segment, self.view) for segment in left]
+        gone = {reason: self.preview.gone[fate] for reason, fate in REASONS.items()}
         whole = self.question.whole
         expired = whole.segments[: len(whole.segments) - len(self.view.segments)]
         gone["expired"] = sum([*of_groups, *of_left][:deleted])
-        gone["expired"] += sum(_records_in(segment, whole) for segment in expired)
+        gone["expired"] += sum(records_in(segment, whole) for segment in expired)
         stay = sum([*of_groups, *of_left][deleted:])
         sizes = [*(group.size for group in groups), *(segment.size for segment in left)]
         before, after = whole.size, sum(sizes[deleted:])
@@ -177,7 +177,7 @@ class CompactedView:
         return next((str(bound) for segment, bound in bounds if segment.base_offset >= end), None)
 
 
-def _records_in(segment: Segment, view: View) -> int:
+def records_in(segment: Segment, view: View) -> int:
     """The records of a segment from the log start offset on, damaged ones left out."""
 
     def count() -> int:

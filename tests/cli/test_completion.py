@@ -78,6 +78,7 @@ def test_topics_and_partitions(corpus: Corpus) -> None:
     assert completed(f"kafkafs retain {clean} orders/") == [
         ("plain", f"orders/{number}") for number in range(3)
     ]
+    assert values(f"kafkafs compact -n {clean} compacted") == ["compacted/", "compacted-dirty/"]
     assert values(f"kafkafs why {clean} orders/") == [f"orders/{number}" for number in range(3)]
     assert values(f"kafkafs verify {clean} orders/1 txn") == ["txn/", "txn-open/"]
     assert completed(f"kafkafs topic delete {clean} ord") == [("plain", "orders")]

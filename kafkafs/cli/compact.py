@@ -1,0 +1,194 @@
+"""`kafkafs compact`: logs cleaned as Kafka's cleaner does it, or only told what would go."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from . import failures, output
+from .params import (
+    Choice,
+    Setting,
+    choice_argument,
+    json_option,
+    log_dirs_argument,
+    settings_option,
+    time_option,
+)
+from .verb import Verb
+
+if TYPE_CHECKING:
+    from kafkafs.storage.compaction import Compaction
+
+# What is done to one partition: None when its topic is not compacted.
+Work = Callable[[tuple[str, int], Callable[[int, int], None]], "Compaction | None"]
+
+
+@click.command(
+    cls=Verb,
+    short_help="Compact the logs that Kafka's cleaner would clean now, or tell what would go.",
+    examples=[
+        ("kafkafs compact --dry-run /data", "what would go of which log; a broker may be running"),
+        ("kafkafs compact /data", "do it, in a directory that no broker is running on"),
+        (
+            "kafkafs compact --all --dry-run /data orders",
+            "also the logs that are not due, with their dirty ratio and the one needed",
+        ),
+        (
+            "kafkafs compact --force /data orders/0",
+            "whatever there is to be cleaned, due or not",
+        ),
+        (
+            "kafkafs compact -n --at 2030-01-01 -c cleanup.policy=compact /data orders/0",
+            "what would go at another time, by another setting",
+        ),
+    ],
+)
+@log_dirs_argument
+@choice_argument
+@click.option("-n", "--dry-run", is_flag=True, help="Change nothing, and take no lock.")
+@click.option("-f", "--force", is_flag=True, help="Also logs that are not due.")
+@time_option
+@click.option(
+    "-a", "--all", "everything", is_flag=True, help="Also the logs that stay as they are."
+)
+@click.option("-h", "--human-readable", "human", is_flag=True, help="Sizes like 7.5K, 12M, 3.0G.")
+@settings_option
+@json_option("one JSON object a line for each log")
+def command(
+    log_dirs: tuple[str, ...],
+    chosen: tuple[Choice, ...],
+    dry_run: bool,
+    force: bool,
+    at: int | None,
+    everything: bool,
+    human: bool,
+    settings: tuple[Setting, ...],
+    as_json: bool,
+) -> int:
+    """Compact the logs in LOG_DIRS, or of what is named, that Kafka's cleaner would clean now, and
+    print how much there was and is: segments, records, bytes, and the records that went by reason.
+
+    A log is due when its topic's cleanup.policy has compact and more of it is dirty than
+    min.cleanable.dirty.ratio, or a record has waited for max.compaction.lag.ms. The active segment
+    is never cleaned. Where the policy has delete, too, retention is done before and after.
+    """
+    if at is not None and not dry_run:
+        raise click.UsageError("--at only goes with --dry-run")
+    if dry_run:
+        found, code = _foretell(log_dirs, chosen, settings, at, force)
+    else:
+        found, code = _compact(log_dirs, chosen, settings, force)
+    shown = [each for each in found if everything or each.is_change]
+    if as_json:
+        output.binary().writelines(output.json_line(each.as_json()) for each in shown)
+    elif shown:
+        lines = output.aligned(list(_rows(shown, human)), right=range(1, 8))
+        output.binary().writelines(map(output.line, lines))
+    return code
+
+
+Compactions = tuple[list["Compaction"], int]
+
+
+def _foretell(
+    log_dirs: tuple[str, ...],
+    chosen: Sequence[Choice],
+    settings: Iterable[Setting],
+    at: int | None,
+    force: bool,
+) -> Compactions:
+    """What compaction would come to, and the exit code."""
+    from kafkafs.storage.clock import SystemClock
+    from kafkafs.storage.compaction import foretell
+
+    from .opening import choose, open_engine
+
+    engine = open_engine(log_dirs, settings)
+    now_ms = SystemClock().now_ms() if at is None else at
+    return _each(
+        choose(engine.topics(), chosen),
+        chosen,
+        lambda key, told: foretell(engine, key, now_ms, force, told),
+    )
+
+
+def _compact(
+    log_dirs: tuple[str, ...],
+    chosen: Sequence[Choice],
+    settings: Iterable[Setting],
+    force: bool,
+) -> Compactions:
+    """What compaction came to, and the exit code."""
+    from kafkafs.storage.compaction import compact
+
+    from .opening import choose, open_writable
+
+    # The verb tells of damage itself; what the cleaner logs is for those that run by themselves.
+    logging.getLogger("kafkafs").addHandler(logging.NullHandler())
+    with open_writable(log_dirs, settings) as engine:
+        offset_map = engine.cleaner.new_map()
+        return _each(
+            choose(engine.topics(), chosen),
+            chosen,
+            lambda key, told: compact(engine, key, offset_map, force, told),
+        )
+
+
+def _each(keys: Iterable[tuple[str, int]], chosen: Sequence[Choice], work: Work) -> Compactions:
+    """Does `work` on every partition, whatever becomes of the others."""
+    from kafkafs.storage.errors import StorageError
+
+    named = {topic for topic, _ in chosen}
+    found: list[Compaction] = []
+    code = 0
+    for topic, number in keys:
+        try:
+            with output.bar(f"{topic}/{number}") as told:
+                done = work((topic, number), told)
+        except (StorageError, OSError) as error:
+            code = failures.tell(error, f"{topic}-{number}")
+            continue
+        if done is not None:
+            found.append(done)
+        elif topic in named:
+            failures.warn(f"{topic}-{number}: its cleanup.policy does not say compact")
+            code = 1
+    return found, code
+
+
+def _rows(found: Iterable[Compaction], human: bool) -> Iterator[tuple[str, ...]]:
+    after = "AFTER"
+    yield "TOPIC", "PARTITION", "SEGMENTS", after, "RECORDS", after, "BYTES", after, "GONE"
+    for each in found:
+        before, now = each.before, each.after
+        yield (
+            output.shown(each.topic),
+            str(each.partition),
+            str(before.segments),
+            str(now.segments),
+            str(before.records),
+            str(now.records),
+            output.size_text(before.bytes, human),
+            output.size_text(now.bytes, human),
+            _gone(each),
+        )
+
+
+def _gone(each: Compaction) -> str:
+    """What went by reason, or why nothing was cleaned."""
+    went = [f"{count} {reason}" for reason, count in each.gone.items() if count]
+    if each.markers_gone:
+        went.append(f"{each.markers_gone} transaction markers")
+    if each.passes == 0:
+        went.append(_why_not(each))
+    return ", ".join(went) or "nothing"
+
+
+def _why_not(each: Compaction) -> str:
+    if each.dirty_ratio == 0:
+        return "nothing to be cleaned"
+    return f"not due: dirty ratio {each.dirty_ratio:.2f}, more than {each.min_ratio:.2f} needed"

@@ -1,0 +1,199 @@
+"""Compacting logs when somebody asks for it, or only telling what that would come to.
+
+A log's compaction is what Kafka's cleaner would come to in the end, had it nothing else to do:
+retention, passes until nothing is left to be cleaned, retention once more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from .cleaner.cleaning import CleaningResult
+from .cleaner.compacted_view import REASONS, CompactedView, records_in
+from .cleaner.fates import Fate
+from .cleaner.manager import Candidate, Told
+from .cleaner.offset_map import OffsetMap
+from .cleaner.plan import COMPACT, CleanPlan
+from .cleaner.preview import Question, preview
+from .config import broker_config
+from .engine import Engine
+from .errors import CleaningAborted
+from .log.retention import RetentionPlan
+from .log.view import View
+from .log_dir import TopicPartition
+from .writable_engine import WritableEngine
+
+EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much there is in a log. `records`: those from the log start offset on, those of aborted
+    and of open transactions among them; `bytes`: of the `.log` files."""
+
+    segments: int
+    records: int
+    bytes: int
+
+    @classmethod
+    def of(cls, view: View) -> Sizes:
+        records = sum(records_in(segment, view) for segment in view.segments)
+        return cls(len(view.segments), records, view.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What a log's compaction came to, or would.
+
+    `gone`: the records that went, by reason: superseded, tombstone, aborted, keyless, or expired,
+    which are those that retention deleted. `markers_gone`: the ends of transactions, which are no
+    records. `is_eligible`, `dirty_ratio` (0 to 1), `is_overdue`: whether Kafka would clean the log
+    now, and why. Without `passes` nothing was cleaned.
+    """
+
+    topic: str
+    partition: int
+    is_eligible: bool
+    dirty_ratio: float
+    min_ratio: float
+    is_overdue: bool
+    passes: int
+    before: Sizes
+    after: Sizes
+    gone: Mapping[str, int]
+    markers_gone: int
+
+    @property
+    def is_change(self) -> bool:
+        """Whether anything was cleaned or deleted."""
+        return self.passes > 0 or self.before != self.after
+
+    def as_json(self) -> dict[str, Any]:
+        before, after = asdict(self.before), asdict(self.after)
+        sizes = {name: {"before": before[name], "after": after[name]} for name in before}
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            **sizes,
+            "gone": dict(self.gone),
+            "markersGone": self.markers_gone,
+            "passes": self.passes,
+            "isEligible": self.is_eligible,
+            "dirtyRatio": round(self.dirty_ratio, 4),
+            "minCleanableDirtyRatio": self.min_ratio,
+            "isOverdue": self.is_overdue,
+        }
+
+
+def compact(
+    engine: WritableEngine,
+    key: TopicPartition,
+    offset_map: OffsetMap,
+    is_forced: bool = False,
+    told: Told | None = None,
+) -> Compaction | None:
+    """Compacts a log that Kafka would clean now; if `is_forced`, one in which there is anything to
+    be cleaned. Of others only retention deletes. None for a log that is not compacted.
+
+    `told` is called with the bytes that a pass has gone through, and of how many. Raises what
+    `CleanerManager.clean` does.
+    """
+    if COMPACT not in engine.writer(*key).config.cleanup_policy:
+        return None
+    found = engine.cleaner.candidate(key)
+    if found is None:
+        why = engine.cleaner.uncleanable.get(key, "somebody else is cleaning or changing it")
+        raise CleaningAborted(why)
+    before = Sizes.of(found.view)
+    _expire(engine, found)
+    found = engine.cleaner.candidate(key) or found
+    planned, kept = found.plan, Sizes.of(found.view)
+    results = []
+    if planned.is_eligible or is_forced:
+        results = list(_passes(engine, found, offset_map, told))
+    cleaned = Sizes.of(engine.log(*key).view())
+    _expire(engine, found)
+    after = Sizes.of(engine.log(*key).view())
+    counts = sum((Counter(result.counts) for result in results), Counter[Fate]())
+    gone = {reason: counts[fate] for reason, fate in REASONS.items()}
+    gone[EXPIRED] = before.records - kept.records + cleaned.records - after.records
+    return _compaction(key, planned, len(results), before, after, gone, counts[Fate.MARKER])
+
+
+def _passes(
+    engine: WritableEngine, found: Candidate, offset_map: OffsetMap, told: Told | None
+) -> Iterator[CleaningResult]:
+    """Passes until nothing is left to be cleaned, or one does not get on."""
+    planned = found.plan
+    while planned.first_dirty < planned.first_uncleanable:
+        result = engine.cleaner.clean(found, offset_map, told)
+        yield result
+        if result.end_offset <= planned.first_dirty:
+            return
+        planned = replace(planned, first_dirty=result.end_offset)
+
+
+def _expire(engine: WritableEngine, found: Candidate) -> RetentionPlan | None:
+    return engine.cleaner.retain(found.key, found.writer)
+
+
+def foretell(
+    engine: Engine,
+    key: TopicPartition,
+    now_ms: int,
+    is_forced: bool = False,
+    told: Told | None = None,
+) -> Compaction | None:
+    """What `compact` would come to at `now_ms`, found without changing anything; a broker may be
+    writing to the log. CorruptError, with file and position, where damage would end a pass."""
+    topic, number = key
+    checkpoint = engine.partition_dir(topic, number).log_dir.cleaner_offsets.get(key)
+    question = Question.of(
+        engine.log(topic, number).view(),
+        engine.topic_config(topic).config,
+        broker_config(engine.settings),
+        checkpoint,
+        now_ms,
+    )
+    if not question.is_compacted:
+        return None
+    planned = question.planned
+    if not (planned.is_eligible or is_forced):
+        # Nothing is to be cleaned: what is left is retention.
+        nothing = replace(planned, first_uncleanable=planned.first_dirty)
+        question = replace(question, planned=nothing)
+    compacted = CompactedView(question, preview(question, told or (lambda done, of: None)))
+    summary = compacted.summary()
+    before, after = (
+        Sizes(*(summary[name][when] for name in ("segments", "records", "bytes")))
+        for when in ("before", "after")
+    )
+    return _compaction(
+        key, planned, summary["passes"], before, after, summary["gone"], summary["markersGone"]
+    )
+
+
+def _compaction(
+    key: TopicPartition,
+    planned: CleanPlan,
+    passes: int,
+    before: Sizes,
+    after: Sizes,
+    gone: Mapping[str, int],
+    markers_gone: int,
+) -> Compaction:
+    return Compaction(
+        *key,
+        is_eligible=planned.is_eligible,
+        dirty_ratio=planned.ratio,
+        min_ratio=planned.min_ratio,
+        is_overdue=planned.is_overdue,
+        passes=passes,
+        before=before,
+        after=after,
+        gone=gone,
+        markers_gone=markers_gone,
+    )

@@ -1,0 +1,215 @@
+"""`kafkafs compact`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.format.builder import SimpleRecord
+from kafkafs.storage.format.checkpoints import parse_offsets
+from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.conftest import differences, fingerprint
+from tests.reading import read
+
+Kafkafs = Callable[..., Result]
+Corpus = Callable[[str], Path]
+# A time before now, so that what is a day older than it has expired whenever the test runs.
+THEN = 1_700_000_000_000
+DAY_MS = 86_400_000
+SETTINGS = {
+    "internal.segment.bytes": "1000",
+    "segment.ms": str(10_000 * DAY_MS),
+    "min.cleanable.dirty.ratio": "0.5",
+    "retention.ms": "-1",
+}
+
+
+def append(engine: WritableEngine, topic: str, *keys: bytes, tombstones: bool = False) -> None:
+    """A batch for each key."""
+    for key in keys:
+        value = None if tombstones else bytes(100)
+        record = SimpleRecord(engine.clock.now_ms(), key, value)
+        engine.writer(topic, 0).append_records(RecordColumns.from_records([record]), BatchPlan())
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Topics a and b, compacted, of which b was cleaned; and `plain`, which is not compacted."""
+    with WritableEngine(str(tmp_path / "data"), clock=SetClock(THEN)) as engine:
+        for topic in ("a", "b"):
+            engine.create_topic(topic, 1, {"cleanup.policy": "compact", **SETTINGS})
+        engine.create_topic("plain", 1, SETTINGS)
+        append(engine, "b", *[b"%d" % number for number in range(60)])
+        engine.run("cleaner")
+        append(engine, "b", *[b"more"] * 6)
+        append(engine, "a", *[b"k", b"l"] * 20)
+        append(engine, "plain", *[b"k"] * 20)
+    return tmp_path / "data"
+
+
+def rows(result: Result) -> list[Mapping[str, Any]]:
+    assert (result.exit_code, result.stderr) == (0, "")
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def offsets(data: Path, topic: str) -> list[int]:
+    return [each.offset for each in read(Engine(str(data)).log(topic, 0).view())]
+
+
+def contents(partition: Path) -> dict[str, bytes]:
+    """The files but those that wait for being deleted."""
+    return {path.name: path.read_bytes() for path in partition.glob("*[!d]")}
+
+
+def test_a_compaction(kafkafs: Kafkafs, data: Path) -> None:
+    foretold = kafkafs("compact", "-n", data)
+    before = contents(data / "b-0")
+    done = kafkafs("compact", data)
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert (
+        done.stdout
+        == foretold.stdout
+        == (
+            "TOPIC  PARTITION  SEGMENTS  AFTER  RECORDS  AFTER  BYTES  AFTER  GONE\n"
+            "a              0         8      8       40      7   6840   1197  33 superseded\n"
+        )
+    )
+    assert offsets(data, "a") == [33, 34, *range(35, 40)]
+    assert len(offsets(data, "plain")) == 20
+    assert parse_offsets((data / "cleaner-offset-checkpoint").read_bytes())["a", 0] == 35
+    assert contents(data / "b-0") == before
+    assert kafkafs("verify", data).exit_code == 0
+    again = kafkafs("compact", data)
+    assert (again.exit_code, again.output) == (0, "")
+
+
+def test_what_is_not_due_is_told_and_forced(kafkafs: Kafkafs, data: Path) -> None:
+    a, b = kafkafs("compact", "-n", "--all", "-h", data).stdout.splitlines()[1:]
+    assert a.endswith("6.7K   1.2K  33 superseded")
+    assert b.split("  ")[-1] == "not due: dirty ratio 0.15, more than 0.50 needed"
+    (row,) = rows(kafkafs("compact", "-n", "-a", "--json", data, "b"))
+    assert (row["isEligible"], row["isOverdue"], row["passes"]) == (False, False, 0)
+    assert row["bytes"]["before"] == row["bytes"]["after"]
+    assert rows(kafkafs("compact", data, "b/0", "--json")) == []
+    foretold = rows(kafkafs("compact", "-n", "--force", data, "b/0", "--json"))
+    done = rows(kafkafs("compact", "--force", data, "b/0", "--json"))
+    assert done == foretold
+    assert done[0]["gone"] == {
+        "superseded": done[0]["records"]["before"] - done[0]["records"]["after"],
+        "tombstone": 0,
+        "aborted": 0,
+        "keyless": 0,
+        "expired": 0,
+    }
+    assert done[0]["bytes"]["after"] < done[0]["bytes"]["before"]
+    rest = kafkafs("compact", "--force", "--all", data, "b").stdout.splitlines()[1]
+    assert rest.endswith("nothing to be cleaned")
+
+
+def test_a_dry_run_beside_who_writes(kafkafs: Kafkafs, data: Path) -> None:
+    with WritableEngine(str(data), clock=SetClock(THEN)):
+        before = fingerprint(data)
+        assert len(rows(kafkafs("compact", "-n", data, "--json"))) == 1
+        assert differences(before, fingerprint(data)) == []
+        locked = kafkafs("compact", data)
+        assert (locked.exit_code, locked.stdout) == (1, "")
+        assert "stop it, or only read" in locked.stderr
+
+
+def test_tombstones_at_another_time(kafkafs: Kafkafs, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with WritableEngine(str(data), clock=SetClock(THEN)) as engine:
+        settings = {"cleanup.policy": "compact", **SETTINGS, "delete.retention.ms": str(DAY_MS)}
+        engine.create_topic("t", 1, settings)
+        append(engine, "t", *[b"%d" % number for number in range(10)])
+        append(engine, "t", *[b"%d" % number for number in range(9)], tombstones=True)
+        append(engine, "t", *[b"%d" % number for number in range(20, 40)])
+        engine.run("cleaner")
+        append(engine, "t", *[b"%d" % number for number in range(50, 90)])
+
+    def tombstones(*words: str) -> int:
+        (row,) = rows(kafkafs("compact", "-n", "--json", data, "-f", *words))
+        return int(row["gone"]["tombstone"])
+
+    assert tombstones("--at", str(THEN + DAY_MS - 1)) == 0
+    assert tombstones("--at", str(THEN + DAY_MS)) == 9
+    assert tombstones("--at", "2024-01-01") == 9
+
+
+def test_what_expires(kafkafs: Kafkafs, data: Path) -> None:
+    words = [data, "a", "-c", "cleanup.policy=compact,delete", "-c", f"retention.ms={DAY_MS}"]
+    for more in ([], ["-c", "min.cleanable.dirty.ratio=1"]):
+        (row,) = rows(kafkafs("compact", "-n", "--json", *words, *more))
+        assert row["gone"]["expired"] == 40
+    (done,) = rows(kafkafs("compact", "--json", *words))
+    assert (done["gone"], done["records"]) == (row["gone"], row["records"])
+    assert offsets(data, "a") == []
+    text = kafkafs("compact", "-n", data, "b", *words[2:]).stdout
+    assert "66 expired, " in text
+
+
+def test_damage_in_one_log_holds_up_no_other(kafkafs: Kafkafs, data: Path) -> None:
+    log = data / "b-0" / f"{0:020}.log"
+    damaged = bytearray(log.read_bytes())
+    damaged[80] ^= 1
+    log.write_bytes(damaged)
+    before = contents(data / "b-0")
+    for words in (["-n"], []):
+        result = kafkafs("compact", "--force", "--json", data, *words)
+        assert result.exit_code == 1
+        assert [json.loads(line)["topic"] for line in result.stdout.splitlines()] == ["a"]
+        (line,) = result.stderr.splitlines()
+        assert line.startswith(f"kafkafs: b-0: {log}: position 0: ")
+    assert contents(data / "b-0") == before
+    assert parse_offsets((data / "cleaner-offset-checkpoint").read_bytes())["a", 0] == 35
+
+
+@pytest.mark.parametrize("words", [[], ["-n"]])
+def test_what_is_not_compacted(kafkafs: Kafkafs, data: Path, words: list[str]) -> None:
+    result = kafkafs("compact", data, "plain", *words)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr == "kafkafs: plain-0: its cleanup.policy does not say compact\n"
+    result = kafkafs("compact", data, "plain", "-c", "cleanup.policy=compact", *words)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert len(result.stdout.splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "line"),
+    [
+        (["--at", "5"], 2, "--at only goes with --dry-run"),
+        (["-n", "--at", "soon"], 2, "'soon' is neither milliseconds nor ISO 8601"),
+        (["nothing"], 1, "no topic nothing"),
+        (["a/1"], 1, "no partition a-1"),
+        (["a/x"], 2, "'a/x' is not TOPIC/PARTITION"),
+        (["-c", "log.cleaner.dedupe.buffer.size=10"], 2, "log.cleaner.dedupe.buffer.size"),
+    ],
+)
+def test_wrong_usage(kafkafs: Kafkafs, data: Path, words: list[str], code: int, line: str) -> None:
+    result = kafkafs("compact", data, *words)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert line in result.stderr
+
+
+def test_a_brokers_logs(kafkafs: Kafkafs, writable_corpus: Corpus) -> None:
+    """What was told beforehand is what goes."""
+    root = writable_corpus("compact-before2")
+    topics = ["cmp-tomb", "cmp-txn-short", "cmp-producers"]
+    foretold = rows(kafkafs("compact", "-n", root, *topics, "--json"))
+    done = rows(kafkafs("compact", root, *topics, "--json"))
+    assert [row["topic"] for row in done] == topics
+    assert done == foretold
+    assert done[0]["gone"]["tombstone"] == 1
+    assert done[1]["gone"]["aborted"] == 103
+    for row in done:
+        gone = row["records"]["before"] - row["records"]["after"]
+        assert sum(row["gone"].values()) == gone > 0
+    assert rows(kafkafs("compact", root, *topics, "--json")) == []
