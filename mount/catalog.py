@@ -7,19 +7,23 @@ import time
 from collections.abc import Mapping
 from time import monotonic
 
+from kafkafs.storage.clock import Clock, SystemClock
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import UnknownPartition, UnknownTopic
 
 from .inodes import Places
 from .options import MountOptions
 from .partition import FRESH_SECONDS, Partition, Place, Topic
+from .previews import Previews
 
 
 class Catalog:
     """What all nodes share. Any thread may use it."""
 
-    def __init__(self, engine: Engine, options: MountOptions) -> None:
+    def __init__(self, engine: Engine, options: MountOptions, clock: Clock | None = None) -> None:
+        """`clock`: what `compacted` takes for now."""
         self.engine = engine
+        self.previews = Previews(engine, clock or SystemClock())
         self.options = options
         self.places: Places[Place | Topic] = Places()
         self.started_ns = time.time_ns()
@@ -80,3 +84,4 @@ class Catalog:
             key = (partition.topic, partition.number)
             if self._partitions.get(key) is partition:
                 del self._partitions[key]
+        self.previews.forget(partition)

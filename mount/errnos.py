@@ -83,6 +83,7 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     errors.OffsetNotFound: errno.ENOENT,
     errors.SegmentGone: errno.ENOENT,
     errors.CorruptError: errno.EIO,
+    errors.CleaningAborted: errno.EINTR,  # as the mount ends
     errors.TopicExists: errno.EEXIST,
     errors.Refused: errno.EINVAL,  # whatever it is that Kafka would not take
 }

@@ -37,9 +37,10 @@ from .listing import Lister
 from .nodes.node import Directory, File, Link, Node
 from .nodes.record import RecordFile, ValueFile
 from .page_cache import PageCache
-from .readers import AheadThreads, FollowReader, Reader, StreamReader
-from .streams import StreamHandle
+from .readers import AheadThreads, FollowReader, PreparedStreamReader, Reader, StreamReader
+from .streams import PreparedStreamHandle, StreamHandle
 from .tree import Tree
+from .waiting import Waiting
 from .watch import Watch
 
 logger = logging.getLogger(__name__)
@@ -96,6 +97,7 @@ class Operations(pyfuse3.Operations):
         self._told_last = ""
         self._page_cache = PageCache()
         self._ahead_threads = AheadThreads()
+        self._waiting = Waiting(nursery)
         self.watch = Watch(tree.catalog, self._open_nodes)
 
     def tell(self, error: Exception) -> None:
@@ -107,6 +109,11 @@ class Operations(pyfuse3.Operations):
 
     def _open_nodes(self) -> list[Node]:
         return [reader.node for reader in self._files.values()]
+
+    def end(self) -> None:
+        """The mount ends: nobody waits any longer for what may never come."""
+        self.watch.end()
+        self._tree.catalog.previews.end()
 
     # -- nodes ----------------------------------------------------------------------------------
 
@@ -134,6 +141,14 @@ class Operations(pyfuse3.Operations):
             return recent
         return await self._run(self._tree.is_near(inode), self._tree.node, inode)
 
+    async def _prepared(self, inode: int) -> Node:
+        """The node, when what it needs and takes long has been done."""
+        node = await self._node(inode)
+        pending = node.pending()
+        if pending is not None:
+            await self._waiting.wait(pending)
+        return node
+
     def _remember(self, node: Node) -> None:
         if isinstance(node, RecordFile) and node.is_at_hand:
             self._recent[node.inode] = node
@@ -152,7 +167,7 @@ class Operations(pyfuse3.Operations):
             entry = self._record_entry(offsets, name)
             if entry is not None:
                 return entry
-        directory = offsets or await self._node(parent_inode)
+        directory = offsets or await self._prepared(parent_inode)
         if not isinstance(directory, Directory):
             raise NoSuchName(os.fsdecode(name))
         text = os.fsdecode(name)
@@ -183,7 +198,7 @@ class Operations(pyfuse3.Operations):
 
     @_handler
     async def readlink(self, inode: int, ctx: pyfuse3.RequestContext) -> bytes:
-        node = await self._node(inode)
+        node = await self._prepared(inode)
         if not isinstance(node, Link):
             raise WrongKind
         return os.fsencode(await trio.to_thread.run_sync(node.target))
@@ -239,6 +254,10 @@ class Operations(pyfuse3.Operations):
         )
 
     def _reader(self, node: Node, handle: Handle) -> Reader:
+        if isinstance(handle, PreparedStreamHandle):
+            return PreparedStreamReader(
+                node, handle, self._nursery, self._ahead_threads, self._waiting
+            )
         if isinstance(handle, StreamHandle):
             return StreamReader(node, handle, self._nursery, self._ahead_threads)
         if isinstance(handle, FollowHandle):
@@ -270,7 +289,7 @@ class Operations(pyfuse3.Operations):
 
     @_handler
     async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
-        node = await self._node(inode)
+        node = await self._prepared(inode)
         if not isinstance(node, Directory):
             raise WrongKind
         return self._directories.add(Lister(node, self._owner, self._nursery))

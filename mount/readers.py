@@ -18,7 +18,8 @@ from .following import IDLE_SECONDS, FollowHandle
 from .handles import Data, Handle
 from .nodes.node import Node
 from .partition import Partition
-from .streams import StreamHandle
+from .streams import PreparedStreamHandle, StreamHandle
+from .waiting import Waiting
 
 logger = logging.getLogger(__name__)
 
@@ -115,6 +116,32 @@ class StreamReader(Reader):
 
     async def close(self) -> None:
         await trio.to_thread.run_sync(self._stream.close)
+
+
+class PreparedStreamReader(StreamReader):
+    """Reads a stream once what it needs has been done; until then a read ends with EINTR from time
+    to time, as one of `follow` does."""
+
+    def __init__(
+        self,
+        node: Node,
+        handle: PreparedStreamHandle,
+        nursery: trio.Nursery,
+        threads: AheadThreads,
+        waiting: Waiting,
+    ) -> None:
+        super().__init__(node, handle, nursery, threads)
+        self._pending = handle.pending
+        self._waiting = waiting
+
+    async def read(self, position: int, size: int) -> Data:
+        pending = self._pending()
+        if pending is not None:
+            with trio.move_on_after(IDLE_SECONDS) as scope:
+                await self._waiting.wait(pending)
+            if scope.cancelled_caught:
+                raise Idle
+        return await super().read(position, size)
 
 
 class Changes(Protocol):

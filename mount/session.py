@@ -104,7 +104,7 @@ async def _session(tree: Tree, mountpoint: str, options: MountOptions, ready: Re
             nursery.start_soon(_tell_when_ready, mountpoint, ready)
             await pyfuse3.main(_MIN_TASKS, _MAX_TASKS)
         finally:
-            operations.watch.end()
+            operations.end()
             pyfuse3.close(unmount=True)
             nursery.cancel_scope.cancel()
 
@@ -135,7 +135,7 @@ async def _end_on_signal(
         task_status.started()
         async for number in signals:
             logger.info("%s: unmounting", signal.Signals(number).name)
-            operations.watch.end()
+            operations.end()
             pyfuse3.terminate()
 
 

@@ -41,6 +41,7 @@ def partition_status(catalog: Catalog, partition: Partition) -> bytes:
             "segments": _segments(view),
             "checkpoints": checkpoints,
             "dirtyRatio": _dirty_ratio(view, checkpoints["firstDirtyOffset"]),
+            "compacted": catalog.previews.status(partition),
             "damage": _damage(partition.log),
         }
     )

@@ -33,6 +33,7 @@ from kafkafs.storage.errors import CorruptError, StorageError
 from kafkafs.storage.format.rooms import ROOMS
 
 from .handles import Data, Handle
+from .pending import Pending
 
 #: Bytes that are made ahead of a reader. Less than half of them wakes the thread that makes more.
 READ_AHEAD: Final = 8 << 20
@@ -210,6 +211,21 @@ class StreamHandle(Handle):
                 self._window.append((self._window_end, memoryview(piece.data).cast("B")))
                 self._window_end += len(piece.data)
             self._trim(position)
+
+
+class PreparedSource(Source, Protocol):
+    """One for which something must be done before it gives pieces."""
+
+    def pending(self) -> Pending | None:
+        """What that is; None when it has been done. Costs nothing."""
+
+
+class PreparedStreamHandle(StreamHandle):
+    """A stream of such a source. Whoever reads before that was done does it, or waits for it."""
+
+    def __init__(self, source: PreparedSource, note_damage: Callable[[CorruptError], None]) -> None:
+        super().__init__(source, note_damage)
+        self.pending = source.pending
 
 
 def _joined(parts: list[memoryview]) -> memoryview:

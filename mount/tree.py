@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kafkafs.storage.clock import Clock
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import OffsetNotFound, SegmentGone, UnknownPartition
 
@@ -24,8 +25,11 @@ from .partition import Partition, Place, Topic
 class Tree:
     """What a mount of `engine` with `options` shows. Any thread may use it."""
 
-    def __init__(self, engine: Engine, options: MountOptions | None = None) -> None:
-        self.catalog = Catalog(engine, options or MountOptions())
+    def __init__(
+        self, engine: Engine, options: MountOptions | None = None, clock: Clock | None = None
+    ) -> None:
+        """`clock`: what `compacted` takes for now, the machine's own where none is given."""
+        self.catalog = Catalog(engine, options or MountOptions(), clock)
         self.root = RootDirectory(self.catalog)
         self._offset_directories: dict[int, OffsetDirectory] = {}  # by inode number
 

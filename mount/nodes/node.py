@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..handles import Handle
+from ..pending import Pending
 
 #: How long, in seconds, the kernel may believe what it was told. FOR_EVER is for what cannot
 #: change; where it goes the kernel is told. A removed or replaced name is believed for less than a
@@ -101,6 +102,11 @@ class Node(ABC):
     def xattrs(self) -> Mapping[str, bytes]:
         """Extended attributes by their full names."""
         return {}
+
+    def pending(self) -> Pending | None:
+        """What must be done before the node is asked for names or where it leads; None when
+        nothing has to be. Costs nothing."""
+        return None
 
     def still_holds(self) -> bool:
         """False when something may have been removed or replaced since the node was made, so that

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -34,10 +34,9 @@ from .node import (
 from .record import JsonFile, KeyFile, RecordFile, ValueFile, mtime_ns
 
 _SUFFIXES: Final[dict[str, type[RecordFile]]] = {"": ValueFile, "json": JsonFile, "key": KeyFile}
-_LINKS: Final = {"first": Member.FIRST_RECORD, "last": Member.LAST_RECORD}
 # Behind the links: the row of offset N ends in N + 1 + _OFFSETS_FROM, so that a listing can be
 # taken up again at any of them. (The six greatest offsets there can be share the last number.)
-_OFFSETS_FROM: Final = FIRST + len(_LINKS)
+_OFFSETS_FROM: Final = FIRST + 2
 # Rows made at a time, which bounds the memory of a listing.
 _ROWS: Final = 8192
 # How often a listing is taken up again when what it reads vanishes.
@@ -46,22 +45,35 @@ _ATTEMPTS: Final = 8
 _MAX_MS: Final = (2**63 - 1) // 1_000_000
 
 
+def parse_name(name: str) -> tuple[int, type[RecordFile]]:
+    """The offset and the kind of file that a name says. NoSuchName."""
+    digits, _, suffix = name.partition(".")
+    kind = _SUFFIXES.get(suffix)
+    if kind is None or not (digits.isascii() and digits.isdigit()) or name[-1] == ".":
+        raise NoSuchName(name)
+    return int(digits), kind
+
+
 class OffsetDirectory(MemberDirectory):
+    """`links`: its names that lead to records. `name_lifetime`: of those that are listed."""
+
     member = Member.OFFSET
+    links: Mapping[str, Member] = {"first": Member.FIRST_RECORD, "last": Member.LAST_RECORD}
+    name_lifetime = FOR_EVER
 
     def child(self, name: str) -> Node:
         self.visit()
-        if name in _LINKS:
-            link = RecordLink(self.partition, _LINKS[name])
+        if name in self.links:
+            link = self.link(name)
             link.target()  # is there a record to lead to?
             return link
-        digits, _, suffix = name.partition(".")
-        kind = _SUFFIXES.get(suffix)
-        if kind is None or not (digits.isascii() and digits.isdigit()) or name[-1] == ".":
-            raise NoSuchName(name)
-        listed = digits[0] != "0" or len(digits) == 1
-        offset = int(digits)
+        offset, kind = parse_name(name)
+        listed = name[0] != "0" or not name[1:2].isdigit()
         return kind(self.partition, offset, FOR_EVER if listed else BRIEFLY)
+
+    def link(self, name: str) -> Link:
+        """What one of `links` is."""
+        return RecordLink(self.partition, self.links[name])
 
     def child_is_near(self, name: str) -> bool:
         return name.isdigit()
@@ -75,12 +87,16 @@ class OffsetDirectory(MemberDirectory):
                 has_links = True
             yield from self._records(columns)
 
+    def scan(self, offset: int) -> Iterator[Columns | Damage]:
+        """What is listed now, from `offset` on."""
+        return self.partition.view().scan(offset, isolation=self.partition.isolation)
+
     def _columns(self, offset: int) -> Iterator[Columns]:
         """The records from `offset` on, past damage and past segments that vanish meanwhile."""
         partition = self.partition
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                for part in partition.view().scan(offset, isolation=partition.isolation):
+                for part in self.scan(offset):
                     if isinstance(part, Damage):
                         partition.note_damage(part.error)
                         continue
@@ -95,7 +111,7 @@ class OffsetDirectory(MemberDirectory):
     def _links(self, start: int) -> Run:
         rows: list[Row] = [
             (name.encode(), self.partition.inode(Kind.PARTITION, Scope.PARTITION, member), 0, 0, at)
-            for at, (name, member) in enumerate(_LINKS.items(), FIRST + 1)
+            for at, (name, member) in enumerate(self.links.items(), FIRST + 1)
             if at > start
         ]
         return Run(Rows.of(rows), LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
@@ -106,13 +122,17 @@ class OffsetDirectory(MemberDirectory):
             offsets = columns.offsets[low:high]
             sizes = np.maximum(columns.spans[low:high, VALUE_SIZE], 0)
             rows = Rows(
-                list(map(b"%d".__mod__, offsets.tolist())),
+                self.names(columns, low, high),
                 self._inodes(offsets),
                 sizes.tolist(),
                 _mtimes_ns(columns.timestamps[low:high]),
                 _next_starts(offsets),
             )
-            yield Run(rows, FILE_MODE, FOR_EVER, FOR_EVER)
+            yield Run(rows, FILE_MODE, self.name_lifetime, FOR_EVER)
+
+    def names(self, columns: Columns, low: int, high: int) -> list[bytes]:
+        """What rows [low, high) are called."""
+        return list(map(b"%d".__mod__, columns.offsets[low:high].tolist()))
 
     def _inodes(self, offsets: Int64s) -> list[int]:
         window = int(offsets[0]) >> NUMBER_BITS

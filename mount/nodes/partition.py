@@ -13,6 +13,7 @@ from ..errnos import NoSuchName, Stale
 from ..partition import Partition
 from ..status import partition_status
 from ..why import partition_why
+from . import compacted
 from .computed import ComputedFile
 from .member import Member, changed_ns, member_inode
 from .node import Attributes, Directory, Node, Run, directory_attributes, rows_of
@@ -25,6 +26,7 @@ from .times import TimeDirectory
 NAMES: Final = {
     "offset": Member.OFFSET,
     "time": Member.TIME,
+    "compacted": Member.COMPACTED,
     "segments": Member.SEGMENTS,
     "records.jsonl": Member.RECORDS_JSONL,
     "records.arrow": Member.RECORDS_ARROW,
@@ -74,6 +76,8 @@ class PartitionDirectory(Directory):
 
 def member_node(catalog: Catalog, partition: Partition, member: Member) -> Node:
     """What a fixed name in a partition stands for."""
+    if member in compacted.MEMBERS:
+        return compacted.compacted_node(catalog, partition, member)
     if member in _DIRECTORIES:
         return _DIRECTORIES[member](partition)
     if member in (Member.FOLLOW, Member.FOLLOW_JSONL):

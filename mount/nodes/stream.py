@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 
 from kafkafs.storage.errors import CorruptError, SegmentGone
 from kafkafs.storage.format.columns import KEY_SIZE, VALUE_SIZE, Columns, Damage
 from kafkafs.storage.format.lines import json_lines, keys_lines, values_lines
+from kafkafs.storage.log.segments import Segments
+from kafkafs.storage.log.transactions import Isolation
 from kafkafs.storage.log.view import View
 
 from ..catalog import Catalog
@@ -101,10 +103,22 @@ def _pinned_view(partition: Partition) -> View:
     raise SegmentGone(partition.log.path)
 
 
+class Records(Protocol):
+    """A view, or what is left of one."""
+
+    @property
+    def segments(self) -> Segments: ...
+    @property
+    def start_offset(self) -> int: ...
+    def scan(
+        self, start: int | None, end: int | None, isolation: Isolation
+    ) -> Iterator[Columns | Damage]: ...
+
+
 class PartitionSource:
     """The records of a view, rendered a run at a time."""
 
-    def __init__(self, partition: Partition, view: View, made: Format) -> None:
+    def __init__(self, partition: Partition, view: Records, made: Format) -> None:
         self._view = view
         self._isolation = partition.isolation
         self._format = made

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 from kafkafs.mount.errnos import NoSuchName, Stale
 from kafkafs.mount.handles import Handle
 from kafkafs.mount.nodes.node import Directory, File, Link, Node
+from kafkafs.mount.nodes.record import RecordFile
 from kafkafs.mount.options import MountOptions
 from kafkafs.mount.tree import Tree
 from kafkafs.storage.engine import Engine
@@ -282,9 +284,13 @@ def test_inode_numbers_are_unique_and_lead_back(tree: Callable[..., Tree], name:
     seen: dict[int, str] = {}
     for path, node in everything(shown):
         found = node.attributes()
-        assert seen.setdefault(found.inode, path) == path
         again = shown.node(found.inode)
         assert type(again) is type(node), path
+        if isinstance(node, RecordFile) and "/compacted/" in path:  # the file of offset/
+            same = shown.resolve(path.replace("/compacted/", "/")).attributes()
+            assert replace(same, name_lifetime=found.name_lifetime) == found, path
+            continue
+        assert seen.setdefault(found.inode, path) == path
         assert again.attributes() == found, path
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -51,14 +51,18 @@ def old(corpus: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[Mounting]:
-    """`mount(log_dir, options)` is a mount of the test's own."""
+    """`mount(log_dir, options, settings)` is a mount of the test's own."""
     with ExitStack() as stack:
 
-        def start(log_dirs: Path | Sequence[Path], options: str = "") -> Mount:
+        def start(
+            log_dirs: Path | Sequence[Path],
+            options: str = "",
+            settings: Mapping[str, str] | None = None,
+        ) -> Mount:
             paths = [log_dirs] if isinstance(log_dirs, Path) else list(log_dirs)
             place = tmp_path / f"mount-{len(list(tmp_path.glob('mount-*')))}"
             place.mkdir()
-            return stack.enter_context(mounted(paths, place, options))
+            return stack.enter_context(mounted(paths, place, options, settings))
 
         yield start
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +20,13 @@ ROOT = Path(__file__).parent.parent.parent
 #: Far more than anything takes; a test that waits so long has failed.
 PATIENCE_SECONDS = 20.0
 _SERVE = """
-import sys
+import functools, json, sys
 from kafkafs.mount.options import parse_options
 from kafkafs.mount.session import mount
-mount(sys.argv[1].split(","), sys.argv[2], parse_options(sys.argv[3]), foreground=True)
+from kafkafs.storage.engine import Engine
+engine = functools.partial(Engine, settings=json.loads(sys.argv[4]))
+options = parse_options(sys.argv[3])
+mount(sys.argv[1].split(","), sys.argv[2], options, foreground=True, make_engine=engine)
 """
 
 
@@ -72,21 +76,34 @@ class Mount:
         return self.daemon.wait(PATIENCE_SECONDS)
 
 
-def start(log_dirs: Sequence[Path], point: Path, options: str, log: Path) -> Mount:
-    """Starts a daemon and does not wait for it."""
+def start(
+    log_dirs: Sequence[Path],
+    point: Path,
+    options: str,
+    log: Path,
+    settings: Mapping[str, str] | None = None,
+) -> Mount:
+    """Starts a daemon and does not wait for it. `settings` are those of `-c`."""
     with log.open("wb") as file:
-        command = [sys.executable, "-c", _SERVE, ",".join(map(str, log_dirs)), str(point), options]
+        dirs = ",".join(map(str, log_dirs))
+        arguments = [dirs, str(point), options, json.dumps(dict(settings or {}))]
+        command = [sys.executable, "-c", _SERVE, *arguments]
         daemon = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file)
     return Mount(point, daemon, log)
 
 
 @contextmanager
-def mounted(log_dirs: Sequence[Path], place: Path, options: str = "") -> Iterator[Mount]:
+def mounted(
+    log_dirs: Sequence[Path],
+    place: Path,
+    options: str = "",
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[Mount]:
     """Mounts the directories at `place/mnt` while the block runs. The daemon must end with status 0
     and must not have warned of anything that the test did not ask for."""
     point = place / "mnt"
     point.mkdir()
-    mount = start(log_dirs, point, options, place / "log")
+    mount = start(log_dirs, point, options, place / "log", settings)
     try:
         wait_until(lambda: os.path.ismount(point) or mount.daemon.poll() is not None)
         text = mount.log.read_text(encoding="utf-8")

@@ -1,0 +1,325 @@
+"""What SEMANTICS.md promises of `compacted`, by sentence."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from tests import answers
+from tests.logs import TopicSettings, write_log_dir, write_partition
+from tests.mounted.conftest import Mounting
+from tests.mounted.live import TIMESTAMP, LiveLog, value
+from tests.mounted.mounting import PATIENCE_SECONDS, Mount, errno_of, sh, wait_until
+from tests.mounted.promises import promise
+
+#: Of the topics that a broker compacted, those of which it would leave the same on any other day.
+TIMELESS = sorted(set(answers.topic_configs("compact-before")) - {"cmp-lag", "cmp-delete"})
+#: An offset map with room for so few keys that thousands of passes are needed.
+FEW_KEYS = {"log.cleaner.dedupe.buffer.size": "96"}
+STREAMS = ("records.jsonl", "values", "keys")
+
+
+def summary(partition: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((partition / "compacted" / "summary.json").read_text())
+    return found
+
+
+def status(partition: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((partition / "status.json").read_text())
+    return found
+
+
+def times_found(mount: Mount) -> int:
+    """How often the daemon found what would be left of a partition."""
+    return mount.log.read_text(encoding="utf-8").count("what compaction would leave")
+
+
+@promise(
+    "`compacted` holds `offset`, `records.jsonl`, `values`, `keys` and `summary.json`, and nothing"
+    " else."
+)
+def test_names(clean: Path) -> None:
+    names = ["offset", "records.jsonl", "values", "keys", "summary.json"]
+    assert os.listdir(clean / "orders" / "0" / "compacted") == names
+    with pytest.raises(FileNotFoundError):
+        os.stat(clean / "orders" / "0" / "compacted" / "time")
+
+
+@promise(
+    "What it shows are the records that Kafka's cleaner would leave, and the streams and listings"
+    " in it have the form of those beside it."
+)
+@pytest.mark.parametrize("pair", ["", "2"])
+def test_as_a_broker_left_it(corpus: Callable[[str], Path], mount: Mounting, pair: str) -> None:
+    before = mount(corpus(f"compact-before{pair}")).point
+    after = mount(corpus(f"compact-after{pair}")).point
+    for topic in TIMELESS:
+        shown, expected = before / topic / "0" / "compacted", after / topic / "0"
+        for name in STREAMS:
+            assert (shown / name).read_bytes() == (expected / name).read_bytes(), (topic, name)
+        assert os.listdir(shown / "offset") == os.listdir(expected / "offset")
+        for link in ("first", "last"):
+            assert os.readlink(shown / "offset" / link) == os.readlink(expected / "offset" / link)
+    sh("find */0/compacted -type f -print0 | xargs -0 stat -c %s > /dev/null", before)
+
+
+@promise(
+    "`compacted/offset/N`, `N.key` and `N.json` are the very files that `offset` holds under these"
+    " names, and ENOENT where the record would go."
+)
+def test_records(clean: Path) -> None:
+    partition = clean / "orders" / "0"
+    listed = [int(name) for name in os.listdir(partition / "offset") if name.isdigit()]
+    kept = [int(name) for name in os.listdir(partition / "compacted" / "offset") if name.isdigit()]
+    assert 0 < len(kept) < len(listed)
+    for offset in kept[:5] + kept[-5:]:
+        for name in (f"{offset}", f"{offset}.key", f"{offset}.json", f"00{offset}"):
+            here, there = partition / "compacted" / "offset" / name, partition / "offset" / name
+            assert os.path.samefile(here, there)
+            assert here.read_bytes() == there.read_bytes()
+            assert os.listxattr(here) == os.listxattr(there)
+    for offset in sorted(set(listed) - set(kept))[:5]:
+        for name in (f"{offset}", f"{offset}.key", f"{offset}.json"):
+            assert (partition / "offset" / name).exists()
+            with pytest.raises(FileNotFoundError):
+                os.stat(partition / "compacted" / "offset" / name)
+
+
+@promise(
+    "Records in segments that may not be cleaned are all there: the active segment, what is younger"
+    " than `min.compaction.lag.ms`, what reaches above the first open transaction, and what lies"
+    " behind such a one."
+)
+def test_what_may_not_be_cleaned(
+    tmp_path: Path, clean: Path, corpus: Callable[[str], Path], mount: Mounting
+) -> None:
+    lag = {"min.compaction.lag.ms": str(2**62)}
+    young = mount(corpus("kafka43-clean"), settings=lag).point
+    write_open_transaction(tmp_path / "logs")
+    unstable = mount(tmp_path / "logs", "isolation=read_uncommitted").point
+    bounds = []
+    for partition in (clean / "orders" / "0", unstable / "t" / "0", young / "orders" / "0"):
+        found = summary(partition)
+        bounds.append(found["bound"])
+        above = [
+            [name for name in os.listdir(where) if name.isdigit() and int(name) >= end]
+            for end in [found["firstUncleanableOffset"]]
+            for where in (partition / "offset", partition / "compacted" / "offset")
+        ]
+        assert above[0] == above[1]
+        assert above[0]
+    assert bounds == [
+        "it is the active segment",
+        "it reaches above the last stable offset",
+        "it has records younger than min.compaction.lag.ms",
+    ]
+
+
+def write_open_transaction(directory: Path) -> None:
+    """A log directory with `t-0`: one key in 30 segments, a transaction is open from 10 on."""
+    batches = [
+        build_batch(
+            [SimpleRecord(TIMESTAMP, b"key", value(at))],
+            BatchFields(
+                base_offset=at,
+                is_transactional=at == 10,
+                producer_id=7 if at == 10 else -1,
+                producer_epoch=0 if at == 10 else -1,
+                base_sequence=0 if at == 10 else -1,
+            ),
+        )
+        for at in range(30)
+    ]
+    write_log_dir(directory, {("t", 0): 30})
+    write_partition(directory / "t-0", batches, TopicSettings(segment_bytes=len(batches[0])))
+
+
+@promise(
+    "Where `cleanup.policy` also has delete, records that retention would delete are not there."
+)
+def test_what_expires(live: LiveLog, mount: Mounting) -> None:
+    settings = {"cleanup.policy": "compact,delete", "retention.bytes": "200", "retention.ms": "-1"}
+    partition = mount(live.directory, settings=settings).point / "t" / "0"
+    kept = [name for name in os.listdir(partition / "compacted" / "offset") if name.isdigit()]
+    assert kept == os.listdir(partition / "offset")[-len(kept) :]
+    assert 0 < len(kept) < 6
+    assert summary(partition)["gone"]["expired"] == 6 - len(kept)
+
+
+@promise("A topic whose `cleanup.policy` has no compact is shown as though that were its policy.")
+def test_a_topic_that_is_not_compacted(clean: Path) -> None:
+    partition = clean / "orders" / "0"
+    assert not summary(partition)["isCompacted"]
+    end = summary(partition)["firstUncleanableOffset"]
+    records = list(answers.records("kafka43-clean", "orders", 0))
+    latest = {record.key: record.offset for record in records if record.offset < end}
+    kept = [r.offset for r in records if r.offset >= end or latest[r.key] == r.offset]
+    shown = [int(n) for n in os.listdir(partition / "compacted" / "offset") if n.isdigit()]
+    assert shown == kept
+
+
+@promise(
+    "`summary.json` is a JSON object with the records, bytes and segments before and after, what"
+    " goes by reason, and why and where compaction would stop or not begin."
+)
+def test_summary(corpus: Callable[[str], Path], mount: Mounting) -> None:
+    point = mount(corpus("compact-before")).point
+    found = summary(point / "cmp-txn" / "0")
+    after = (point / "cmp-txn" / "0" / "compacted" / "values").read_bytes().count(b"\n")
+    assert found["records"] == {"before": 968, "after": 85}
+    assert after == 83  # two are in a transaction that the broker had not ended
+    assert found["gone"] == {
+        "superseded": 671, "tombstone": 0, "aborted": 212, "keyless": 0, "expired": 0
+    }  # fmt: skip
+    assert found["bytes"]["saved"] == found["bytes"]["before"] - found["bytes"]["after"]
+    assert found["segments"] == {"before": 13, "after": 13}
+    assert (found["firstDirtyOffset"], found["firstUncleanableOffset"]) == (0, 1028)
+    assert found["bound"] == "it is the active segment"
+    assert (found["dirtyRatio"], found["minCleanableDirtyRatio"]) == (1.0, 0.01)
+    assert found["isEligible"]
+    assert found["passes"] == 1
+
+
+# -- while it is computed -----------------------------------------------------------------------
+
+
+def write_slow(directory: Path, count: int) -> None:
+    """A log directory with `t-0`, for which `FEW_KEYS` makes computing take long: a third of
+    `count` are different keys."""
+    batches = [
+        build_batch(
+            [
+                SimpleRecord(TIMESTAMP, b"key %d" % (at % (count // 3)), value(at))
+                for at in range(base, base + 50)
+            ],
+            BatchFields(base_offset=base),
+        )
+        for base in range(0, count, 50)
+    ]
+    write_log_dir(directory, {("t", 0): count})
+    write_partition(directory / "t-0", batches, TopicSettings(segment_bytes=1 << 16))
+
+
+@promise(
+    "It is computed once, however many look at the same time and afterwards, as long as no segment"
+    " is rolled, cleaned or deleted; what is appended shows at once."
+)
+def test_computed_once(live: LiveLog, mount: Mounting) -> None:
+    mounted = mount(live.directory)
+    partition = mounted.point / "t" / "0"
+    readers = [
+        subprocess.Popen(["cat", name], cwd=partition / "compacted", stdout=subprocess.DEVNULL)
+        for name in (*STREAMS, "summary.json", "offset/5", "offset/last") * 3
+    ]
+    assert [reader.wait(PATIENCE_SECONDS) for reader in readers] == [0] * len(readers)
+    for _ in range(3):
+        [offset] = live.append(1)
+        assert (partition / "compacted" / "offset" / str(offset)).read_bytes() == value(offset)
+        assert (partition / "compacted" / "values").read_bytes().endswith(value(offset) + b"\n")
+        assert os.listdir(partition / "compacted" / "offset")[-1] == str(offset)
+    assert times_found(mounted) == 1
+    live.roll()
+    live.append(1)
+    assert len((partition / "compacted" / "values").read_bytes().splitlines()) == live.end
+    assert times_found(mounted) == 2
+
+
+@promise(
+    "While it is computed `status.json` tells how far that is, and all other files can be read."
+)
+def test_progress(tmp_path: Path, mount: Mounting) -> None:
+    write_slow(tmp_path / "logs", 4500)
+    mounted = mount(tmp_path / "logs", settings=FEW_KEYS)
+    partition = mounted.point / "t" / "0"
+    assert status(partition)["compacted"] == {"state": "unknown"}
+    # far more than there are threads to answer requests
+    readers = [
+        subprocess.Popen(["head", "-1", "values"], cwd=partition / "compacted") for _ in range(60)
+    ]
+    found = wait_until(lambda: status(partition)["compacted"]["state"] == "computing")
+    assert found
+    seen = []
+    while (progress := status(partition)["compacted"])["state"] == "computing":
+        assert 0 <= progress["done"] <= progress["total"]
+        assert (partition / "offset" / "17").read_bytes() == value(17)
+        assert len((partition / "values").read_bytes().splitlines()) == 4500
+        seen.append(progress["done"])
+    assert len(set(seen)) > 1
+    assert progress == {"state": "known"}
+    assert [reader.wait(PATIENCE_SECONDS) for reader in readers] == [0] * len(readers)
+    assert times_found(mounted) == 1
+
+
+@promise(
+    "A read of a stream or of `summary.json` that waits for it ends with EINTR about once a second,"
+    " so that an interrupted reader is not held."
+)
+@pytest.mark.parametrize("name", ["values", "summary.json"])
+def test_interrupting(tmp_path: Path, mount: Mounting, name: str) -> None:
+    write_slow(tmp_path / "logs", 12000)
+    mounted = mount(tmp_path / "logs", settings=FEW_KEYS)
+    partition = mounted.point / "t" / "0"
+    reader = subprocess.Popen(["cat", name], cwd=partition / "compacted", stdout=subprocess.PIPE)
+    wait_until(lambda: status(partition)["compacted"]["state"] == "computing")
+    started = time.monotonic()
+    reader.send_signal(signal.SIGINT)
+    assert reader.wait(PATIENCE_SECONDS) == -signal.SIGINT
+    assert time.monotonic() - started < 2
+    assert status(partition)["compacted"]["state"] == "computing"
+    assert mounted.end() == 0  # nor does the daemon wait for it
+    assert times_found(mounted) == 0
+    assert reader.stdout is not None
+    reader.stdout.close()
+
+
+@promise(
+    "What compaction would newly remove is gone within a second, and an open stream goes on with"
+    " what it showed."
+)
+def test_changes(live: LiveLog, mount: Mounting) -> None:
+    compacted = mount(live.directory).point / "t" / "0" / "compacted"
+    assert (compacted / "offset" / "1").read_bytes() == value(1)
+    with (compacted / "values").open("rb", buffering=0) as stream:
+        before = stream.read(10)
+        again = [SimpleRecord(TIMESTAMP, b"key 1", b"another")]
+        with live.active().open("ab") as file:
+            file.write(build_batch(again, BatchFields(base_offset=live.end)))
+        live.end += 1
+        live.roll()
+        wait_until(lambda: not (compacted / "offset" / "1").exists(), 1.0)
+        assert "1" not in os.listdir(compacted / "offset")
+        assert "another" in (compacted / "values").read_text().splitlines()
+        assert "value 1" not in (compacted / "values").read_text().splitlines()
+        assert before + stream.read() == b"".join(value(at) + b"\n" for at in range(6))
+
+
+@promise(
+    "Damage in what would be cleaned makes all in `compacted` EIO, is logged and listed as other"
+    " damage is, and all else can be read."
+)
+def test_damage(live: LiveLog, mount: Mounting) -> None:
+    path = live.damage(3)
+    mounted = mount(live.directory)
+    partition = mounted.point / "t" / "0"
+    compacted = partition / "compacted"
+    for name in (*STREAMS, "summary.json", "offset/0", "offset/5"):
+        assert errno_of((compacted / name).read_bytes) == errno.EIO, name
+    assert errno_of(os.listdir, compacted / "offset") == errno.EIO
+    assert errno_of(os.readlink, compacted / "offset" / "first") == errno.EIO
+    assert (partition / "offset" / "0").read_bytes() == value(0)
+    [line] = mounted.lines("WARNING")
+    assert str(path) in line
+    [damage] = status(partition)["damage"]
+    assert damage["file"] == str(path)
+    assert damage["position"] > 0
+    assert str(path) in status(partition)["compacted"]["why"]
