@@ -11,7 +11,15 @@ from typing import Final, Protocol
 import numpy as np
 
 from kafkafs.storage.errors import CorruptError, SegmentGone
-from kafkafs.storage.format.columns import KEY_SIZE, VALUE_SIZE, Columns, Damage
+from kafkafs.storage.format.columns import (
+    KEY_SIZE,
+    KEY_START,
+    VALUE_SIZE,
+    VALUE_START,
+    Columns,
+    Damage,
+    Lines,
+)
 from kafkafs.storage.format.lines import json_lines, keys_lines, values_lines
 from kafkafs.storage.log.segments import Segments
 from kafkafs.storage.log.transactions import Isolation
@@ -67,6 +75,8 @@ FORMATS: Final[dict[Member, Format]] = {
     Member.VALUES: Format(values_lines),
     Member.KEYS: Format(keys_lines),
 }
+# Streams of nothing but lines of one field.
+_FIELDS: Final = {Member.VALUES: VALUE_START, Member.KEYS: KEY_START}
 FOLLOWED: Final[dict[Member, Render]] = {
     Member.FOLLOW: values_lines,
     Member.FOLLOW_JSONL: json_lines,
@@ -84,7 +94,10 @@ class StreamFile(File):
 
     def open(self, *, waits: bool = True) -> Handle:
         view = _pinned_view(self.partition)
-        source = PartitionSource(self.partition, view, FORMATS[self.member])
+        made = FORMATS[self.member]
+        source = PartitionSource(self.partition, view, made)
+        if self.member in _FIELDS:
+            source = LinesSource(self.partition, view, made, _FIELDS[self.member])
         return StreamHandle(source, self.partition.note_damage)
 
 
@@ -137,15 +150,32 @@ class PartitionSource:
 
     def _segment_pieces(self, begin: int, end: int | None) -> Iterator[Piece | CorruptError]:
         restart = begin
-        for part in self._view.scan(begin, end, self._isolation):
+        for part in self._parts(begin, end):
             if isinstance(part, Damage):
                 yield part.error
+                continue
+            if isinstance(part, Lines):
+                yield Piece(part.data, part.first_offset)
                 continue
             if self._format.is_text:
                 restart = int(part.offsets[0])
             for data in self._render(part):
                 yield Piece(data, restart)
                 restart = -1
+
+    def _parts(self, begin: int, end: int | None) -> Iterator[Lines | Columns | Damage]:
+        return self._view.scan(begin, end, self._isolation)
+
+
+class LinesSource(PartitionSource):
+    """Lines of one field (KEY_START, VALUE_START), mostly made without a look at the others."""
+
+    def __init__(self, partition: Partition, view: View, made: Format, field: int) -> None:
+        super().__init__(partition, view, made)
+        self._lines = partial(view.lines, field)
+
+    def _parts(self, begin: int, end: int | None) -> Iterator[Lines | Columns | Damage]:
+        return self._lines(begin, end, self._isolation)
 
 
 def _rendered(render: Render, topic: str, partition: int, columns: Columns) -> Iterator[Data]:
