@@ -10,6 +10,7 @@ from ..format import batch as b
 from ..format.batch import BatchTable
 from ..format.columns import Columns
 from ..format.decoder import BadBatch, Decoder
+from ..format.layout import MAX_INT32
 from ..log.damage import misplaced
 from ..log.lookup import extent_from
 from ..segment.extent import Fault
@@ -52,12 +53,23 @@ def read_chunks(segment: Segment, position: int, max_batch_bytes: int) -> Iterat
     for run in read_runs(extent_from(segment, position, max_batch_bytes)):
         if isinstance(run, Fault):
             raise run.error
+        _check_offsets(segment, run.table)
         yield Chunk(segment, run, reached)
         position = _end_of(run.table)
         reached = int(run.table.rows[-1, b.LAST_OFFSET]) + 1
     if position < segment.size:
         what = f"the file ends here; it had {segment.size} bytes"
         raise CorruptError(what, segment.path, position)
+
+
+def _check_offsets(segment: Segment, table: BatchTable) -> None:
+    """CorruptError where an offset is too far above the segment's base for its indexes."""
+    last_offset = int(table.rows[-1, b.LAST_OFFSET])
+    if last_offset - segment.base_offset <= MAX_INT32:
+        return
+    at = int(table.column(b.LAST_OFFSET).searchsorted(segment.base_offset + MAX_INT32 + 1))
+    what = f"offset {table[at].last_offset} is too far above the base of its segment"
+    raise CorruptError(what, segment.path, table[at].position)
 
 
 def _end_of(table: BatchTable) -> int:

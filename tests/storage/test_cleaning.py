@@ -32,6 +32,7 @@ from kafkafs.storage.errors import CleaningAborted, ConfigError, CorruptError, L
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
 from kafkafs.storage.log.view import View
+from tests.batches import damaged_logs
 from tests.cleaning import Exchange
 from tests.faults import FailingCalls
 from tests.logs import TopicSettings, write_partition
@@ -256,6 +257,48 @@ def test_damage_ends_the_pass_and_is_named(sample: View, number: int, first_dirt
     assert caught.value.file == segment.path
     assert 0 < caught.value.position < len(data)
     assert files(view_dir(view)) == before
+
+
+@given(damaged_logs())
+def test_damage_of_any_kind_is_found_or_does_no_harm(data: bytes) -> None:
+    """What can be read of the log is cleaned, or nothing is; nothing else is raised."""
+    with TemporaryDirectory() as folder, replaced(Unsynced()):
+        directory = Path(folder) / "t-0"
+        directory.mkdir()
+        base = max(int.from_bytes(data[:8], "big") % (1 << 40), 0) if data else 0
+        last = base + (1 << 31)
+        (directory / f"{base:020}.log").write_bytes(data)
+        (directory / f"{last:020}.log").touch()
+        before = files(directory)
+        sink = CleanedSink(WritableDirectory(str(directory)), CONFIG, Exchange(directory))
+        found: list[CorruptError] = []
+        try:
+            result = clean(log_to_clean(open_view(directory), base), OffsetMap(1 << 12), sink)
+        except CorruptError as error:
+            found.append(error)
+        for error in found:
+            assert error.file.endswith(f"{base:020}.log")
+            assert 0 <= error.position <= len(data)
+            assert files(directory) == before
+        if not found:
+            assert len(plain(open_view(directory))) <= result.counts[Fate.KEPT]
+            assert result.bytes_before == len(data)
+
+
+def test_an_offset_too_far_above_its_base_is_damage(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    directory.mkdir()
+    batches = [
+        build_batch([SimpleRecord(NOW, b"k", b"v")], BatchFields(base_offset=offset))
+        for offset in (0, (1 << 31) - 1, 1 << 31)
+    ]
+    (directory / f"{0:020}.log").write_bytes(b"".join(batches))
+    (directory / f"{1 << 32:020}.log").touch()
+    before = files(directory)
+    with pytest.raises(CorruptError, match="2147483648 is too far above") as caught:
+        attempt(open_view(directory))
+    assert caught.value.position == 2 * len(batches[0])
+    assert files(directory) == before
 
 
 def test_a_file_that_became_shorter_is_damage(sample: View) -> None:
