@@ -21,9 +21,10 @@ class Catalog:
     """What all nodes share. Any thread may use it."""
 
     def __init__(self, engine: Engine, options: MountOptions, clock: Clock | None = None) -> None:
-        """`clock`: what `compacted` takes for now."""
+        """`clock`: what `compacted` and `why.json` take for now."""
         self.engine = engine
-        self.previews = Previews(engine, clock or SystemClock())
+        self.clock = clock or SystemClock()
+        self.previews = Previews(engine, self.clock)
         self.options = options
         self.places: Places[Place | Topic] = Places()
         self.started_ns = time.time_ns()

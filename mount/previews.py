@@ -12,12 +12,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any, Final
 
 from kafkafs.storage.cleaner.compacted_view import CompactedView
-from kafkafs.storage.cleaner.preview import Preview, Question, Stamp, preview
+from kafkafs.storage.cleaner.preview import Preview, Question, Stamp, Told, preview
 from kafkafs.storage.clock import Clock
 from kafkafs.storage.config import broker_config
 from kafkafs.storage.engine import Engine
@@ -57,8 +59,20 @@ class Answer:
     given_at: float
 
 
+Show = Callable[[], AbstractContextManager[Told]]
+
+
+@contextmanager
+def nobody_watches() -> Iterator[Told]:
+    """Progress is shown in `status.json` only."""
+    yield lambda done, total: None
+
+
 class Previews:
-    """The compacted views of a mount's partitions. Any thread may use it."""
+    """The compacted views of a mount's partitions. Any thread may use it. `show`: gives what else
+    is told of progress while one is found."""
+
+    show: Show
 
     def __init__(self, engine: Engine, clock: Clock) -> None:
         self._engine = engine
@@ -71,6 +85,7 @@ class Previews:
         self._answers: dict[Partition, Answer] = {}
         self._progress: dict[Partition, Progress] = {}
         self._is_ending = False
+        self.show = nobody_watches
 
     def pending(self, partition: Partition) -> Pending | None:
         """What `of` may have to do that takes long; None when it was asked a moment ago. Costs
@@ -170,19 +185,10 @@ class Previews:
     def _find(self, partition: Partition) -> CompactedView:
         question = self._ask(partition)
 
-        def told(done: int, total: int) -> None:
-            self._progress[partition] = Progress(done, total)
-
-        told(0, sum(segment.size for segment in question.cleaned))
+        started = monotonic()
+        self._progress[partition] = Progress(0, sum(segment.size for segment in question.cleaned))
         try:
-            started = monotonic()
-            pinned = replace(question.view, _pinned=[])
-            pinned.pin()
-            found = preview(replace(question, view=pinned), told, self._check)
-            logger.info(
-                "%s-%d: found in %.3f s what compaction would leave",
-                partition.topic, partition.number, monotonic() - started,
-            )  # fmt: skip
+            found = self._found(partition, question)
         except CorruptError as error:
             partition.note_damage(error)
             with self._lock:
@@ -191,12 +197,25 @@ class Previews:
             raise
         finally:
             del self._progress[partition]
+        where, seconds = (partition.topic, partition.number), monotonic() - started
+        logger.info("%s-%d: found in %.3f s what compaction would leave", *where, seconds)
         with self._lock:
             self._failures.pop(partition, None)
             self._known[partition] = found
             self._known.move_to_end(partition)
             self._drop_oldest()
         return self._answer(partition, question, found)
+
+    def _found(self, partition: Partition, question: Question) -> Preview:
+        pinned = replace(question.view, _pinned=[])
+        pinned.pin()
+        with self.show() as show:
+
+            def told(done: int, total: int) -> None:
+                self._progress[partition] = Progress(done, total)
+                show(done, total)
+
+            return preview(replace(question, view=pinned), told, self._check)
 
     def _drop_oldest(self) -> None:
         kept = sum(found.kept.nbytes for found in self._known.values())

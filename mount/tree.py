@@ -28,7 +28,7 @@ class Tree:
     def __init__(
         self, engine: Engine, options: MountOptions | None = None, clock: Clock | None = None
     ) -> None:
-        """`clock`: what `compacted` takes for now, the machine's own where none is given."""
+        """`clock`: what `compacted` and `why.json` take for now; the machine's own by default."""
         self.catalog = Catalog(engine, options or MountOptions(), clock)
         self.root = RootDirectory(self.catalog)
         self._offset_directories: dict[int, OffsetDirectory] = {}  # by inode number

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from kafkafs.storage.clock import SystemClock
 from kafkafs.storage.why import why
 
 from . import render
@@ -16,4 +15,4 @@ def partition_why(catalog: Catalog, partition: Partition) -> bytes:
     key = (partition.topic, partition.number)
     checkpoint = catalog.engine.partition_dir(*key).log_dir.cleaner_offsets.get(key)
     config = catalog.engine.topic_config(partition.topic).config
-    return render.status(why(view, config, checkpoint, SystemClock().now_ms()).as_json())
+    return render.status(why(view, config, checkpoint, catalog.clock.now_ms()).as_json())

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 import click
 
 from . import failures
-from .params import Setting, log_dirs_argument, paths_argument, reading_options
+from .params import Setting, as_of_option, log_dirs_argument, paths_argument, reading_options
 from .verb import Verb
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ _READ_BYTES: Final = 1 << 20
     examples=[
         ("kafkafs cat /data orders/0/offset/600", "the value of a record, byte for byte"),
         ("kafkafs cat /data orders/0/offset/600.json", "the whole record as one line of JSON"),
+        ("kafkafs cat /data orders/0/key/order-7", "the latest value of a key"),
         (
             "kafkafs cat /data orders/0/time/2018-05-15T11:45:18.288Z",
             "the first record from then or later",
@@ -30,17 +31,23 @@ _READ_BYTES: Final = 1 << 20
             "kafkafs cat /data orders/{0,1,2}/records.jsonl | jq -r .key | sort | uniq -c",
             "how many records each key has",
         ),
+        (
+            "kafkafs cat --at 2030-01-01 /data orders/0/compacted/summary.json",
+            "what compaction would leave then, and what goes, by reason",
+        ),
         ("kafkafs cat /data orders/0/follow", "records as they come, until Ctrl-C"),
     ],
 )
 @log_dirs_argument
 @paths_argument(required=True)
 @reading_options
+@as_of_option
 def command(
     log_dirs: tuple[str, ...],
     paths: tuple[str, ...],
     settings: tuple[Setting, ...],
     isolation: str,
+    at: int | None,
 ) -> int:
     """Print the files at PATHS one after the other, byte for byte as a mount shows them.
 
@@ -52,7 +59,7 @@ def command(
     from .opening import for_each, open_tree, resolve
     from .output import binary
 
-    tree = open_tree(log_dirs, settings, isolation)
+    tree = open_tree(log_dirs, settings, isolation, at)
     out = binary()
 
     def print_file(path: str) -> int:

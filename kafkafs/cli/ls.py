@@ -5,7 +5,14 @@ from __future__ import annotations
 import click
 
 from . import failures
-from .params import Setting, json_option, log_dirs_argument, paths_argument, reading_options
+from .params import (
+    Setting,
+    as_of_option,
+    json_option,
+    log_dirs_argument,
+    paths_argument,
+    reading_options,
+)
 from .verb import Verb
 
 
@@ -31,6 +38,7 @@ from .verb import Verb
 @click.option("-a", "--all", "hidden", is_flag=True, help="Also names that begin with a dot.")
 @click.option("-d", "--directory", "itself", is_flag=True, help="Directories themselves.")
 @reading_options
+@as_of_option
 @json_option("one JSON object a line for each name; times are milliseconds since 1970")
 def command(
     log_dirs: tuple[str, ...],
@@ -42,6 +50,7 @@ def command(
     itself: bool,
     settings: tuple[Setting, ...],
     isolation: str,
+    at: int | None,
     as_json: bool,
 ) -> int:
     """List what is at PATHS, the topics without any: a directory's names, a file's own.
@@ -54,7 +63,7 @@ def command(
     from .opening import for_each, open_tree
     from .output import binary, is_terminal, line, shown
 
-    tree = open_tree(log_dirs, settings, isolation)
+    tree = open_tree(log_dirs, settings, isolation, at)
     out = binary()
     style = Style(long=long, human=human, columns=is_terminal() and not single, as_json=as_json)
     headings = len(paths) > 1 and not (as_json or itself)

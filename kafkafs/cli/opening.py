@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -60,17 +61,25 @@ def open_writable(
 
 
 def open_tree(
-    log_dirs: tuple[str, ...], settings: Iterable[Setting] = (), isolation: str = "read_committed"
+    log_dirs: tuple[str, ...],
+    settings: Iterable[Setting] = (),
+    isolation: str = "read_committed",
+    at: int | None = None,
 ) -> Tree:
-    """What a mount of the same directories would show."""
+    """What a mount of the same directories would show, at the time `at` (ms since 1970) where one
+    is given."""
     from kafkafs.mount.options import MountOptions
     from kafkafs.mount.tree import Tree
+    from kafkafs.storage.clock import SetClock
     from kafkafs.storage.log.transactions import Isolation
 
     # A verb tells of damage itself; what the tree logs is for a mount's log.
     logging.getLogger("kafkafs").addHandler(logging.NullHandler())
     engine = open_engine(log_dirs, settings)
-    return Tree(engine, MountOptions(isolation=Isolation(isolation)))
+    clock = None if at is None else SetClock(at)
+    tree = Tree(engine, MountOptions(isolation=Isolation(isolation)), clock)
+    tree.catalog.previews.show = partial(output.bar, "finding what compaction would leave")
+    return tree
 
 
 def resolve(tree: Tree, path: str) -> Node:

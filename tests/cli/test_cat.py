@@ -175,3 +175,21 @@ def test_a_stream_needs_little_memory(
     assert size == 200 * (clean / "codec-none-0" / f"{0:020}.log").stat().st_size
     assert size > 100 << 20
     assert 0 < most < 100 << 20
+
+
+def test_what_compaction_would_leave_at_another_time(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    """Retention and min.compaction.lag.ms are of the time that is asked for."""
+    before, cleaned = corpus("compact-before"), 1795248995048
+    for topic in ("cmp-lag", "cmp-delete", "cmp-tomb"):
+        path = f"{topic}/0/compacted/records.jsonl"
+        expected = printed(kafkafs("cat", corpus("compact-after"), f"{topic}/0/records.jsonl"))
+        assert printed(kafkafs("cat", "--at", cleaned, before, path)) == expected
+    lag = "cmp-lag/0/compacted/summary.json"
+    now, later = (
+        json.loads(printed(kafkafs("cat", "--at", at, before, lag)))
+        for at in (cleaned, "2027-01-01")
+    )
+    assert (now["at"], later["at"]) == (cleaned, 1798761600000)
+    assert now["bound"] == "it has records younger than min.compaction.lag.ms"
+    assert later["bound"] == "it is the active segment"
+    assert later["records"]["after"] < now["records"]["after"]
