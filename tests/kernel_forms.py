@@ -26,6 +26,7 @@ NAMES = (
     "keys",
     "rewrite",
     "fates",
+    "checksums",
 )
 
 

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Final, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..errors import CorruptError
 from . import batch as b
@@ -22,6 +23,7 @@ from .batch import BatchHeader, BatchTable, Bytes, Int32s, Int64s
 from .checksum import crc32, crc32c
 from .codecs import Scratch, decompress
 from .columns import Columns, Lines
+from .kernels import checksums as checksums_kernel
 from .kernels import legacy as legacy_kernel
 from .kernels import records as records_kernel
 from .rooms import ROOMS
@@ -74,7 +76,15 @@ def checksum_is_right(data: memoryview, header: BatchHeader, base: int) -> bool:
 
 
 def first_bad_checksum(data: memoryview, table: BatchTable, base: int) -> int:
-    """Index of the first batch whose CRC is wrong, the table's length when none is."""
+    """Index of the first batch whose CRC is wrong, the table's length when none is.
+
+    At first that of all bytes is held against what all of them together must give: a wrong batch
+    among right ones always shows there, and of several that they make up for each other is as
+    unlikely as that a checksum hides what is wrong with a batch.
+    """
+    expected = checksums_kernel.combined(data, base, table.rows, *_CRC_TABLES)
+    if expected >= 0 and crc32c(data[_extent_of(table, base)]) == expected:
+        return len(table)
     fields = table.rows[:, _CHECKSUM_FIELDS].tolist()
     for index, (position, size, magic, crc) in enumerate(fields):
         at = position - base
@@ -85,6 +95,21 @@ def first_bad_checksum(data: memoryview, table: BatchTable, base: int) -> int:
         if computed != crc:
             return index
     return len(fields)
+
+
+def _extent_of(table: BatchTable, base: int) -> slice:
+    """Where batches that follow each other lie, the first byte being at file position ``base``."""
+    first, last = table.rows[0], table.rows[-1]
+    return slice(int(first[b.POSITION]) - base, int(last[b.POSITION] + last[b.SIZE]) - base)
+
+
+def _crc_tables() -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+    steps, powers = np.empty(256, dtype=np.uint32), np.empty((4, 256), dtype=np.uint32)
+    checksums_kernel.prepare(steps, powers)
+    return steps, powers
+
+
+_CRC_TABLES: Final = _crc_tables()
 
 
 def checksum_error(data: memoryview, header: BatchHeader, base: int) -> CorruptError:

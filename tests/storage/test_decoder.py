@@ -390,6 +390,19 @@ def test_a_checksum_covers_all_but_what_a_broker_assigns(
     assert computed == (not covered or in_crc_field)
 
 
+@given(st.sets(st.integers(0, 9)), st.integers(0, 3), st.integers(1, 255))
+def test_the_first_of_several_bad_batches_is_told(bad: set[int], at: int, change: int) -> None:
+    """Also where the same was done to each of them."""
+    batches = [
+        build_batch([SimpleRecord(1, offset=n)], BatchFields(base_offset=n)) for n in range(10)
+    ]
+    data = bytearray(b"".join(batches))
+    for which in bad:
+        data[which * len(batches[0]) + 17 + at] ^= change
+    table = table_of(bytes(data), 1000)
+    assert first_bad_checksum(memoryview(data), table, 1000) == min(bad, default=10)
+
+
 def test_the_error_of_a_checksum_says_both() -> None:
     data = build_batch([SimpleRecord(1)], BatchFields(base_offset=4))
     header = table_of(data, 100)[0]

@@ -20,12 +20,16 @@ from kafkafs.storage.format.batch import (
     BASE_OFFSET,
     BASE_TIMESTAMP,
     LAST_OFFSET,
+    MAGIC,
     MAX_TIMESTAMP,
     POSITION,
     RECORD_COUNT,
+    SIZE,
 )
-from kafkafs.storage.format.builder import SimpleRecord, encode_record
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch, encode_record
+from kafkafs.storage.format.checksum import crc32c
 from kafkafs.storage.format.layout import TIMESTAMP_TYPE_MASK
+from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
 from kafkafs.storage.format.lines import _texts
 from tests.batches import INT64, MUTATIONS, damaged_logs, logs, mutated, simple_records
 from tests.kernel_forms import NAMES, in_use, uncompiled
@@ -114,6 +118,62 @@ def test_a_scan_outside_its_buffers_is_refused(kernel: ModuleType) -> None:
         kernel.find_header(bytes(10), -1, 10, 10, 0, 0)
     with pytest.raises(ValueError, match="buffer"):
         kernel.find_header(bytes(10), 0, 11, 10, 0, 0)
+
+
+# -- checksums ----------------------------------------------------------------------------------
+
+
+def combined(kernel: ModuleType, data: bytes, base: int = 0, first: int = 0) -> int:
+    """What all batches of `data` together must give, from the one numbered `first` on."""
+    steps, powers = np.zeros(256, dtype=np.uint32), np.zeros((4, 256), dtype=np.uint32)
+    kernel.prepare(steps, powers)
+    table = np.zeros((64, kernels.headers.COLUMNS), dtype=np.int64)
+    count, _, _ = in_use("headers").scan_headers(data, 0, len(data), base, -1, True, table, 0)
+    result: int = kernel.combined(data, base, table[first:count], steps, powers)
+    return result
+
+
+@pytest.mark.parametrize("kernel", both("checksums"), ids=["in use", "uncompiled"])
+@given(st.lists(st.integers(0, 400), min_size=1, max_size=5))
+def test_checksums_of_batches_give_that_of_all_bytes(kernel: ModuleType, sizes: list[int]) -> None:
+    data = b""
+    for offset, size in enumerate(sizes):
+        record = SimpleRecord(value=bytes(size), offset=offset)
+        data += build_batch([record], BatchFields(base_offset=offset))
+    assert combined(kernel, data, 77) == crc32c(data)
+
+
+@pytest.mark.parametrize("kernel", both("checksums"), ids=["in use", "uncompiled"])
+@pytest.mark.parametrize("size", [60, 200, 70_000, 17_000_000])
+def test_checksums_of_batches_of_any_size(kernel: ModuleType, size: int) -> None:
+    batches = [
+        build_batch([SimpleRecord(value=bytes(length), offset=n)], BatchFields(base_offset=n))
+        for n, length in enumerate((10, size, size))
+    ]
+    assert combined(kernel, b"".join(batches)) == crc32c(b"".join(batches))
+
+
+@pytest.mark.parametrize("kernel", both("checksums"), ids=["in use", "uncompiled"])
+def test_batches_that_give_no_checksum_together(kernel: ModuleType) -> None:
+    two = b"".join(
+        build_batch([SimpleRecord(offset=n)], BatchFields(base_offset=n)) for n in range(2)
+    )
+    old = build_messages([SimpleRecord(offset=2)], MessageFields(1, 2))
+    assert combined(kernel, two + old) == -1
+    assert combined(kernel, b"") == -1
+    steps, powers = np.zeros(256, dtype=np.uint32), np.zeros((4, 256), dtype=np.uint32)
+    table = np.zeros((2, kernels.headers.COLUMNS), dtype=np.int64)
+    table[:, [SIZE, MAGIC]] = len(two) // 2, 2
+    for positions in ((0, 0), (0, 1 << 40), (-1, 0), (len(two) // 2, 0), (0, -(1 << 63))):
+        table[:, POSITION] = positions
+        assert kernel.combined(two, 0, table, steps, powers) == -1
+    table[:, POSITION], table[:, SIZE] = 0, (1 << 63) - 1
+    assert kernel.combined(two, 0, table, steps, powers) == -1
+    for misfits in ((table[:, :9].copy(), steps, powers), (table, steps[:9], powers)):
+        with pytest.raises(ValueError, match="columns"):
+            kernel.combined(two, 0, *misfits)
+    with pytest.raises(ValueError, match="256"):
+        kernel.prepare(steps[:9], powers)
 
 
 # -- records ------------------------------------------------------------------------------------
