@@ -69,9 +69,14 @@ class _List:
         return self._above.nbytes
 
     def mask(self, offsets: Int64s) -> Mask:
-        above = (offsets - self.first).astype(self._above.dtype)
-        at = np.minimum(np.searchsorted(self._above, above), len(self._above) - 1)
-        found: Mask = self._above[at] == above
+        # It is short beside what is asked about: so it is what is looked for.
+        first, last = offsets[[0, -1]] - self.first
+        low = self._above.searchsorted(first.astype(self._above.dtype))
+        high = self._above.searchsorted(last.astype(self._above.dtype), side="right")
+        wanted = self._above[low:high].astype(np.int64) + self.first
+        at = offsets.searchsorted(wanted)
+        found: Mask = np.zeros(len(offsets), dtype=np.bool_)
+        found[at[offsets[at] == wanted]] = True
         return found
 
     def offsets(self) -> Int64s:
