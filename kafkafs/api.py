@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kafkafs.storage.log.transactions import Isolation
     from kafkafs.storage.log.view import View
 
+    from .compacted import Compacted
     from .writing import WritableDirectory
 
 READ_COMMITTED: Final = "read_committed"
@@ -102,7 +103,7 @@ class Directory:
     def __getitem__(self, topic_partition: tuple[str, int]) -> Partition:
         """The partition `directory[topic, number]`. UnknownTopic, UnknownPartition."""
         topic, number = topic_partition
-        return Partition(self._engine.log(topic, operator.index(number)))
+        return Partition(self._engine.log(topic, operator.index(number)), self._engine)
 
     def __iter__(self) -> Iterator[Partition]:
         """Every partition that is there now, by topic and number."""
@@ -143,8 +144,9 @@ class Partition:
     raise UnknownPartition when the partition has been deleted.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, engine: Engine) -> None:
         self._log = log
+        self._engine = engine
 
     def __repr__(self) -> str:
         return f"<Partition {self.topic}-{self.partition}>"
@@ -177,6 +179,15 @@ class Partition:
         batch is damaged."""
         return self._log.view().find(operator.index(offset), _isolation(isolation))
 
+    def latest(self, key: bytes, *, isolation: str = READ_COMMITTED) -> Record | None:
+        """The last record with `key`, None when there is none. A tombstone is one, its value None.
+
+        The first look-up reads as far back as it must; those after it need what came since.
+        CorruptError when a later record with the key may be in damaged bytes.
+        """
+        found = self._engine.latest.find(self._log, key, _isolation(isolation))
+        return None if found is None else found[0].record(found[1])
+
     def offset_for_time(
         self, time: int | datetime, *, isolation: str = READ_COMMITTED
     ) -> int | None:
@@ -207,25 +218,43 @@ class Partition:
         timestampType and headers; all by default. Damaged bytes end the scan with CorruptError,
         unless there is an `on_damage`: it is told, and the scan goes on behind them.
         """
-        import pyarrow as pa
-
-        from kafkafs.storage.format.arrow import SCHEMA, to_record_batch
-
         level = _isolation(isolation)
         view = self._log.view()
         low = _later_of(start, _offset_from(view, start_time, level))
         high = _earlier_of(end, _offset_from(view, end_time, level))
-        names = list(SCHEMA.names if columns is None else columns)
-        if not names:
-            raise ValueError("no column chosen")
-        if unknown := [name for name in names if name not in SCHEMA.names]:
-            raise ValueError(f"no column {unknown[0]!r}; there are {', '.join(SCHEMA.names)}")
-        batches = (
-            to_record_batch(part, self.topic, self.partition, names).select(names)
-            for part in _undamaged(view, low, high, level, on_damage)
-        )
-        schema = pa.schema([SCHEMA.field(name) for name in names])
-        return pa.RecordBatchReader.from_batches(schema, batches)
+        parts = undamaged(view.scan(low, high, level), on_damage)
+        return arrow_reader(parts, self.topic, self.partition, columns)
+
+    def compacted(self, at: int | datetime | None = None) -> Compacted:
+        """The partition as log compaction, and then retention, would leave it now, or `at` another
+        time (milliseconds since 1970, or a datetime): found without changing anything.
+
+        This takes about as long as a compaction. All that may be compacted is taken for compacted,
+        whether or not enough is dirty for a broker to begin, and whether or not the topic's
+        cleanup.policy says compact. CorruptError where a compaction would stop for damage.
+        """
+        from .compacted import compacted
+
+        now_ms = None if at is None else milliseconds(at)
+        return compacted(self._engine, self.topic, self.partition, now_ms)
+
+
+def arrow_reader(
+    parts: Iterator[Columns], topic: str, partition: int, columns: Sequence[str] | None
+) -> pa.RecordBatchReader:
+    """Records as Arrow record batches with the chosen `columns`, all by default."""
+    import pyarrow as pa
+
+    from kafkafs.storage.format.arrow import SCHEMA, to_record_batch
+
+    names = list(SCHEMA.names if columns is None else columns)
+    if not names:
+        raise ValueError("no column chosen")
+    if unknown := [name for name in names if name not in SCHEMA.names]:
+        raise ValueError(f"no column {unknown[0]!r}; there are {', '.join(SCHEMA.names)}")
+    batches = (to_record_batch(part, topic, partition, names).select(names) for part in parts)
+    schema = pa.schema([SCHEMA.field(name) for name in names])
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def milliseconds(time: int | datetime) -> int:
@@ -258,20 +287,16 @@ def _earlier_of(*offsets: int | None) -> int | None:
     return min((offset for offset in offsets if offset is not None), default=None)
 
 
-def _undamaged(
-    view: View,
-    start: int | None,
-    end: int | None,
-    isolation: Isolation,
-    on_damage: Callable[[Damage], None] | None,
+def undamaged(
+    parts: Iterator[Columns | Damage], on_damage: Callable[[Damage], None] | None
 ) -> Iterator[Columns]:
-    if on_damage is None:
-        yield from view.read(start, end, isolation)
-        return
+    """The records among `parts`. Damage is told to `on_damage`, or raised where there is none."""
     from kafkafs.storage.format.columns import Damage
 
-    for part in view.scan(start, end, isolation):
-        if isinstance(part, Damage):
-            on_damage(part)
-        else:
+    for part in parts:
+        if not isinstance(part, Damage):
             yield part
+        elif on_damage is None:
+            raise part.error
+        else:
+            on_damage(part)

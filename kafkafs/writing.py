@@ -22,6 +22,7 @@ from .api import Directory, Partition
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafkafs.storage.compaction import Compaction
     from kafkafs.storage.format.builder import SimpleRecord
     from kafkafs.storage.format.columns import Record
     from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
@@ -99,9 +100,48 @@ class WritableDirectory(Directory):
         return self._writable.set_topic_config(topic, changes).changed
 
     def run(self, task: str) -> None:
-        """Does a background task now: "retention", "flush", "recovery-points", "start-offsets",
-        "high-watermarks", "producers" or "deletion". KeyError for another."""
+        """Does a background task now: "retention", "cleaner", "flush", "recovery-points",
+        "start-offsets", "high-watermarks", "producers" or "deletion". KeyError for another."""
         self._writable.run(task)
+
+    def compact(
+        self, topic: str, partition: int | None = None, *, force: bool = False
+    ) -> list[Compaction]:
+        """Compacts a topic's logs, or one of them: those that Kafka's cleaner would clean now and,
+        if `force`, all in which there is anything to be cleaned; of the others only retention
+        deletes. What that came to, for each: how much there was and is, and what went by reason.
+
+        Appends and reads go on meanwhile. UnknownTopic, UnknownPartition; PolicyViolation when the
+        topic's cleanup.policy does not say compact. When all were tried: CorruptError for damage in
+        a log, which is not cleaned any more then; CleaningAborted when one is cut, deleted, or just
+        being cleaned by the background task.
+        """
+        from kafkafs.storage.compaction import compact
+        from kafkafs.storage.errors import StorageError
+
+        self._refuse_uncompacted(topic)
+        numbers = self.topics[topic] if partition is None else [operator.index(partition)]
+        offset_map = self._writable.cleaner.new_map()
+        found: list[Compaction] = []
+        failures: list[StorageError | OSError] = []
+        for number in numbers:
+            try:
+                self._writable.writer(topic, number)  # raises what it is that is not there
+                done = compact(self._writable, (topic, number), offset_map, force)
+            except (StorageError, OSError) as error:
+                failures.append(error)
+            else:
+                found += [done] if done is not None else []
+        if failures:
+            raise failures[0]
+        return found
+
+    def _refuse_uncompacted(self, topic: str) -> None:
+        from kafkafs.storage.cleaner.plan import COMPACT
+        from kafkafs.storage.errors import PolicyViolation
+
+        if COMPACT not in self._writable.topic_config(topic).config.cleanup_policy:
+            raise PolicyViolation("cleanup.policy does not say compact")
 
     @contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[Transaction]:
@@ -151,8 +191,8 @@ class WritablePartition(Partition):
     """A partition that can be written to, too."""
 
     def __init__(self, log: Log, engine: WritableEngine) -> None:
-        super().__init__(log)
-        self._engine = engine
+        super().__init__(log, engine)
+        self._writable = engine
 
     def append(
         self,
@@ -173,7 +213,7 @@ class WritablePartition(Partition):
         """
         return _offsets(
             self._writer().append_records(
-                _stamped(records, self._engine), _plan(compression, batch_size), durable
+                _stamped(records, self._writable), _plan(compression, batch_size), durable
             )
         )
 
@@ -199,7 +239,7 @@ class WritablePartition(Partition):
         self._writer().flush()
 
     def _writer(self) -> LogWriter:
-        return self._engine.writer(self.topic, self.partition)
+        return self._writable.writer(self.topic, self.partition)
 
 
 class Transaction:

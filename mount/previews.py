@@ -14,7 +14,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
@@ -207,15 +207,14 @@ class Previews:
         return self._answer(partition, question, found)
 
     def _found(self, partition: Partition, question: Question) -> Preview:
-        pinned = replace(question.view, _pinned=[])
-        pinned.pin()
+        pinned = question.pinned()
         with self.show() as show:
 
             def told(done: int, total: int) -> None:
                 self._progress[partition] = Progress(done, total)
                 show(done, total)
 
-            return preview(replace(question, view=pinned), told, self._check)
+            return preview(pinned, told, self._check)
 
     def _drop_oldest(self) -> None:
         kept = sum(found.kept.nbytes for found in self._known.values())

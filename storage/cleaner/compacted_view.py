@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -54,9 +54,7 @@ class CompactedView:
     def pinned(self) -> CompactedView:
         """The same with every `.log` held open, as `View.pin` does it, for as long as it lives.
         SegmentGone."""
-        view = replace(self.view, _pinned=[])
-        view.pin()
-        return CompactedView(replace(self.question, view=view), self.preview)
+        return CompactedView(self.question.pinned(), self.preview)
 
     @cached_property
     def start_offset(self) -> int:

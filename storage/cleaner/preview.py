@@ -88,6 +88,12 @@ class Question:
         planned = plan(state_of(left, checkpoint), config, now_ms)
         return cls(view, left, config, broker, planned, now_ms, is_compacted)
 
+    def pinned(self) -> Question:
+        """The same with every `.log` held open, as `View.pin` does it. SegmentGone."""
+        view = replace(self.view, _pinned=[])
+        view.pin()
+        return replace(self, view=view)
+
     @property
     def cleaned(self) -> Sequence[Segment]:
         """The segments that passes go over."""

@@ -1,0 +1,81 @@
+"""What `Partition.compacted` gives: a partition as log compaction would leave it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkafs.storage.cleaner.compacted_view import CompactedView
+from kafkafs.storage.cleaner.preview import Question, preview
+from kafkafs.storage.clock import SystemClock
+from kafkafs.storage.config import broker_config
+from kafkafs.storage.errors import SegmentGone, UnknownPartition
+from kafkafs.storage.log.transactions import Isolation
+
+from .api import READ_COMMITTED, arrow_reader, undamaged
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkafs.storage.engine import Engine
+    from kafkafs.storage.format.columns import Damage
+
+# How often is begun anew when segments vanish meanwhile.
+_ATTEMPTS: Final = 8
+
+
+def compacted(engine: Engine, topic: str, partition: int, now_ms: int | None) -> Compacted:
+    """As `Partition.compacted`. UnknownPartition."""
+    for _ in range(_ATTEMPTS):
+        try:
+            question = _ask(engine, (topic, partition), now_ms).pinned()
+        except SegmentGone:  # deleted or replaced since the view was made
+            continue
+        return Compacted(CompactedView(question, preview(question)))
+    raise UnknownPartition(topic, partition)
+
+
+def _ask(engine: Engine, key: tuple[str, int], now_ms: int | None) -> Question:
+    return Question.of(
+        engine.log(*key).view(),
+        engine.topic_config(key[0]).config,
+        broker_config(engine.settings),
+        engine.partition_dir(*key).log_dir.cleaner_offsets.get(key),
+        SystemClock().now_ms() if now_ms is None else now_ms,
+    )
+
+
+class Compacted:
+    """The partition as it was when `Partition.compacted` was called, less what would go.
+
+    `summary`: as `compacted/summary.json` in a mount: records, bytes and segments before and after,
+    what goes by reason, where compaction stops and why, whether a broker would begin now.
+    """
+
+    def __init__(self, left: CompactedView) -> None:
+        self._left = left
+        self.summary: dict[str, Any] = left.summary()
+
+    def __repr__(self) -> str:
+        view, records = self._left.view, self.summary["records"]
+        sizes = f"{records['after']} of {records['before']} records"
+        return f"<Compacted {view.topic}-{view.partition}, {sizes}>"
+
+    def __contains__(self, offset: int) -> bool:
+        """Whether the record at `offset`, where there is one, stays."""
+        return self._left.keeps(operator.index(offset))
+
+    def scan(
+        self,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        columns: Sequence[str] | None = None,
+        isolation: str = READ_COMMITTED,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> pa.RecordBatchReader:
+        """The records that stay, as `Partition.scan` gives them."""
+        parts = self._left.scan(start, end, Isolation(isolation))
+        view = self._left.view
+        return arrow_reader(undamaged(parts, on_damage), view.topic, view.partition, columns)
