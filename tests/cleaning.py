@@ -1,13 +1,70 @@
-"""For tests of the cleaner: what takes the place of a log's writer."""
+"""For tests of the cleaner: what is to be cleaned, and what takes the place of a log's writer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafkafs.storage.cleaner.cleaned import CleanedSegment
+from kafkafs.storage.cleaner.cleaning import LogToClean
+from kafkafs.storage.cleaner.fates import Judged
+from kafkafs.storage.cleaner.plan import SegmentToClean
+from kafkafs.storage.config import TopicConfig
+from kafkafs.storage.format.rewrite import rewrite
+from kafkafs.storage.log.view import View
+from tests.writing import NOW
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
+
+
+CONFIG = TopicConfig(cleanup_policy=("compact",), delete_retention_ms=1000)
+
+
+def nothing() -> None:
+    """Nothing ends the pass."""
+
+
+def log_to_clean(
+    view: View,
+    first_dirty: int,
+    first_uncleanable: int,
+    config: TopicConfig = CONFIG,
+    *,
+    now_ms: int = NOW,
+    check: Callable[[], None] = nothing,
+    told: Callable[[int, int], None] = lambda done, total: None,
+) -> LogToClean:
+    """A log of which no producer is active."""
+    return LogToClean(view, config, first_dirty, first_uncleanable, now_ms, lambda: (), check, told)
+
+
+@dataclass
+class Rewritten:
+    """A sink that keeps the bytes of all that stays, one after the other."""
+
+    data: bytearray = field(default_factory=bytearray)
+
+    def begin(self, segments: Sequence[SegmentToClean]) -> None:
+        pass
+
+    def put(self, judged: Judged) -> int:
+        kept = rewrite(
+            judged.data,
+            judged.base,
+            judged.columns,
+            judged.keep,
+            judged.actions,
+            judged.horizons,
+        )
+        self.data += kept.data
+        return len(kept.data)
+
+    def end(self) -> None:
+        pass
+
+    def discard(self) -> None:
+        self.data.clear()
 
 
 class Exchange:

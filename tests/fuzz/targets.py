@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from kafkafs.storage.cleaner.cleaning import clean
+from kafkafs.storage.cleaner.offset_map import OffsetMap
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import CorruptError, OffsetNotFound, Refused, StorageError
 from kafkafs.storage.format.arrow import to_record_batch
@@ -38,6 +40,7 @@ from kafkafs.storage.log.transactions import Isolation
 from kafkafs.storage.log.view import View
 from kafkafs.storage.topic_settings import parse_topic_settings
 from kafkafs.storage.transaction_log import parse_decisions
+from tests.cleaning import Rewritten, log_to_clean
 from tests.reading import lines, lines_by_columns
 
 MAX_BATCH_BYTES = 1 << 20
@@ -111,6 +114,17 @@ def log_dir(path: Path) -> None:
     assert all(isinstance(problem, str) for problem in engine.problems)
 
 
+def cleaned(view: View) -> None:
+    """A pass of the cleaner over all but the active segment, written to nowhere."""
+    if len(view.segments) > 1:
+        first, active = view.segments[0].base_offset, view.segments[-1].base_offset
+        sink = Rewritten()
+        with suppress(CorruptError):
+            result = clean(log_to_clean(view, first, active), OffsetMap(1 << 12), sink)
+            assert len(sink.data) == result.bytes_after
+            batches(bytes(sink.data))
+
+
 def partition(view: View) -> None:
     """Every question that can be asked of a partition."""
     assert 0 <= view.start_offset <= view.last_stable_offset <= view.end_offset
@@ -138,6 +152,7 @@ def partition(view: View) -> None:
                 view.offset_for_time(time, isolation)
                 broker_answer(view, time, isolation)
         assert (view.first(isolation) is None) == (view.last(isolation) is None)
+    cleaned(view)
 
 
 def _some_offsets(view: View) -> Iterator[int]:

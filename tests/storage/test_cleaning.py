@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -26,7 +27,6 @@ from kafkafs.storage.cleaner.fates import Fate, Judged
 from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
 from kafkafs.storage.cleaner.plan import SegmentToClean
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.config import TopicConfig
 from kafkafs.storage.durable import SyncFailed, WritableDirectory, replaced
 from kafkafs.storage.errors import CleaningAborted, ConfigError, CorruptError, LogDirOffline
 from kafkafs.storage.format import batch as b
@@ -36,18 +36,13 @@ from kafkafs.storage.format.encoder import put_checksums
 from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
 from kafkafs.storage.log.view import View
 from tests.batches import damaged_logs
-from tests.cleaning import Exchange
+from tests.cleaning import CONFIG, Exchange, log_to_clean
 from tests.faults import FailingCalls
 from tests.logs import TopicSettings, write_partition
 from tests.reading import UNCOMMITTED, Plain, open_view
 from tests.writing import NOW, Unsynced, files
 
-CONFIG = TopicConfig(cleanup_policy=("compact",), delete_retention_ms=1000)
 Pair = tuple[bytes | None, bytes | None]  # key and value
-
-
-def nothing() -> None:
-    pass
 
 
 @dataclass
@@ -71,16 +66,8 @@ class Remembered:
         raise AssertionError("nothing has failed")
 
 
-def log_to_clean(
-    view: View,
-    first_dirty: int = 0,
-    config: TopicConfig = CONFIG,
-    check: Callable[[], None] = nothing,
-    told: Callable[[int, int], None] = lambda done, total: None,
-) -> LogToClean:
-    """All but the active segment."""
-    uncleanable = view.segments[-1].base_offset
-    return LogToClean(view, config, first_dirty, uncleanable, NOW, lambda: (), check, told)
+def all_but_active(view: View, first_dirty: int = 0, **options: Any) -> LogToClean:
+    return log_to_clean(view, first_dirty, view.segments[-1].base_offset, **options)
 
 
 def write(directory: Path, batches: Sequence[Sequence[Pair]], segment_bytes: int = 200) -> View:
@@ -144,7 +131,7 @@ def test_passes_keep_what_a_cleaner_of_lists_keeps(
             kept, end = model(plain(view), lasts, first_dirty, active, capacity)
             sink = CleanedSink(WritableDirectory(str(directory)), config, Exchange(directory))
             offset_map = OffsetMap(capacity * SLOT_BYTES, 1.0)
-            result = clean(log_to_clean(view, first_dirty, config), offset_map, sink)
+            result = clean(all_but_active(view, first_dirty, config=config), offset_map, sink)
             assert plain(open_view(directory)) == kept
             assert result.end_offset == end
             first_dirty = end
@@ -165,13 +152,13 @@ def test_a_sink_that_only_remembers_sees_the_same(tmp_path: Path) -> None:
     view = write(tmp_path / "t-0", [[(b"a", b"1"), (b"b", b"1")], [(b"a", b"2")]] * 9)
     before = files(tmp_path / "t-0")
     sink = Remembered()
-    result = clean(log_to_clean(view), OffsetMap(1 << 12), sink)
+    result = clean(all_but_active(view), OffsetMap(1 << 12), sink)
     assert files(tmp_path / "t-0") == before
     assert sink.groups == [[s.base_offset for s in view.segments[:-1]]]
     written = CleanedSink(
         WritableDirectory(str(tmp_path / "t-0")), CONFIG, Exchange(view_dir(view))
     )
-    again = clean(log_to_clean(view), OffsetMap(1 << 12), written)
+    again = clean(all_but_active(view), OffsetMap(1 << 12), written)
     left = [r.offset for r in plain(open_view(tmp_path / "t-0")) if r.offset < again.end_offset]
     assert left == sink.kept
     assert (again.counts, again.end_offset) == (result.counts, result.end_offset)
@@ -185,7 +172,7 @@ def view_dir(view: View) -> Path:
 def test_nothing_dirty_is_nothing_to_do(tmp_path: Path) -> None:
     view = write(tmp_path / "t-0", [[(b"a", b"1")], [(b"a", b"2")]], 80)
     sink = Remembered()
-    result = clean(log_to_clean(view, view.segments[-1].base_offset), OffsetMap(1 << 12), sink)
+    result = clean(all_but_active(view, view.segments[-1].base_offset), OffsetMap(1 << 12), sink)
     assert (result.end_offset, result.segments_before, sink.groups) == (1, 0, [])
 
 
@@ -213,7 +200,7 @@ def test_tombstones_of_old_formats_go_by_the_age_of_what_was_cleaned_last(tmp_pa
     for retention, kept in ((1000, [2, 3, 4, 5]), (1001, [1, 2, 3, 4, 5]), (0, [4, 5])):
         sink = Remembered()
         config = replace(CONFIG, delete_retention_ms=retention)
-        clean(log_to_clean(view, 4, config), OffsetMap(1 << 12), sink)
+        clean(all_but_active(view, 4, config=config), OffsetMap(1 << 12), sink)
         assert [offset for offset in sink.kept if offset not in (0,)] == kept
 
 
@@ -222,7 +209,7 @@ def test_an_old_message_that_must_stay_without_a_record_cannot(tmp_path: Path) -
     before = files(tmp_path / "t-0")
     sink = CleanedSink(WritableDirectory(str(tmp_path / "t-0")), CONFIG, Exchange(view_dir(view)))
     with pytest.raises(CorruptError) as caught:
-        clean(log_to_clean(view), OffsetMap(1 << 12), sink)
+        clean(all_but_active(view), OffsetMap(1 << 12), sink)
     assert caught.value.file == view.segments[0].path
     assert files(tmp_path / "t-0") == before
 
@@ -239,9 +226,9 @@ def sample(tmp_path: Path) -> View:
     return write(tmp_path / "t-0", SAMPLE)
 
 
-def attempt(view: View, **options: object) -> CleaningResult:
+def attempt(view: View, **options: Any) -> CleaningResult:
     sink = CleanedSink(WritableDirectory(str(view_dir(view))), SMALL, Exchange(view_dir(view)))
-    return clean(log_to_clean(view, config=SMALL, **options), OffsetMap(1 << 12), sink)  # type: ignore[arg-type]
+    return clean(all_but_active(view, config=SMALL, **options), OffsetMap(1 << 12), sink)
 
 
 @pytest.mark.parametrize("number", [0, 3])
@@ -256,7 +243,7 @@ def test_damage_ends_the_pass_and_is_named(sample: View, number: int, first_dirt
     before = files(view_dir(view))
     sink = CleanedSink(WritableDirectory(str(view_dir(view))), CONFIG, Exchange(view_dir(view)))
     with pytest.raises(CorruptError) as caught:
-        clean(log_to_clean(view, first_dirty), OffsetMap(1 << 12), sink)
+        clean(all_but_active(view, first_dirty), OffsetMap(1 << 12), sink)
     assert caught.value.file == segment.path
     assert 0 < caught.value.position < len(data)
     assert files(view_dir(view)) == before
@@ -284,7 +271,7 @@ def test_damage_of_any_kind_is_found_or_does_no_harm(data: bytes) -> None:
         sink = CleanedSink(WritableDirectory(str(directory)), CONFIG, Exchange(directory))
         found: list[CorruptError] = []
         try:
-            result = clean(log_to_clean(open_view(directory), base), OffsetMap(1 << 12), sink)
+            result = clean(all_but_active(open_view(directory), base), OffsetMap(1 << 12), sink)
         except CorruptError as error:
             found.append(error)
         if found:
@@ -334,7 +321,7 @@ def test_any_call_that_fails_leaves_all_as_it_was(
         sink = CleanedSink(WritableDirectory(str(directory)), CONFIG, never)
         calls = FailingCalls(number, error, ("open", "pwritev", "fsync", "ftruncate", "utime"))
         with replaced(calls), pytest.raises((OSError, NotImplementedError)) as caught:
-            clean(log_to_clean(view), OffsetMap(1 << 12), sink)
+            clean(all_but_active(view), OffsetMap(1 << 12), sink)
         if isinstance(caught.value, OSError):
             assert caught.value.errno == error
             assert calls.failed
@@ -362,7 +349,7 @@ def test_a_pass_can_be_called_off_at_any_time(sample: View) -> None:
         asked = 0
         sink = CleanedSink(WritableDirectory(str(view_dir(sample))), CONFIG, never)
         try:
-            clean(log_to_clean(sample, check=check), OffsetMap(1 << 12), sink)
+            clean(all_but_active(sample, check=check), OffsetMap(1 << 12), sink)
         except CleaningAborted:
             assert files(view_dir(sample)) == before
         except NotImplementedError:
@@ -387,13 +374,13 @@ def test_after_an_exchange_that_may_have_begun_its_files_stay(
 
     sink = CleanedSink(WritableDirectory(str(view_dir(sample))), CONFIG, exchange)
     with pytest.raises(type(error)):
-        clean(log_to_clean(sample), OffsetMap(1 << 12), sink)
+        clean(all_but_active(sample), OffsetMap(1 << 12), sink)
     assert [name for name in files(view_dir(sample)) if name.endswith(".cleaned")]
 
 
 def test_what_was_exchanged_before_an_error_stays(sample: View) -> None:
     groups = Remembered()
-    clean(log_to_clean(sample, config=SMALL), OffsetMap(1 << 12), groups)
+    clean(all_but_active(sample, config=SMALL), OffsetMap(1 << 12), groups)
     assert len(groups.groups) > 2
     damaged = Path(sample.segments.from_offset(groups.groups[2][0])[0].path)
     attempts: list[int] = []
@@ -461,7 +448,7 @@ def test_a_pass_keeps_to_the_rate(sample: View) -> None:
         clock.advance(301)
 
     sink = CleanedSink(WritableDirectory(str(view_dir(sample))), CONFIG, Exchange(view_dir(sample)))
-    log = log_to_clean(sample, told=told)
+    log = all_but_active(sample, told=told)
     result = clean(log, OffsetMap(1 << 12), sink, Throttle(100, clock, wait))
     moved = 2 * result.bytes_before + result.bytes_after
     assert clock.now_ms() - NOW == pytest.approx(moved * 10, rel=0.1)

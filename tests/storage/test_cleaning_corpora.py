@@ -30,7 +30,7 @@ from kafkafs.storage.format.layout import DELETE_HORIZON_MASK
 from kafkafs.storage.log.last_producers import producers_of
 from kafkafs.storage.log.view import View
 from tests import answers
-from tests.cleaning import Exchange
+from tests.cleaning import CONFIG, Exchange, log_to_clean
 from tests.reading import open_view, read
 from tests.writing import Unsynced
 
@@ -202,10 +202,8 @@ def test_of_each_key_the_newest_committed_record_stays(
     active = view.segments[-1].base_offset
     before = read(view)
     newest = {r.key: r.offset for r in before if r.offset < active}
-    log = LogToClean(
-        view, TopicConfig(), 0, active, 0, lambda: (), lambda: None, lambda done, total: None
-    )
-    sink = CleanedSink(WritableDirectory(str(directory)), TopicConfig(), Exchange(directory))
+    log = log_to_clean(view, 0, active)
+    sink = CleanedSink(WritableDirectory(str(directory)), CONFIG, Exchange(directory))
     with replaced(Unsynced()):
         clean(log, OffsetMap(1 << 20), sink)
     assert read(open_view(directory)) == [
