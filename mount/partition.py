@@ -27,6 +27,7 @@ from kafkafs.storage.log.view import View
 
 from .errnos import Stale
 from .inodes import NUMBER_BITS, NUMBER_MASK, Kind, Places, pack
+from .key_names import CutKeys
 
 logger = logging.getLogger(__name__)
 
@@ -102,6 +103,7 @@ class Partition:
         # Places by window and scope, as the hot road needs them. Good for the versions beside them.
         self._known_places: tuple[Versions, dict[int, int]] = (_FIRST_VERSIONS, {})
         self._ends: tuple[View | None, dict[bool, int | None]] = (None, {})
+        self.cut_keys = CutKeys()
         #: When a name was last looked up or listed that the kernel may keep, by `monotonic`.
         self.visited_at = 0.0
 

@@ -35,6 +35,7 @@ class Member(IntEnum):
     COMPACTED_FIRST = 19
     COMPACTED_LAST = 20
     COMPACTED_LATEST = 21
+    KEY = 24
     WHY = 30
 
 

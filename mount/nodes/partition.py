@@ -15,6 +15,7 @@ from ..status import partition_status
 from ..why import partition_why
 from . import compacted
 from .computed import ComputedFile
+from .keys import KeyDirectory
 from .member import Member, changed_ns, member_inode
 from .node import Attributes, Directory, Node, Run, directory_attributes, rows_of
 from .offsets import OffsetDirectory, RecordLink
@@ -27,6 +28,7 @@ NAMES: Final = {
     "offset": Member.OFFSET,
     "time": Member.TIME,
     "compacted": Member.COMPACTED,
+    "key": Member.KEY,
     "segments": Member.SEGMENTS,
     "records.jsonl": Member.RECORDS_JSONL,
     "records.arrow": Member.RECORDS_ARROW,
@@ -80,6 +82,8 @@ def member_node(catalog: Catalog, partition: Partition, member: Member) -> Node:
         return compacted.compacted_node(catalog, partition, member)
     if member in _DIRECTORIES:
         return _DIRECTORIES[member](partition)
+    if member is Member.KEY:
+        return KeyDirectory(catalog, partition)
     if member in (Member.FOLLOW, Member.FOLLOW_JSONL):
         return FollowFile(catalog, partition, member)
     if member in (Member.FIRST_RECORD, Member.LAST_RECORD):

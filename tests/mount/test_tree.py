@@ -17,8 +17,8 @@ import pytest
 
 from kafkafs.mount.errnos import NoSuchName, Stale
 from kafkafs.mount.handles import Handle
-from kafkafs.mount.nodes.node import Directory, File, Link, Node
-from kafkafs.mount.nodes.record import RecordFile
+from kafkafs.mount.nodes.node import NOT_AT_ALL, Directory, File, Link, Node
+from kafkafs.mount.nodes.record import RecordFile, ValueFile
 from kafkafs.mount.options import MountOptions
 from kafkafs.mount.tree import Tree
 from kafkafs.storage.engine import Engine
@@ -269,7 +269,11 @@ def everything(tree: Tree) -> Iterator[tuple[str, Node]]:
     def below(path: str, directory: Directory) -> Iterator[tuple[str, Node]]:
         for entry in list(directory.list())[:40]:
             name = f"{path}/{entry.name}".lstrip("/")
-            node = tree.resolve(name)
+            try:
+                node = tree.resolve(name)
+            except CorruptError:  # a key of which a later record may be damaged
+                assert "/key/" in name
+                continue
             assert node.attributes() == entry.attributes, name
             yield name, node
             if isinstance(node, Directory):
@@ -290,13 +294,19 @@ def test_inode_numbers_are_unique_and_lead_back(tree: Callable[..., Tree], name:
             same = shown.resolve(path.replace("/compacted/", "/")).attributes()
             assert replace(same, name_lifetime=found.name_lifetime) == found, path
             continue
+        if "/key/" in path:  # the very file that is also in offset/
+            assert isinstance(again, ValueFile)
+            same = shown.resolve(f"{path.partition('/key/')[0]}/offset/{again.offset}")
+            assert replace(same.attributes(), name_lifetime=NOT_AT_ALL) == found, path
+            continue
         assert seen.setdefault(found.inode, path) == path
         assert again.attributes() == found, path
 
 
 def test_a_listing_is_taken_up_at_any_entry(tree: Callable[..., Tree]) -> None:
     shown = tree("kafka43-clean")
-    for path in ["", "orders", "orders/0", "orders/0/offset", "orders/0/time", "orders/0/segments"]:
+    partition = ["", "/offset", "/time", "/key", "/segments"]
+    for path in ["", "orders", *(f"orders/0{name}" for name in partition)]:
         directory = shown.resolve(path)
         assert isinstance(directory, Directory)
         entries = list(directory.list())
@@ -316,7 +326,7 @@ def test_reading_in_small_pieces_gives_the_same(tree: Callable[..., Tree]) -> No
 def test_names_that_are_none(tree: Callable[..., Tree]) -> None:
     shown = tree("kafka43-clean")
     for path in [
-        *("nothing", "orders/3", "orders/00", "orders/+0", "orders/-1", "orders/0/key"),
+        *("nothing", "orders/3", "orders/00", "orders/+0", "orders/-1", "orders/0/latest"),
         *("orders/0/offset/+5", "orders/0/offset/-1", "orders/0/offset/5.", "orders/0/offset/5.js"),
         *("orders/0/offset/.json", "orders/0/offset/٣", "orders/0/offset/1e3"),
         *("orders/0/offset/5.json.json", "orders/0/offset/0x5", "orders/0/offset/ 5"),

@@ -61,13 +61,13 @@ def test_topic(clean: Path) -> None:
 
 
 @promise(
-    "A partition's directory holds `offset`, `time`, `compacted`, `segments`, `records.jsonl`,"
-    " `records.arrow`, `values`, `keys`, `follow`, `follow.jsonl`, `why.json` and `status.json`,"
-    " and nothing else."
+    "A partition's directory holds `offset`, `time`, `compacted`, `key`, `segments`,"
+    " `records.jsonl`, `records.arrow`, `values`, `keys`, `follow`, `follow.jsonl`, `why.json` and"
+    " `status.json`, and nothing else."
 )
 def test_partition(clean: Path) -> None:
     assert set(os.listdir(clean / "orders" / "0")) == {
-        *("offset", "time", "segments", "records.jsonl", "records.arrow", "values", "keys"),
+        *("offset", "time", "key", "segments", "records.jsonl", "records.arrow", "values", "keys"),
         *("compacted", "follow", "follow.jsonl", "why.json", "status.json"),
     }
 

@@ -1,0 +1,111 @@
+"""`key/`: the latest record of every key, by the key's name."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kafkafs.storage.errors import CorruptError, OffsetNotFound
+from kafkafs.storage.format.batch import Int64s
+from kafkafs.storage.format.columns import KEY_SIZE, KEY_START, VALUE_SIZE, Columns, Damage
+
+from ..catalog import Catalog
+from ..errnos import NoSuchName
+from ..key_names import MIN_CUT_BYTES, CutName, key_of, name_of
+from ..partition import Partition
+from .member import Member
+from .node import NOT_AT_ALL
+from .offsets import OffsetDirectory
+from .record import ValueFile
+
+
+class KeyDirectory(OffsetDirectory):
+    """Its files are those of `offset/`, under other names: `key/K` is `offset/N` for the latest
+    record of K. Listed in the order of these offsets.
+
+    A key's name may lead elsewhere at any moment, so the kernel never believes one.
+    """
+
+    member = Member.KEY
+    links: Mapping[str, Member] = {}
+    name_lifetime = NOT_AT_ALL
+
+    def __init__(self, catalog: Catalog, partition: Partition) -> None:
+        super().__init__(partition)
+        self._latest = catalog.engine.latest
+
+    def kept(self, offsets: Int64s) -> NDArray[np.bool_]:
+        """Which of some records, each the latest of its key, are here: bool of shape (n,)."""
+        return np.ones(len(offsets), dtype=np.bool_)
+
+    def child(self, name: str) -> ValueFile:
+        self.visit()
+        key = key_of(os.fsencode(name))
+        if isinstance(key, CutName):
+            key = self._whole(key, name)
+        try:
+            offset = self._offset_of(key)
+        except CorruptError as error:
+            self.partition.note_damage(error)
+            raise
+        if offset < 0 or not self.kept(np.array([offset], dtype=np.int64))[0]:
+            raise NoSuchName(name)
+        return ValueFile(self.partition, offset, NOT_AT_ALL)
+
+    def child_is_near(self, name: str) -> bool:
+        return False
+
+    def _offset_of(self, key: bytes) -> int:
+        """Where the latest value of a key is, -1 where there is none or a tombstone."""
+        partition = self.partition
+        found = self._latest.find(partition.log, key, partition.isolation, partition.view)
+        if found is None:
+            return -1
+        columns, row = found
+        return int(columns.offsets[row]) if columns.spans[row, VALUE_SIZE] >= 0 else -1
+
+    def _whole(self, cut: CutName, name: str) -> bytes:
+        """The key whose name was cut. Known if it was listed lately; else all keys are read."""
+        partition = self.partition
+        offset = partition.cut_keys.offset_of(cut)
+        try:
+            if offset >= 0 and cut.is_of(key := self._key_at(offset)):
+                return key
+        except OffsetNotFound:
+            pass
+
+        def last_row(columns: Columns) -> int:
+            rows = np.flatnonzero(columns.spans[:, KEY_SIZE] >= MIN_CUT_BYTES)[::-1].tolist()
+            return next((row for row in rows if cut.is_of(columns.key(row) or b"")), -1)
+
+        found = self._latest.find_key(partition.log, last_row, partition.isolation, partition.view)
+        if found is None:
+            raise NoSuchName(name)
+        return found
+
+    def _key_at(self, offset: int) -> bytes:
+        columns, row = self.partition.view().locate(offset, self.partition.isolation)
+        return columns.key(row) or b""
+
+    # -- listing --------------------------------------------------------------------------------
+
+    def scan(self, offset: int) -> Iterator[Columns | Damage]:
+        partition = self.partition
+        live = self._latest.live(partition.log, partition.isolation, partition.view)
+        for part in super().scan(offset):
+            if isinstance(part, Columns):
+                part = part.where(live.mask(part.offsets))
+                part = part.where(self.kept(part.offsets))
+                if not len(part):
+                    continue
+            yield part
+
+    def names(self, columns: Columns, low: int, high: int) -> list[bytes]:
+        data, spans = columns.data, columns.spans[low:high, KEY_START : KEY_SIZE + 1]
+        names = [name_of(bytes(data[start : start + size])) for start, size in spans.tolist()]
+        for at in np.flatnonzero(spans[:, 1] >= MIN_CUT_BYTES).tolist():
+            self.partition.cut_keys.note(names[at], int(columns.offsets[low + at]))
+        return names

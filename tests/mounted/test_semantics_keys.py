@@ -1,0 +1,211 @@
+"""What SEMANTICS.md promises of keys, sentence by sentence."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from tests import answers
+from tests.logs import write_log_dir, write_partition
+from tests.mounted.conftest import Mounting
+from tests.mounted.live import TIMESTAMP, LiveLog, value
+from tests.mounted.mounting import errno_of, mounted, wait_until
+from tests.mounted.promises import promise
+
+CLEAN = "kafka43-clean"
+
+
+def append(live: LiveLog, key: bytes | None, content: bytes | None) -> int:
+    """Writes a record; its offset."""
+    record = SimpleRecord(TIMESTAMP + 1000 * live.end, key, content)
+    with live.active().open("ab") as file:
+        file.write(build_batch([record], BatchFields(base_offset=live.end)))
+    live.end += 1
+    return live.end - 1
+
+
+def names(directory: Path) -> list[bytes]:
+    return os.listdir(os.fsencode(directory))
+
+
+@promise(
+    "`key/K` is the file of the latest record served with the key K: its bytes, its attributes and"
+    " its time are those of `offset/N`."
+)
+@pytest.mark.parametrize("topic", ["orders", "compacted", "codec-zstd"])
+def test_latest_records(clean: Path, topic: str) -> None:
+    partition = clean / topic / "0"
+    latest = {record.key: record for record in answers.records(CLEAN, topic, 0)}
+    assert len(latest) > 1
+    for key, record in latest.items():
+        if key is None or record.value is None or not key.isalnum():
+            continue
+        by_key, by_offset = (
+            partition / "key" / key.decode(),
+            partition / "offset" / str(record.offset),
+        )
+        assert by_key.read_bytes() == record.value == by_offset.read_bytes()
+        assert by_key.stat() == by_offset.stat()
+        assert by_key.stat().st_mtime_ns == record.timestamp * 1_000_000
+        for name in os.listxattr(by_offset):
+            assert os.getxattr(by_key, name) == os.getxattr(by_offset, name)
+        assert os.getxattr(by_key, "user.kafka.offset") == b"%d" % record.offset
+
+
+@promise(
+    "It is ENOENT where no record served has the key, and where the latest one is a tombstone."
+)
+def test_no_such_key(live: LiveLog, mount: Mounting) -> None:
+    keys = mount(live.directory).point / "t/0/key"
+    assert (keys / "key 3").read_bytes() == value(3)
+    append(live, b"key 3", None)
+    assert errno_of(os.stat, keys / "key 3") == errno.ENOENT
+    for name in ("key 6", "KEY 3", "%", "%zz", "a%", "%2", "%~" + "0" * 64):
+        assert errno_of(os.stat, keys / name) == errno.ENOENT
+    append(live, b"key 3", b"again")
+    assert (keys / "key 3").read_bytes() == b"again"
+    live.delete_before(2)
+    wait_until(lambda: not (keys / "key 0").exists(), 1.0)
+
+
+@promise("The name is never remembered: it leads to a record as soon as that is served.")
+def test_names_are_not_remembered(live: LiveLog, mount: Mounting) -> None:
+    keys = mount(live.directory).point / "t/0/key"
+    for at in range(50):
+        append(live, b"k", b"%d" % at)
+        os.listdir(keys)
+        assert (keys / "k").read_bytes() == b"%d" % at
+        assert os.getxattr(keys / "k", "user.kafka.offset") == b"%d" % (live.end - 1)
+
+
+@promise(
+    "In the name of a key `%XX` stands for a byte; `/`, `%`, control characters and bytes that are"
+    " not UTF-8 are listed so, the keys `.` and `..` are `%2E` and `%2E%2E`, and the empty key is"
+    " `%`."
+)
+def test_names_of_keys(live: LiveLog, mount: Mounting) -> None:
+    named = {
+        b"": b"%",
+        b".": b"%2E",
+        b"..": b"%2E%2E",
+        b"...": b"...",
+        b"/": b"%2F",
+        b"a/b": b"a%2Fb",
+        b"a\0b": b"a%00b",
+        b"100%": b"100%25",
+        b"%41": b"%2541",
+        b"two\nlines\x7f": b"two%0Alines%7F",
+        "zwölf €".encode(): "zwölf €".encode(),
+        b"\xff\xfe": b"%FF%FE",
+        b"\xc3": b"%C3",
+        b"-rf ": b"-rf ",
+    }
+    for key in named:
+        append(live, key, b"value of " + key)
+    keys = mount(live.directory).point / "t/0/key"
+    assert names(keys)[6:] == list(named.values())
+    for key, name in named.items():
+        path = os.fsencode(keys) + b"/" + name
+        assert Path(os.fsdecode(path)).read_bytes() == b"value of " + key
+        assert os.getxattr(path, "user.kafka.key") == key
+    for other in ("%41" + "%42", "A%42", "%2e%2E", "%2e%2e"):
+        assert (keys / other).exists() == other.lower().startswith("%2e")
+
+
+@promise(
+    "A name that would be longer than 255 bytes is cut and ends in `%~` and the key's SHA-256;"
+    " `user.kafka.key` is the whole key."
+)
+def test_names_too_long(live: LiveLog, mount: Mounting) -> None:
+    long = [b"a" * 255, b"a" * 256, b"a" * 300, b"/" * 85, b"/" * 86, "ü".encode() * 128]
+    long += [b"x" * (1 << 20), b"\xff" * 5000]
+    for key in long:
+        append(live, key, b"old")
+        append(live, key, b"%d" % len(key))
+    keys = mount(live.directory).point / "t/0/key"
+    for key in long[1:2]:  # before it was listed
+        name = b"a" * 189 + b"%~" + hashlib.sha256(key).hexdigest().encode()
+        assert (keys / name.decode()).read_bytes() == b"256"
+    listed = names(keys)[6:]
+    assert len(set(listed)) == len(long)
+    assert listed[0] == long[0]
+    assert listed[3] == b"%2F" * 85
+    for key, name in zip(long, listed, strict=True):
+        path = os.fsencode(keys) + b"/" + name
+        assert len(name) <= 255
+        assert name.decode("utf-8")
+        assert Path(os.fsdecode(path)).read_bytes() == b"%d" % len(key)
+        if len(key) < 1 << 16:
+            assert os.getxattr(path, "user.kafka.key") == key
+        if len(key) > 255:
+            assert name.endswith(b"%~" + hashlib.sha256(key).hexdigest().encode())
+    wrong = listed[2][:-1] + (b"0" if listed[2][-1:] != b"0" else b"1")
+    assert errno_of(os.stat, os.fsencode(keys) + b"/" + wrong) == errno.ENOENT
+
+
+@promise(
+    "Listing `key` gives every key whose latest record has a value, once, in the order of these"
+    " records."
+)
+def test_listing_keys(clean: Path, live: LiveLog, mount: Mounting) -> None:
+    for topic in ("orders", "compacted"):
+        latest = {record.key: record for record in answers.records(CLEAN, topic, 0)}
+        there = [r for r in latest.values() if r.key is not None and r.value is not None]
+        there.sort(key=lambda record: record.offset)
+        assert names(clean / topic / "0" / "key") == [record.key for record in there]
+    for key, content in ((b"key 1", b"x"), (b"key 4", None), (None, b"y"), (b"new", b"")):
+        append(live, key, content)
+    expected = [b"key 0", b"key 2", b"key 3", b"key 5", b"key 1", b"new"]
+    keys = mount(live.directory).point / "t/0/key"
+    assert names(keys) == expected
+    with os.scandir(keys) as entries:
+        sizes = {entry.name: entry.stat().st_size for entry in entries}
+    assert sizes == {"key 1": 1, "new": 0, **{f"key {at}": 7 for at in (0, 2, 3, 5)}}
+
+
+@promise(
+    "Listing keys uses a bounded amount of memory: twice `kafkafs.key.cache.bytes`, and a bit for"
+    " each record."
+)
+def test_listing_many_keys(tmp_path: Path) -> None:
+    count, together = 80_000, 1000
+    batches = (
+        build_batch(
+            [
+                SimpleRecord(TIMESTAMP, b"key number %d" % at, b"")
+                for at in range(low, low + together)
+            ],
+            BatchFields(base_offset=low),
+        )
+        for low in range(0, count, together)
+    )
+    write_log_dir(tmp_path / "logs", {("t", 0): count})
+    write_partition(tmp_path / "logs" / "t-0", batches)
+    settings = {"kafkafs.key.cache.bytes": "1048576"}
+    with mounted([tmp_path / "logs"], tmp_path, settings=settings) as mount:
+        keys = mount.point / "t/0/key"
+        assert (keys / "key number 0").exists()
+        assert not (keys / "key number").exists()
+        before = mount.memory_kb("VmHWM")
+        with os.scandir(keys) as entries:
+            assert sum(1 for _ in entries) == count
+        assert mount.memory_kb("VmHWM") - before < 24 << 10
+
+
+@promise("A key is EIO when a later record of it may be among the damaged ones.")
+def test_damaged_keys(live: LiveLog, mount: Mounting) -> None:
+    live.damage(3)
+    mounting = mount(live.directory)
+    keys = mounting.point / "t/0/key"
+    assert (keys / "key 5").read_bytes() == value(5)
+    for name in ("key 0", "key 3", "none"):
+        assert errno_of(os.stat, keys / name) == errno.EIO
+    status = json.loads((mounting.point / "t/0/status.json").read_bytes())
+    assert len(status["damage"]) == len(mounting.lines("WARNING")) == 1
+    assert names(keys) == [b"key 0", b"key 1", b"key 2", b"key 4", b"key 5"]
