@@ -1,0 +1,266 @@
+"""What compaction promises, whatever was written and whenever it is cleaned: a log against a list.
+
+For each key the latest committed value stays, a deletion stays long enough, nothing changes place,
+content or time, what may not be cleaned stays whole, a preview tells what a pass leaves, and passes
+come to an end. What is done to a log, a seed decides.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pytest
+
+from kafkafs.storage.cleaner.fates import Fate
+from kafkafs.storage.cleaner.manager import Candidate
+from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
+from kafkafs.storage.cleaner.preview import Question, preview
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.format.batch import Int64s
+from kafkafs.storage.format.builder import SimpleRecord
+from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.log.transactions import Isolation
+from kafkafs.storage.log.view import View
+from kafkafs.storage.transactional import TransactionalProducer
+from kafkafs.storage.verify import Verifier
+from kafkafs.storage.writable_engine import WritableEngine
+
+NOW: Final = 1_790_000_000_000
+RETENTION_MS: Final = 100
+PRODUCERS: Final = 4
+KEYS: Final = 12
+#: More than there are.
+ALL_KEYS: Final = 32
+STEPS: Final = 250
+#: Passes at one moment after which nothing changes any more.
+PASSES: Final = 8
+
+
+@dataclass
+class Transaction:
+    """`is_committed` is None while it is open."""
+
+    is_committed: bool | None = None
+
+
+COMMITTED = Transaction(is_committed=True)
+
+
+@dataclass
+class Line:
+    """A record as it was sent. `seen_ms`: when a pass first may have gone over it, None before."""
+
+    record: SimpleRecord
+    transaction: Transaction
+    seen_ms: int | None = None
+
+
+class Compaction:
+    """A topic with some producers, and a cleaner by a clock that is set."""
+
+    def __init__(self, engine: WritableEngine, clock: SetClock, seed: int) -> None:
+        self.engine = engine
+        self.clock = clock
+        self.chance = random.Random(seed)
+        self.counts: Counter[Fate] = Counter()
+        self.lines: dict[int, Line] = {}
+        self.producers = [TransactionalProducer(engine) for _ in range(PRODUCERS)]
+        self.open: dict[int, Transaction] = {}
+        settings = {
+            "cleanup.policy": "compact",
+            "delete.retention.ms": str(RETENTION_MS),
+            "min.compaction.lag.ms": str(self.chance.choice([0, 0, 120])),
+            "internal.segment.bytes": str(self.chance.randrange(2500, 8000)),
+            "index.interval.bytes": "100",
+        }
+        engine.create_topic("t", settings=settings)
+        self.writer = engine.writer("t", 0)
+
+    def run(self) -> None:
+        steps = {
+            self.send: 12,
+            self.begin_or_end: 4,
+            self.writer.roll: 3,
+            self.wait: 2,
+            self.clean_some: 1,
+            self.clean_all: 1,
+            self.clean_again_and_again: 0.3,
+        }
+        for step in self.chance.choices(list(steps), list(steps.values()), k=STEPS):
+            step()
+        for number in list(self.open):
+            self.end(number)
+        self.clock.advance(1000)
+        self.clean_all()
+        verifier = Verifier(self.engine)
+        assert list(verifier.partition(self.engine.partition_dir("t", 0))) == []
+        assert self.engine.problems == []
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def send(self) -> None:
+        """A batch or several, in a transaction or not, with sequence numbers or without."""
+        made = list(self.records())
+        codec = self.chance.choice(list(Codec))
+        plan = BatchPlan(codec=codec, batch_bytes=self.chance.choice([1, 400]))
+        number = self.chance.randrange(-1, PRODUCERS)
+        transaction = COMMITTED
+        if number < 0:
+            appended = self.writer.append_records(RecordColumns.from_records(made), plan)
+        else:
+            appended = self.producers[number].append("t", 0, made, plan)
+            transaction = self.open.get(number, COMMITTED)
+        for at, record in enumerate(made, appended.first_offset):
+            self.lines[at] = Line(record, transaction)
+
+    def records(self) -> Iterator[SimpleRecord]:
+        """Of few keys, with deletions, and timestamps in disorder."""
+        chance, now = self.chance, self.clock.now_ms()
+        for _ in range(chance.randrange(1, 16)):
+            value = None if chance.random() < 0.25 else b"%d" % chance.getrandbits(40)
+            yield SimpleRecord(
+                now + chance.randrange(-150, 50), b"k" * chance.randrange(KEYS), value
+            )
+
+    def begin_or_end(self) -> None:
+        """Whatever is open ends before long: nothing behind it can be cleaned."""
+        if self.open:
+            self.end(self.chance.choice(sorted(self.open)))
+        elif self.chance.random() < 0.7:
+            for number in self.chance.sample(range(PRODUCERS), 2):
+                self.producers[number].begin()
+                self.open[number] = Transaction()
+
+    def end(self, number: int) -> None:
+        commit = self.chance.random() < 0.5
+        producer = self.producers[number]
+        producer.commit() if commit else producer.abort()
+        self.open.pop(number).is_committed = commit
+
+    def wait(self) -> None:
+        self.clock.advance(self.chance.choice([1, 60, 130]))
+
+    # -- cleaning --------------------------------------------------------------------------------
+
+    def clean_some(self) -> None:
+        """One pass, which a map for few keys may end early."""
+        self.run_pass(self.candidate(), self.chance.randrange(1, KEYS))
+        self.check()
+
+    def clean_all(self) -> None:
+        """What a preview tells, and then a pass over everything that can be cleaned."""
+        candidate = self.candidate()
+        before = offsets(self.view())
+        foretold = preview(self.question(candidate))
+        self.run_pass(candidate, ALL_KEYS)
+        assert np.array_equal(before[foretold.mask(before)], offsets(self.view()))
+        self.check()
+        self.check_that_keys_are_unique(candidate.plan.first_uncleanable)
+
+    def clean_again_and_again(self) -> None:
+        """At one moment, passes over all of the log come to an end; after the first one no record
+        goes."""
+        self.clean_from_the_start()
+        found, files = self.shown(Isolation.READ_UNCOMMITTED), self.files()
+        for _ in range(PASSES):
+            self.clean_from_the_start()
+            assert self.shown(Isolation.READ_UNCOMMITTED) == found
+            before, files = files, self.files()
+            if before == files:
+                return
+        pytest.fail("something changes with every pass")
+
+    def clean_from_the_start(self) -> None:
+        candidate = self.candidate()
+        candidate.log_dir.put_cleaner_offset(candidate.key, candidate.view.start_offset)
+        self.run_pass(self.candidate(), ALL_KEYS)
+        self.check()
+
+    def candidate(self) -> Candidate:
+        candidate = self.engine.cleaner.candidate(("t", 0))
+        assert candidate is not None
+        return candidate
+
+    def question(self, candidate: Candidate) -> Question:
+        checkpoint = candidate.log_dir.cleaner_offset(candidate.key)
+        config, broker = self.writer.config, self.engine.broker_config
+        return Question.of(self.view(), config, broker, checkpoint, self.clock.now_ms())
+
+    def run_pass(self, candidate: Candidate, keys: int) -> None:
+        result = self.engine.cleaner.clean(candidate, OffsetMap(keys * SLOT_BYTES, 1.0))
+        self.counts.update(result.counts)
+        planned = candidate.plan
+        assert result.end_offset <= max(planned.first_uncleanable, planned.first_dirty)
+        if keys == ALL_KEYS:
+            assert result.end_offset >= planned.first_uncleanable
+        for offset, line in self.lines.items():
+            if offset < planned.first_uncleanable and line.seen_ms is None:
+                line.seen_ms = self.clock.now_ms()
+
+    # -- what must hold --------------------------------------------------------------------------
+
+    def view(self) -> View:
+        return self.engine.log("t", 0).view()
+
+    def files(self) -> dict[str, bytes]:
+        path = Path(self.engine.partition_dir("t", 0).path)
+        return {file.name: file.read_bytes() for file in sorted(path.glob("*.log"))}
+
+    def shown(self, isolation: Isolation) -> dict[int, SimpleRecord]:
+        """What a reader is given, by offset; ascending."""
+        found: dict[int, SimpleRecord] = {}
+        last = -1
+        for part in self.view().read(isolation=isolation):
+            for row in range(len(part)):
+                record = part.record(row)
+                assert record.offset > last
+                last = record.offset
+                found[last] = SimpleRecord(record.timestamp, record.key, record.value)
+        return found
+
+    def check(self) -> None:
+        for isolation in Isolation:
+            for offset, record in self.shown(isolation).items():
+                assert record == self.lines[offset].record
+        found = self.shown(Isolation.READ_COMMITTED)
+        assert all(self.lines[offset].transaction.is_committed for offset in found)
+        latest: dict[bytes | None, tuple[int, Line]] = {}
+        for offset, line in self.lines.items():
+            if line.transaction.is_committed and offset < self.view().last_stable_offset:
+                latest[line.record.key] = offset, line
+                assert line.seen_ms is not None or offset in found
+        for offset, line in latest.values():
+            if offset not in found:
+                assert line.record.value is None
+                assert line.seen_ms is not None
+                assert self.clock.now_ms() >= line.seen_ms + RETENTION_MS
+
+    def check_that_keys_are_unique(self, end: int) -> None:
+        """Of what was cleaned, nothing is left that is superseded."""
+        found = self.shown(Isolation.READ_COMMITTED)
+        keys = [record.key for offset, record in found.items() if offset < end]
+        assert len(keys) == len(set(keys))
+
+
+def offsets(view: View) -> Int64s:
+    """Those of all records."""
+    parts = [part.offsets.copy() for part in view.read(isolation=Isolation.READ_UNCOMMITTED)]
+    return np.concatenate([np.empty(0, dtype=np.int64), *parts])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_compaction(tmp_path: Path, seed: int) -> None:
+    clock = SetClock(NOW)
+    with WritableEngine(str(tmp_path), {"log.cleaner.enable": "false"}, clock=clock) as engine:
+        compaction = Compaction(engine, clock, seed)
+        compaction.run()
+    # The cleaner had something to do, of every kind that a compacted topic can have.
+    gone = {Fate.SUPERSEDED, Fate.TOMBSTONE, Fate.ABORTED, Fate.MARKER}
+    assert all(compaction.counts[fate] for fate in gone)
