@@ -174,6 +174,9 @@ class CleanerManager:
                 with log_dir.guarded():
                     # It may have been cut since it was chosen.
                     now = self._planned(key, log_dir, writer)
+                    # Nothing may go for what a power cut could still take: a later record, or the
+                    # end of its transaction, which may lie behind all that is cleaned.
+                    writer.flush()
                     result = self._clean(now, offset_map, told or (lambda done, of: None))
                     log_dir.put_cleaner_offset(key, result.end_offset)
                     return result

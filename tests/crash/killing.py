@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.writable_engine import WritableEngine
@@ -69,7 +70,7 @@ class Pipe:
         self._fd = fd
         self._lock = threading.Lock()
 
-    def tell(self, message: Event | Found | Failed) -> None:
+    def tell(self, message: object) -> None:
         data = pickle.dumps(message)
         data = _LENGTH.pack(len(data)) + data
         with self._lock:
@@ -77,7 +78,7 @@ class Pipe:
                 data = data[os.write(self._fd, data) :]
 
 
-def messages(data: bytes | bytearray) -> Iterator[Event | Found | Failed]:
+def messages(data: bytes | bytearray) -> Iterator[Any]:
     """All whole messages; the last may have been cut by the kill."""
     at = 0
     while at + _LENGTH.size <= len(data):

@@ -1,0 +1,179 @@
+"""Lives that compact a log again and again until SIGKILL ends them.
+
+    python -m tests.crash.compacting DIRECTORY LIVES SEED
+
+What a life finds is held against what the lives before it said. In every third one, another thread
+appends and a third one reads while passes are made. The last line tells how many ended how, and how
+many passes were made.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kafkafs.storage.clock import SetClock
+from tests.crash.checks import complaints
+from tests.crash.cleaned import TOPIC, Model, Steps, open_engine
+from tests.crash.killing import Failed, Pipe, drain, messages
+from tests.crash.workload import NOW_MS
+from tests.reading import Plain, read
+
+STEPS = 40
+#: The longest that a life is let live, in seconds, after it was born or after it has opened.
+LONGEST = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a life finds when it has opened the directory, and what is wrong with that."""
+
+    records: list[Plain]
+    end_offset: int
+    complaints: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """So many passes were made."""
+
+    passes: int
+
+
+def live(root: Path, number: int, seed: int, pipe: Pipe) -> None:
+    """One life: opens, says what it finds, takes steps, and closes in good order."""
+    clock = SetClock(NOW_MS + number * 10_000)
+    with open_engine(root, clock) as engine:
+        view = engine.log(TOPIC, 0).view()
+        pipe.tell(Found(read(view), view.end_offset, complaints(engine)))
+        steps = Steps(engine, clock, pipe.tell, random.Random(f"{seed} {number}"), number)
+        if number % 3:
+            for _ in range(STEPS):
+                before = steps.passes
+                steps.step()
+                if steps.passes > before:
+                    pipe.tell(Passed(steps.passes - before))
+        else:
+            side_by_side(steps, pipe)
+
+
+def side_by_side(steps: Steps, pipe: Pipe) -> None:
+    """Passes, appends and reads, a thread each."""
+    done = threading.Event()
+
+    def repeat(work: Sequence[Callable[[], object]]) -> None:
+        is_well = False
+        try:
+            while not done.is_set():
+                for each in work:
+                    each()
+            is_well = True
+        finally:
+            if not is_well:
+                pipe.tell(Failed(traceback.format_exc()))
+                os._exit(1)
+
+    for _ in range(10):
+        steps.append()
+    threads = [
+        threading.Thread(target=repeat, args=(work,))
+        for work in (
+            [steps.append, steps.append_in_transaction, steps.end_transaction],
+            [lambda: look(steps)],
+        )
+    ]
+    for thread in threads:
+        thread.start()
+    for _ in range(STEPS // 4):
+        steps.clean()
+        pipe.tell(Passed(1))
+    done.set()
+    for thread in threads:
+        thread.join()
+
+
+def look(steps: Steps) -> None:
+    """A read by somebody else: of every key that was acknowledged before, a record at least as
+    new."""
+    known = dict(steps.latest)
+    found = read(steps.engine.log(TOPIC, 0).view())
+    offsets = [each.offset for each in found]
+    assert offsets == sorted(set(offsets)), f"twice, or not in order: {offsets}"
+    latest = {(each.key or b"").decode(): each.offset for each in found}
+    for key, (offset, is_tombstone) in known.items():
+        there = latest.get(key, -1)
+        assert there >= offset or (is_tombstone and there < 0), f"{key} at {offset}, not {there}"
+
+
+class Lives:
+    """One life after the other, and the model that judges them."""
+
+    def __init__(self, root: Path, seed: int) -> None:
+        self.tally: Counter[str] = Counter()
+        self._root = root
+        self._seed = seed
+        self._model = Model()
+        self._chance = random.Random(seed)
+        self._number = 0
+
+    def run(self, kill: bool) -> None:
+        """One more life; if `kill`, it is ended at a random moment, unless it ends before."""
+        self._number += 1
+        reading, writing = os.pipe()
+        child = os.fork()
+        if child == 0:
+            os.close(reading)
+            self._be_born(Pipe(writing))
+        os.close(writing)
+        seconds = self._chance.uniform(0, LONGEST) if kill else 60
+        data, ended = drain(reading, child, seconds, after_opening=self._chance.random() < 0.7)
+        os.close(reading)
+        _, status = os.waitpid(child, 0)
+        self._judge(data)
+        assert not (ended and status), f"life {self._number} ended with {status}"
+        self.tally["closed" if ended else "killed"] += 1
+
+    def _be_born(self, pipe: Pipe) -> None:
+        status = 1
+        try:
+            live(self._root, self._number, self._seed, pipe)
+            status = 0
+        finally:
+            if status:
+                pipe.tell(Failed(traceback.format_exc()))
+            os._exit(status)
+
+    def _judge(self, data: bytes) -> None:
+        for message in messages(data):
+            match message:
+                case Failed(text):
+                    raise AssertionError(f"life {self._number} failed:\n{text}")
+                case Found(records, end_offset, wrong):
+                    assert not wrong, f"life {self._number} found:\n" + "\n".join(wrong)
+                    self._model.check(records, end_offset, end_offset)
+                    self.tally["opened"] += 1
+                case Passed(passes):
+                    self.tally["passes"] += passes
+                case _:
+                    self._model.add(message)
+
+
+def main() -> None:
+    root, count, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    lives = Lives(root, seed)
+    while lives.tally["killed"] < count:
+        lives.run(kill=True)
+    lives.run(kill=False)
+    lives.run(kill=False)
+    print(dict(lives.tally))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""Compaction through kills, power cuts and failing calls: see `cleaned` for what must hold."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.durable import replaced
+from kafkafs.storage.errors import LogDirOffline
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.crash.checks import refuse_complaints
+from tests.crash.cleaned import TOPIC, Model, Steps, check, open_engine
+from tests.crash.program import tally_of
+from tests.crash.workload import NOW_MS
+from tests.faults import CrashState, FailingCalls, RecordingCalls, crash_states
+
+STEPS = 50
+
+
+# -- kills ----------------------------------------------------------------------------------------
+
+
+def test_a_kill_leaves_the_latest_of_every_key(memory_path: Path) -> None:
+    tally = tally_of("compacting", memory_path, 8, 1)
+    assert tally["killed"] == 8
+    assert tally["passes"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_kills_amid_passes(memory_path: Path) -> None:
+    """More of them, a thousand, say, with the program itself."""
+    tally = tally_of("compacting", memory_path, 100, 1)
+    assert tally["killed"] == 100
+    assert tally["opened"] >= 40
+    assert tally["passes"] >= 10
+
+
+# -- power cuts -----------------------------------------------------------------------------------
+
+
+def recorded(root: Path, seed: int) -> RecordingCalls:
+    """Steps of all kinds, of which many are passes."""
+    recording = RecordingCalls(root)
+    clock = SetClock(NOW_MS)
+    with replaced(recording), open_engine(root, clock) as engine:
+        steps = Steps(engine, clock, recording.mark, random.Random(f"power {seed}"), 1)
+        for _ in range(STEPS):
+            steps.step()
+    assert steps.passes > 3
+    return recording
+
+
+def check_state(state: CrashState, path: Path) -> None:
+    """Opens what a power cut has left, goes on with it, and opens it again."""
+    path.mkdir()
+    state.write_to(path)
+    model = Model()
+    for event in state.marks:
+        model.add(event)  # type: ignore[arg-type]  # marks are what was told
+    clock = SetClock(NOW_MS + 100_000)
+    try:
+        with open_engine(path, clock) as engine:
+            check(engine, model, power_cut=True)
+            refuse_complaints(engine)
+            steps = Steps(engine, clock, model.add, random.Random(0), 2)
+            for step in (steps.append, steps.roll, steps.clean, steps.append):
+                step()
+            check(engine, model)
+        with open_engine(path, clock) as engine:
+            check(engine, model)
+            refuse_complaints(engine)
+    except BaseException as error:
+        error.add_note(f"after {state.done} operations, {state.how}; left in {path}")
+        raise
+    shutil.rmtree(path)
+
+
+def check_states(recording: RecordingCalls, path: Path, every: int, seed: int) -> int:
+    """Checks what a power cut after each `every`-th operation may leave; how many that were."""
+    count = len(recording.operations) + 1
+    checked = 0
+    for state in crash_states(recording, prefixes=range(seed % every, count, every), samples=1):
+        check_state(state, path / f"state-{checked}")
+        checked += 1
+    return checked
+
+
+def test_a_power_cut_now_and_then(memory_path: Path) -> None:
+    (memory_path / "root").mkdir()
+    recording = recorded(memory_path / "root", seed=1)
+    assert check_states(recording, memory_path, every=97, seed=1) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(2))
+def test_a_power_cut_at_every_moment(memory_path: Path, seed: int) -> None:
+    (memory_path / "root").mkdir()
+    recording = recorded(memory_path / "root", seed)
+    assert check_states(recording, memory_path, every=1, seed=seed) > 200
+
+
+# -- failing calls --------------------------------------------------------------------------------
+
+
+class Run:
+    """Steps that go on after every error."""
+
+    def __init__(self, root: Path, calls: FailingCalls) -> None:
+        self.root = root
+        self.calls = calls
+        self.outcomes: Counter[str] = Counter()
+        self._model = Model()
+        self._clock = SetClock(NOW_MS)
+        self._chance = random.Random("failing calls")
+        self._lives = 0
+
+    def run(self) -> None:
+        with replaced(self.calls):
+            engine, steps = self._open()
+            for _ in range(STEPS):
+                if not self._do(engine, steps.step):
+                    engine, steps = self._open()
+            try:
+                engine.close()
+            except (OSError, LogDirOffline):
+                self.outcomes["closing"] += 1
+        engine, _ = self._open()
+        engine.close()
+
+    def _open(self) -> tuple[WritableEngine, Steps]:
+        """Opens it, once more if that fails, and holds it against all before."""
+        self._lives += 1
+        try:
+            engine = self._opened()
+        except (OSError, LogDirOffline):
+            self.outcomes["opening"] += 1
+            engine = self._opened()
+        check(engine, self._model)
+        refuse_complaints(engine)
+        return engine, Steps(engine, self._clock, self._model.add, self._chance, self._lives)
+
+    def _opened(self) -> WritableEngine:
+        engine = open_engine(self.root, self._clock)
+        if engine.failures:
+            with suppress(OSError, LogDirOffline):
+                engine.close()
+            raise LogDirOffline(str(self.root), "opened offline")
+        return engine
+
+    def _do(self, engine: WritableEngine, step: Callable[[], None]) -> bool:
+        """A step; False when the directory is offline, and closed."""
+        try:
+            step()
+            assert not engine.failures or self.calls.failed
+            if not engine.failures:
+                return True
+        except LogDirOffline:
+            pass
+        except OSError as error:
+            if error.errno != self.calls.errno:
+                raise
+            self.outcomes["refused"] += 1
+            assert engine.problems == []
+            self._check_untouched(engine)
+            return True
+        self.outcomes["offline"] += 1
+        with suppress(OSError, LogDirOffline):
+            engine.close()
+        return False
+
+    def _check_untouched(self, engine: WritableEngine) -> None:
+        """What failed and left the directory online has left no part of a cleaning."""
+        left = [path.name for path in self.root.rglob("*") if path.suffix in (".cleaned", ".swap")]
+        assert left == []
+        # An append that failed has left nothing, and is not there.
+        self._model.tried.clear()
+        check(engine, self._model)
+
+
+def fail_each(path: Path, number: int, every: int) -> Counter[str]:
+    """Runs the steps once for each `every`-th of their calls, which fails; the outcomes."""
+    (path / "counted").mkdir()
+    counted = FailingCalls(-1, number)
+    Run(path / "counted", counted).run()
+    outcomes: Counter[str] = Counter()
+    for at in range(number % every, len(counted.made), every):
+        root = path / f"{at}"
+        root.mkdir()
+        run = Run(root, FailingCalls(at, number))
+        try:
+            run.run()
+        except BaseException as error:
+            error.add_note(f"call {at}, {run.calls.failed}: {os.strerror(number)}; in {root}")
+            raise
+        outcomes += run.outcomes
+        shutil.rmtree(root)
+    return outcomes
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
+def test_calls_that_fail_now_and_then(memory_path: Path, number: int) -> None:
+    assert fail_each(memory_path, number, every=151).total() > 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
+def test_every_single_call_failing(memory_path: Path, number: int) -> None:
+    outcomes = fail_each(memory_path, number, every=1)
+    assert outcomes["offline"] > 10
+    if number == errno.ENOSPC:
+        assert outcomes["refused"] > 10
+
+
+def test_the_topic_is_compacted_at_all(memory_path: Path) -> None:
+    """Else what is said above would say little."""
+    clock = SetClock(NOW_MS)
+    model = Model()
+    with open_engine(memory_path, clock) as engine:
+        steps = Steps(engine, clock, model.add, random.Random("compacted"), 1)
+        for _ in range(2 * STEPS):
+            steps.step()
+        written = len(model.known)
+        segments = engine.writer(TOPIC, 0).rolled().segments
+        check(engine, model)
+    assert steps.passes > 8
+    assert len(segments) > 1
+    assert len(model.known) < written / 3
