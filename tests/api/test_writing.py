@@ -272,3 +272,61 @@ def test_settings_of_the_run(root: Path) -> None:
         kafkafs.open(root, writable=True, settings={"retention.ms": "soon"})
     with pytest.raises(kafkafs.LogDirError):
         kafkafs.open("", writable=True)
+
+
+# -- compaction -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def compacted(directory: kafkafs.WritableDirectory) -> kafkafs.WritableDirectory:
+    """With a topic of which each partition has 30 records of 3 keys, in several segments."""
+    settings = {"cleanup.policy": "compact", "internal.segment.bytes": "1000"}
+    directory.create_topic("latest", 2, settings)
+    for number in range(2):
+        for at in range(30):
+            record = ProducerRecord(bytes(100) + b"%d" % at, key=b"k%d" % (at % 3))
+            directory["latest", number].append([record])
+    return directory
+
+
+def test_compaction(compacted: kafkafs.WritableDirectory) -> None:
+    found = compacted.compact("latest")
+    assert [(each.topic, each.partition) for each in found] == [("latest", 0), ("latest", 1)]
+    for number, each in enumerate(found):
+        left = compacted["latest", number].scan().read_all()
+        assert each.is_eligible
+        assert (each.before.records, each.after.records) == (30, left.num_rows)
+        assert each.gone["superseded"] == 30 - left.num_rows > 15
+        assert each.after.bytes < each.before.bytes
+        last = compacted["latest", number].latest(b"k2")
+        assert last is not None
+        assert last.offset == 29
+    assert not any(each.is_change for each in compacted.compact("latest", force=True))
+
+
+def test_compaction_of_one_partition_that_is_not_due(compacted: kafkafs.WritableDirectory) -> None:
+    compacted.configure("latest", {"min.cleanable.dirty.ratio": "1"})
+    (untouched,) = compacted.compact("latest", 1)
+    assert (untouched.is_eligible, untouched.is_change, untouched.dirty_ratio) == (False, False, 1)
+    (forced,) = compacted.compact("latest", 1, force=True)
+    assert forced.passes == 1
+    assert compacted["latest", 0].scan().read_all().num_rows == 30
+
+
+def test_what_cannot_be_compacted(root: Path, compacted: kafkafs.WritableDirectory) -> None:
+    with pytest.raises(kafkafs.Refused, match="does not say compact"):
+        compacted.compact("orders")
+    with pytest.raises(kafkafs.UnknownTopic):
+        compacted.compact("nothing")
+    with pytest.raises(kafkafs.UnknownPartition):
+        compacted.compact("latest", 2)
+    log = root / "latest-0" / f"{0:020}.log"
+    damaged = bytearray(log.read_bytes())
+    damaged[80] ^= 1
+    log.write_bytes(damaged)
+    with pytest.raises(kafkafs.CorruptError, match="position 0"):
+        compacted.compact("latest")
+    assert compacted["latest", 1].scan().read_all().num_rows < 30  # was compacted all the same
+    assert any("latest-0: not cleaned" in problem for problem in compacted.problems)
+    with pytest.raises(kafkafs.StorageError, match=r"given up.*position 0"):
+        compacted.compact("latest", 0)
