@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -26,20 +27,27 @@ from kafkafs.storage.cleaner.cleaning import (
 from kafkafs.storage.cleaner.fates import Fate, Judged
 from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
 from kafkafs.storage.cleaner.plan import SegmentToClean
+from kafkafs.storage.cleaner.reading import read_chunks
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.durable import SyncFailed, WritableDirectory, replaced
 from kafkafs.storage.errors import CleaningAborted, ConfigError, CorruptError, LogDirOffline
 from kafkafs.storage.format import batch as b
-from kafkafs.storage.format.batch import BatchTable, scan
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.batch import BatchHeader, BatchTable, scan
+from kafkafs.storage.format.builder import (
+    BatchFields,
+    SimpleRecord,
+    build_batch,
+    build_end_txn_marker,
+)
 from kafkafs.storage.format.encoder import put_checksums
+from kafkafs.storage.format.layout import ControlType
 from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
 from kafkafs.storage.log.view import View
 from tests.batches import damaged_logs
 from tests.cleaning import CONFIG, Exchange, log_to_clean
 from tests.faults import FailingCalls
 from tests.logs import TopicSettings, write_partition
-from tests.reading import UNCOMMITTED, Plain, open_view
+from tests.reading import UNCOMMITTED, Plain, open_view, read
 from tests.writing import NOW, Unsynced, files
 
 Pair = tuple[bytes | None, bytes | None]  # key and value
@@ -452,3 +460,94 @@ def test_a_pass_keeps_to_the_rate(sample: View) -> None:
     result = clean(log, OffsetMap(1 << 12), sink, Throttle(100, clock, wait))
     moved = 2 * result.bytes_before + result.bytes_after
     assert clock.now_ms() - NOW == pytest.approx(moved * 10, rel=0.1)
+
+
+def headers(view: View, end: int) -> list[BatchHeader]:
+    """Of all batches of the segments below an offset."""
+    return [
+        header
+        for segment in view.segments
+        for chunk in read_chunks(segment, 0, 1 << 20)
+        for header in list(chunk.table)
+        if segment.base_offset < end
+    ]
+
+
+# -- transactions ---------------------------------------------------------------------------------
+
+STEPS = st.lists(
+    st.tuples(st.integers(-1, 2), st.sampled_from(["data", "data", "data", "commit", "abort"])),
+    min_size=4,
+    max_size=30,
+)
+
+
+def written_steps(steps: Sequence[tuple[int, str]], choose: Callable[[int], Pair]) -> list[bytes]:
+    """Batches of one record of each step: of a producer in its transaction or, -1, of none; or the
+    end of the producer's transaction. In the end all transactions are ended."""
+    made: list[bytes] = []
+    sequences = dict.fromkeys(range(3), 0)
+    for producer, what in (*steps, (0, "abort"), (1, "commit"), (2, "abort"), (-1, "data")):
+        offset = len(made)
+        fields = BatchFields(base_offset=offset)
+        if producer >= 0:
+            fields = replace(fields, producer_id=producer, producer_epoch=0)
+        if what == "data":
+            if producer >= 0:
+                first = sequences[producer]
+                fields = replace(fields, base_sequence=first, is_transactional=True)
+                sequences[producer] += 1
+            record = SimpleRecord(NOW + offset, *choose(offset))
+            made.append(build_batch([record], fields))
+        elif producer >= 0:
+            kind = ControlType.COMMIT if what == "commit" else ControlType.ABORT
+            made.append(build_end_txn_marker(kind, NOW + offset, 0, fields))
+    return made
+
+
+@settings(max_examples=25)
+@given(STEPS, st.randoms(use_true_random=False), st.integers(100, 600), st.integers(1, 4))
+def test_transactions_come_out_as_they_were(
+    steps: list[tuple[int, str]], chance: Random, segment_bytes: int, capacity: int
+) -> None:
+    """Pass after pass, as horizons come: the newest committed record of each key is what it was,
+    no other record changes, moves or appears, and at last only markers of data are left."""
+
+    def choose(offset: int) -> Pair:
+        return chance.choice([b"a", b"b", b"c"]), chance.choice([b"v%d" % offset, None])
+
+    config = replace(CONFIG, internal_segment_bytes=segment_bytes)
+    with TemporaryDirectory() as folder, replaced(Unsynced()):
+        directory = Path(folder) / "t-0"
+        batches = written_steps(steps, choose)
+        write_partition(directory, batches, TopicSettings(segment_bytes=segment_bytes))
+        view = open_view(directory)
+        active, end = view.segments[-1].base_offset, view.end_offset
+        before = read(view)
+        newest = {record.key: record for record in before}
+        first_dirty, now = 0, NOW
+        while now < NOW + 10 * config.delete_retention_ms:
+            view = open_view(directory)
+            sink = CleanedSink(WritableDirectory(str(directory)), config, Exchange(directory))
+            log = all_but_active(view, first_dirty, config=config, now_ms=now)
+            result = clean(log, OffsetMap(capacity * SLOT_BYTES, 1.0), sink)
+            view = open_view(directory)
+            left = read(view)
+            assert (view.end_offset, view.last_stable_offset) == (end, end)
+            assert left == [record for record in before if record in left]
+            now_newest = {record.key: record for record in left}
+            for key, record in newest.items():
+                assert now_newest.get(key, record) == record
+                assert key in now_newest or record.value is None
+            first_dirty, now = result.end_offset, now + config.delete_retention_ms
+            if first_dirty == active:
+                first_dirty = 0  # as where the checkpoint was lost
+        below = [record for record in left if record.offset < active]
+        assert len({record.key for record in below}) == len(below)
+        assert all(record.value is not None for record in below)
+        begun: set[int] = set()
+        for header in headers(view, active):
+            if not header.is_control:
+                begun |= {header.producer_id} if header.is_transactional else set()
+            elif header.last_offset != active - 1:
+                begun.remove(header.producer_id)  # each marker that is left has its data
