@@ -96,6 +96,11 @@ class SegmentCheck:
         at = header.position - self._run.base
         return parse_end_txn_marker(self._run.data[at : at + header.size])
 
+    def tell(self, header: BatchHeader, what: str) -> None:
+        """Adds a finding about a batch."""
+        about = f"batch {header.base_offset}-{header.last_offset}"
+        self.findings.append(Finding(self.path, header.position, f"{about}: {what}"))
+
     def aborted(self) -> list[tuple[int, AbortedTxn]]:
         """The entries of the `.txnindex` with their positions; what is wrong with the file itself
         is a finding."""
@@ -158,8 +163,5 @@ class SegmentCheck:
         own &= batches.column(b.MAGIC)[filled] > 0
         for number in np.flatnonzero(own & (told != largest)).tolist():
             header = batches[int(filled[number])]
-            what = (
-                f"batch {header.base_offset}-{header.last_offset}: its largest timestamp is "
-                f"{int(largest[number])}, its header says {header.max_timestamp}"
-            )
-            self.findings.append(Finding(self.path, header.position, what))
+            says = f"{int(largest[number])}, its header says {header.max_timestamp}"
+            self.tell(header, f"its largest timestamp is {says}")

@@ -1,0 +1,62 @@
+"""The aborted transactions of a segment: those in its `.txnindex`, and those in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from ..format.names import FileKind
+from ..segment.txn_index import AbortedTxn
+from ..segment.verify import SegmentCheck, SegmentFacts
+from ..segment.verify_index import Finding
+
+
+@dataclass(slots=True)
+class Aborts:
+    """The transactions that a segment's markers end: of whom, by the marker's offset. `aborted` are
+    those that the log says a reader must be told of."""
+
+    ends: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    aborted: dict[int, AbortedTxn] = field(default_factory=dict)
+
+    def held_against(
+        self,
+        entries: list[tuple[int, AbortedTxn]],
+        facts: SegmentFacts,
+        check: SegmentCheck,
+        knows_all: bool,
+    ) -> Iterator[Finding]:
+        """The `.txnindex` against what the log says. `knows_all`: it has all that the entries were
+        made from; else a transaction may have begun in front of it."""
+        path = check.path.removesuffix(FileKind.LOG) + FileKind.TXNINDEX
+        before = facts.base_offset - 1
+        for position, entry in entries:
+            what = self._wrong(entry, before, check, knows_all)
+            if what:
+                about = f"entry of producer {entry.producer_id}, marker at {entry.last_offset}"
+                yield Finding(path, position, f"{about}: {what}")
+            before = max(before, entry.last_offset)
+        told = {entry.last_offset for _, entry in entries}
+        for offset, txn in self.aborted.items():
+            if offset not in told and check.faults == 0:
+                what = (
+                    f"no entry for the transaction of producer {txn.producer_id}, aborted from "
+                    f"offset {txn.first_offset} to {offset}"
+                )
+                yield Finding(path, -1, what)
+
+    def _wrong(self, entry: AbortedTxn, before: int, check: SegmentCheck, knows_all: bool) -> str:
+        if entry.last_offset <= before:
+            return f"it does not lie behind offset {before}"
+        if not 0 <= entry.first_offset < entry.last_offset:
+            return f"it begins at offset {entry.first_offset}"
+        if check.faults == 0 and self.ends.get(entry.last_offset) != (entry.producer_id, True):
+            return "there is no ABORT marker of it"
+        right = self.aborted.get(entry.last_offset)
+        if knows_all and right is not None and right != entry:
+            return (
+                f"first offset {entry.first_offset} and last stable offset "
+                f"{entry.last_stable_offset}, the log says {right.first_offset} and "
+                f"{right.last_stable_offset}"
+            )
+        return ""

@@ -1,0 +1,128 @@
+"""The producers of a partition: those in its snapshots, and those that its batches tell of."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..disk import Directory
+from ..errors import CorruptError
+from ..format import batch as b
+from ..format.batch import BatchHeader, BatchTable
+from ..format.control import EndTxnMarker
+from ..format.names import FileKind, segment_file
+from ..format.snapshot import ENTRY, HEADER, ProducerSnapshotEntry, parse_producer_snapshot
+from ..segment.verify import SegmentCheck
+from ..segment.verify_index import Finding
+from .producer_rebuild import MAX_SNAPSHOT_BYTES
+from .producers import Producers
+from .verify_aborts import Aborts
+
+# No producer has expired at a time before all times.
+_BEFORE_ALL_MS = -(1 << 62)
+
+
+class ProducerCheck:
+    """The snapshots, against the producers that the batches tell of. `knows_all`: no producer is
+    missing, nor the beginning of a transaction."""
+
+    def __init__(self, directory: Directory, offsets: list[int], base_offset: int) -> None:
+        self._directory = directory
+        self._producers = Producers()
+        self._pending = offsets
+        self._findings: list[Finding] = []
+        # All producers are known if the log has its beginning, or what was known at its start.
+        self.knows_all = base_offset == 0
+        while self._pending and self._pending[0] <= base_offset:
+            offset = self._pending.pop(0)
+            data = self._read(offset)
+            if offset == base_offset and data is not None:
+                self._producers.load(data, offset, _BEFORE_ALL_MS)
+                self.knows_all = True
+
+    def batches(
+        self, check: SegmentCheck, table: BatchTable, aborts: Aborts, has_all: bool
+    ) -> None:
+        """`has_all`: all offsets up to here have been seen."""
+        new = table.select(table.column(b.MAGIC) > 1)
+
+        def read_marker(header: BatchHeader) -> EndTxnMarker | None:
+            marker = check.read_marker(header)
+            if marker is not None:
+                aborts.ends[header.base_offset] = (header.producer_id, not marker.is_commit)
+            elif header.record_count:
+                check.tell(header, "no transaction marker in it")
+            return marker
+
+        def replay(part: BatchTable) -> None:
+            found = self._producers.replay(part, read_marker)
+            aborts.aborted.update({txn.last_offset: txn for txn in found})
+
+        last_offsets = new.column(b.LAST_OFFSET)
+        done = 0
+        self.knows_all &= has_all
+        highest = int(table.rows[-1, b.LAST_OFFSET])
+        while self._pending and self._pending[0] <= highest:
+            stop = int(np.searchsorted(last_offsets, self._pending[0]))
+            replay(new.select(slice(done, stop)))
+            done = stop
+            self._check_snapshot(self._pending.pop(0))
+        replay(new.select(slice(done, len(new))))
+
+    def finish(self, end_offset: int) -> list[Finding]:
+        """All that is wrong with the snapshots."""
+        for offset in self._pending:
+            if offset <= end_offset:  # behind the last batch, segments may be empty
+                self._check_snapshot(offset)
+            elif self._read(offset) is not None:
+                self._find(offset, -1, f"the log ends at offset {end_offset}")
+        return self._findings
+
+    def _check_snapshot(self, offset: int) -> None:
+        """The snapshot of the offset that the producers have been replayed up to."""
+        data = self._read(offset)
+        if data is None or not self.knows_all:
+            return
+        entries = parse_producer_snapshot(data)
+        for number, entry in enumerate(entries):
+            what = self._wrong(entry)
+            if what:
+                position = HEADER.size + number * ENTRY.size
+                self._find(offset, position, f"producer {entry.producer_id}: {what}")
+        told = {entry.producer_id for entry in entries}
+        for txn in self._producers.open_transactions():
+            if txn.producer_id not in told:
+                what = f"its transaction, open since offset {txn.first_offset}, is not there"
+                self._find(offset, -1, f"producer {txn.producer_id}: {what}")
+
+    def _wrong(self, entry: ProducerSnapshotEntry) -> str:
+        """What differs from the log, "" when nothing does. A producer that was forgotten for a
+        while has lost its coordinator's epoch."""
+        state = self._producers.state(entry.producer_id)
+        if state is None:
+            return "the log has no batch of it"
+        right = state.to_snapshot()
+        if entry.coordinator_epoch < 0:
+            right = replace(right, coordinator_epoch=entry.coordinator_epoch)
+        differing = [
+            f"{name.replace('_', ' ')} {getattr(entry, name)}, the log says {getattr(right, name)}"
+            for name in ProducerSnapshotEntry.__dataclass_fields__
+            if getattr(entry, name) != getattr(right, name)
+        ]
+        return "; ".join(differing)
+
+    def _read(self, offset: int) -> bytes | None:
+        """The bytes of a snapshot, None when it cannot be read; that is a finding."""
+        name = segment_file(offset, FileKind.SNAPSHOT)
+        try:
+            data = self._directory.read_small(name, MAX_SNAPSHOT_BYTES)
+            parse_producer_snapshot(data)
+        except CorruptError as error:
+            self._find(offset, error.position, error.what)
+            return None
+        return data
+
+    def _find(self, offset: int, position: int, what: str) -> None:
+        path = self._directory.path_of(segment_file(offset, FileKind.SNAPSHOT))
+        self._findings.append(Finding(path, position, what))
