@@ -113,6 +113,19 @@ class Field:
         return cls(data, np.cumsum(sizes) - sizes, sizes)
 
     @classmethod
+    def joined(cls, fields: Sequence[Field], rows: Sequence[int]) -> Field:
+        """All of them one after the other, each of so many rows; all their bytes are copied."""
+        if not any(len(field.sizes) for field in fields):
+            return cls.nulls()
+        before = np.cumsum([0, *(len(field.data) for field in fields[:-1])])
+        filled = [field.filled(count) for field, count in zip(fields, rows, strict=True)]
+        return cls(
+            b"".join(field.data for field in fields),
+            np.concatenate([field.starts for field in filled]) + np.repeat(before, rows),
+            np.concatenate([field.sizes for field in filled]),
+        )
+
+    @classmethod
     def nulls(cls) -> Field:
         """Null in every row."""
         return cls(b"", _NOTHING, _NOTHING)
@@ -126,6 +139,13 @@ class Field:
         """Which of the rows are null."""
         nulls: NDArray[np.bool_] = self.sizes < 0
         return nulls if len(nulls) else np.ones(rows, dtype=np.bool_)
+
+    def filled(self, rows: int) -> Field:
+        """The same, with a size for each of the rows."""
+        if len(self.sizes):
+            return self
+        nulls = np.full(rows, -1, dtype=np.int64)
+        return Field(self.data, np.zeros_like(nulls), nulls)
 
     def slice(self, low: int, high: int) -> Field:
         """Rows [low, high), sharing the buffer."""
@@ -227,6 +247,17 @@ class RecordColumns:
         from .arrow import to_record_columns  # pyarrow takes long to import
 
         return to_record_columns(table)
+
+    @classmethod
+    def joined(cls, parts: Sequence[RecordColumns]) -> RecordColumns:
+        """All of them one after the other; their headers are left out."""
+        rows = [len(part.timestamps) for part in parts]
+        return cls(
+            np.concatenate([part.timestamps for part in parts]),
+            Field.joined([part.keys for part in parts], rows),
+            Field.joined([part.values for part in parts], rows),
+            Headers.none(),
+        )
 
     def __len__(self) -> int:
         return len(self.timestamps)

@@ -114,7 +114,7 @@ class Appender:
         """An append that does not go into the active segment, or not all of it."""
         end = self._log.end_offset
         try:
-            request.appended = self._append_in_pieces(request.admitted, request.origin)
+            request.answer(self._append_in_pieces(request.admitted, request.origin))
         except (StorageError, OSError) as error:
             request.fail(self._health.note(error))
             if self._log.end_offset > end and self._health.failed is None:

@@ -31,9 +31,11 @@ class Appended:
 
 
 class Request:
-    """One append that a thread waits for, and what became of it."""
+    """An append, and what became of it. `admitted` may come late: see `RecordsRequest`."""
 
     __slots__ = ("admitted", "appended", "error", "origin")
+
+    admitted: Admitted
 
     def __init__(self, admitted: Admitted, origin: Origin) -> None:
         self.admitted = admitted
@@ -44,6 +46,9 @@ class Request:
     @property
     def is_done(self) -> bool:
         return self.appended is not None or self.error is not None
+
+    def answer(self, appended: Appended) -> None:
+        self.appended = appended
 
     def fail(self, error: BaseException) -> None:
         """Each thread raises an error of its own: raising one changes it."""
@@ -100,7 +105,7 @@ class Group:
     def answer(self) -> None:
         """It is written."""
         for request, appended in self._answers:
-            request.appended = appended
+            request.answer(appended)
 
     def fail(self, error: BaseException) -> None:
         """It is not."""

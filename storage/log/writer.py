@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import Final
 
 from ..clock import Clock
 from ..config import TopicConfig
@@ -30,12 +31,15 @@ from .group_commit import GroupCommit
 from .health import Health
 from .loaded import LoadedLog, LoadedSegment
 from .local_log import LocalLog, Rolled
+from .merging import RecordsRequest, may_merge, merge
 from .preparing import admit_rules, encoded, end_of_transaction
 from .producer_state import ProducerState
 from .producers import Producers
 from .retention import LogState, RetentionPlan
 from .turns import Turns
 from .unified_log import UnifiedLog
+
+_PLAN: Final = BatchPlan()
 
 
 class LogWriter:
@@ -78,7 +82,9 @@ class LogWriter:
         self._known_rules = (config, admit_rules(config))
         self._local = LocalLog(directory, config, clock, loaded)
         self._log = UnifiedLog(self._local, loaded, leader_epoch, self._rolled)
-        self._group_commit = GroupCommit(self._lock, Appender(self._log, self._health).append)
+        self._appender = Appender(self._log, self._health)
+        self._appends = GroupCommit(self._append_all, waits=False)
+        self._durable_appends = GroupCommit(self._append_durably, waits=True)
 
     # -- what it is ------------------------------------------------------------------------------
 
@@ -167,7 +173,9 @@ class LogWriter:
         """Appends records in batches as `plan` says, all of them or none; offsets, leader epoch and
         timestamp type are this log's, and the codec if the topic wants one. Otherwise as `append`.
         """
-        plan = plan or BatchPlan()
+        plan = plan or _PLAN
+        if may_merge(records, plan):
+            return self._submit(RecordsRequest(records, plan), durable)
         admitted = encoded(records, plan, self._rules(), self.clock.now_ms())
         return self._submit(Request(admitted, Origin.CLIENT), durable)
 
@@ -182,13 +190,33 @@ class LogWriter:
         return self._submit(Request(marker, Origin.COORDINATOR), durable=False)
 
     def _submit(self, request: Request, durable: bool) -> Appended:
+        durable = durable or self.config.flush_messages == 1
+        group = self._durable_appends if durable else self._appends
         try:
-            appended = self._group_commit.submit(request)
+            appended = group.submit(request)
         finally:
             self._afterwards.settle()
-        if durable or self.end_offset - self.recovery_point >= self.config.flush_messages:
+        if not durable and self.end_offset - self.recovery_point >= self.config.flush_messages:
             self.flush(appended.last_offset + 1)
         return appended
+
+    def _append_all(self, requests: Sequence[Request]) -> None:
+        """Answers all of them."""
+        segment_size, now = self.config.segment_size, self.clock.now_ms()
+        prepared = merge(requests, self._rules(), segment_size, now)
+        with self._lock:
+            self._appender.append(prepared)
+
+    def _append_durably(self, requests: Sequence[Request]) -> None:
+        """Answers all of them, when what was appended is durable."""
+        self._append_all(requests)
+        ends = [each.appended.last_offset + 1 for each in requests if each.appended]
+        try:
+            self.flush(max(ends, default=0))
+        except (StorageError, OSError) as error:
+            for each in requests:
+                if each.appended:
+                    each.fail(error)
 
     def _rules(self) -> AdmitRules:
         """What the present settings allow."""

@@ -1,0 +1,191 @@
+"""Appends of many threads, made together by one of them."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.log.appending import Appended, Request
+from kafkafs.storage.log.group_commit import GroupCommit
+from kafkafs.storage.log.merging import RecordsRequest
+
+
+def request(number: int = 0) -> Request:
+    """An append of one record."""
+    return RecordsRequest(RecordColumns.from_values([b"%d" % number]), BatchPlan())
+
+
+class Log:
+    """Answers with offsets, and keeps the groups. `hold` makes it wait in the next group."""
+
+    def __init__(self) -> None:
+        self.groups: list[list[Request]] = []
+        self.is_in = threading.Event()
+        self.may_go = threading.Event()
+        self.may_go.set()
+        self._busy = threading.Lock()
+
+    def append(self, requests: Sequence[Request]) -> None:
+        assert self._busy.acquire(blocking=False), "two groups at the same time"
+        self.groups.append(list(requests))
+        self.is_in.set()
+        assert self.may_go.wait(10)
+        for number, each in enumerate(requests):
+            each.answer(Appended(number, number))
+        self._busy.release()
+
+    def hold(self) -> None:
+        self.is_in.clear()
+        self.may_go.clear()
+
+
+def started(work: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def waiting(group: GroupCommit) -> int:
+    return len(group._waiting)
+
+
+def test_one_thread_is_a_group_by_itself() -> None:
+    log = Log()
+    group = GroupCommit(log.append, waits=True)
+    for _ in range(3):
+        assert group.submit(request()) == Appended(0, 0)
+    assert list(map(len, log.groups)) == [1, 1, 1]
+
+
+def test_those_that_wait_are_made_together_in_their_order() -> None:
+    log = Log()
+    group = GroupCommit(log.append, waits=False)
+    log.hold()
+    threads = [started(lambda: group.submit(request()))]
+    assert log.is_in.wait(10)
+    asked = [request(number) for number in range(5)]
+    for number, each in enumerate(asked):
+        threads.append(started(lambda each=each: group.submit(each)))  # type: ignore[misc]
+        until(lambda number=number: waiting(group) == number + 1)  # type: ignore[misc]
+    log.may_go.set()
+    for thread in threads:
+        thread.join()
+    assert log.groups[1:] == [asked]
+    assert [each.result() for each in asked] == [Appended(n, n) for n in range(5)]
+
+
+def test_one_that_leads_waits_for_as_many_as_there_were() -> None:
+    """A group of all of them but the first; then nearly all groups are of all."""
+
+    def append(requests: Sequence[Request]) -> None:
+        sizes.append(len(requests))
+        time.sleep(0.001)
+        for each in requests:
+            each.answer(Appended(0, 0))
+
+    sizes: list[int] = []
+    group = GroupCommit(append, waits=True)
+
+    def work() -> None:
+        for _ in range(40):
+            group.submit(request())
+
+    threads = [started(work) for _ in range(4)]
+    for thread in threads:
+        thread.join()
+    assert sum(sizes) == 160
+    assert len(sizes) < 80
+
+
+def test_one_that_leads_waits_in_vain_only_once() -> None:
+    log = Log()
+    group = GroupCommit(log.append, waits=True)
+    log.hold()
+    threads = [started(lambda: group.submit(request())) for _ in range(4)]
+    until(lambda: waiting(group) == 3)
+    log.may_go.set()
+    for thread in threads:
+        thread.join()
+    group.submit(request())
+    assert group._expected == 1
+    group.submit(request())
+    assert list(map(len, log.groups)) == [1, 3, 1, 1]
+
+
+def test_an_error_is_everyones_and_the_next_goes_on() -> None:
+    log = Log()
+    is_broken = True
+
+    def append(requests: Sequence[Request]) -> None:
+        log.append(requests)
+        if is_broken:
+            for each in requests:
+                each.appended = None
+            raise ArithmeticError
+
+    group = GroupCommit(append, waits=True)
+    log.hold()
+    failed: list[int] = []
+
+    def work() -> None:
+        with pytest.raises(ArithmeticError):
+            group.submit(request())
+        failed.append(1)
+
+    threads = [started(work) for _ in range(4)]
+    until(lambda: waiting(group) == 3)
+    log.may_go.set()
+    for thread in threads:
+        thread.join()
+    assert len(failed) == 4
+    is_broken = False
+    assert group.submit(request()) == Appended(0, 0)
+
+
+class Interrupted(BaseException):
+    """What a signal's handler raises."""
+
+
+def test_a_signal_while_waiting_is_no_ones_but_the_waiters() -> None:
+    """Handlers run in the main thread, which waits here for one that is held up."""
+    log = Log()
+    group = GroupCommit(log.append, waits=True)
+    log.hold()
+    other = started(lambda: group.submit(request()))
+    assert log.is_in.wait(10)
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted
+
+    old = signal.signal(signal.SIGUSR1, interrupt)
+    main = threading.main_thread().ident
+    assert main is not None
+
+    def send() -> None:
+        until(lambda: waiting(group) == 1)
+        time.sleep(0.02)
+        signal.pthread_kill(main, signal.SIGUSR1)
+
+    sender = started(send)
+    try:
+        with pytest.raises(Interrupted):
+            group.submit(request())
+    finally:
+        signal.signal(signal.SIGUSR1, old)
+        sender.join()
+    log.may_go.set()
+    other.join()
+    assert group.submit(request()) == Appended(0, 0)
+    assert list(map(len, log.groups)) == [1, 1]
