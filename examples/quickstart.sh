@@ -63,6 +63,10 @@ run 'cat mnt/textbook/1/time/1526384718288; echo'
 run 'readlink mnt/textbook/1/time/2018-05-15T11:45:18.288Z'
 run "find mnt/textbook/1/offset -newermt '2018-05-15 11:45:18.28' ! -newermt '2018-05-15 11:45:19' -printf '%f  %TT\n' | sort"
 
+title 'What log compaction would remove, and why'
+run "diff <(cat mnt/orders/0/records.jsonl) <(cat mnt/orders/0/compacted/records.jsonl) | grep -c '^<'"
+run "jq -c '.records, .gone, .bound' mnt/orders/0/compacted/summary.json"
+
 title 'How it was found: index entries and batches, step by step'
 run 'kafkafs explain broker,textbook textbook/0/offset/600'
 run 'kafkafs explain broker,textbook textbook/1/time/1526384718288'

@@ -10,8 +10,12 @@ import threading
 from collections.abc import Iterator
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kafkafs.storage.cleaner.compacted_view import CompactedView
 from kafkafs.storage.errors import CorruptError, OffsetNotFound, SegmentGone
+from kafkafs.storage.format.batch import Int64s
 from kafkafs.storage.format.columns import Columns, Damage
 
 from .. import render
@@ -22,6 +26,7 @@ from ..partition import Partition
 from ..pending import Pending
 from ..previews import Previews
 from ..streams import Piece, PreparedStreamHandle
+from .keys import KeyDirectory
 from .member import Member, MemberDirectory, changed_ns, member_inode
 from .node import (
     BRIEFLY,
@@ -40,6 +45,7 @@ from .stream import FORMATS, PartitionSource
 #: In the order in which they are listed.
 NAMES: Final = {
     "offset": Member.COMPACTED_OFFSET,
+    "latest": Member.COMPACTED_LATEST,
     "records.jsonl": Member.COMPACTED_RECORDS_JSONL,
     "values": Member.COMPACTED_VALUES,
     "keys": Member.COMPACTED_KEYS,
@@ -65,6 +71,8 @@ def compacted_node(catalog: Catalog, partition: Partition, member: Member) -> No
         return CompactedDirectory(catalog, partition)
     if member is Member.COMPACTED_OFFSET:
         return CompactedOffsets(previews, partition)
+    if member is Member.COMPACTED_LATEST:
+        return CompactedLatest(catalog, partition)
     if member in (Member.COMPACTED_FIRST, Member.COMPACTED_LAST):
         return CompactedLink(previews, partition, member)
     return CompactedFile(previews, partition, member)
@@ -115,6 +123,23 @@ class CompactedOffsets(OffsetDirectory):
     def scan(self, offset: int) -> Iterator[Columns | Damage]:
         left = self._previews.of(self.partition)
         return left.scan(offset, isolation=self.partition.isolation)
+
+
+class CompactedLatest(KeyDirectory):
+    """The files of `key/` whose records stay."""
+
+    member = Member.COMPACTED_LATEST
+
+    def __init__(self, catalog: Catalog, partition: Partition) -> None:
+        super().__init__(catalog, partition)
+        self.parent_inode = member_inode(partition, Member.COMPACTED)
+        self._previews = catalog.previews
+
+    def pending(self) -> Pending | None:
+        return self._previews.pending(self.partition)
+
+    def kept(self, offsets: Int64s) -> NDArray[np.bool_]:
+        return self._previews.of(self.partition).mask(offsets)
 
 
 class CompactedLink(Link):

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ..format import batch as b
 from ..format.columns import Columns, Damage
 from ..format.layout import CONTROL_MASK
@@ -66,6 +69,11 @@ class CompactedView:
         if offset < self.start_offset:
             return False
         return offset >= self.preview.end_offset or offset in self.preview.kept
+
+    def mask(self, offsets: b.Int64s) -> NDArray[np.bool_]:
+        """The same for some ascending offsets: bool of shape (n,)."""
+        stays: NDArray[np.bool_] = self.preview.mask(offsets) & (offsets >= self.start_offset)
+        return stays
 
     def scan(
         self,

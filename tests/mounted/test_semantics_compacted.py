@@ -45,11 +45,11 @@ def times_found(mount: Mount) -> int:
 
 
 @promise(
-    "`compacted` holds `offset`, `records.jsonl`, `values`, `keys` and `summary.json`, and nothing"
-    " else."
+    "`compacted` holds `offset`, `latest`, `records.jsonl`, `values`, `keys` and `summary.json`,"
+    " and nothing else."
 )
 def test_names(clean: Path) -> None:
-    names = ["offset", "records.jsonl", "values", "keys", "summary.json"]
+    names = ["offset", "latest", "records.jsonl", "values", "keys", "summary.json"]
     assert os.listdir(clean / "orders" / "0" / "compacted") == names
     with pytest.raises(FileNotFoundError):
         os.stat(clean / "orders" / "0" / "compacted" / "time")
@@ -93,6 +93,41 @@ def test_records(clean: Path) -> None:
             assert (partition / "offset" / name).exists()
             with pytest.raises(FileNotFoundError):
                 os.stat(partition / "compacted" / "offset" / name)
+
+
+@promise(
+    "`compacted/latest/K` is the file of the latest record that stays with the key K, named as in"
+    " `key`, and ENOENT where none stays and where that is a tombstone."
+)
+def test_latest(clean: Path, corpus: Callable[[str], Path], mount: Mounting) -> None:
+    partition = clean / "orders" / "0"
+    names = os.listdir(partition / "compacted" / "latest")
+    assert names == os.listdir(partition / "key")
+    for name in names[:20]:
+        here, there = partition / "compacted" / "latest" / name, partition / "key" / name
+        assert os.path.samefile(here, there)
+        assert here.read_bytes() == there.read_bytes()
+    # what retention would delete has no latest record any more
+    settings = {
+        "cleanup.policy": "compact,delete",
+        "retention.bytes": "100000",
+        "retention.ms": "-1",
+    }
+    expiring = mount(corpus("kafka43-clean"), settings=settings).point / "orders" / "0"
+    left = os.listdir(expiring / "compacted" / "latest")
+    assert 0 < len(left) < len(names)
+    kept = set((expiring / "compacted" / "keys").read_text().splitlines())
+    assert set(left) == kept
+    gone = set(names) - kept
+    assert not any((expiring / "compacted" / "latest" / name).exists() for name in gone)
+    # a tombstone stays for a while, as a record without a value
+    tombs = mount(corpus("compact-after")).point / "cmp-tomb" / "0"
+    text = (tombs / "compacted" / "records.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
+    latest = {line["key"]: line["value"] for line in lines}
+    assert None in latest.values()
+    alive = {key for key, value in latest.items() if value is not None}
+    assert set(os.listdir(tombs / "compacted" / "latest")) == alive
 
 
 @promise(
