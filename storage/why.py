@@ -41,7 +41,8 @@ class Standing:
 
     `cleanable_at_ms`: from when on it is old enough, where that is what it waits for.
     `tombstones_go_at_ms`: the least delete horizon of its tombstones and markers, None where none
-    has one. A cleaning before then keeps them; none begins only because it has come.
+    has one, as before magic 2. A cleaning before then keeps them; none begins only because it has
+    come.
     `is_being_written`: the cleaner is making, or putting in place, a new segment with this base.
     """
 

@@ -11,7 +11,7 @@ import random
 import re
 import subprocess
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -256,11 +256,6 @@ class Pass:
     topic: str
     began_ms: int
 
-    def now_ms(self, horizons: Collection[int], delete_retention_ms: int) -> int:
-        """The time that counted: where the pass set a delete horizon, that tells it."""
-        told = [horizon - delete_retention_ms for horizon in horizons]
-        return max((now for now in told if 0 <= self.began_ms - now < 50), default=self.began_ms)
-
 
 def passes(broker: Broker) -> list[Pass]:
     """The passes that the broker's log tells of, in order; without internal topics."""
@@ -285,6 +280,7 @@ class Cleaned:
     files: Mapping[str, bytes]
     mtimes_ms: Mapping[str, int]
     batches: Sequence[Batch]
+    delete_retention_ms: int
 
     @classmethod
     def of(cls, engine: Engine, topic: str) -> Cleaned:
@@ -305,6 +301,7 @@ class Cleaned:
                 if path.suffix != ".txnindex"  # which keeps the time when it was written
             },
             [each for segment in view.segments for each in _batches(view, segment, decodes)],
+            engine.topic_config(topic).config.delete_retention_ms,
         )
 
     @property
@@ -332,6 +329,12 @@ class Round:
     before: Path
     passes: Sequence[Pass]
     after: Mapping[str, Cleaned]
+
+    def now_ms(self, of: Pass) -> int:
+        """The time that counted for a pass: where it set a delete horizon, that tells it."""
+        after = self.after[of.topic]
+        told = [horizon - after.delete_retention_ms for horizon in after.horizons]
+        return max((now for now in told if 0 <= of.began_ms - now < 50), default=of.began_ms)
 
 
 class Rounds:

@@ -10,10 +10,12 @@ import itertools
 import json
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from kafkafs.storage.cleaner.cleaning import clean
 from kafkafs.storage.cleaner.offset_map import OffsetMap
+from kafkafs.storage.config import TopicConfig
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import CorruptError, OffsetNotFound, Refused, StorageError
 from kafkafs.storage.format.arrow import to_record_batch
@@ -40,6 +42,7 @@ from kafkafs.storage.log.transactions import Isolation
 from kafkafs.storage.log.view import View
 from kafkafs.storage.topic_settings import parse_topic_settings
 from kafkafs.storage.transaction_log import parse_decisions
+from kafkafs.storage.why import why
 from tests.cleaning import Rewritten, log_to_clean
 from tests.reading import lines, lines_by_columns
 
@@ -125,6 +128,14 @@ def cleaned(view: View) -> None:
             batches(bytes(sink.data))
 
 
+def explained(view: View) -> None:
+    """Why each segment is there, which is told whatever is in it, and can be written down."""
+    config = replace(TopicConfig(), cleanup_policy=("compact", "delete"))
+    found = why(view, config, checkpoint=None, now_ms=0)
+    assert len(found.segments) == len(view.segments)
+    json.dumps(found.as_json())
+
+
 def partition(view: View) -> None:
     """Every question that can be asked of a partition."""
     assert 0 <= view.start_offset <= view.last_stable_offset <= view.end_offset
@@ -152,6 +163,7 @@ def partition(view: View) -> None:
                 view.offset_for_time(time, isolation)
                 broker_answer(view, time, isolation)
         assert (view.first(isolation) is None) == (view.last(isolation) is None)
+    explained(view)
     cleaned(view)
 
 

@@ -1,0 +1,170 @@
+"""Compaction against a real broker's: the same random logs, cleaned at the same time by both."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from kafkafs.storage.cleaner.preview import Question, preview
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.config import broker_config
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.format.batch import Int64s
+from kafkafs.storage.log.transactions import Isolation
+from kafkafs.storage.log.view import View
+from kafkafs.storage.verify import Verifier
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.answers import READ_COMMITTED, READ_UNCOMMITTED
+from tests.broker.compaction import (
+    CODECS,
+    COMPRESSED,
+    LET_GO,
+    MAP_BYTES,
+    RATIO,
+    Cleaned,
+    Round,
+    Rounds,
+    cleaner_offsets,
+    copy,
+    topics,
+)
+from tests.broker.driver import Driver
+from tests.broker.handover import DUMP_TOOL, warnings
+from tests.broker.kafka import VERSION, Broker, installation, java
+from tests.broker.readers import EngineReader, without_epoch
+
+StartBroker = Callable[..., Broker]
+StartDriver = Callable[[Broker], Driver]
+
+SEED = 20261121
+SCALE = 8
+COUNT = 3
+SETTINGS = {
+    RATIO: LET_GO,
+    "log.cleaner.enable": "false",  # only when it is told
+    "log.cleaner.dedupe.buffer.size": str(MAP_BYTES),
+}
+
+
+def test_compaction_by_kafka_and_by_kafkafs(
+    tmp_path: Path, start_broker: StartBroker, start_driver: StartDriver
+) -> None:
+    """One test, since what it is about takes long to make: parity of every pass, what previews
+    tell, and each of the two opening what the other has cleaned."""
+    made = Rounds(tmp_path / "rounds", SEED, SCALE)
+    rounds = list(made.run(COUNT))
+    ours = [clean_as(each, tmp_path / f"ours-{n}") for n, each in enumerate(rounds)]
+    for round_, path in zip(rounds, ours, strict=True):
+        check_parity(round_, path)
+        check_previews(round_, path)
+    check_that_much_was_done(rounds)
+    check_findings(made.broker.log_dir)
+    complaints = dump_complaints(made.broker.log_dir)
+    assert dump_complaints(ours[-1]) == complaints
+    check_consumer(ours[-1], start_broker, start_driver)
+    with WritableEngine(str(made.broker.log_dir), SETTINGS) as engine:
+        assert engine.problems == []
+
+
+def clean_as(round_: Round, target: Path) -> Path:
+    """Does all passes of a round, each at its own time."""
+    copy(round_.before, target)
+    clock = SetClock(round_.passes[0].began_ms)
+    with WritableEngine(str(target), SETTINGS, clock=clock) as engine:
+        offset_map = engine.cleaner.new_map()
+        for each in round_.passes:
+            clock.value = round_.now_ms(each)
+            candidate = engine.cleaner.candidate((each.topic, 0))
+            assert candidate is not None
+            assert candidate.plan.is_eligible
+            engine.cleaner.clean(candidate, offset_map)
+        assert [each.key[0] for each in engine.cleaner.due()] == []
+        assert engine.problems == []
+    return target
+
+
+def check_parity(round_: Round, path: Path) -> None:
+    """`path` is what the broker's passes have left; every byte, where nothing is compressed."""
+    engine = Engine([str(path)])
+    for topic in topics():
+        expected, found = round_.after[topic], Cleaned.of(engine, topic)
+        assert found.offset == expected.offset, topic
+        assert found.batches == expected.batches, topic
+        assert found.files.keys() == expected.files.keys(), topic
+        if topic not in COMPRESSED:
+            assert found.files == expected.files, topic
+        assert found.mtimes_ms == expected.mtimes_ms, topic
+
+
+def check_previews(round_: Round, path: Path) -> None:
+    """Previews of what was before tell which records are there afterwards."""
+    before, after = Engine([str(round_.before)], SETTINGS), Engine([str(path)])
+    for topic, now_ms in {each.topic: round_.now_ms(each) for each in round_.passes}.items():
+        view = before.log(topic, 0).view()
+        config, broker = before.topic_config(topic).config, broker_config(before.settings)
+        checkpoint = cleaner_offsets(before).get(topic)
+        found = preview(Question.of(view, config, broker, checkpoint, now_ms))
+        there = offsets(view)
+        assert np.array_equal(there[found.mask(there)], offsets(after.log(topic, 0).view()))
+
+
+def offsets(view: View) -> Int64s:
+    """Those of all records."""
+    parts = [part.offsets.copy() for part in view.read(isolation=Isolation.READ_UNCOMMITTED)]
+    return np.concatenate(parts)
+
+
+def check_that_much_was_done(rounds: Sequence[Round]) -> None:
+    """Else parity would prove less than it says."""
+    assert [each.topic for each in rounds[0].passes].count("many") == 2
+    batches = [batch for each in rounds for done in each.after.values() for batch in done.batches]
+    headers = [header for header, _ in batches]
+    assert any(not header.record_count for header in headers)
+    assert any(header.is_control and header.has_delete_horizon for header in headers)
+    # What a horizon was set for is gone, and the batch is not.
+    assert any(
+        header.has_delete_horizon and records and all(record.value for record in records)
+        for header, records in batches
+    )
+    assert {header.codec.kafka_name for header in headers} == set(CODECS)
+    # Segments of an earlier pass were joined.
+    assert len(rounds[1].after["plain"].files) < len(list((rounds[1].before / "plain-0").iterdir()))
+
+
+def check_findings(log_dir: Path) -> None:
+    """`kafkafs verify` finds nothing wrong."""
+    verifier = Verifier(Engine([str(log_dir)]))
+    assert list(verifier.directories()) == []
+    for partition in verifier.partitions():
+        assert list(verifier.partition(partition)) == []
+
+
+def dump_complaints(log_dir: Path) -> list[str]:
+    """What Kafka's dump tool has to say of all segments: of a cleaned log that there are gaps, and
+    that a batch without records does not have its largest timestamp."""
+    kinds = (".log", ".index", ".timeindex", ".txnindex")
+    partitions = [log_dir / f"{topic}-0" for topic in topics()]
+    paths = [str(path) for each in partitions for path in each.iterdir() if path.suffix in kinds]
+    options = ["--print-data-log", "--deep-iteration", "--files", ",".join(sorted(paths))]
+    tool = java(installation(), DUMP_TOOL[VERSION], *options)
+    done = subprocess.run(tool, check=True, capture_output=True, text=True)
+    assert "isvalid: false" not in done.stdout
+    said = done.stderr.replace(str(log_dir), "").splitlines()
+    return sorted(line for line in said if not line.startswith("SLF4J"))
+
+
+def check_consumer(path: Path, start_broker: StartBroker, start_driver: StartDriver) -> None:
+    """A broker opens what kafkafs has cleaned without a word, and serves what kafkafs reads."""
+    broker = start_broker(log_dirs=[path])
+    driver = start_driver(broker)
+    for isolation in (READ_COMMITTED, READ_UNCOMMITTED):
+        reader = EngineReader([path], isolation)
+        for topic in topics():
+            consumed = without_epoch(driver.records(topic, 0, isolation))
+            assert consumed == reader.records(topic), (topic, isolation)
+    driver.close()
+    broker.stop()
+    assert warnings(broker) == []
