@@ -90,7 +90,8 @@ class Previews:
     def pending(self, partition: Partition) -> Pending | None:
         """What `of` may have to do that takes long; None when it was asked a moment ago. Costs
         nothing."""
-        if self._at_hand(partition) is not None:
+        fresh, seen = self._at_hand(partition), partition.last_seen
+        if fresh is not None and seen is not None and fresh.question.whole is seen.view:
             return None
         return Pending(
             partition,
@@ -167,7 +168,7 @@ class Previews:
         with self._lock:
             failure = self._failures.get(partition)
             if failure is not None and failure.stamp == question.stamp():
-                raise failure.error
+                raise failure.error.with_traceback(None)  # it would grow with each time
             known = self._known.get(partition)
             if known is None or not known.answers(question):
                 return None

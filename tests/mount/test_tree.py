@@ -292,8 +292,8 @@ def test_inode_numbers_are_unique_and_lead_back(tree: Callable[..., Tree], name:
         assert type(again) is type(node), path
         if isinstance(node, RecordFile) and "/compacted/" in path:  # the file of offset/ or key/
             beside = path.replace("/compacted/latest/", "/key/").replace("/compacted/", "/")
-            same = shown.resolve(beside).attributes()
-            assert replace(same, name_lifetime=found.name_lifetime) == found, path
+            attributes = shown.resolve(beside).attributes()
+            assert replace(attributes, name_lifetime=found.name_lifetime) == found, path
             continue
         if "/key/" in path:  # the very file that is also in offset/
             assert isinstance(again, ValueFile)
