@@ -72,7 +72,6 @@ class _Known:
     lock: threading.Lock = field(default_factory=threading.Lock)  # guards the suffix
     suffix: _Suffix | None = None
     used: int = 0
-    listing: threading.Lock = field(default_factory=threading.Lock)  # guards `live`
     live: tuple[View, KeptOffsets] | None = None
 
 
@@ -87,6 +86,7 @@ class LatestRecords:
 
     def __init__(self, cache_bytes: int) -> None:
         self._cache_bytes = max(cache_bytes, 2 * SLOT_BYTES)
+        self._listing = threading.Lock()  # one at a time has the memory for it
         self._lock = threading.Lock()  # guards what follows
         self._known: WeakKeyDictionary[Log, dict[Isolation, _Known]] = WeakKeyDictionary()
         self._count = 0
@@ -145,10 +145,13 @@ class LatestRecords:
         known = self._used(log, isolation)
 
         def look(now: View) -> KeptOffsets:
-            with known.listing:
-                if known.live is None or known.live[0] is not now:
-                    known.live = now, _live(now, isolation, self._cache_bytes)
-                return known.live[1]
+            live = known.live
+            if live is None or live[0] is not now:
+                with self._listing:
+                    live = known.live  # whoever was waited for may have made it
+                    if live is None or live[0] is not now:
+                        live = known.live = now, _live(now, isolation, self._cache_bytes)
+            return live[1]
 
         return _repeated(look, view or log.view)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -302,3 +303,29 @@ def test_both_forms_of_the_kernel_find_the_last_row(keys: list[Value], key: byte
         outside = spans.copy()
         outside[:, 0] = len(data)
         assert kernel.last_row(bytes(data), outside, b"z" * 4) == -1
+
+
+def test_threads_ask_while_the_log_grows(tmp_path: Path) -> None:
+    writer = writing.open_log(tmp_path / "t-0", writing.config(segment_bytes=4000))
+    appended(writer, [(b"%d" % (at % 7), b"v") for at in range(70)])
+    log, records = reading.open_log(tmp_path / "t-0"), LatestRecords(40 * SLOT_BYTES)
+    failures: list[object] = []
+
+    def ask(key: bytes) -> None:
+        last = 62 + int(key)
+        for _ in range(60):
+            (offset, _), *_ = answered(records, log, [key]).values()
+            if offset < last or offset % 7 != int(key):
+                failures.append((key, last, offset))
+            last = offset
+            if int(key) == 3 and len(records.live(log)) != 7:
+                failures.append("keys")
+
+    threads = [threading.Thread(target=ask, args=(b"%d" % key,)) for key in range(5)]
+    for thread in threads:
+        thread.start()
+    for at in range(70, 700, 7):
+        appended(writer, [(b"%d" % (each % 7), b"v") for each in range(at, at + 7)], together=7)
+    for thread in threads:
+        thread.join()
+    assert failures == []

@@ -368,7 +368,7 @@ def classes(
             if start < 0 or size > data.shape[0] - start:
                 is_whole = False
                 break
-            first, second = _siphash(data, start, size, key_low, key_high)
+            first, _ = _siphash(data, start, size, key_low, key_high)
             out[row] = cython.cast(cython.int, first & 0xFFFF)
     if not is_whole:
         raise ValueError("a key goes past the end of its buffer")
