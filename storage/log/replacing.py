@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 
-from ..durable import WritableDirectory
+from ..durable import SyncFailed, WritableDirectory
 from ..errors import LogDirOffline
 from ..format.names import FileKind, FileState, segment_file
 from ..segment.stored import FILES
@@ -45,11 +45,12 @@ def replace_files(
 
 
 def discard_cleaned(directory: WritableDirectory, new: Sequence[int]) -> None:
-    """Removes `.cleaned` segments that are not wanted any more, those on the way to `.swap` first:
-    only a `.cleaned` file beside them tells that they do not count."""
+    """Removes `.cleaned` segments that are not wanted any more. First those that are `.swap`
+    already: a `.cleaned` file beside them tells that they do not count or, where there is none, the
+    `.log` that they do, which therefore goes last."""
     for state in (FileState.SWAP, FileState.CLEANED):
         for base in new:
-            for kind in FILES:
+            for kind in reversed(FILES):
                 directory.remove(segment_file(base, kind, state), missing_ok=True)
 
 
@@ -57,6 +58,10 @@ def _commit(directory: WritableDirectory, new: Sequence[int]) -> None:
     try:
         for base in sorted(new, reverse=True):
             _rename(directory, base, FileState.CLEANED, FileState.SWAP)
+        # Not Kafka's: no old file may go before this is on the disk, whatever the file system.
+        directory.sync()
+    except SyncFailed:
+        raise
     except OSError as error:
         try:
             discard_cleaned(directory, new)
@@ -64,8 +69,6 @@ def _commit(directory: WritableDirectory, new: Sequence[int]) -> None:
             why = f"an exchange of segments failed ({error}) and cannot be taken back: {second}"
             raise LogDirOffline(directory.path, why) from error
         raise
-    # Not Kafka's: no old file may go before this is on the disk, whatever the file system.
-    directory.sync()
 
 
 def _rename(directory: WritableDirectory, base: int, old: FileState, new: FileState) -> None:

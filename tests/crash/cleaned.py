@@ -121,9 +121,9 @@ class Model:
                 is_gone = known.value is None and known.key not in latest
                 what = f"{known.key} is {known.value} at {offset}, not there is {latest}"
                 assert is_there or is_gone or self._is_superseded(offset, known), what
-        hidden = {offset: known for offset, known in self.known.items() if offset >= stable_offset}
-        self.known = {offset: Known(each.key, each.value) for offset, each in there.items()}
-        self.known |= hidden
+        hidden = range(stable_offset, end_offset)
+        later = {offset: known for offset, known in self.known.items() if offset in hidden}
+        self.known = {offset: Known(each.key, each.value) for offset, each in there.items()} | later
         self.tried.clear()
 
     def _identified(self, each: Plain, power_cut: bool) -> Known:
@@ -200,10 +200,20 @@ class Steps:
     def writer(self) -> LogWriter:
         return self.engine.writer(TOPIC, 0)
 
+    def append_step(self) -> None:
+        """One step that makes the log longer."""
+        steps = {self.append: 10, self.append_in_transaction: 4, self.end_transaction: 3}
+        self.chance.choices(list(steps), list(steps.values()))[0]()
+
     def step(self) -> None:
         """One step of any kind."""
-        steps = {self.append: 10, self.append_in_transaction: 4, self.end_transaction: 3}
-        steps |= {self.roll: 1, self.flush: 1, self.end_and_clean: 12, self.run_task: 2}
+        steps = {
+            self.append_step: 17,
+            self.roll: 1,
+            self.flush: 1,
+            self.end_and_clean: 12,
+            self.run_task: 2,
+        }
         self.chance.choices(list(steps), list(steps.values()))[0]()
 
     def append(self) -> None:

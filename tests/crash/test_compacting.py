@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -18,7 +19,7 @@ from kafkafs.storage.durable import replaced
 from kafkafs.storage.errors import LogDirOffline
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.crash.checks import refuse_complaints
-from tests.crash.cleaned import TOPIC, Model, Steps, check, open_engine
+from tests.crash.cleaned import TOPIC, Durable, Event, Model, Steps, check, open_engine
 from tests.crash.program import tally_of
 from tests.crash.workload import NOW_MS
 from tests.faults import CrashState, FailingCalls, RecordingCalls, crash_states
@@ -48,25 +49,42 @@ def test_kills_amid_passes(memory_path: Path) -> None:
 # -- power cuts -----------------------------------------------------------------------------------
 
 
-def recorded(root: Path, seed: int) -> RecordingCalls:
-    """Steps of all kinds, of which many are passes."""
-    recording = RecordingCalls(root)
-    clock = SetClock(NOW_MS)
-    with replaced(recording), open_engine(root, clock) as engine:
-        steps = Steps(engine, clock, recording.mark, random.Random(f"power {seed}"), 1)
-        for _ in range(STEPS):
-            steps.step()
-    assert steps.passes > 3
-    return recording
+class Recorded:
+    """Passes over a log that is there, and what power cuts would leave of it."""
+
+    def __init__(self, root: Path, seed: int) -> None:
+        """`root` is an empty directory."""
+        clock, chance = SetClock(NOW_MS), random.Random(f"power cuts {seed}")
+        self.before: list[Event] = []
+        with open_engine(root, clock) as engine:
+            steps = Steps(engine, clock, self.before.append, chance, 1)
+            for _ in range(STEPS // 2):
+                steps.append_step()
+            steps.end_and_clean()
+            for _ in range(STEPS // 4):
+                steps.append_step()
+            self.before.append(Durable(engine.writer(TOPIC, 0).end_offset))
+        self.recording = RecordingCalls(root)
+        with replaced(self.recording), open_engine(root, clock) as engine:
+            steps = Steps(engine, clock, self.recording.mark, chance, 2)
+            for step in (steps.append, steps.roll, steps.append, steps.clean, steps.append):
+                step()
+            clock.advance(1000)
+            steps.end_and_clean()
+            engine.run("deletion")
+        assert steps.passes > 0
+
+    def model(self, state: CrashState) -> Model:
+        model = Model()
+        for event in [*self.before, *cast("tuple[Event, ...]", state.marks)]:
+            model.add(event)
+        return model
 
 
-def check_state(state: CrashState, path: Path) -> None:
+def check_state(state: CrashState, model: Model, path: Path) -> None:
     """Opens what a power cut has left, goes on with it, and opens it again."""
     path.mkdir()
     state.write_to(path)
-    model = Model()
-    for event in state.marks:
-        model.add(event)  # type: ignore[arg-type]  # marks are what was told
     clock = SetClock(NOW_MS + 100_000)
     try:
         with open_engine(path, clock) as engine:
@@ -85,29 +103,27 @@ def check_state(state: CrashState, path: Path) -> None:
     shutil.rmtree(path)
 
 
-def check_states(recording: RecordingCalls, path: Path, every: int, seed: int) -> int:
+def check_states(recorded: Recorded, path: Path, every: int) -> int:
     """Checks what a power cut after each `every`-th operation may leave; how many that were."""
-    count = len(recording.operations) + 1
+    count = len(recorded.recording.operations) + 1
     checked = 0
-    for state in crash_states(recording, prefixes=range(seed % every, count, every), samples=1):
-        check_state(state, path / f"state-{checked}")
+    for state in crash_states(recorded.recording, prefixes=range(0, count, every), samples=1):
+        check_state(state, recorded.model(state), path / f"state-{checked}")
         checked += 1
     return checked
 
 
 def test_a_power_cut_now_and_then(memory_path: Path) -> None:
     (memory_path / "root").mkdir()
-    recording = recorded(memory_path / "root", seed=1)
-    assert check_states(recording, memory_path, every=97, seed=1) > 10
+    assert check_states(Recorded(memory_path / "root", seed=1), memory_path, every=23) > 10
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", range(2))
-def test_a_power_cut_at_every_moment(memory_path: Path, seed: int) -> None:
+def test_power_cuts_at_many_moments(memory_path: Path) -> None:
+    """At every one of them with `every=1`, which takes a few minutes."""
     (memory_path / "root").mkdir()
-    recording = recorded(memory_path / "root", seed)
-    assert check_states(recording, memory_path, every=1, seed=seed) > 200
+    assert check_states(Recorded(memory_path / "root", seed=0), memory_path, every=5) > 100
 
 
 # -- failing calls --------------------------------------------------------------------------------
@@ -216,8 +232,9 @@ def test_calls_that_fail_now_and_then(memory_path: Path, number: int) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
-def test_every_single_call_failing(memory_path: Path, number: int) -> None:
-    outcomes = fail_each(memory_path, number, every=1)
+def test_many_calls_failing_one_at_a_time(memory_path: Path, number: int) -> None:
+    """All of them with `every=1`, which takes a quarter of an hour."""
+    outcomes = fail_each(memory_path, number, every=23)
     assert outcomes["offline"] > 10
     if number == errno.ENOSPC:
         assert outcomes["refused"] > 10
