@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import filecmp
+import json
 import os
 import threading
 import time
@@ -229,3 +230,36 @@ class TestNames:
         names = sorted(os.listdir(theirs))
         assert sorted(os.listdir(ours)) == names
         assert filecmp.cmpfiles(theirs, ours, names, shallow=False) == (names, [], [])
+
+
+class TestCompacted:
+    def test_what_compaction_would_leave_while_the_broker_goes_on(
+        self, mount: MountReader, driver: Driver, topic: Callable[..., str]
+    ) -> None:
+        name = topic(SMALL_SEGMENTS)
+        where = mount.path(name)
+        bounds = []
+        for first in range(0, 1200, 300):
+            messages = [
+                Message(b"key %d" % (at % 37), b"value %d " % at + b"." * 90)
+                for at in range(first, first + 300)
+            ]
+            for low in range(0, 300, 60):  # a batch has to fit into a segment
+                driver.produce(name, messages[low : low + 60])
+            records = lines(where / "records.jsonl")
+            left = lines(where / "compacted" / "records.jsonl")
+            assert len(records) == first + 300
+            summary = json.loads((where / "compacted" / "summary.json").read_bytes())
+            bound = summary["firstUncleanableOffset"]
+            latest = {r["key"]: r["offset"] for r in records if r["offset"] < bound}
+            assert left == [
+                r for r in records if r["offset"] >= bound or latest[r["key"]] == r["offset"]
+            ]
+            assert summary["records"] == {"before": len(records), "after": len(left)}
+            bounds.append(bound)
+        assert bounds == sorted(set(bounds))  # segments were rolled meanwhile
+        assert len(left) < 400
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_bytes().splitlines()]
