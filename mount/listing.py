@@ -35,8 +35,16 @@ class Lister:
     of a name after it was told to forget it.
     """
 
-    def __init__(self, directory: Directory, owner: Owner, nursery: trio.Nursery) -> None:
+    def __init__(
+        self,
+        directory: Directory,
+        owner: Owner,
+        nursery: trio.Nursery,
+        limiter: trio.CapacityLimiter | None = None,
+    ) -> None:
+        """`limiter`: of the threads in which runs are made."""
         self.directory = directory
+        self._limiter = limiter
         self._owner = owner
         self._nursery = nursery
         self._one = trio.Lock()  # one at a time makes runs
@@ -136,7 +144,7 @@ class Lister:
         if self._runs is None:
             self._runs = self.directory.runs(self._behind_ready())
         runs = self._runs
-        run = await trio.to_thread.run_sync(next, runs, None)
+        run = await trio.to_thread.run_sync(next, runs, None, limiter=self._limiter)
         return run if runs is self._runs else None
 
     def _behind_ready(self) -> int:

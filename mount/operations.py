@@ -55,6 +55,8 @@ _RECENT: Final = 16384
 # threads for some time: what is not cached seldom comes alone.
 _LONG_SECONDS: Final = 0.002
 _DISK_SECONDS: Final = 0.25
+# Threads for directories that may read all of a partition, so that others are left for the rest.
+_MUCH_THREADS: Final = 8
 
 
 def _blocks_read() -> int:
@@ -98,6 +100,7 @@ class Operations(pyfuse3.Operations):
         self._page_cache = PageCache()
         self._ahead_threads = AheadThreads()
         self._waiting = Waiting(nursery)
+        self._much = trio.CapacityLimiter(_MUCH_THREADS)
         self.watch = Watch(tree.catalog, self._open_nodes)
 
     def tell(self, error: Exception) -> None:
@@ -171,7 +174,10 @@ class Operations(pyfuse3.Operations):
         if not isinstance(directory, Directory):
             raise NoSuchName(os.fsdecode(name))
         text = os.fsdecode(name)
-        node = await self._run(directory.child_is_near(text), directory.child, text)
+        if directory.reads_much:
+            node = await trio.to_thread.run_sync(directory.child, text, limiter=self._much)
+        else:
+            node = await self._run(directory.child_is_near(text), directory.child, text)
         while not node.still_holds():
             node = await trio.to_thread.run_sync(directory.child, text)
         self._remember(node)
@@ -292,7 +298,8 @@ class Operations(pyfuse3.Operations):
         node = await self._prepared(inode)
         if not isinstance(node, Directory):
             raise WrongKind
-        return self._directories.add(Lister(node, self._owner, self._nursery))
+        limiter = self._much if node.reads_much else None
+        return self._directories.add(Lister(node, self._owner, self._nursery, limiter))
 
     @_handler
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:

@@ -32,6 +32,7 @@ class KeyDirectory(OffsetDirectory):
     member = Member.KEY
     links: Mapping[str, Member] = {}
     name_lifetime = NOT_AT_ALL
+    reads_much = True
 
     def __init__(self, catalog: Catalog, partition: Partition) -> None:
         super().__init__(partition)

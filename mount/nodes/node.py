@@ -118,6 +118,8 @@ class Directory(Node):
     """`parent_inode`: the number of the directory above, its own at the top."""
 
     parent_inode: int
+    #: Whether finding or listing its names may read all of a partition.
+    reads_much = False
 
     @abstractmethod
     def child(self, name: str) -> Node:

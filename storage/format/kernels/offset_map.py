@@ -354,7 +354,6 @@ def classes(
     start: cython.Py_ssize_t
     size: cython.Py_ssize_t
     first: cython.ulonglong
-    second: cython.ulonglong
     is_whole: cython.bint = True
     if spans.shape[1] < 2 or out.shape[0] < spans.shape[0]:
         raise ValueError("no column of sizes, or no room for all rows")
