@@ -22,13 +22,13 @@ _MAX_SECONDS: Final = 1.0
 
 def paths_from(log_dirs: tuple[str, ...], incomplete: str) -> list[CompletionItem]:
     """The paths that begin with `incomplete`, one level deep. None where anything is wrong, as
-    nobody would see a message."""
+    nobody would see a message, or where a partition would have to be read for them."""
     above, slash, start = incomplete.rpartition("/")
     deadline = monotonic() + _MAX_SECONDS
     found: list[CompletionItem] = []
     try:
         directory = open_tree(log_dirs).resolve(above)
-        if not isinstance(directory, Directory):
+        if not isinstance(directory, Directory) or directory.reads_much:
             return []
         for run in directory.runs(0):
             is_directory = stat.S_ISDIR(run.mode)

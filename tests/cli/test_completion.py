@@ -123,6 +123,8 @@ def test_nothing_is_offered_where_nothing_can_be_read(tmp_path: Path, corpus: Co
 
 def test_not_more_is_offered_than_somebody_may_read(corpus: Corpus) -> None:
     assert len(paths_from((str(corpus("kafka43-clean")),), "orders/0/offset/")) == 500
+    # To know its keys all of a partition is read: longer than who presses Tab will wait.
+    assert paths_from((str(corpus("kafka43-clean")),), "orders/0/key/cust") == []
 
 
 def test_a_name_that_a_shell_would_obey_is_not_offered(tmp_path: Path, corpus: Corpus) -> None:
