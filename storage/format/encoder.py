@@ -42,7 +42,7 @@ DEFAULT_BATCH_BYTES: Final = 16384
 # The most bytes that a record takes beside its key, value and headers: length, attributes,
 # timestamp and offset delta, lengths of key and value, number of headers. A header takes two
 # lengths.
-_RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
+RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
 _HEADER_OVERHEAD: Final = 5 + 5
 # From the leader epoch on, as a batch header has them: what is the same in all batches of a run.
 _TEMPLATE: Final = struct.Struct(">8xiiBIhiqqqhii")
@@ -290,7 +290,7 @@ def encode(records: RecordColumns, plan: BatchPlan) -> Encoded:
     GiB). Nothing else is judged here: limits of the topic are ``validate.py``'s.
     """
     payload = records.keys.nbytes + records.values.nbytes + records.headers.nbytes
-    most = payload + _RECORD_OVERHEAD * len(records)
+    most = payload + RECORD_OVERHEAD * len(records)
     # two batches in a row are longer than the limit together
     batches = min(len(records), 2 * most // max(plan.batch_bytes, 1) + 1)
     out = np.empty(most + batches * layout.RECORD_BATCH_OVERHEAD, dtype=np.uint8)

@@ -7,13 +7,12 @@ costs the most about an append of a few records is that it is one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Final
 
 from ..errors import Refused
 from ..format import batch as b
-from ..format.encoder import BatchPlan, RecordColumns
-from ..format.layout import NO_PRODUCER_ID
+from ..format.encoder import RECORD_OVERHEAD, BatchPlan, RecordColumns
+from ..format.layout import NO_PRODUCER_ID, RECORD_BATCH_OVERHEAD
 from ..format.origin import Origin
 from ..format.validate import AdmitRules, Admitted
 from .appending import Appended, Request
@@ -24,9 +23,10 @@ _SMALL: Final = 4096
 
 
 class RecordsRequest(Request):
-    """An append of records that are still to be encoded, as `plan` says."""
+    """An append of records that are still to be encoded, as `plan` says. `most`: bytes that they
+    take in a batch, at most."""
 
-    __slots__ = ("plan", "records")
+    __slots__ = ("most", "plan", "records")
 
     def __init__(self, records: RecordColumns, plan: BatchPlan) -> None:
         self.records = records
@@ -34,6 +34,8 @@ class RecordsRequest(Request):
         self.origin = Origin.CLIENT
         self.appended = None
         self.error = None
+        data = len(records.keys.data) + len(records.values.data)
+        self.most = data + RECORD_OVERHEAD * len(records.timestamps)
 
     def has_plan(self, plan: BatchPlan) -> bool:
         return self.plan is plan or self.plan == plan
@@ -67,7 +69,7 @@ def may_merge(records: RecordColumns, plan: BatchPlan) -> bool:
     batches have its sequence."""
     keys, values, headers = records.keys.data, records.values.data, records.headers
     return (
-        0 < len(records.timestamps) <= _SMALL // 64
+        0 < len(records.timestamps) <= _SMALL // RECORD_OVERHEAD
         and len(keys) + len(values) <= _SMALL
         and not len(headers.bounds)
         and plan.producer_id == NO_PRODUCER_ID
@@ -80,7 +82,7 @@ def merge(
     """The requests, those of records encoded and put together where they can be. One that is
     refused is answered, and is none of them any more."""
     found: list[Request] = []
-    for run in _runs(requests):
+    for run in _runs(requests, min(rules.max_message_bytes, segment_size)):
         if isinstance(run, Request):
             found.append(run)
             continue
@@ -89,18 +91,26 @@ def merge(
     return found
 
 
-def _runs(requests: Sequence[Request]) -> Iterator[Request | list[RecordsRequest]]:
-    """What can be put together because it comes one after the other and has the same plan."""
+def _runs(requests: Sequence[Request], limit: int) -> Iterator[Request | list[RecordsRequest]]:
+    """What can be put together because it comes one after the other, has the same plan, and fits
+    into a batch of at most `limit` bytes. So every append is in one batch, as it would be by
+    itself: after a crash all of it is there, or nothing."""
     run: list[RecordsRequest] = []
+    room = 0
     for request in requests:
-        if isinstance(request, RecordsRequest) and (not run or request.has_plan(run[0].plan)):
-            run.append(request)
-            continue
-        if run:
-            yield run
-        run = [request] if isinstance(request, RecordsRequest) else []
-        if not run:
+        if not isinstance(request, RecordsRequest):
+            if run:
+                yield run
+            run = []
             yield request
+            continue
+        if run and not (request.has_plan(run[0].plan) and request.most <= room):
+            yield run
+            run = []
+        if not run:
+            room = min(limit, request.plan.batch_bytes) - RECORD_BATCH_OVERHEAD
+        run.append(request)
+        room -= request.most
     if run:
         yield run
 
@@ -108,13 +118,13 @@ def _runs(requests: Sequence[Request]) -> Iterator[Request | list[RecordsRequest
 def _merged(
     run: Sequence[RecordsRequest], rules: AdmitRules, segment_size: int, now_ms: int
 ) -> Request | None:
-    """All of them; None when one of them would not be taken, or might be only by itself."""
-    plan = replace(run[0].plan, batch_bytes=min(run[0].plan.batch_bytes, segment_size))
+    """All of them; None when one of them would not be taken, or they only by themselves."""
+    records = RecordColumns.joined([part.records for part in run])
     try:
-        admitted = encoded(RecordColumns.joined([p.records for p in run]), plan, rules, now_ms)
+        admitted = encoded(records, run[0].plan, rules, now_ms)
     except (Refused, ValueError):
         return None
-    if admitted.table.column(b.SIZE).max() > segment_size:
+    if admitted.table.column(b.SIZE).max() > segment_size:  # compressed, a batch may be larger
         return None
     return MergedRequest(admitted, run)
 

@@ -204,7 +204,7 @@ class Partition:
             elif offset in self.known:
                 found[offset] = self._known_at(offset, contents, power_cut)
             else:
-                found.update(self._tried_at(offset, contents, unused))
+                found.update(self._tried_at(offset, contents, power_cut, unused))
             offset = max(found) + 1
         if not power_cut or not self.former:
             self._check_committed(contents, found)
@@ -241,10 +241,14 @@ class Partition:
         return self.known[offset]
 
     def _tried_at(
-        self, offset: int, contents: Contents, unused: dict[str, Try]
+        self, offset: int, contents: Contents, power_cut: bool, unused: dict[str, Try]
     ) -> dict[int, Known]:
-        """An append that was not acknowledged, and is there all the same."""
-        assert offset in contents.values, f"{self.name}: nothing at offset {offset}"
+        """An append that was not acknowledged, and is there all the same; or was there, when a
+        segment ended with it that lost its end to a power cut."""
+        if offset not in contents.values:
+            is_lost = power_cut and offset >= self.durable_end and unused
+            assert is_lost, f"{self.name}: nothing at offset {offset}"
+            return {offset: LOST}
         value = contents.values[offset]
         if value is None:
             ends = [name for name, tried in unused.items() if not tried.count]

@@ -102,6 +102,13 @@ def test_a_power_cut_takes_what_is_not_durable_and_no_more() -> None:
     refuse("ends at 0, not 1", events, holding(), power_cut=True)
 
 
+def test_a_power_cut_takes_the_end_of_a_segment_before_it_was_acknowledged() -> None:
+    events: list[Event] = [*appended("a", 0, 1), Durable("p", 1), Try("p", "b", 1)]
+    check(events, holding(a(0), ""), power_cut=True).check(holding(a(0), ""))
+    refuse("nothing at offset 1", events, holding(a(0), ""))
+    refuse("nothing at offset 1", events[:-1], holding(a(0), ""), power_cut=True)
+
+
 def test_what_was_found_once_must_stay() -> None:
     model = check([Try("p", "a", 1)], holding(a(0)))
     with pytest.raises(AssertionError, match="ends at 0, not 1"):
