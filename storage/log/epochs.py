@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from ..disk import Directory
 from ..durable import WritableDirectory
 from ..errors import SegmentGone
+from ..format import batch as b
+from ..format.batch import BatchTable
 from ..format.checkpoints import EpochEntry, format_leader_epochs, parse_leader_epochs
+from ..format.layout import NO_LEADER_EPOCH
 from ..format.names import LEADER_EPOCH_FILE
 from ..small_file import read_value
 
@@ -55,6 +58,16 @@ class LeaderEpochs:
         if last is not None and epoch == last.epoch and start_offset >= last.start_offset:
             return self
         return LeaderEpochs.assigned((*self.entries, EpochEntry(epoch, start_offset)))
+
+    def with_batches(self, table: BatchTable) -> LeaderEpochs:
+        """With those that begin in these batches (LogSegment.recover)."""
+        epochs, found = self, table.column(b.LEADER_EPOCH)
+        if not len(table) or int(found.max()) <= max(epochs.latest, NO_LEADER_EPOCH):
+            return epochs
+        for header in table.select(found > epochs.latest):
+            if header.leader_epoch > epochs.latest:
+                epochs = epochs.with_assigned(header.leader_epoch, header.base_offset)
+        return epochs
 
     def cut_at_end(self, offset: int) -> LeaderEpochs:
         """Without the epochs that begin at or above `offset`, where the log ends now."""

@@ -21,10 +21,8 @@ from ..disk import Directory, OpenFile
 from ..durable import WritableDirectory
 from ..errors import CorruptError
 from ..format import batch as b
-from ..format.batch import BatchTable
-from ..format.checkpoints import format_leader_epochs
-from ..format.layout import MAX_INT32, MAX_OFFSET, NO_LEADER_EPOCH
-from ..format.names import LEADER_EPOCH_FILE, FileKind, parse_segment_file, segment_file
+from ..format.layout import MAX_INT32, MAX_OFFSET
+from ..format.names import FileKind
 from ..segment.index_builder import IndexBuilder
 from ..segment.rebuild import Rebuild
 from ..segment.txn_index import AbortedTxn, TransactionIndex, format_aborted_txns
@@ -32,10 +30,11 @@ from .context import ReadLimits
 from .epochs import LeaderEpochs, read_leader_epochs
 from .loading_segment import LoadingSegment, Rebuilt
 from .lookup import header_at
-from .partition_files import Part, PartitionFiles
+from .partition_files import PartitionFiles
 from .producer_rebuild import MAX_SNAPSHOT_BYTES, LoadedProducers, ProducerRebuild, Snapshots
 from .producers import EXPIRATION_MS, Producers
-from .recovery_actions import Action, Cut, Remove, Stages, Write, apply_stages
+from .recovery_actions import Action, Stages, apply_stages
+from .recovery_steps import RecoverySteps
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +248,7 @@ class _Loader:
             rebuild = Rebuild(segment.extent(file), builder)
             for table in rebuild.tables():
                 with_producers = table.select(table.column(b.MAGIC) > 1)
-                self._epochs = _with_epochs(self._epochs, with_producers)
+                self._epochs = self._epochs.with_batches(with_producers)
                 aborted += loaded.producers.replay(with_producers, segment.read_marker)
             rest = _rest(segment, rebuild, file) if rebuild.overflows else None
         loaded.take_snapshot()
@@ -281,7 +280,7 @@ class _Loader:
             for segment in self._segments:
                 for table in segment.tables(segment.base_offset):
                     new = table.select(table.column(b.MAGIC) > 1)
-                    self._epochs = _with_epochs(self._epochs, new)
+                    self._epochs = self._epochs.with_batches(new)
         # Kafka drops one that begins at the end, too, and its leader begins another one there. Here
         # the log goes on in the latest epoch that there was.
         return self._epochs.cut_at_end(end + 1).cut_at_start(self._start)
@@ -293,8 +292,6 @@ class _Loader:
     def _next_offset(self, log: str, index: str, base: int) -> int:
         return self._segment(base, log, index, MAX_OFFSET).find_end().next_offset
 
-    # What is to be done
-
     def _finished(self, recovery_point: int, end: int, is_clean: bool) -> RecoveryPlan:
         bases = [segment.base_offset for segment in self._segments] or [self._start]
         start = max(self._start, bases[0])
@@ -302,11 +299,14 @@ class _Loader:
         self._snapshots.drop_strays(bases)
         rebuild = replace(self._rebuild, log_start=start)
         producers = rebuild.at(end, self._segments, is_clean).producers
-        self._retire()
-        self._split()
-        self._cut()
-        self._write_state(epochs, end)
-        self._write_indexes()
+        why = self._broken_epochs or f"the epochs of a log that ends at {end}"
+        is_changed = bool(self._broken_epochs) or epochs != self._old_epochs
+        steps = RecoverySteps(self._files)
+        steps.retire(self._retired)
+        steps.split(self._segments)
+        steps.cut(self._segments)
+        steps.write_state((epochs, why) if is_changed else None, self._snapshots)
+        steps.write_indexes(self._segments, self._start)
         return RecoveryPlan(
             stages=self._files.stages,
             segments=tuple(LoadedSegment(s.base_offset, s.size) for s in self._segments)
@@ -321,79 +321,6 @@ class _Loader:
             faults=tuple(self._faults),
         )
 
-    def _retire(self) -> None:
-        """The last segment first: as long as one of them is there, so is the damage before it."""
-        for segment, why in reversed(self._retired):
-            self._files.retire(_file_base(segment), why)
-            self._files.next_stage()
-
-    def _split(self) -> None:
-        """Makes several segments of one, in the steps of LocalLog.splitOverflowedSegment."""
-        parts: dict[int, list[Part]] = {}
-        for segment in self._segments:
-            if segment.is_part:
-                part = (segment.base_offset, segment.start, segment.start + segment.size)
-                parts.setdefault(_file_base(segment), []).append(part)
-        for base, those in parts.items():
-            self._files.split(base, those)
-
-    def _cut(self) -> None:
-        for segment in self._segments:
-            was = segment.end - segment.start
-            if segment.size < was and not segment.is_part:
-                name = segment_file(segment.base_offset, FileKind.LOG)
-                why = "" if segment.fault is None else segment.fault.what
-                self._files.add(Cut(name, segment.size, was, why))
-        self._files.next_stage()
-
-    def _write_state(self, epochs: LeaderEpochs, end: int) -> None:
-        """What belongs to the whole log. Before the indexes: a missing one makes the next recovery
-        go through it all again."""
-        files = self._files
-        if self._broken_epochs or epochs != self._old_epochs:
-            why = self._broken_epochs or f"the epochs of a log that ends at {end}"
-            files.add(Write(LEADER_EPOCH_FILE, format_leader_epochs(epochs.entries), why))
-        for offset, why in sorted(self._snapshots.gone.items()):
-            if files.has(offset, FileKind.SNAPSHOT):
-                files.add(Remove(segment_file(offset, FileKind.SNAPSHOT), why))
-        for offset, data in sorted(self._snapshots.written.items()):
-            self._write(offset, FileKind.SNAPSHOT, data, f"the producers at offset {offset}")
-        files.next_stage()
-
-    def _write_indexes(self) -> None:
-        if not self._segments:
-            self._write_new_segment()
-        for segment in self._segments:
-            base, rebuilt = segment.base_offset, segment.rebuilt
-            if rebuilt is not None:
-                self._write(base, FileKind.INDEX, rebuilt.offsets, rebuilt.why)
-                self._write(base, FileKind.TIMEINDEX, rebuilt.times, rebuilt.why)
-                if rebuilt.aborted or self._files.has(base, FileKind.TXNINDEX):
-                    self._write(base, FileKind.TXNINDEX, rebuilt.aborted, rebuilt.why)
-            elif not self._files.has(base, FileKind.TIMEINDEX):
-                self._write(base, FileKind.TIMEINDEX, b"", "it is missing")
-
-    def _write_new_segment(self) -> None:
-        for kind in (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX):
-            self._write(self._start, kind, b"", "the log has no segment")
-
-    def _write(self, base: int, kind: FileKind, data: bytes, why: str) -> None:
-        """Unless that is what the file holds already."""
-        if self._files.has(base, kind) and self._holds(self._files.open(base, kind), data):
-            return
-        self._files.add(Write(segment_file(base, kind), data, why))
-
-    @staticmethod
-    def _holds(file: OpenFile, data: bytes) -> bool:
-        return file.size() == len(data) and file.read(0, len(data)) == data
-
-
-def _file_base(segment: LoadingSegment) -> int:
-    """The base offset in the name of the file that the segment's bytes are in now."""
-    name = parse_segment_file(segment.name)
-    assert name is not None
-    return name.base_offset
-
 
 def _rest(segment: LoadingSegment, rebuild: Rebuild, file: OpenFile) -> LoadingSegment:
     """What of a segment lies behind the batches that were taken. These become a part, too."""
@@ -406,14 +333,3 @@ def _rest(segment: LoadingSegment, rebuild: Rebuild, file: OpenFile) -> LoadingS
     rest = replace(segment, base_offset=base, start=start, is_part=True)
     segment.end, segment.is_part = start, True
     return rest
-
-
-def _with_epochs(epochs: LeaderEpochs, table: BatchTable) -> LeaderEpochs:
-    """With the leader epochs that begin in these batches (LogSegment.recover)."""
-    found = table.column(b.LEADER_EPOCH)
-    if not len(table) or int(found.max()) <= max(epochs.latest, NO_LEADER_EPOCH):
-        return epochs
-    for header in table.select(found > epochs.latest):
-        if header.leader_epoch > epochs.latest:
-            epochs = epochs.with_assigned(header.leader_epoch, header.base_offset)
-    return epochs
