@@ -66,6 +66,7 @@ run "find mnt/textbook/1/offset -newermt '2018-05-15 11:45:18.28' ! -newermt '20
 title 'What log compaction would remove, and why'
 run "diff <(cat mnt/orders/0/records.jsonl) <(cat mnt/orders/0/compacted/records.jsonl) | grep -c '^<'"
 run "jq -c '.records, .gone, .bound' mnt/orders/0/compacted/summary.json"
+run 'kafkafs why --at 2026-09-10 broker compacted/0'
 
 title 'How it was found: index entries and batches, step by step'
 run 'kafkafs explain broker,textbook textbook/0/offset/600'
