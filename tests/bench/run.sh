@@ -2,7 +2,7 @@
 # Measures kafkafs against its peers, on this machine and in one run, and prints one table.
 #   tests/bench/run.sh                       every row
 #   tests/bench/run.sh --rows 1-2 --json     some rows; --help tells the rest
-# Installs what is missing: everything tests/setup.sh does, aiokafka, kcat. Logs of about 7 GB are made once and kept
+# Installs what is missing: everything tests/setup.sh does, aiokafka, kcat. Logs of about 9 GB are made once and kept
 # in ~/.cache/kafkafs-bench until `tests/bench/run.sh --clean`. Nothing else should run meanwhile.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
