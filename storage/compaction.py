@@ -7,7 +7,7 @@ retention, passes until nothing is left to be cleaned, retention once more.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -26,7 +26,11 @@ from .log.view import View
 from .log_dir import TopicPartition
 from .writable_engine import WritableEngine
 
+# Why records go beside `REASONS`, and why they stay beside the names of `Bound`.
 EXPIRED = "expired"
+NEWEST = "newest"
+TOMBSTONE = "tombstone"
+UNCLEANED = "uncleaned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +54,11 @@ class Compaction:
 
     `gone`: the records that went, by reason: superseded, tombstone, aborted, keyless, or expired,
     which are those that retention deleted. `markers_gone`: the ends of transactions, which are no
-    records. `is_eligible`, `dirty_ratio` (0 to 1), `is_overdue`: whether Kafka would clean the log
-    now, and why. Without `passes` nothing was cleaned.
+    records. `stays`: the records that stay: newest of their keys, tombstones until their horizons,
+    or what keeps the cleaner from their segments (see `Bound`); uncleaned where nothing was.
+
+    `is_eligible`, `dirty_ratio` (0 to 1), `is_overdue`: whether Kafka would clean the log now, and
+    why. Without `passes` nothing was cleaned.
     """
 
     topic: str
@@ -65,6 +72,7 @@ class Compaction:
     after: Sizes
     gone: Mapping[str, int]
     markers_gone: int
+    stays: Mapping[str, int]
 
     @property
     def is_change(self) -> bool:
@@ -80,6 +88,7 @@ class Compaction:
             **sizes,
             "gone": dict(self.gone),
             "markersGone": self.markers_gone,
+            "stays": dict(self.stays),
             "passes": self.passes,
             "isEligible": self.is_eligible,
             "dirtyRatio": round(self.dirty_ratio, 4),
@@ -116,11 +125,15 @@ def compact(
         results = list(_passes(engine, found, offset_map, told))
     cleaned = Sizes.of(engine.log(*key).view())
     _expire(engine, found)
-    after = Sizes.of(engine.log(*key).view())
+    view = engine.log(*key).view()
+    after = Sizes.of(view)
     counts = sum((Counter(result.counts) for result in results), Counter[Fate]())
     gone = {reason: counts[fate] for reason, fate in REASONS.items()}
     gone[EXPIRED] = before.records - kept.records + cleaned.records - after.records
-    return _compaction(key, planned, len(results), before, after, gone, counts[Fate.MARKER])
+    above = [(segment.base_offset, records_in(segment, view)) for segment in view.segments]
+    tombstones = results[-1].tombstones if results else 0
+    stays = _stays(found.view, planned, after.records, above if results else [], tombstones)
+    return _compaction(key, planned, len(results), before, after, gone, counts[Fate.MARKER], stays)
 
 
 def _passes(
@@ -171,9 +184,36 @@ def foretell(
         Sizes(*(summary[name][when] for name in ("segments", "records", "bytes")))
         for when in ("before", "after")
     )
-    return _compaction(
-        key, planned, summary["passes"], before, after, summary["gone"], summary["markersGone"]
-    )
+    passes, gone = summary["passes"], summary["gone"]
+    above = [(each.base_offset, records_in(each, question.view)) for each in question.view.segments]
+    tombstones = compacted.preview.tombstones
+    stays = _stays(question.view, planned, after.records, above if passes else [], tombstones)
+    return _compaction(key, planned, passes, before, after, gone, summary["markersGone"], stays)
+
+
+def _stays(
+    view: View,
+    planned: CleanPlan,
+    records: int,
+    segments: Sequence[tuple[int, int]],
+    tombstones: int,
+) -> dict[str, int]:
+    """Why so many `records` stay. `segments`: base offset and records of each, none when nothing
+    was cleaned; `tombstones`: those in what was cleaned."""
+    if not segments:
+        return {UNCLEANED: records} if records else {}
+    bounds = {
+        segment.base_offset: bound
+        for segment, bound in zip(view.segments, planned.bounds, strict=True)
+        if segment.base_offset >= planned.first_uncleanable
+    }
+    held: Counter[str] = Counter()
+    for base, count in segments:
+        if base in bounds:
+            held[bounds[base].name.lower()] += count
+    cleaned = records - held.total()
+    stays = {NEWEST: cleaned - tombstones, TOMBSTONE: tombstones, **held}
+    return {why: count for why, count in stays.items() if count}
 
 
 def _compaction(
@@ -184,6 +224,7 @@ def _compaction(
     after: Sizes,
     gone: Mapping[str, int],
     markers_gone: int,
+    stays: Mapping[str, int],
 ) -> Compaction:
     return Compaction(
         *key,
@@ -196,4 +237,5 @@ def _compaction(
         after=after,
         gone=gone,
         markers_gone=markers_gone,
+        stays=stays,
     )

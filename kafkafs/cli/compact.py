@@ -23,6 +23,17 @@ from .verb import Verb
 if TYPE_CHECKING:
     from kafkafs.storage.compaction import Compaction
 
+# Why records stay, as people may read it.
+_STAYS = {
+    "newest": "newest of their keys",
+    "tombstone": "tombstones until their horizons",
+    "active": "in the active segment",
+    "lag": "waiting for min.compaction.lag.ms",
+    "unstable": "above the last stable offset",
+    "older_stays": "behind a segment that waits",
+    "uncleaned": "not cleaned",
+}
+
 # What is done to one partition: None when its topic is not compacted.
 Work = Callable[[tuple[str, int], Callable[[int, int], None]], "Compaction | None"]
 
@@ -162,7 +173,7 @@ def _each(keys: Iterable[tuple[str, int]], chosen: Sequence[Choice], work: Work)
 
 def _rows(found: Iterable[Compaction], human: bool) -> Iterator[tuple[str, ...]]:
     after = "AFTER"
-    yield "TOPIC", "PARTITION", "SEGMENTS", after, "RECORDS", after, "BYTES", after, "GONE"
+    yield "TOPIC", "PARTITION", "SEGMENTS", after, "RECORDS", after, "BYTES", after, "GONE", "STAYS"
     for each in found:
         before, now = each.before, each.after
         yield (
@@ -175,6 +186,7 @@ def _rows(found: Iterable[Compaction], human: bool) -> Iterator[tuple[str, ...]]
             output.size_text(before.bytes, human),
             output.size_text(now.bytes, human),
             _gone(each),
+            ", ".join(f"{count} {_STAYS[why]}" for why, count in each.stays.items()) or "nothing",
         )
 
 

@@ -14,9 +14,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..clock import Clock
 from ..config import TopicConfig
@@ -24,7 +25,7 @@ from ..durable import SyncFailed, WritableDirectory
 from ..errors import ConfigError, LogDirOffline
 from ..format import batch as b
 from ..format.batch import BatchTable, Int64s
-from ..format.columns import Columns
+from ..format.columns import VALUE_SIZE, Columns
 from ..format.decoder import Decoder
 from ..format.layout import CONTROL_MASK, TRANSACTIONAL_MASK
 from ..format.rewrite import rewrite
@@ -163,8 +164,9 @@ class LogToClean:
 @dataclass(frozen=True, slots=True)
 class CleaningResult:
     """What a pass did. `end_offset`: up to there the log is clean now, the new checkpoint.
-    `counts`: the records that it went through by their fate. `keys`: how many the map held. Bytes
-    are those of the `.log` files that were gone through, and of what stayed of them."""
+    `counts`: the records that it went through by their fate. `keys`: how many the map held.
+    `tombstones`: those that stayed. Bytes are those of the `.log` files that were gone through, and
+    of what stayed of them."""
 
     end_offset: int
     segments_before: int
@@ -173,6 +175,7 @@ class CleaningResult:
     bytes_after: int
     counts: Mapping[Fate, int]
     keys: int
+    tombstones: int
 
 
 def clean(
@@ -222,6 +225,7 @@ class _Cleaning:
             if segment.base_offset < log.first_uncleanable
         ]
         self._done = 0
+        self._tombstones = 0
         self._total = 2 * sum(segment.size for segment in self._segments)
 
     # -- the map --------------------------------------------------------------------------------
@@ -297,6 +301,7 @@ class _Cleaning:
             written,
             {fate: int(counts[fate]) for fate in Fate},
             len(self._map),
+            self._tombstones,
         )
 
     def _judge(self) -> Judge:
@@ -320,6 +325,7 @@ class _Cleaning:
             for judged in judge.judge(chunk, self._decoder):
                 kept += sink.put(judged)
                 counts += judged.counts()
+                self._tombstones += tombstones(judged.columns, judged.keep)
             self._pay(kept)
             written += kept
         return written
@@ -334,6 +340,11 @@ class _Cleaning:
     def _pay(self, count: int) -> None:
         if self._throttle is not None:
             self._throttle.spend(count)
+
+
+def tombstones(columns: Columns, keep: NDArray[Any]) -> int:
+    """How many of the rows that `keep` has are records without a value."""
+    return int(np.count_nonzero((columns.spans[:, VALUE_SIZE] < 0) & (keep != 0)))
 
 
 def _last_before(table: BatchTable, columns: Columns, row: int) -> int:

@@ -28,18 +28,23 @@ from ..format.layout import CONTROL_MASK, DELETE_HORIZON_MASK, MAX_OFFSET, NO_TI
 from ..format.rewrite import rewrite
 from ..log import retention
 from ..log.last_producers import producers_of
+from ..log.lookup import extent_from
 from ..log.segments import Segments
 from ..log.view import View
+from ..segment.extent import Fault
 from ..segment.segment import Segment
-from .cleaning import LogToClean, clean
+from ..segment.walk import walk_headers
+from .cleaning import LogToClean, clean, tombstones
 from .fates import Fate, Judged
 from .kept_offsets import KeptOffsets
-from .offset_map import OffsetMap
+from .offset_map import SLOT_BYTES, OffsetMap
 from .plan import COMPACT, CleanPlan, SegmentToClean, plan, state_of
 
 #: Bytes read, and to be read, in a pass.
 Told = Callable[[int, int], None]
 
+# The bytes of a small log.
+_FEW_BYTES: Final = 16 << 20
 _DATA_FATES: Final = (Fate.SUPERSEDED, Fate.TOMBSTONE, Fate.ABORTED, Fate.KEYLESS)
 
 
@@ -137,7 +142,8 @@ class Preview:
     nothing to clean.
 
     `gone`: records that go, by fate. `markers`: transaction markers that go, which are no records.
-    `expires_at_ms`: when a delete horizon passes next, None for never.
+    `expires_at_ms`: when a delete horizon passes next, None for never. `tombstones`: those that
+    stay below `end_offset`.
     """
 
     stamp: Stamp
@@ -148,6 +154,7 @@ class Preview:
     markers: int
     passes: int
     expires_at_ms: int | None
+    tombstones: int
 
     def answers(self, question: Question) -> bool:
         """Whether it is what would be found anew."""
@@ -174,10 +181,7 @@ def preview(
     end = question.planned.first_uncleanable
     first_dirty, passes = question.planned.first_dirty, 0
     if first_dirty < end and question.cleaned:
-        offset_map = OffsetMap(
-            question.broker.log_cleaner_dedupe_buffer_size,
-            question.broker.log_cleaner_io_buffer_load_factor,
-        )
+        offset_map = _map_for(question)
         states = producers_of(
             question.view, question.now_ms, question.broker.producer_id_expiration_ms
         ).states()
@@ -192,6 +196,32 @@ def preview(
             found.end_pass(reached, question.view)
             first_dirty, passes = reached, passes + 1
     return found.preview(question.stamp(), end if passes else 0, passes)
+
+
+def _map_for(question: Question) -> OffsetMap:
+    """A map of the broker's size, or as large as a small log needs: its memory is dear to touch."""
+    memory = question.broker.log_cleaner_dedupe_buffer_size
+    load_factor = question.broker.log_cleaner_io_buffer_load_factor
+    records = _records_of_few(question)
+    if records is not None:
+        memory = min(memory, (int(records / load_factor) + 2) * SLOT_BYTES)
+    return OffsetMap(memory, load_factor)
+
+
+def _records_of_few(question: Question) -> int | None:
+    """At least how many records can be put into the map; None where it is not worth counting, or
+    headers do not tell."""
+    low, limit = question.planned.first_dirty, question.view.context.limits.max_batch_bytes
+    dirty = [segment for segment in question.cleaned if segment.next_base > low]
+    if sum(segment.size for segment in dirty) > _FEW_BYTES:
+        return None
+    count = 0
+    for segment in dirty:
+        for table in walk_headers(extent_from(segment, 0, limit)):
+            if isinstance(table, Fault) or int(table.column(b.MAGIC).min(initial=2)) < 2:
+                return None
+            count += int(table.column(b.RECORD_COUNT).sum())
+    return count
 
 
 class _Counting:
@@ -209,6 +239,7 @@ class _Counting:
 
     def begin_pass(self) -> None:
         self._kept = KeptOffsets()
+        self._tombstones = 0
         self._groups: list[CleanedGroup] = []
 
     def end_pass(self, end_offset: int, view: View) -> None:
@@ -230,6 +261,7 @@ class _Counting:
             counts[Fate.MARKER],
             passes,
             self._expires_at if self._expires_at < MAX_OFFSET else None,
+            self._tombstones,
         )
 
     # -- Sink -----------------------------------------------------------------------------------
@@ -245,6 +277,7 @@ class _Counting:
         keep = judged.keep if there is None else judged.keep & there
         self._count(judged, there)
         self._remember(columns, keep)
+        self._tombstones += tombstones(columns, keep)
         written = rewrite(judged.data, judged.base, columns, keep, judged.actions, judged.horizons)
         self._size += len(written.data)
         if len(written.table):
