@@ -21,6 +21,8 @@ from .cleaner.preview import Question, preview
 from .config import broker_config
 from .engine import Engine
 from .errors import CleaningAborted
+from .format.columns import VALUE_SIZE, Columns, Damage
+from .format.layout import DELETE_HORIZON_MASK
 from .log.retention import RetentionPlan
 from .log.view import View
 from .log_dir import TopicPartition
@@ -153,6 +155,54 @@ def _expire(engine: WritableEngine, found: Candidate) -> RetentionPlan | None:
     return engine.cleaner.retain(found.key, found.writer)
 
 
+@dataclass(frozen=True, slots=True)
+class KeptKey:
+    """A key that stays, the `offset` of its newest record, and why that stays (see
+    `Compaction.stays`). `until_ms`: when a tombstone may go, -1 where nobody knows."""
+
+    key: bytes
+    offset: int
+    why: str
+    until_ms: int = -1
+
+
+def foretell_keys(
+    engine: Engine, key: TopicPartition, now_ms: int, told: Told | None = None
+) -> Iterator[KeptKey]:
+    """The keys that would stay in a log whose compaction was forced at `now_ms`, by the offsets of
+    their newest committed records. Memory: the offset map's, and then what `LatestRecords.live`
+    takes. CorruptError for damage."""
+    question = _question(engine, key, now_ms)
+    compacted = CompactedView(question, preview(question, told or (lambda done, of: None)))
+    bounds = _bounds_above(question.view, question.planned)
+    newest = engine.latest.newest(question.view)
+    for part in compacted.scan():
+        if isinstance(part, Damage):
+            raise part.error
+        part = part.where(newest.mask(part.offsets))
+        for row, offset in enumerate(part.offsets.tolist()):
+            at = question.view.segments.floor_index(offset)
+            bound = bounds.get(question.view.segments[at].base_offset)
+            if bound is not None:
+                why, until = bound, -1
+            elif part.spans[row, VALUE_SIZE] < 0:
+                why, until = TOMBSTONE, _until(part, row, question)
+            else:
+                why, until = NEWEST, -1
+            yield KeptKey(part.key(row) or b"", offset, why, until)
+
+
+def _until(part: Columns, row: int, question: Question) -> int:
+    """When a tombstone may go: at its batch's horizon, which the next pass sets where there is
+    none. Those before magic 2 have none."""
+    batch = part.batch_of(row)
+    if batch.magic < 2:
+        return -1
+    if batch.attributes & DELETE_HORIZON_MASK:
+        return batch.base_timestamp
+    return question.now_ms + question.config.delete_retention_ms
+
+
 def foretell(
     engine: Engine,
     key: TopicPartition,
@@ -162,15 +212,7 @@ def foretell(
 ) -> Compaction | None:
     """What `compact` would come to at `now_ms`, found without changing anything; a broker may be
     writing to the log. CorruptError, with file and position, where damage would end a pass."""
-    topic, number = key
-    checkpoint = engine.partition_dir(topic, number).log_dir.cleaner_offsets.get(key)
-    question = Question.of(
-        engine.log(topic, number).view(),
-        engine.topic_config(topic).config,
-        broker_config(engine.settings),
-        checkpoint,
-        now_ms,
-    )
+    question = _question(engine, key, now_ms)
     if not question.is_compacted:
         return None
     planned = question.planned
@@ -191,6 +233,27 @@ def foretell(
     return _compaction(key, planned, passes, before, after, gone, summary["markersGone"], stays)
 
 
+def _question(engine: Engine, key: TopicPartition, now_ms: int) -> Question:
+    topic, number = key
+    checkpoint = engine.partition_dir(topic, number).log_dir.cleaner_offsets.get(key)
+    return Question.of(
+        engine.log(topic, number).view(),
+        engine.topic_config(topic).config,
+        broker_config(engine.settings),
+        checkpoint,
+        now_ms,
+    )
+
+
+def _bounds_above(view: View, planned: CleanPlan) -> dict[int, str]:
+    """What keeps the cleaner from the segments that it does not go over, by their bases."""
+    return {
+        segment.base_offset: bound.name.lower()
+        for segment, bound in zip(view.segments, planned.bounds, strict=True)
+        if segment.base_offset >= planned.first_uncleanable
+    }
+
+
 def _stays(
     view: View,
     planned: CleanPlan,
@@ -202,15 +265,11 @@ def _stays(
     was cleaned; `tombstones`: those in what was cleaned."""
     if not segments:
         return {UNCLEANED: records} if records else {}
-    bounds = {
-        segment.base_offset: bound
-        for segment, bound in zip(view.segments, planned.bounds, strict=True)
-        if segment.base_offset >= planned.first_uncleanable
-    }
+    bounds = _bounds_above(view, planned)
     held: Counter[str] = Counter()
     for base, count in segments:
         if base in bounds:
-            held[bounds[base].name.lower()] += count
+            held[bounds[base]] += count
     cleaned = records - held.total()
     stays = {NEWEST: cleaned - tombstones, TOMBSTONE: tombstones, **held}
     return {why: count for why, count in stays.items() if count}

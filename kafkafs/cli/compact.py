@@ -21,7 +21,7 @@ from .params import (
 from .verb import Verb
 
 if TYPE_CHECKING:
-    from kafkafs.storage.compaction import Compaction
+    from kafkafs.storage.compaction import Compaction, KeptKey
 
 # Why records stay, as people may read it.
 _STAYS = {
@@ -33,6 +33,8 @@ _STAYS = {
     "older_stays": "behind a segment that waits",
     "uncleaned": "not cleaned",
 }
+
+_KEY_STAYS = {"newest": "newest of its key", "tombstone": "tombstone until"}
 
 # What is done to one partition: None when its topic is not compacted.
 Work = Callable[[tuple[str, int], Callable[[int, int], None]], "Compaction | None"]
@@ -52,6 +54,7 @@ Work = Callable[[tuple[str, int], Callable[[int, int], None]], "Compaction | Non
             "kafkafs compact --force /data orders/0",
             "whatever there is to be cleaned, due or not",
         ),
+        ("kafkafs compact -n --keys /data orders/0", "each key that stays, and why it does"),
         (
             "kafkafs compact -n --at 2030-01-01 -c cleanup.policy=compact /data orders/0",
             "what would go at another time, by another setting",
@@ -63,6 +66,7 @@ Work = Callable[[tuple[str, int], Callable[[int, int], None]], "Compaction | Non
 @click.option("-n", "--dry-run", is_flag=True, help="Change nothing, and take no lock.")
 @click.option("-f", "--force", is_flag=True, help="Also logs that are not due.")
 @time_option
+@click.option("-k", "--keys", is_flag=True, help="With --dry-run: the keys that stay, a line each.")
 @click.option(
     "-a", "--all", "everything", is_flag=True, help="Also the logs that stay as they are."
 )
@@ -75,6 +79,7 @@ def command(
     dry_run: bool,
     force: bool,
     at: int | None,
+    keys: bool,
     everything: bool,
     human: bool,
     settings: tuple[Setting, ...],
@@ -86,9 +91,14 @@ def command(
     A log is due when its topic's cleanup.policy has compact and more of it is dirty than
     min.cleanable.dirty.ratio, or a record has waited for max.compaction.lag.ms. The active segment
     is never cleaned. Where the policy has delete, too, retention is done before and after.
+
+    With --dry-run --keys and one TOPIC/PARTITION: each key that compaction leaves, whether or not
+    the log is due, the offset of its newest record, why that stays and, of a tombstone, until when.
     """
     if at is not None and not dry_run:
         raise click.UsageError("--at only goes with --dry-run")
+    if keys:
+        return _tell_keys(log_dirs, _the_one(chosen, dry_run), settings, at, as_json)
     if dry_run:
         found, code = _foretell(log_dirs, chosen, settings, at, force)
     else:
@@ -100,6 +110,48 @@ def command(
         lines = output.aligned(list(_rows(shown, human)), right=range(1, 8))
         output.binary().writelines(map(output.line, lines))
     return code
+
+
+def _the_one(chosen: Sequence[Choice], dry_run: bool) -> tuple[str, int]:
+    if dry_run and len(chosen) == 1 and chosen[0][1] is not None:
+        return chosen[0][0], chosen[0][1]
+    raise click.UsageError("--keys only goes with --dry-run and one TOPIC/PARTITION")
+
+
+def _tell_keys(
+    log_dirs: tuple[str, ...],
+    key: tuple[str, int],
+    settings: Iterable[Setting],
+    at: int | None,
+    as_json: bool,
+) -> int:
+    from kafkafs.storage.clock import SystemClock
+    from kafkafs.storage.compaction import foretell_keys
+
+    from .opening import choose, open_engine
+
+    engine = open_engine(log_dirs, settings)
+    choose(engine.topics(), [key])
+    now_ms = SystemClock().now_ms() if at is None else at
+    out = output.binary()
+    with output.bar("{}/{}".format(*key)) as told:
+        for kept in foretell_keys(engine, key, now_ms, told):
+            out.write(_key_json(kept) if as_json else _key_line(kept))
+    return 0
+
+
+def _key_json(kept: KeptKey) -> bytes:
+    shown = output.bytes_as_json(kept.key)
+    until = None if kept.until_ms < 0 else kept.until_ms
+    return output.json_line(
+        {"key": shown, "offset": kept.offset, "stays": kept.why, "until": until}
+    )
+
+
+def _key_line(kept: KeptKey) -> bytes:
+    why = _KEY_STAYS.get(kept.why, _STAYS.get(kept.why, kept.why))
+    until = f" {output.time_text(kept.until_ms)}" if kept.until_ms >= 0 else ""
+    return output.line(f"{output.bytes_as_text(kept.key)}\t{kept.offset}\t{why}{until}")
 
 
 Compactions = tuple[list["Compaction"], int]

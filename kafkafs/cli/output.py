@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -57,6 +58,22 @@ def json_line(value: Any) -> bytes:
 def shown(name: str) -> str:
     """`name` as people may see it: escaped on a terminal, which would obey it."""
     return printable(name) if is_terminal() else name
+
+
+def bytes_as_json(value: bytes) -> str | dict[str, str]:
+    """A string where it is UTF-8, else {"base64": "…"}."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode("ascii")}
+
+
+def bytes_as_text(value: bytes) -> str:
+    """`value` on one line: escaped where it has line breaks or the like, even in a pipe."""
+    try:
+        return printable(value.decode())
+    except UnicodeDecodeError:
+        return f"0x{value.hex()}"
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> Iterable[str]:

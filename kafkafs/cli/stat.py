@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import stat as modes
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -67,6 +66,8 @@ def describe(node: Node, path: str) -> dict[str, Any]:
     """What `stat --json` prints."""
     from kafkafs.mount.nodes.node import Link
 
+    from .output import bytes_as_json
+
     found = node.attributes()
     facts: dict[str, Any] = {
         "path": path or "/",
@@ -78,7 +79,7 @@ def describe(node: Node, path: str) -> dict[str, Any]:
     }
     if isinstance(node, Link):
         facts["target"] = node.target()
-    facts["xattrs"] = {name: _json_value(value) for name, value in node.xattrs().items()}
+    facts["xattrs"] = {name: bytes_as_json(value) for name, value in node.xattrs().items()}
     return facts
 
 
@@ -90,31 +91,14 @@ def kind(mode: int) -> str:
 
 
 def _lines(facts: Mapping[str, Any], xattrs: Mapping[str, bytes]) -> Iterator[str]:
-    from .output import shown, time_text
+    from .output import bytes_as_text, shown, time_text
 
     yield shown(facts["path"])
     rows = [(name, str(facts[name])) for name in ("kind", "mode", "size", "mtime", "inode")]
     rows[3] = ("mtime", time_text(facts["mtime"]))
     if "target" in facts:
         rows.append(("target", shown(facts["target"])))
-    rows += [(shown(name), _text_value(value)) for name, value in xattrs.items()]
+    rows += [(shown(name), bytes_as_text(value)) for name, value in xattrs.items()]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         yield f"  {name:{width}}  {value}".rstrip()
-
-
-def _json_value(value: bytes) -> str | dict[str, str]:
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode("ascii")}
-
-
-def _text_value(value: bytes) -> str:
-    """`value` on one line: escaped where it has line breaks or the like, even in a pipe."""
-    from kafkafs.storage.errors import printable
-
-    try:
-        return printable(value.decode())
-    except UnicodeDecodeError:
-        return f"0x{value.hex()}"

@@ -155,6 +155,10 @@ class LatestRecords:
 
         return _repeated(look, view or log.view)
 
+    def newest(self, view: View, isolation: Isolation = Isolation.READ_COMMITTED) -> KeptOffsets:
+        """As `live`, for one view and with the tombstones; nothing of it is kept."""
+        return _live(view, isolation, self._cache_bytes, with_tombstones=True)
+
     def _used(self, log: Log, isolation: Isolation) -> _Known:
         with self._lock:
             known = self._known.setdefault(log, {}).setdefault(isolation, _Known())
@@ -383,7 +387,9 @@ def _last(
 # -- all keys -----------------------------------------------------------------------------------
 
 
-def _live(view: View, isolation: Isolation, most_bytes: int) -> KeptOffsets:
+def _live(
+    view: View, isolation: Isolation, most_bytes: int, with_tombstones: bool = False
+) -> KeptOffsets:
     """As ``LatestRecords.live``. Where the map does not take all keys it is filled with those of
     one class after the other, and of what was found so far a copy is made for each."""
     found = KeptOffsets()
@@ -396,7 +402,7 @@ def _live(view: View, isolation: Isolation, most_bytes: int) -> KeptOffsets:
         filled = _filled(keys, view, isolation, (low, high), most_bytes)
         if filled is not None:
             keys = filled
-            found = _with_latest(found, keys, view, isolation, (low, high))
+            found = _with_latest(found, keys, view, isolation, (low, high), with_tombstones)
         elif high - low == 1:
             raise ConfigError("kafkafs.key.cache.bytes", f"{most_bytes} are too few for these keys")
         else:
@@ -426,12 +432,15 @@ def _with_latest(
     view: View,
     isolation: Isolation,
     classes: tuple[int, int],
+    with_tombstones: bool,
 ) -> KeptOffsets:
-    """``found``, and the offsets of values that are the latest according to ``keys``."""
+    """``found``, and the offsets of values, or tombstones, too, that are the latest according to
+    ``keys``."""
     more = KeptOffsets()
     for part in _columns(view, isolation):
         is_latest = keys.get(part.data, _of_classes(keys, part, classes)) == part.offsets
-        is_latest &= part.spans[:, VALUE_SIZE] >= 0
+        if not with_tombstones:
+            is_latest &= part.spans[:, VALUE_SIZE] >= 0
         more.add(part.offsets[is_latest | found.mask(part.offsets)])
     more.finish()
     return more

@@ -224,3 +224,39 @@ def test_a_brokers_logs(kafkafs: Kafkafs, writable_corpus: Corpus) -> None:
         assert sum(row["stays"].values()) == row["records"]["after"]
         assert row["stays"].keys() <= {"newest", "tombstone", "active"}
     assert rows(kafkafs("compact", root, *topics, "--json")) == []
+
+
+def test_the_keys_that_stay(kafkafs: Kafkafs, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with WritableEngine(str(data), clock=SetClock(THEN)) as engine:
+        settings = {"cleanup.policy": "compact", **SETTINGS, "delete.retention.ms": str(DAY_MS)}
+        engine.create_topic("t", 1, settings)
+        append(engine, "t", *[b"a", b"b", b"\xff", b"a"], b"b")
+        append(engine, "t", b"gone", b"gone", tombstones=True)
+        append(engine, "t", *[b"a", b"a", b"a\tb"], *[b"c"] * 5)
+    words = ["compact", "-n", "-k", "--at", str(THEN + 5), data, "t/0"]
+    before = fingerprint(data)
+    assert kafkafs(*words).stdout.splitlines() == [
+        "0xff\t2\tnewest of its key",
+        "b\t4\tnewest of its key",
+        "gone\t6\ttombstone until 2023-11-15T22:13:20.005Z",
+        "a\t8\tnewest of its key",
+        "a\\tb\t9\tnewest of its key",
+        "c\t14\tin the active segment",
+    ]
+    found = rows(kafkafs(*words, "--json"))
+    assert found[0] == {"key": {"base64": "/w=="}, "offset": 2, "stays": "newest", "until": None}
+    assert found[2]["until"] == THEN + 5 + DAY_MS
+    assert found[5] == {"key": "c", "offset": 14, "stays": "active", "until": None}
+    assert differences(before, fingerprint(data)) == []
+    # The horizon that a pass has set stays.
+    with WritableEngine(str(data), clock=SetClock(THEN + 7)) as engine:
+        engine.run("cleaner")
+    assert rows(kafkafs(*words, "--json"))[2]["until"] == THEN + 7 + DAY_MS
+
+
+@pytest.mark.parametrize("words", [["a/0"], ["-n"], ["-n", "a"], ["-n", "a/0", "b/0"]])
+def test_keys_of_one_partition_only(kafkafs: Kafkafs, data: Path, words: list[str]) -> None:
+    result = kafkafs("compact", "--keys", data, *words)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "--keys only goes with --dry-run and one TOPIC/PARTITION" in result.stderr
