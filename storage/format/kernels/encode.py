@@ -191,6 +191,17 @@ def _put_headers(
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
+def _sequence(base_sequence: cython.longlong, row: cython.Py_ssize_t) -> cython.longlong:
+    """That of a record, -1 where there is none."""
+    if base_sequence < 0:
+        return -1
+    return (base_sequence + row) & 2147483647
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
 def _close_batch(
     out: cython.uchar[::1],
     table: cython.longlong[:, ::1],
@@ -286,6 +297,115 @@ def _put_common(
 
 
 @cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _body_size(
+    keys: cython.const[cython.uchar][::1],
+    key_start: cython.longlong,
+    key_size: cython.longlong,
+    values: cython.const[cython.uchar][::1],
+    value_start: cython.longlong,
+    value_size: cython.longlong,
+    headers: cython.const[cython.uchar][::1],
+    header_spans: cython.const[cython.longlong][:, ::1],
+    low: cython.longlong,
+    high: cython.longlong,
+) -> cython.longlong:
+    """Encoded size of a record without its length and its two deltas, its headers those in rows
+    [low, high); -1 when part of it lies outside its buffer."""
+    key: cython.longlong = _sized(keys, key_start, key_size)
+    value: cython.longlong = _sized(values, value_start, value_size)
+    rest: cython.longlong = _headers_size(headers, header_spans, low, high)
+    if key < 0 or value < 0 or rest < 0:
+        return -1
+    return 1 + key + value + rest
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _put_record(
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+    size: cython.longlong,
+    delta: cython.longlong,
+    offset: cython.longlong,
+    keys: cython.const[cython.uchar][::1],
+    key_start: cython.longlong,
+    key_size: cython.longlong,
+    values: cython.const[cython.uchar][::1],
+    value_start: cython.longlong,
+    value_size: cython.longlong,
+    headers: cython.const[cython.uchar][::1],
+    header_spans: cython.const[cython.longlong][:, ::1],
+    low: cython.longlong,
+    high: cython.longlong,
+) -> cython.Py_ssize_t:
+    """Write a record whatever it is, of ``size`` bytes behind its length, for which there is room.
+    The position after it."""
+    at = _put_varint(out, at, size)
+    out[at] = 0  # attributes
+    at = _put_varint(out, at + 1, delta)
+    at = _put_varint(out, at, offset)
+    at = _put_sized(out, at, keys, key_start, key_size)
+    at = _put_sized(out, at, values, value_start, value_size)
+    return _put_headers(out, at, headers, header_spans, low, high)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.Py_ssize_t, cython.Py_ssize_t, cython.longlong))
+def _put_common_run(
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+    end: cython.longlong,
+    row: cython.Py_ssize_t,
+    first: cython.Py_ssize_t,
+    base: cython.longlong,
+    greatest: cython.longlong,
+    timestamps: cython.const[cython.longlong][::1],
+    keys: cython.const[cython.uchar][::1],
+    key_starts: cython.const[cython.longlong][::1],
+    key_sizes: cython.const[cython.longlong][::1],
+    values: cython.const[cython.uchar][::1],
+    value_starts: cython.const[cython.longlong][::1],
+    value_sizes: cython.const[cython.longlong][::1],
+):
+    """Write records from ``row`` on as long as they are of the common sort and fit in front of
+    ``end``, in the batch that begins with the record ``first``. Returns the row and the position
+    after them, and the greatest timestamp, of ``greatest`` and theirs."""
+    has_keys: cython.bint = key_sizes.shape[0] != 0
+    has_values: cython.bint = value_sizes.shape[0] != 0
+    key_start: cython.longlong = 0
+    key_size: cython.longlong = -1
+    value_start: cython.longlong = 0
+    value_size: cython.longlong = -1
+    next_at: cython.Py_ssize_t
+    while row < timestamps.shape[0] and timestamps[row] >= -1:
+        if has_keys:
+            key_start = key_starts[row]
+            key_size = key_sizes[row]
+        if has_values:
+            value_start = value_starts[row]
+            value_size = value_sizes[row]
+        next_at = _put_common(
+            out, at, end, _minus(timestamps[row], base), row - first,
+            keys, key_start, key_size, values, value_start, value_size,
+        )  # fmt: skip
+        if next_at < 0:
+            break
+        at = next_at
+        if timestamps[row] > greatest:
+            greatest = timestamps[row]
+        row += 1
+    return row, at, greatest
+
+
+@cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
 @cython.returns((cython.Py_ssize_t, cython.Py_ssize_t, cython.Py_ssize_t, cython.int))
@@ -317,9 +437,7 @@ def _encode(
     batch: cython.Py_ssize_t = 0
     first: cython.Py_ssize_t = 0
     end: cython.longlong = 0
-    next_at: cython.Py_ssize_t
     limit: cython.longlong = 2147483647
-    sequence: cython.longlong
     has_keys: cython.bint = key_sizes.shape[0] != 0
     has_values: cython.bint = value_sizes.shape[0] != 0
     has_headers: cython.bint = header_bounds.shape[0] != 0
@@ -330,12 +448,16 @@ def _encode(
     key_size: cython.longlong = -1
     value_start: cython.longlong = 0
     value_size: cython.longlong = -1
-    key: cython.longlong
-    value: cython.longlong
-    extra: cython.longlong
+    low: cython.longlong = 0
+    high: cython.longlong = 0
     body: cython.longlong = 0
     size: cython.longlong
     while True:
+        if row > first and not has_headers:
+            row, at, greatest = _put_common_run(
+                out, at, end, row, first, base, greatest, timestamps,
+                keys, key_starts, key_sizes, values, value_starts, value_sizes,
+            )  # fmt: skip
         size = 0
         if row < rows:
             timestamp = timestamps[row]
@@ -347,39 +469,24 @@ def _encode(
             if has_values:
                 value_start = value_starts[row]
                 value_size = value_sizes[row]
-            if row > first and not has_headers:
-                next_at = _put_common(
-                    out, at, end, _minus(timestamp, base), row - first,
-                    keys, key_start, key_size, values, value_start, value_size,
-                )  # fmt: skip
-                if next_at >= 0:
-                    at = next_at
-                    if timestamp > greatest:
-                        greatest = timestamp
-                    row += 1
-                    continue
-            key = _sized(keys, key_start, key_size)
-            value = _sized(values, value_start, value_size)
-            extra = 1
             if has_headers:
-                extra = _headers_size(
-                    headers, header_spans, header_bounds[row], header_bounds[row + 1]
-                )
-            if key < 0 or value < 0 or extra < 0:
+                low = header_bounds[row]
+                high = header_bounds[row + 1]
+            body = _body_size(
+                keys, key_start, key_size, values, value_start, value_size,
+                headers, header_spans, low, high,
+            )  # fmt: skip
+            if body < 0:
                 return batch, start, row, 1
-            body = 1 + key + value + extra
             if row > first:
                 size = body + _varint_size(_minus(timestamp, base))
                 size += _varint_size(row - first)
         if row > first and (row == rows or at - start + size + _varint_size(size) > batch_bytes):
-            sequence = -1
-            if base_sequence >= 0:
-                sequence = (base_sequence + first) & limit
             if (template[22] & 8) != 0:
                 greatest = append_time
             _close_batch(
-                out, table, batch, start, at,
-                base_offset + first, row - first, base, greatest, sequence,
+                out, table, batch, start, at, base_offset + first, row - first,
+                base, greatest, _sequence(base_sequence, first),
             )  # fmt: skip
             batch += 1
             first = row
@@ -399,19 +506,11 @@ def _encode(
             return batch, start, row, 4
         if out.shape[0] - at < size + 5:
             return batch, start, row, 2
-        at = _put_varint(out, at, size)
-        out[at] = 0  # attributes
-        at = _put_varint(out, at + 1, _minus(timestamp, base))
-        at = _put_varint(out, at, row - first)
-        at = _put_sized(out, at, keys, key_start, key_size)
-        at = _put_sized(out, at, values, value_start, value_size)
-        if has_headers:
-            at = _put_headers(
-                out, at, headers, header_spans, header_bounds[row], header_bounds[row + 1]
-            )
-        else:
-            out[at] = 0
-            at += 1
+        at = _put_record(
+            out, at, size, _minus(timestamp, base), row - first,
+            keys, key_start, key_size, values, value_start, value_size,
+            headers, header_spans, low, high,
+        )  # fmt: skip
         if timestamp > greatest:
             greatest = timestamp
         row += 1
