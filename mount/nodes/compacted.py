@@ -133,6 +133,7 @@ class CompactedLatest(KeyDirectory):
     """The files of `key/` whose records stay."""
 
     member = Member.COMPACTED_LATEST
+    name_lifetime = BRIEFLY
 
     def __init__(self, catalog: Catalog, partition: Partition) -> None:
         super().__init__(catalog, partition)
