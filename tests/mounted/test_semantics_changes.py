@@ -31,6 +31,9 @@ from tests.mounted.mounting import (
 )
 from tests.mounted.promises import promise
 
+#: The directories of which each name is one of a record's.
+RECORD_NAMES = ("offset", "key", "latest")
+
 # -- 10 Writing ---------------------------------------------------------------------------------
 
 
@@ -74,10 +77,12 @@ def test_reading_leaves_no_trace(writable_corpus: Callable[[str], Path], mount: 
         os.utime(path, ns=(10**18, path.stat().st_mtime_ns))
     before = {path: all_times(path) for path in everything}
     mounted = mount(corpus)
-    # Every tenth record or so, and all of everything else.
-    files = "find . -type f ! -name 'follow*' ! -path '*/offset/*[1-9]' -print0"
+    # Every hundredth record or so by each of its names, and all of everything else.
+    few = " ".join(f"! -path '*/{name}/*[!0]' ! -path '*/{name}/*[!0]0'" for name in RECORD_NAMES)
+    files = f"find . -type f ! -name 'follow*' {few} -print0"
     attributes = "getfattr -d */*/offset/first */*/offset/last > /dev/null"
-    sh(f"{files} | xargs -0 cat > /dev/null; ls -lR > /dev/null; {attributes}", mounted.point)
+    names = "ls -R > /dev/null; ls -l */* */*/segments crash-txn/0/{offset,time} > /dev/null"
+    sh(f"{files} | xargs -0 cat > /dev/null; {names}; {attributes}", mounted.point)
     assert {path: all_times(path) for path in everything} == before
     locks = Path("/proc/locks").read_text(encoding="utf-8")
     assert f" {mounted.daemon.pid} " not in locks
