@@ -9,7 +9,7 @@ cleaned first. How far a log was cleaned is in the `cleaner-offset-checkpoint` o
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +17,15 @@ from typing import Protocol
 
 from ..clock import Clock
 from ..config import BrokerConfig
-from ..errors import CleaningAborted, ConfigError, LogDirOffline, SegmentGone, StorageError
+from ..errors import (
+    CleaningAborted,
+    ConfigError,
+    LogDirOffline,
+    SegmentGone,
+    StorageError,
+    UnknownPartition,
+    UnknownTopic,
+)
 from ..log.local_log import Rolled
 from ..log.retention import RetentionPlan
 from ..log.view import View
@@ -29,12 +37,17 @@ from .plan import COMPACT, CleanPlan, plan, state_of
 
 logger = logging.getLogger(__name__)
 
+# What is raised for a log that is just being deleted, or files of it.
+_GONE = (SegmentGone, UnknownPartition, UnknownTopic)
+
 Told = Callable[[int, int], None]
 
 
 class CleanedDir(Protocol):
     """What is asked of a log directory."""
 
+    @property
+    def logs(self) -> Mapping[TopicPartition, LogWriter]: ...
     def sorted_logs(self) -> Sequence[tuple[TopicPartition, LogWriter]]: ...
     def cleaner_offset(self, key: TopicPartition) -> int | None: ...
     def put_cleaner_offset(self, key: TopicPartition, offset: int) -> None: ...
@@ -87,7 +100,11 @@ class CleanerManager:
     def candidate(self, key: TopicPartition) -> Candidate | None:
         """What of a log could be cleaned now; None when it is not compacted, uncleanable, or
         somebody has it."""
-        return next((self._planned(*found) for found in self._compacted() if found[0] == key), None)
+        for log_dir in self._dirs:
+            writer = log_dir.logs.get(key)
+            if writer is not None and self._is_wanted(key, writer):
+                return self._planned(key, log_dir, writer)
+        return None
 
     def due(self) -> list[Candidate]:
         """The logs that Kafka would clean now, the dirtiest first
@@ -97,7 +114,7 @@ class CleanerManager:
         for key, log_dir, writer in self._compacted():
             try:
                 candidate = self._planned(key, log_dir, writer)
-            except (SegmentGone, LogDirOffline):
+            except (*_GONE, LogDirOffline):
                 continue  # it is being deleted, or its disk fails
             except StorageError as error:
                 self._give_up(key, error)
@@ -109,9 +126,12 @@ class CleanerManager:
     def _compacted(self) -> Iterator[tuple[TopicPartition, CleanedDir, LogWriter]]:
         for log_dir in self._dirs:
             for key, writer in log_dir.sorted_logs():
-                is_wanted = COMPACT in writer.config.cleanup_policy and key not in self.uncleanable
-                if is_wanted and self.claims.is_free(key):
+                if self._is_wanted(key, writer):
                     yield key, log_dir, writer
+
+    def _is_wanted(self, key: TopicPartition, writer: LogWriter) -> bool:
+        is_compacted = COMPACT in writer.config.cleanup_policy
+        return is_compacted and key not in self.uncleanable and self.claims.is_free(key)
 
     def _planned(self, key: TopicPartition, log_dir: CleanedDir, writer: LogWriter) -> Candidate:
         # Asked for before the view is made: what is rolled or decided after it waits.
@@ -180,7 +200,7 @@ class CleanerManager:
                     result = self._clean(now, offset_map, told or (lambda done, of: None))
                     log_dir.put_cleaner_offset(key, result.end_offset)
                     return result
-            except SegmentGone as error:
+            except _GONE as error:
                 raise CleaningAborted(f"the log changed: {error}") from error
             except (CleaningAborted, LogDirOffline, OSError):
                 raise

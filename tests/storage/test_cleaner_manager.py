@@ -14,10 +14,11 @@ from kafkafs.storage.cleaner.cleaning import CleaningResult
 from kafkafs.storage.cleaner.manager import Candidate
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.durable import replaced
-from kafkafs.storage.errors import CleaningAborted, ConfigError, CorruptError
+from kafkafs.storage.errors import CleaningAborted, ConfigError, CorruptError, UnknownTopic
 from kafkafs.storage.format.builder import SimpleRecord
 from kafkafs.storage.format.checkpoints import format_offsets, parse_offsets
 from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.log.view import View
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.faults import FailingCalls
 from tests.reading import read
@@ -351,6 +352,22 @@ def test_the_deletion_of_the_topic_gives_it_up(root: Path, engine: WritableEngin
     engine.delete_topic("b")
     assert engine.cleaner.uncleanable == {}
     assert engine.cleaner.due() == []
+
+
+def test_a_topic_that_was_just_deleted_is_no_problem(
+    engine: WritableEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(engine, "a")
+    found = chosen(engine, "a")
+
+    def view_of(key: tuple[str, int]) -> View:
+        raise UnknownTopic(key[0])
+
+    monkeypatch.setattr(engine.cleaner, "_view_of", view_of)
+    assert engine.cleaner.due() == []
+    with pytest.raises(CleaningAborted, match="no topic a"):
+        engine.cleaner.clean(found, engine.cleaner.new_map())
+    assert engine.problems == []
 
 
 def test_another_policy_gives_it_up(root: Path, engine: WritableEngine) -> None:
