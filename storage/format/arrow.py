@@ -1,14 +1,14 @@
 """Records as Arrow: the schema of Spark's Kafka source, and columns of records in it.
 
-As the message that Arrow's stream format has for a record batch (metadata, and a body with all
-buffers one after the other) it is made in one piece of memory and written once. As an object it has
-the same buffers, but those that are the same for all batches are shared by them.
+A record batch is made as the message that Arrow's stream format has for it (metadata, and a body
+with all buffers one after the other), in one piece of memory and written once. As an object it is
+a view of that message.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -66,12 +66,8 @@ def to_record_batch(
 ) -> pa.RecordBatch:
     """The records as one batch, sharing no memory with ``columns``; only the chosen fields are
     made. A timestamp of -1 (none) is null."""
-    schema = schema_of(names)
-    body = _body(columns, topic, partition, schema)
-    nodes = iter(zip(body.nodes[::2], body.nodes[1::2], strict=True))
-    buffers = iter(body.in_memory())
-    arrays = [_array(field.type, nodes, buffers) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    message = pa.py_buffer(to_message(columns, topic, partition, names))
+    return pa.ipc.read_record_batch(message, schema_of(names))
 
 
 def to_message(
@@ -79,25 +75,10 @@ def to_message(
 ) -> memoryview:
     """The same as an encapsulated message of an Arrow stream."""
     schema, envelope = _form(None if names is None else tuple(names))
-    return envelope.message(len(columns), _body(columns, topic, partition, schema))
-
-
-def _array(
-    kind: pa.DataType, nodes: Iterator[tuple[int, int]], buffers: Iterator[pa.Buffer]
-) -> pa.Array:
-    """The array that the next node and buffers are of, and the arrays in it."""
-    rows, nulls = next(nodes)
-    validity = next(buffers)
-    own = [validity if nulls else None]
-    children = []
-    if not pa.types.is_struct(kind):
-        own.append(next(buffers))
-    if pa.types.is_binary(kind) or pa.types.is_string(kind):
-        own.append(next(buffers))
-    elif pa.types.is_nested(kind):
-        inner = [kind.field(index).type for index in range(kind.num_fields)]
-        children = [_array(each, nodes, buffers) for each in inner]
-    return pa.Array.from_buffers(kind, rows, own, nulls, children=children)
+    body = _Body()
+    for name in schema.names:
+        _WRITERS[name](body, columns, topic, partition)
+    return envelope.message(len(columns), body)
 
 
 class _Gathered:
@@ -118,13 +99,6 @@ class _Gathered:
             raise CorruptError("records changed while they were copied", self.columns.file)
 
 
-@dataclass(frozen=True, slots=True)
-class _Constant:
-    """A buffer that nobody changes and that other batches have, too."""
-
-    data: memoryview
-
-
 class _Body:
     """What a message's body is to consist of: for each array its length and how many nulls it has
     (``nodes``, one after the other), and the bytes of its buffers.
@@ -138,17 +112,12 @@ class _Body:
     def __init__(self) -> None:
         self.nodes: list[int] = []
         self.sizes: list[int] = []
-        self.parts: list[memoryview | _Constant | _Gathered] = []
+        self.parts: list[memoryview | _Gathered] = []
 
     def add(self, *buffers: memoryview) -> None:
         for buffer in buffers:
             self.sizes.append(len(buffer))
             self.parts.append(buffer)
-
-    def add_constant(self, *buffers: memoryview) -> None:
-        for buffer in buffers:
-            self.sizes.append(len(buffer))
-            self.parts.append(_Constant(buffer))
 
     def add_gathered(self, gathered: _Gathered) -> None:
         self.sizes += (4 * (gathered.rows + 1), gathered.size)
@@ -159,55 +128,17 @@ class _Body:
         for end, size in zip(starts[1:], self.sizes, strict=True):
             if size % _ALIGNMENT:
                 out[end - _ALIGNMENT : end] = _PADDING
-        self._write(out, starts, with_constants=True)
-
-    def in_memory(self) -> list[pa.Buffer]:
-        """The buffers, constants as they are, the others in one piece of memory."""
-        sizes = list(self.sizes)
-        constants = {}
-        for index, part in self._numbered():
-            if isinstance(part, _Constant):
-                constants[index] = pa.py_buffer(part.data)
-                sizes[index] = 0
-        starts = _starts(sizes)
-        room = ROOMS.lend(starts[-1])
-        self._write(room, starts, with_constants=False)
-        memory = pa.py_buffer(room)
-        return [
-            constants[index] if index in constants else memory.slice(at, size)
-            for index, (at, size) in enumerate(zip(starts, sizes, strict=False))
-        ]
-
-    def _write(self, out: memoryview, starts: Sequence[int], *, with_constants: bool) -> None:
-        for index, part in self._numbered():
-            at, end = starts[index], starts[index] + self.sizes[index]
-            if isinstance(part, _Gathered):
-                data_at = starts[index + 1]
-                part.write(out[at:end].cast("i"), out[data_at : data_at + part.size])
-            elif isinstance(part, _Constant):
-                if with_constants and end > at:
-                    out[at:end] = part.data
-            elif end > at:
-                out[at:end] = part
-
-    def _numbered(self) -> Iterator[tuple[int, memoryview | _Constant | _Gathered]]:
-        """The parts, each with the number of its first buffer."""
         index = 0
         for part in self.parts:
-            yield index, part
-            index += 2 if isinstance(part, _Gathered) else 1
-
-
-def _starts(sizes: Sequence[int]) -> list[int]:
-    """Where buffers begin that lie one after the other, and where the last one ends."""
-    return [0, *accumulate(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)]
-
-
-def _body(columns: Columns, topic: str, partition: int, schema: pa.Schema) -> _Body:
-    body = _Body()
-    for name in schema.names:
-        _WRITERS[name](body, columns, topic, partition)
-    return body
+            at = starts[index]
+            end = at + self.sizes[index]
+            index += 1
+            if isinstance(part, _Gathered):
+                data_at = starts[index]
+                part.write(out[at:end].cast("i"), out[data_at : data_at + part.size])
+                index += 1
+            elif end > at:
+                out[at:end] = part
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +153,7 @@ class _Envelope:
     body_size_at: int
 
     def message(self, rows: int, body: _Body) -> memoryview:
-        starts = _starts(body.sizes)
+        starts = [0, *accumulate(-(-size // _ALIGNMENT) * _ALIGNMENT for size in body.sizes)]
         begin = len(self.metadata)
         message = ROOMS.lend(begin + starts[-1])
         message[:begin] = self.metadata
@@ -280,7 +211,7 @@ def _binary(body: _Body, columns: Columns, spans: Int32s, column: int) -> None:
     size, nulls = kernel.measure(spans, column)
     body.nodes += (rows, nulls)
     if rows and nulls == rows:
-        body.add_constant(_zeros((rows + 7) // 8), _zeros(4 * (rows + 1)), _NOTHING)
+        body.add(_zeros((rows + 7) // 8), _zeros(4 * (rows + 1)), _NOTHING)
         return
     body.add(_bits(spans[:, column + 1] >= 0) if nulls else _NOTHING)
     body.add_gathered(_Gathered(columns, spans, column, size))
@@ -298,12 +229,11 @@ def _topic(body: _Body, columns: Columns, topic: str, partition: int) -> None:
     rows = len(columns)
     ends, names = _repeated(topic, _rounded(rows))
     body.nodes += (rows, 0)
-    size = len(names) // _rounded(rows)
-    body.add_constant(_NOTHING, ends[: 4 * (rows + 1)], names[: rows * size])
+    body.add(_NOTHING, ends[: 4 * (rows + 1)], names[: rows * (len(names) // _rounded(rows))])
 
 
 def _partition(body: _Body, columns: Columns, topic: str, partition: int) -> None:
-    _same(body, partition, len(columns))
+    _fixed(body, _constant(partition, len(columns)))
 
 
 def _offset(body: _Body, columns: Columns, topic: str, partition: int) -> None:
@@ -320,25 +250,22 @@ def _timestamp(body: _Body, columns: Columns, topic: str, partition: int) -> Non
 
 def _timestamp_type(body: _Body, columns: Columns, topic: str, partition: int) -> None:
     of_all = columns.timestamp_type()
-    if of_all is None:
-        _fixed(body, columns.timestamp_types())
-    else:
-        _same(body, of_all, len(columns))
+    _fixed(body, columns.timestamp_types() if of_all is None else _constant(of_all, len(columns)))
 
 
 def _headers(body: _Body, columns: Columns, topic: str, partition: int) -> None:
     rows = len(columns)
     count = kernel.count_headers(columns.spans)
     spans = np.empty((count, 4), dtype=np.int32)
-    body.nodes += (rows, 0, count, 0)  # the lists, and the pairs of name and value in them
-    if not count:
-        body.add_constant(_NOTHING, _zeros(4 * (rows + 1)), _NOTHING)
-    else:
-        ends = np.zeros(rows + 1, dtype=np.int32)
-        np.cumsum(columns.spans[:, HEADER_COUNT], out=ends[1:])
-        body.add(_NOTHING, _bytes_of(ends), _NOTHING)
+    ends = _zeros(4 * (rows + 1))
+    if count:
+        sums = np.zeros(rows + 1, dtype=np.int32)
+        np.cumsum(columns.spans[:, HEADER_COUNT], out=sums[1:])
+        ends = _bytes_of(sums)
         if kernel.header_spans(columns.data, columns.spans, spans) != count:
             raise CorruptError("records changed while they were copied", columns.file)
+    body.nodes += (rows, 0, count, 0)  # the lists, and the pairs of name and value in them
+    body.add(_NOTHING, ends, _NOTHING)
     if _are_utf8(columns, spans):
         _binary(body, columns, spans, 0)
     else:
@@ -376,12 +303,6 @@ def _fixed(body: _Body, values: Int64s | Int32s, valid: NDArray[np.bool_] | None
     body.add(_NOTHING if valid is None else _bits(valid), _bytes_of(values))
 
 
-def _same(body: _Body, value: int, rows: int) -> None:
-    """An int32 that all rows have."""
-    body.nodes += (rows, 0)
-    body.add_constant(_NOTHING, _bytes_of(_constant(value, rows)))
-
-
 def _bits(valid: NDArray[np.bool_]) -> memoryview:
     return np.packbits(valid, bitorder="little").data
 
@@ -405,9 +326,7 @@ def _constant(value: int, rows: int) -> Int32s:
 
 @lru_cache(maxsize=64)
 def _constants(value: int, rows: int) -> Int32s:
-    numbers = np.full(rows, value, dtype=np.int32)
-    numbers.flags.writeable = False
-    return numbers
+    return np.full(rows, value, dtype=np.int32)
 
 
 @lru_cache(maxsize=16)
@@ -415,7 +334,6 @@ def _repeated(text: str, rows: int) -> tuple[memoryview, memoryview]:
     """Where each of so many begins (int32) and the last one ends, and their bytes."""
     data = text.encode()
     ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(data))
-    ends.flags.writeable = False
     return _bytes_of(ends), memoryview(data * rows)
 
 
