@@ -57,6 +57,7 @@ def live(root: Path, number: int, seed: int, pipe: Pipe) -> None:
         # What the life before has left is cleaned first, so that early kills meet a pass, too.
         steps.roll()
         steps.clean()
+        pipe.tell(Passed(steps.passes))
         if number % 3:
             for _ in range(STEPS):
                 before = steps.passes
