@@ -54,7 +54,7 @@ class KeyDirectory(OffsetDirectory):
             raise
         if offset < 0 or not self.kept(np.array([offset], dtype=np.int64))[0]:
             raise NoSuchName(name)
-        return ValueFile(self.partition, offset, NOT_AT_ALL)
+        return ValueFile(self.partition, offset, self.name_lifetime)
 
     def child_is_near(self, name: str) -> bool:
         return False
