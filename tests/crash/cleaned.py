@@ -231,7 +231,7 @@ class Steps:
     def append_in_transaction(self) -> None:
         if len(self._open) < 2:
             self._count += 1
-            producer_id = self._life * 1000 + self._count
+            producer_id = self._life * 1_000_000 + self._count
             self._open.append(Open(f"txn{producer_id}", producer_id))
         txn = self.chance.choice(self._open)
         tried = self._try(txn.name)
