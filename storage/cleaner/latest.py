@@ -16,26 +16,25 @@ the key, or all of the log is read.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from ..errors import ConfigError, OffsetNotFound, SegmentGone
-from ..format.batch import BatchHeader, Int32s
-from ..format.columns import KEY_SIZE, VALUE_SIZE, Columns, Damage
+from ..errors import OffsetNotFound, SegmentGone
+from ..format.batch import BatchHeader
+from ..format.columns import Columns, Damage
 from ..format.kernels import keys as kernel
 from ..log import lookup
 from ..log.log import Log
 from ..log.transactions import Isolation
 from ..log.view import View
 from .kept_offsets import KeptOffsets
-from .offset_map import CLASSES, SLOT_BYTES, OffsetMap
+from .live_keys import FIRST_BYTES, live_keys
+from .offset_map import SLOT_BYTES, OffsetMap
 
 T = TypeVar("T")
 
-# A map's memory at first; it doubles.
-_FIRST_BYTES: Final = 1 << 20
 # What of a map a suffix fills as it grows downward: the rest is for what will be appended.
 _DOWNWARD_PART: Final = 0.75
 # Offsets that are read in one step downward, at first. Each further step takes more.
@@ -150,14 +149,14 @@ class LatestRecords:
                 with self._listing:
                     live = known.live  # whoever was waited for may have made it
                     if live is None or live[0] is not now:
-                        live = known.live = now, _live(now, isolation, self._cache_bytes)
+                        live = known.live = now, live_keys(now, isolation, self._cache_bytes)
             return live[1]
 
         return _repeated(look, view or log.view)
 
     def newest(self, view: View, isolation: Isolation = Isolation.READ_COMMITTED) -> KeptOffsets:
         """As `live`, for one view and with the tombstones; nothing of it is kept."""
-        return _live(view, isolation, self._cache_bytes, with_tombstones=True)
+        return live_keys(view, isolation, self._cache_bytes, with_tombstones=True)
 
     def _used(self, log: Log, isolation: Isolation) -> _Known:
         with self._lock:
@@ -180,7 +179,7 @@ class LatestRecords:
                 others.pop().suffix = None  # who is using it now goes on with it
 
     def _new_map(self, known: _Known) -> OffsetMap:
-        nbytes = min(_FIRST_BYTES, self._cache_bytes)
+        nbytes = min(FIRST_BYTES, self._cache_bytes)
         self._make_room(known, nbytes)
         return OffsetMap(nbytes)
 
@@ -382,82 +381,3 @@ def _last(
             return offset, last_damage
         high, step = begin, step * _STEP_GROWTH
     return -1, last_damage
-
-
-# -- all keys -----------------------------------------------------------------------------------
-
-
-def _live(
-    view: View, isolation: Isolation, most_bytes: int, with_tombstones: bool = False
-) -> KeptOffsets:
-    """As ``LatestRecords.live``. Where the map does not take all keys it is filled with those of
-    one class after the other, and of what was found so far a copy is made for each."""
-    found = KeptOffsets()
-    found.finish()
-    keys = OffsetMap(min(_FIRST_BYTES, most_bytes))
-    pending = [(0, CLASSES)]
-    while pending:
-        low, high = pending.pop()
-        keys.clear()
-        filled = _filled(keys, view, isolation, (low, high), most_bytes)
-        if filled is not None:
-            keys = filled
-            found = _with_latest(found, keys, view, isolation, (low, high), with_tombstones)
-        elif high - low == 1:
-            raise ConfigError("kafkafs.key.cache.bytes", f"{most_bytes} are too few for these keys")
-        else:
-            middle = (low + high) // 2
-            pending += [(middle, high), (low, middle)]
-    return found
-
-
-def _filled(
-    keys: OffsetMap, view: View, isolation: Isolation, classes: tuple[int, int], most_bytes: int
-) -> OffsetMap | None:
-    """``keys``, or a larger map, with all keys of [``classes``); None when they are too many."""
-    for part in _columns(view, isolation):
-        spans = _of_classes(keys, part, classes)
-        row = 0
-        while (row := keys.put(part.data, spans, part.offsets, row)) < len(part):
-            nbytes = keys.larger_bytes(most_bytes)
-            if nbytes is None:
-                return None
-            keys = keys.moved_to(nbytes)
-    return keys
-
-
-def _with_latest(
-    found: KeptOffsets,
-    keys: OffsetMap,
-    view: View,
-    isolation: Isolation,
-    classes: tuple[int, int],
-    with_tombstones: bool,
-) -> KeptOffsets:
-    """``found``, and the offsets of values, or tombstones, too, that are the latest according to
-    ``keys``."""
-    more = KeptOffsets()
-    for part in _columns(view, isolation):
-        is_latest = keys.get(part.data, _of_classes(keys, part, classes)) == part.offsets
-        if not with_tombstones:
-            is_latest &= part.spans[:, VALUE_SIZE] >= 0
-        more.add(part.offsets[is_latest | found.mask(part.offsets)])
-    more.finish()
-    return more
-
-
-def _columns(view: View, isolation: Isolation) -> Iterator[Columns]:
-    for part in view.scan(view.start_offset, view.bound(isolation), isolation):
-        if isinstance(part, Columns):
-            yield part
-
-
-def _of_classes(keys: OffsetMap, columns: Columns, classes: tuple[int, int]) -> Int32s:
-    """The spans of columns, with keys of other classes made null."""
-    low, high = classes
-    if (low, high) == (0, CLASSES):
-        return columns.spans
-    spans = columns.spans.copy()
-    of_row = keys.classes(columns.data, spans)
-    spans[(of_row < low) | (of_row >= high), KEY_SIZE] = -1
-    return spans

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkafs.storage.cleaner import latest
+from kafkafs.storage.cleaner import latest, live_keys
 from kafkafs.storage.cleaner.latest import LatestRecords
 from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
 from kafkafs.storage.disk import Directory
@@ -161,7 +161,8 @@ def test_more_keys_than_memory_take_more_reading_and_give_the_same(
     written: tuple[Log, Rows], slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(latest, "_STEP", 64)
-    monkeypatch.setattr(latest, "_FIRST_BYTES", 40 * SLOT_BYTES)
+    monkeypatch.setattr(latest, "FIRST_BYTES", 40 * SLOT_BYTES)
+    monkeypatch.setattr(live_keys, "FIRST_BYTES", 40 * SLOT_BYTES)
     log, rows = written
     records = LatestRecords(slots * SLOT_BYTES)
     truth = expected(rows)
@@ -177,7 +178,7 @@ def test_more_keys_than_memory_take_more_reading_and_give_the_same(
 def test_keys_of_one_class_that_do_not_fit_are_refused_with_the_settings_name(
     written: tuple[Log, Rows], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(latest, "CLASSES", 1)
+    monkeypatch.setattr(live_keys, "CLASSES", 1)
     with pytest.raises(ConfigError, match=r"kafkafs\.key\.cache\.bytes"):
         LatestRecords(100 * SLOT_BYTES).live(written[0])
 
@@ -270,7 +271,7 @@ def test_memory_is_shared_and_the_log_asked_least_recently_is_forgotten(tmp_path
     for name in ("a-0", "b-0", "c-0"):
         appended(writing.open_log(tmp_path / name), [(b"k", name.encode())])
         logs.append(reading.open_log(tmp_path / name))
-    records = LatestRecords(2 * latest._FIRST_BYTES)
+    records = LatestRecords(2 * live_keys.FIRST_BYTES)
     for log in (logs[0], logs[1], logs[0], logs[2]):
         assert records.find(log, b"k") is not None
     held = [records._known[log][reading.COMMITTED].suffix is not None for log in logs]
