@@ -206,7 +206,7 @@ def _begin(view: View) -> tuple[int, int]:
 def _next_versions(before: Seen, view: View) -> Versions:
     """The versions of `view`, which follows upon `before`."""
     versions = before.versions
-    if view.end_offset < before.view.end_offset:
+    if view.cuts != before.view.cuts or view.end_offset < before.view.end_offset:
         return Versions(versions.records + 1, versions.files + 1)
     kept = {segment.files.identity for segment in view.segments}
     first = view.segments[0].base_offset if len(view.segments) else view.end_offset

@@ -7,7 +7,7 @@ What would be left is for `Previews` to find, which may take long. So nodes here
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -98,7 +98,10 @@ class CompactedOffsets(OffsetDirectory):
     """The files of `offset/` whose records stay. Names are believed briefly: they can go."""
 
     member = Member.COMPACTED_OFFSET
-    links = {"first": Member.COMPACTED_FIRST, "last": Member.COMPACTED_LAST}  # noqa: RUF012
+    links: Mapping[str, Member] = {
+        "first": Member.COMPACTED_FIRST,
+        "last": Member.COMPACTED_LAST,
+    }
     name_lifetime = BRIEFLY
 
     def __init__(self, previews: Previews, partition: Partition) -> None:

@@ -59,6 +59,7 @@ class Log:
         self._listing: _Listing | None = None
         self._tail: Tail | None = None
         self._walked: tuple[object, ...] = ()  # what the active segment was when _tail was made
+        self._cuts = 0
         self._view: View | None = None
         # The listing, log start, and size and mtime of the active segment that _view shows, where
         # these alone decide.
@@ -125,6 +126,7 @@ class Log:
         return (
             view.end_offset == max(tail.next_offset, view.start_offset)
             and view.start_offset == max(start, segments[0].base_offset)
+            and view.cuts == self._cuts
             and view.segments.rolled == segments.rolled
             and view.segments[-1].files is segments[-1].files
             and view.segments[-1].size == tail.position
@@ -146,6 +148,7 @@ class Log:
             return
         limit = self._context.limits.max_batch_bytes
         if tail is None or not tail.continues(segments):
+            self._cuts += tail is not None
             tail = walk_from_start(self.directory, segments, limit)
         else:
             tail = advance(tail, segments, limit)
@@ -166,6 +169,7 @@ class Log:
             end_offset=max(end, start),
             last_stable_offset=max(last_stable, start),
             context=self._context,
+            cuts=self._cuts,
             tail=settled_fault(tail, segments[-1]),
         )
 
@@ -178,6 +182,7 @@ class Log:
             end_offset=start,
             last_stable_offset=start,
             context=self._context,
+            cuts=self._cuts,
         )
 
     def _list(self) -> tuple[Segment, ...]:

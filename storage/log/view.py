@@ -46,7 +46,9 @@ class View:
 
     ``start_offset`` is the log start offset; ``end_offset`` the offset after the last whole batch
     (the log end offset); ``last_stable_offset`` the first offset of the oldest open transaction,
-    or the end. ``tail``: damage behind the last whole batch, if any.
+    or the end. ``cuts``: how often the log was found to have lost its last batch, so that other
+    records may have come in the place of some. ``tail``: damage behind the last whole batch, if
+    any.
     """
 
     topic: str
@@ -57,6 +59,7 @@ class View:
     last_stable_offset: int
     context: ReadContext
     tail: Fault | None = None
+    cuts: int = 0
     _pinned: list[HeldFile] = field(default_factory=list)
 
     def bound(self, isolation: Isolation) -> int:

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 
@@ -61,6 +62,10 @@ def waiting(group: GroupCommit) -> int:
     return len(group._waiting)
 
 
+def are_waiting(group: GroupCommit, count: int) -> bool:
+    return waiting(group) == count
+
+
 def test_one_thread_is_a_group_by_itself() -> None:
     log = Log()
     group = GroupCommit(log.append, waits=True)
@@ -77,8 +82,8 @@ def test_those_that_wait_are_made_together_in_their_order() -> None:
     assert log.is_in.wait(10)
     asked = [request(number) for number in range(5)]
     for number, each in enumerate(asked):
-        threads.append(started(lambda each=each: group.submit(each)))  # type: ignore[misc]
-        until(lambda number=number: waiting(group) == number + 1)  # type: ignore[misc]
+        threads.append(started(partial(group.submit, each)))
+        until(partial(are_waiting, group, number + 1))
     log.may_go.set()
     for thread in threads:
         thread.join()

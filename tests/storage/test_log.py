@@ -256,6 +256,7 @@ def test_a_log_that_was_cut_and_written_anew_holds_what_is_new(directory: Path, 
         append(directory, 16, batch(base, value=b"new!"))
     view = log.view()
     assert view.end_offset == 20 + 2 * more
+    assert view.cuts == old.cuts + 1
     values = {record.offset: record.value for record in read(view)}
     assert (values[17], values[18], values[19]) == (b"0017", b"new!", b"new!")
     found = find(view, 19)

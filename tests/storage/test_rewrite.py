@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -320,61 +321,61 @@ BOTH = [kernel, kernel_forms.uncompiled("rewrite")]
 
 @pytest.mark.parametrize("form", BOTH, ids=["in use", "uncompiled"])
 class TestBounds:
-    def test_as_it_should_be(self, form: object) -> None:
-        assert form.rewrite_batches(*arguments())[2:] == (1, 0)  # type: ignore[attr-defined]
+    def test_as_it_should_be(self, form: ModuleType) -> None:
+        assert form.rewrite_batches(*arguments())[2:] == (1, 0)
 
     @pytest.mark.parametrize(
         ("column", "value"),
         [(0, -1), (0, 1 << 30), (1, 1 << 30), (2, -5), (2, 1 << 30), (3, 1 << 30), (4, -1),
          (4, 1 << 30), (5, 1 << 30), (5, 3)],
     )  # fmt: skip
-    def test_a_span_outside_its_buffer(self, form: object, column: int, value: int) -> None:
+    def test_a_span_outside_its_buffer(self, form: ModuleType, column: int, value: int) -> None:
         given = arguments()
         spans = given[6]
         assert isinstance(spans, np.ndarray)
         spans[1, column] = value
-        found = form.rewrite_batches(*given)  # type: ignore[attr-defined]
+        found = form.rewrite_batches(*given)
         assert found[2:] == (0, kernel.BAD_SPAN)
 
     @pytest.mark.parametrize(
         ("column", "value"), [(0, -1), (0, 1 << 40), (1, 1 << 40), (1, 25), (1, -1), (1, 60)]
     )
-    def test_a_batch_outside_its_buffer(self, form: object, column: int, value: int) -> None:
+    def test_a_batch_outside_its_buffer(self, form: ModuleType, column: int, value: int) -> None:
         given = arguments()
         table = given[2]
         assert isinstance(table, np.ndarray)
         table[0, column] = value
-        found = form.rewrite_batches(*given)  # type: ignore[attr-defined]
+        found = form.rewrite_batches(*given)
         assert found[2:] == (0, kernel.BAD_SPAN)
 
     @pytest.mark.parametrize("bounds", [[0, 3], [-1, 2], [2, 1]])
-    def test_rows_that_are_not_there(self, form: object, bounds: list[int]) -> None:
+    def test_rows_that_are_not_there(self, form: ModuleType, bounds: list[int]) -> None:
         first_row = np.array(bounds, dtype=np.int64)
-        found = form.rewrite_batches(*arguments(first_row=first_row))  # type: ignore[attr-defined]
+        found = form.rewrite_batches(*arguments(first_row=first_row))
         assert found[2:] == (0, kernel.BAD_SPAN)
 
-    def test_too_little_room(self, form: object) -> None:
+    def test_too_little_room(self, form: ModuleType) -> None:
         for room in range(75):
             given = arguments(out=bytearray(room))
-            found = form.rewrite_batches(*given)  # type: ignore[attr-defined]
+            found = form.rewrite_batches(*given)
             assert found == (0, 0, 0, kernel.NO_ROOM)
 
-    def test_no_row_left_in_the_table(self, form: object) -> None:
+    def test_no_row_left_in_the_table(self, form: ModuleType) -> None:
         table = np.zeros((0, 14), dtype=np.int64)
-        found = form.rewrite_batches(*arguments(out_table=table))  # type: ignore[attr-defined]
+        found = form.rewrite_batches(*arguments(out_table=table))
         assert found == (0, 0, 0, kernel.NO_ROOM)
 
     @pytest.mark.parametrize(
         "name", ["offsets", "timestamps", "spans", "first_row", "keep", "actions", "horizons"]
     )
-    def test_arrays_of_different_lengths(self, form: object, name: str) -> None:
+    def test_arrays_of_different_lengths(self, form: ModuleType, name: str) -> None:
         names = ["data", "base", "table", "records", "offsets", "timestamps", "spans"]
         names += ["first_row", "keep", "actions", "horizons"]
         found = arguments()[names.index(name)]
         assert isinstance(found, np.ndarray)
         longer = np.concatenate([found, found])
         with pytest.raises(ValueError, match="arrays of different lengths"):
-            form.rewrite_batches(*arguments(**{name: longer}))  # type: ignore[attr-defined]
+            form.rewrite_batches(*arguments(**{name: longer}))
 
 
 # -- Kafka's own cleaner --------------------------------------------------------------------------
