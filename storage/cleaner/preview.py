@@ -56,6 +56,7 @@ class Stamp:
     start_offset: int
     first_dirty: int
     first_uncleanable: int
+    cuts: int
     config: TopicConfig
 
 
@@ -111,6 +112,7 @@ class Question:
             self.view.start_offset,
             self.planned.first_dirty,
             self.planned.first_uncleanable,
+            self.view.cuts,
             self.config,
         )
 
