@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from time import monotonic
 
+from .clock import Clock, SystemClock
 from .errors import StorageError, printable
 
 log = logging.getLogger(__name__)
@@ -26,37 +29,115 @@ class Task:
     delay_ms: int
 
 
-class Tasks:
-    """Tasks with a thread each, so that a slow one holds up none of the others."""
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """What is known of a task. `runs` and `failures`: those that ended, by themselves or asked for,
+    and those of them that raised; `seconds`: what they took together. `last_run_ms`: when the last
+    one began, `next_run_ms`: when the next one begins by itself, in ms since 1970, -1 for none."""
 
-    def __init__(self, tasks: Iterable[Task]) -> None:
-        self._tasks = {task.name: task for task in tasks}
-        self._running = {name: threading.Lock() for name in self._tasks}  # one run at a time
+    name: str
+    runs: int
+    failures: int
+    seconds: float
+    last_run_ms: int
+    next_run_ms: int
+    is_running: bool
+    is_paused: bool
+
+
+class _Runner:
+    """A task, and how it fares. Each field is written under `one`, by the task's own thread, or in
+    one step."""
+
+    def __init__(self, task: Task, clock: Clock) -> None:
+        self.task = task
+        self.one = threading.Lock()  # one run at a time
+        self.is_paused = False
+        self.next_run_ms = -1
+        self._clock = clock
+        self._runs = self._failures = 0
+        self._seconds = 0.0
+        self._last_run_ms = -1
+
+    def run(self) -> object:
+        with self.one, self._counted():
+            return self.task.work()
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        began, self._last_run_ms = monotonic(), self._clock.now_ms()
+        try:
+            yield
+        except BaseException:
+            self._failures += 1
+            raise
+        finally:
+            self._runs += 1
+            self._seconds += monotonic() - began
+
+    def plan(self, wait_ms: int) -> None:
+        self.next_run_ms = self._clock.now_ms() + wait_ms
+
+    def status(self) -> TaskStatus:
+        return TaskStatus(
+            self.task.name,
+            self._runs,
+            self._failures,
+            self._seconds,
+            self._last_run_ms,
+            -1 if self.is_paused else self.next_run_ms,
+            self.one.locked(),
+            self.is_paused,
+        )
+
+
+class Tasks:
+    """Tasks with a thread each, so that a slow one holds up none of the others. Any thread may
+    call. KeyError for the name of a task that does not exist."""
+
+    def __init__(self, tasks: Iterable[Task], clock: Clock | None = None) -> None:
+        """`clock`: by which is told when they run; how long they wait is the machine's affair."""
+        clock = clock or SystemClock()
+        self._runners = {task.name: _Runner(task, clock) for task in tasks}
         self._failures: dict[str, str] = {}
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
 
     @property
     def names(self) -> list[str]:
-        return list(self._tasks)
+        return list(self._runners)
 
     @property
     def problems(self) -> list[str]:
         """Why the last run of a task by itself did not do its work, a line each."""
-        return [f"{name}: {why}" for name, why in self._failures.items()]
+        return [f"{name}: {why}" for name, why in list(self._failures.items())]
+
+    def status(self) -> list[TaskStatus]:
+        """Of every task."""
+        return [runner.status() for runner in self._runners.values()]
 
     def run(self, name: str) -> object:
-        """Does the task now, after a run that is under way, and gives what it gave. KeyError for a
-        task that does not exist; what the task raises passes."""
-        with self._running[name]:
-            return self._tasks[name].work()
+        """Does the task now, paused or not, after a run that is under way, and gives what it gave;
+        what the task raises passes."""
+        return self._runners[name].run()
+
+    def pause(self, name: str) -> None:
+        """Has the task no longer run by itself. A run that is under way goes on to its end."""
+        self._runners[name].is_paused = True
+
+    def resume(self, name: str) -> None:
+        """Has the task run by itself again, when its time comes."""
+        self._runners[name].is_paused = False
 
     def start(self) -> None:
         """Lets all tasks run by themselves."""
-        for task in self._tasks.values():
-            if task.interval_ms <= _LONGEST_WAIT_MS:
+        for runner in self._runners.values():
+            if runner.task.interval_ms <= _LONGEST_WAIT_MS:
                 thread = threading.Thread(
-                    target=self._repeat, args=(task,), name=f"kafkafs-{task.name}", daemon=True
+                    target=self._repeat,
+                    args=(runner,),
+                    name=f"kafkafs-{runner.task.name}",
+                    daemon=True,
                 )
                 self._threads.append(thread)
                 thread.start()
@@ -68,20 +149,24 @@ class Tasks:
             thread.join()
         self._threads.clear()
 
-    def _repeat(self, task: Task) -> None:
-        wait_ms = min(task.delay_ms, _LONGEST_WAIT_MS)
+    def _repeat(self, runner: _Runner) -> None:
+        wait_ms = min(runner.task.delay_ms, _LONGEST_WAIT_MS)
+        runner.plan(wait_ms)
         while not self._stopped.wait(wait_ms / 1000):
-            self._try(task)
             # At least a moment: an interval of 0 shall not keep a processor busy.
-            wait_ms = max(task.interval_ms, 1)
+            wait_ms = max(runner.task.interval_ms, 1)
+            if not runner.is_paused:
+                self._try(runner)
+            runner.plan(wait_ms)
 
-    def _try(self, task: Task) -> None:
+    def _try(self, runner: _Runner) -> None:
+        name = runner.task.name
         try:
-            self.run(task.name)
+            runner.run()
         except (StorageError, OSError) as error:
             why = printable(str(error))
-            if self._failures.get(task.name) != why:
-                log.warning("%s: %s", task.name, why)
-            self._failures[task.name] = why
+            if self._failures.get(name) != why:
+                log.warning("%s: %s", name, why)
+            self._failures[name] = why
         else:
-            self._failures.pop(task.name, None)
+            self._failures.pop(name, None)

@@ -42,7 +42,7 @@ from .log import recovery
 from .log.recovery import RecoveryPlan
 from .log.writer import LogWriter
 from .log_dir import LogDir, PartitionDir, TopicPartition
-from .tasks import Tasks
+from .tasks import Tasks, TaskStatus
 from .topic_settings import TopicSettings
 from .transaction_log import TransactionLog, read_decisions
 from .transactional import finish_decided
@@ -103,7 +103,7 @@ class WritableEngine(Engine):
                 self._dirs, lambda key: self.log(*key).view(), self.broker_config, self.clock
             )
             self.upkeep = Upkeep(self._dirs, self.cleaner, self.clock, self._delete_delay_ms)
-            self._tasks = Tasks(self.upkeep.tasks(self.broker_config))
+            self._tasks = Tasks(self.upkeep.tasks(self.broker_config), self.clock)
             self.transactions = TransactionLog(lambda: [each.directory for each in self._live()])
             self._load(loaded or (lambda done, of: None))
             decided = [read_decisions(each.directory) for each in held]
@@ -220,8 +220,21 @@ class WritableEngine(Engine):
         self._tasks.start()
 
     def run(self, task: str) -> object:
-        """Does one of the background tasks, `task_names`, now. KeyError for another name."""
+        """Does one of the background tasks, `task_names`, now, paused or not. KeyError for another
+        name."""
         return self._tasks.run(task)
+
+    def pause(self, task: str) -> None:
+        """Has a task no longer run by itself until `resume`. KeyError for another name."""
+        self._tasks.pause(task)
+
+    def resume(self, task: str) -> None:
+        """Has a task run by itself again. KeyError for another name."""
+        self._tasks.resume(task)
+
+    def task_status(self) -> list[TaskStatus]:
+        """How the background tasks fare."""
+        return self._tasks.status()
 
     @property
     def task_names(self) -> list[str]:

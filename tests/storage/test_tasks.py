@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
+from kafkafs.storage.clock import SetClock
 from kafkafs.storage.config import UNLIMITED
 from kafkafs.storage.errors import LogDirError
-from kafkafs.storage.tasks import Task, Tasks
+from kafkafs.storage.tasks import Task, Tasks, TaskStatus
 
 HOUR_MS = 3_600_000
 
@@ -85,3 +87,63 @@ def test_two_runs_of_a_task_never_meet() -> None:
     tasks.start()
     assert [tasks.run("work") for _ in range(5)] == [1] * 5
     tasks.stop()
+
+
+def test_a_paused_task_runs_only_when_asked_for() -> None:
+    runs = threading.Semaphore(0)
+    tasks = Tasks([Task("work", runs.release, 1, 0), Task("other", lambda: None, 1, 0)])
+    tasks.pause("work")
+    tasks.start()
+    assert not runs.acquire(timeout=0.05)
+    tasks.run("work")
+    assert runs.acquire(timeout=0.05)
+    work, other = tasks.status()
+    assert (work.is_paused, work.next_run_ms, work.runs) == (True, -1, 1)
+    assert (other.is_paused, other.next_run_ms > 0) == (False, True)
+    tasks.resume("work")
+    assert runs.acquire(timeout=10)
+    assert not tasks.status()[0].is_paused
+    tasks.stop()
+
+
+def test_what_is_known_of_a_task() -> None:
+    clock = SetClock(5)
+    inside, go_on = threading.Event(), threading.Event()
+    errors = [LogDirError("/data", "no disk")]
+
+    def work() -> None:
+        inside.set()
+        assert go_on.wait(10)
+        clock.advance(10)
+        if errors:
+            raise errors.pop()
+
+    tasks = Tasks([Task("work", work, HOUR_MS, HOUR_MS)], clock)
+    assert tasks.status() == [TaskStatus("work", 0, 0, 0.0, -1, -1, False, False)]
+
+    def fail() -> None:
+        with pytest.raises(LogDirError):
+            tasks.run("work")
+
+    thread = threading.Thread(target=fail)
+    thread.start()
+    assert inside.wait(10)
+    (status,) = tasks.status()
+    assert (status.is_running, status.runs, status.last_run_ms) == (True, 0, 5)
+    go_on.set()
+    thread.join()
+    tasks.run("work")
+    (status,) = tasks.status()
+    assert (status.is_running, status.runs, status.failures, status.last_run_ms) == (
+        False,
+        2,
+        1,
+        15,
+    )
+    assert 0 < status.seconds < 10
+
+
+@pytest.mark.parametrize("verb", [Tasks.run, Tasks.pause, Tasks.resume])
+def test_a_task_that_does_not_exist(verb: Callable[[Tasks, str], object]) -> None:
+    with pytest.raises(KeyError):
+        verb(Tasks([]), "work")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -658,6 +659,27 @@ def test_tasks_by_themselves(root: Path) -> None:
         assert engine.writer("a", 0).start_offset == 1
         assert checkpoint(root, "replication") == {("a", 0): 1}
         assert [line for line in engine.problems if "retention" in line] == []
+
+
+def test_a_task_that_is_paused(root: Path) -> None:
+    settings = {"log.initial.task.delay.ms": "0", "log.retention.check.interval.ms": "5"}
+    with WritableEngine(str(root), settings) as engine:
+        engine.create_topic("a", settings={"retention.ms": "0"})
+        engine.pause("retention")
+        append(engine, "a", b"x")
+        engine.start()
+        time.sleep(0.05)
+        assert engine.writer("a", 0).start_offset == 0
+        engine.run("retention")
+        assert engine.writer("a", 0).start_offset == 1
+        (status,) = [each for each in engine.task_status() if each.name == "retention"]
+        assert (status.is_paused, status.runs, status.failures) == (True, 1, 0)
+        append(engine, "a", b"y")
+        engine.resume("retention")
+        deadline = time.monotonic() + 10
+        while engine.writer("a", 0).start_offset == 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
 
 
 def test_many_threads_at_once(root: Path) -> None:
