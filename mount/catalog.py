@@ -11,6 +11,7 @@ from kafkafs.storage.clock import Clock, SystemClock
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import UnknownPartition, UnknownTopic
 
+from .changes import Changes
 from .inodes import Places
 from .options import MountOptions
 from .partition import FRESH_SECONDS, Partition, Place, Topic
@@ -20,12 +21,20 @@ from .previews import Previews
 class Catalog:
     """What all nodes share. Any thread may use it."""
 
-    def __init__(self, engine: Engine, options: MountOptions, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        options: MountOptions,
+        clock: Clock | None = None,
+        changes: Changes | None = None,
+    ) -> None:
         """`clock`: what `compacted` and `why.json` take for now."""
         self.engine = engine
         self.clock = clock or SystemClock()
         self.previews = Previews(engine, self.clock)
         self.options = options
+        #: What can be changed, on a writable mount; None on one that only reads.
+        self.changes = changes
         self.places: Places[Place | Topic] = Places()
         self.started_ns = time.time_ns()
         self._partitions: dict[tuple[str, int], Partition] = {}
@@ -53,7 +62,7 @@ class Catalog:
         with self._lock:
             known = self._partitions.get(key)
             if known is None or known.log is not log:
-                known = Partition(log, self.options.isolation, self.places)
+                known = Partition(log, self.options.isolation, self.places, self.changes)
                 self._partitions[key] = known
             return known
 

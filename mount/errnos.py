@@ -7,7 +7,13 @@ TreeError
 ├── Stale            by inode number: what it stood for has gone
 ├── Idle             following: nothing came for a while
 ├── WouldBlock       following without waiting: nothing there now
-├── ReadOnly         changing anything
+├── ReadOnly         changing anything through a mount that only reads
+├── Forbidden        changing what no writable mount changes: history, and what is made from it
+├── Busy             removing what is in use: the active segment
+├── NotEmpty         removing a directory that still holds records
+├── Exists           making what is there already
+├── Invalid          writing what is not understood or not allowed
+├── TooLarge         writing more than one record, or one file here, can hold
 └── TooManyInodes    more topics, partitions and cleanings than inode numbers have room for
 """
 
@@ -58,6 +64,30 @@ class ReadOnly(TreeError):
     """The tree is not writable."""
 
 
+class Forbidden(TreeError):
+    """What was asked for would rewrite history; `str()` is the reason."""
+
+
+class Busy(TreeError):
+    """What was to be removed is in use; `str()` is the reason."""
+
+
+class NotEmpty(TreeError):
+    """A directory to be removed is not empty; `str()` says what is in it."""
+
+
+class Exists(TreeError):
+    """What was to be made is there."""
+
+
+class Invalid(TreeError):
+    """What was written cannot be taken; `str()` is the reason."""
+
+
+class TooLarge(TreeError):
+    """More was written than there is room for; `str()` names the bound."""
+
+
 class TooManyInodes(TreeError):
     """No inode number is left for another partition."""
 
@@ -72,6 +102,12 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     Idle: errno.EINTR,
     WouldBlock: errno.EAGAIN,
     ReadOnly: errno.EROFS,
+    Forbidden: errno.EPERM,
+    Busy: errno.EBUSY,
+    NotEmpty: errno.ENOTEMPTY,
+    Exists: errno.EEXIST,
+    Invalid: errno.EINVAL,
+    TooLarge: errno.EFBIG,
     TooManyInodes: errno.EOVERFLOW,
     errors.StorageError: errno.EIO,
     errors.LogDirError: errno.EIO,
@@ -86,11 +122,17 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     errors.CleaningAborted: errno.EINTR,  # as the mount ends
     errors.TopicExists: errno.EEXIST,
     errors.Refused: errno.EINVAL,  # whatever it is that Kafka would not take
+    errors.PolicyViolation: errno.EPERM,
+    errors.MessageTooLarge: errno.EFBIG,
+    errors.RecordListTooLarge: errno.EFBIG,
 }
 
 # What the disk may say of a log directory that means the same to who reads the mount.
 _PASSED_ON: Final = frozenset(
-    (errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE)
+    (
+        *(errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
+        *(errno.ESTALE, errno.ENOSPC, errno.EDQUOT, errno.EROFS),
+    )
 )
 
 

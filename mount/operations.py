@@ -47,7 +47,8 @@ logger = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Handler = Callable[Concatenate["Operations", P], Coroutine[Any, Any, T]]
+OperationsT = TypeVar("OperationsT", bound="Operations")
+Handler = Callable[Concatenate[OperationsT, P], Coroutine[Any, Any, T]]
 
 # A record that was looked up is opened next, as a rule. So many are kept, of those that are small.
 _RECENT: Final = 16384
@@ -64,11 +65,11 @@ def _blocks_read() -> int:
     return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
 
 
-def _handler(function: Handler[P, T]) -> Handler[P, T]:
+def handler(function: Handler[OperationsT, P, T]) -> Handler[OperationsT, P, T]:
     """Errors as pyfuse3 wants them: anything but a FUSEError would end the mount."""
 
     @wraps(function)
-    async def answered(self: Operations, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def answered(self: OperationsT, /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return await function(self, *args, **kwargs)
         except (StorageError, TreeError, OSError) as error:
@@ -82,15 +83,18 @@ def _handler(function: Handler[P, T]) -> Handler[P, T]:
 
 
 class Operations(pyfuse3.Operations):
-    """Answers the kernel from a tree. The event loop alone uses it."""
+    """Answers the kernel from a tree: what mounts that are only read and those that can be changed
+    have in common. The event loop alone uses it."""
 
     supports_dot_lookup = False
+    #: Whether the owner may change directories.
+    is_writable = False
 
     def __init__(self, tree: Tree, nursery: trio.Nursery) -> None:
         super().__init__()
         self._tree = tree
         self._nursery = nursery
-        self._owner = Owner()
+        self._owner = Owner(self.is_writable)
         self._files: Table[Reader] = Table()
         self._directories: Table[Lister] = Table()
         self._recent: OrderedDict[int, RecordFile] = OrderedDict()
@@ -161,7 +165,7 @@ class Operations(pyfuse3.Operations):
 
     # -- names and attributes -------------------------------------------------------------------
 
-    @_handler
+    @handler
     async def lookup(
         self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
@@ -198,18 +202,18 @@ class Operations(pyfuse3.Operations):
         self._remember(node)
         return self._owner.record_entry(node)
 
-    @_handler
+    @handler
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
         return self._owner.entry((await self._node(inode)).attributes())
 
-    @_handler
+    @handler
     async def readlink(self, inode: int, ctx: pyfuse3.RequestContext) -> bytes:
         node = await self._prepared(inode)
         if not isinstance(node, Link):
             raise WrongKind
         return os.fsencode(await trio.to_thread.run_sync(node.target))
 
-    @_handler
+    @handler
     async def getxattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> bytes:
         text = os.fsdecode(name)
         if text.startswith(render.XATTR_PREFIX):  # ls and cp ask for those of others all the time
@@ -218,7 +222,7 @@ class Operations(pyfuse3.Operations):
                 return value
         raise NoSuchAttribute
 
-    @_handler
+    @handler
     async def listxattr(self, inode: int, ctx: pyfuse3.RequestContext) -> Sequence[bytes]:
         return render.listed_xattrs(await self._xattrs(inode))
 
@@ -227,7 +231,7 @@ class Operations(pyfuse3.Operations):
         self._remember(node)
         return node.xattrs()
 
-    @_handler
+    @handler
     async def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
         answer = pyfuse3.StatvfsData()
         answer.f_bsize = answer.f_frsize = 4096
@@ -239,10 +243,7 @@ class Operations(pyfuse3.Operations):
 
     # -- files ----------------------------------------------------------------------------------
 
-    @_handler
-    async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
-        if flags & os.O_ACCMODE != os.O_RDONLY:
-            raise ReadOnly
+    async def open_reading(self, inode: int, flags: int) -> pyfuse3.FileInfo:
         node = await self._node(inode)
         if not isinstance(node, File):
             raise WrongKind
@@ -270,18 +271,18 @@ class Operations(pyfuse3.Operations):
             return FollowReader(node, handle, self._nursery, self.watch)
         return Reader(node, handle)
 
-    @_handler
+    @handler
     async def read(self, fh: int, off: int, size: int) -> bytes:
         # Any buffer will do; the types of pyfuse3 know of one kind only.
         return cast(bytes, await self._files[fh].read(off, size))
 
-    @_handler
+    @handler
     async def release(self, fh: int) -> None:
         reader = self._files.remove(fh)
         self._page_cache.note_closed(reader.node)
         await reader.close()
 
-    @_handler
+    @handler
     async def poll(
         self,
         inode: int,
@@ -293,7 +294,7 @@ class Operations(pyfuse3.Operations):
 
     # -- directories ----------------------------------------------------------------------------
 
-    @_handler
+    @handler
     async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
         node = await self._prepared(inode)
         if not isinstance(node, Directory):
@@ -301,18 +302,26 @@ class Operations(pyfuse3.Operations):
         limiter = self._much if node.reads_much else None
         return self._directories.add(Lister(node, self._owner, self._nursery, limiter))
 
-    @_handler
+    @handler
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
         await self._directories[fh].reply(start_id, token)
 
-    @_handler
+    @handler
     async def releasedir(self, fh: int) -> None:
         self._directories.remove(fh).close()
 
-    # -- changes --------------------------------------------------------------------------------
+
+class ReadOnlyOperations(Operations):
+    """Of a mount that changes nothing. The kernel refuses changes itself, unless somebody remounts
+    with `rw`."""
+
+    @handler
+    async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
+        if flags & os.O_ACCMODE != os.O_RDONLY:
+            raise ReadOnly
+        return await self.open_reading(inode, flags)
 
     async def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
-        """The kernel refuses these itself, unless somebody remounts with `rw`."""
         raise pyfuse3.FUSEError(errno.EROFS)
 
     create = mkdir = mknod = symlink = link = rename = unlink = rmdir = _refuse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,7 +17,7 @@ KERNEL_FLAGS: Final = frozenset(
     }
 )
 #: What fstab, mount(8) and systemd say to each other. `rw` is what mount(8) adds where nobody asked
-#: for anything; it makes nothing writable.
+#: for anything; so it makes nothing writable, but `writable` does.
 _NOT_FOR_US: Final = frozenset(
     {
         *("defaults", "ro", "rw", "auto", "noauto", "_netdev", "nofail"),
@@ -24,15 +25,20 @@ _NOT_FOR_US: Final = frozenset(
     }
 )
 _NOT_FOR_US_EITHER: Final = ("x-", "X-", "comment=")
+_SWITCHES: Final = frozenset(("writable", "allow_other", "debug"))
 
 
 @dataclass(frozen=True, slots=True)
 class MountOptions:
-    """`isolation`: which records are served. `allow_other`: whether other users may look.
-    `log`: the file that a daemon logs to, "" for syslog. `debug`: whether it logs each decision.
-    `kernel_flags`: some of `KERNEL_FLAGS`, in the order given."""
+    """`isolation`: which records are served. `writable`: whether the directories are held and can
+    be changed. `key_separator`: what stands between key and value in a line for `append`, b"" where
+    lines are values. `allow_other`: whether other users may look. `log`: the file that a daemon
+    logs to, "" for syslog. `debug`: whether it logs each decision. `kernel_flags`: some of
+    `KERNEL_FLAGS`, in the order given."""
 
     isolation: Isolation = Isolation.READ_COMMITTED
+    writable: bool = False
+    key_separator: bytes = b""
     allow_other: bool = False
     log: str = ""
     debug: bool = False
@@ -54,20 +60,35 @@ def _changed(options: MountOptions, option: str) -> MountOptions:
         return options
     if option in KERNEL_FLAGS:
         return replace(options, kernel_flags=(*options.kernel_flags, option))
-    if name in ("allow_other", "debug") and equals:
-        raise ConfigError(name, "takes no value")
-    if name == "allow_other":
-        return replace(options, allow_other=True)
-    if name == "debug":
-        return replace(options, debug=True)
+    if name in _SWITCHES:
+        if equals:
+            raise ConfigError(name, "takes no value")
+        return _switched_on(options, name)
     if name == "isolation":
         return replace(options, isolation=_isolation(value))
+    if name == "key_separator":
+        return replace(options, key_separator=_separator(value))
     if name == "log":
         if not value:
             raise ConfigError(name, "needs the name of a file: log=/var/log/kafkafs.log")
         return replace(options, log=value)
-    known = "isolation=, allow_other, log=, debug, and those of mount(8)"
+    known = "isolation=, writable, key_separator=, allow_other, log=, debug, and those of mount(8)"
     raise ConfigError(name, f"no such mount option; there are {known}")
+
+
+def _switched_on(options: MountOptions, name: str) -> MountOptions:
+    if name == "writable":
+        return replace(options, writable=True)
+    if name == "allow_other":
+        return replace(options, allow_other=True)
+    return replace(options, debug=True)
+
+
+def _separator(text: str) -> bytes:
+    separator = os.fsencode(text)
+    if not separator or b"\n" in separator:
+        raise ConfigError("key_separator", "needs a text without line breaks: key_separator==")
+    return separator
 
 
 def _isolation(value: str) -> Isolation:

@@ -25,9 +25,11 @@ from kafkafs.storage.log.log import Log
 from kafkafs.storage.log.transactions import Isolation
 from kafkafs.storage.log.view import View
 
+from .changes import Changes
 from .errnos import Stale
 from .inodes import NUMBER_BITS, NUMBER_MASK, Kind, Places, pack
 from .key_names import CutKeys
+from .lifetimes import NOT_AT_ALL
 
 logger = logging.getLogger(__name__)
 
@@ -90,8 +92,19 @@ class Seen:
 class Partition:
     """One incarnation of a partition. Any thread may use it."""
 
-    def __init__(self, log: Log, isolation: Isolation, places: Places[Place | Topic]) -> None:
+    def __init__(
+        self,
+        log: Log,
+        isolation: Isolation,
+        places: Places[Place | Topic],
+        changes: Changes | None = None,
+    ) -> None:
+        """`changes`: what can be done to it; None on a mount that only reads."""
         self.log = log
+        self.changes = changes
+        # A reader of a broker's directory looks again after a moment. Who removed a record from his
+        # own does not find it again.
+        self._fresh_seconds = FRESH_SECONDS if changes is None else 0.0
         self.topic = log.topic
         self.number = log.partition
         self.isolation = isolation
@@ -110,6 +123,11 @@ class Partition:
     def __repr__(self) -> str:
         return f"Partition({self.topic!r}, {self.number})"
 
+    def lifetime(self, seconds: float) -> float:
+        """How long the kernel may believe a name that it could believe for `seconds` where others
+        than ourselves change the log: what is removed here is gone for everybody at once."""
+        return seconds if self.changes is None else NOT_AT_ALL
+
     def view(self) -> View:
         """What is in the partition now. UnknownPartition when its directory has gone."""
         return self.seen().view
@@ -117,7 +135,7 @@ class Partition:
     def seen_with(self, offset: int) -> Seen:
         """What to look `offset` up in: what was seen last, if it is young and may have it."""
         seen = self._seen
-        if seen is not None and monotonic() - self._seen_at < FRESH_SECONDS:
+        if seen is not None and monotonic() - self._seen_at < self._fresh_seconds:
             view = seen.view
             if view.start_offset <= offset < view.bound(self.isolation):
                 return seen

@@ -10,6 +10,7 @@ import resource
 import shutil
 import signal
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Final
 
 import pyfuse3
@@ -18,9 +19,11 @@ import trio
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import printable
 
+from .changes import Changes
+from .changing import ChangingOperations
 from .daemon import Ready, log_to_stderr, run_in_background
 from .mountpoint import MountError, check, unmount
-from .operations import Operations
+from .operations import Operations, ReadOnlyOperations
 from .options import MountOptions
 from .tree import Tree
 
@@ -59,8 +62,10 @@ def mount(
     def serve(ready: Ready) -> None:
         _raise_file_limit()
         _keep_memory()
-        tree = Tree(make_engine(paths), options)
-        _unwrapped(lambda: trio.run(_session, tree, mountpoint, options, ready))
+        with closing(make_engine(paths)) as engine:
+            changes = _begin_changes(engine, options)
+            tree = Tree(engine, options, changes=changes)
+            _unwrapped(lambda: trio.run(_session, tree, mountpoint, options, ready))
 
     if foreground:
         log_to_stderr(options)
@@ -68,6 +73,17 @@ def mount(
     else:
         run_in_background(serve, options)
         _wait_until_it_answers(mountpoint)
+
+
+def _begin_changes(engine: Engine, options: MountOptions) -> Changes | None:
+    """What a writable mount has beside the tree."""
+    if not options.writable:
+        return None
+    from kafkafs.storage.writable_engine import WritableEngine
+
+    assert isinstance(engine, WritableEngine), "a writable mount needs an engine that writes"
+    engine.start()
+    return Changes(engine, options)
 
 
 def _wait_until_it_answers(mountpoint: str) -> None:
@@ -94,7 +110,8 @@ def _unwrapped(run: Callable[[], None]) -> None:
 async def _session(tree: Tree, mountpoint: str, options: MountOptions, ready: Ready) -> None:
     """Mount and serve until unmounted, or told to end by SIGINT or SIGTERM."""
     async with trio.open_nursery() as nursery:
-        operations = Operations(tree, nursery)
+        kind = ChangingOperations if options.writable else ReadOnlyOperations
+        operations: Operations = kind(tree, nursery)
         # One that comes between mounting and listening for it would leave the mount behind.
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         _init(operations, mountpoint, _kernel_options(tree, options))
@@ -151,8 +168,10 @@ async def _tell_when_ready(mountpoint: str, ready: Ready) -> None:
 def _kernel_options(tree: Tree, options: MountOptions) -> set[str]:
     source = tree.catalog.engine.log_dirs.dirs[0].path
     source = source.replace("\\", "\\\\").replace(",", "\\,")
-    chosen = {"ro", "default_permissions", "subtype=kafkafs", f"fsname={source}"}
+    chosen = {"default_permissions", "subtype=kafkafs", f"fsname={source}"}
     chosen.update(options.kernel_flags)
+    if not options.writable:
+        chosen.add("ro")
     if options.allow_other:
         chosen.add("allow_other")
     return chosen

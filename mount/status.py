@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from kafkafs.storage.config import reader_config, texts
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.log.log import Log
 from kafkafs.storage.log.view import View
+from kafkafs.storage.segment.segment import Segment
 
 from . import render
 from .catalog import Catalog
@@ -40,7 +42,7 @@ def partition_status(catalog: Catalog, partition: Partition) -> bytes:
             "bytes": view.size,
             "segments": _segments(view),
             "checkpoints": checkpoints,
-            "dirtyRatio": _dirty_ratio(view, checkpoints["firstDirtyOffset"]),
+            "dirtyRatio": dirty_ratio(_rolled(view), checkpoints["firstDirtyOffset"]),
             "compacted": catalog.previews.status(partition),
             "damage": _damage(partition.log),
         }
@@ -65,10 +67,22 @@ def _segments(view: View) -> dict[str, int]:
     }
 
 
-def _dirty_ratio(view: View, first_dirty: int) -> float:
+def _rolled(view: View) -> list[Segment]:
+    return [segment for segment in view.segments if not segment.is_active]
+
+
+class Sized(Protocol):
+    """A segment; `size` is the bytes of its `.log`."""
+
+    @property
+    def base_offset(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+
+def dirty_ratio(rolled: Sequence[Sized], first_dirty: int) -> float:
     """The share of the rolled segments that the cleaner has not seen (LogToClean): all of it where
     it has seen none. The active segment counts for neither."""
-    rolled = [segment for segment in view.segments if not segment.is_active]
     total = sum(segment.size for segment in rolled)
     dirty = sum(segment.size for segment in rolled if segment.base_offset >= first_dirty)
     return round(dirty / total, 4) if total else 0.0

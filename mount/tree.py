@@ -7,6 +7,7 @@ from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import OffsetNotFound, SegmentGone, UnknownPartition
 
 from .catalog import Catalog
+from .changes import Changes
 from .errnos import NoSuchName, Stale
 from .inodes import NUMBER_BITS, Inode, Kind, unpack
 from .nodes.member import Member
@@ -26,10 +27,15 @@ class Tree:
     """What a mount of `engine` with `options` shows. Any thread may use it."""
 
     def __init__(
-        self, engine: Engine, options: MountOptions | None = None, clock: Clock | None = None
+        self,
+        engine: Engine,
+        options: MountOptions | None = None,
+        clock: Clock | None = None,
+        changes: Changes | None = None,
     ) -> None:
-        """`clock`: what `compacted` and `why.json` take for now; the machine's own by default."""
-        self.catalog = Catalog(engine, options or MountOptions(), clock)
+        """`clock`: what `compacted` and `why.json` take for now; the machine's own by default.
+        `changes`: what can be changed through the tree; None where it is only read."""
+        self.catalog = Catalog(engine, options or MountOptions(), clock, changes)
         self.root = RootDirectory(self.catalog)
         self._offset_directories: dict[int, OffsetDirectory] = {}  # by inode number
 

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Verb,
-    short_help="Mount log directories, for reading.",
+    short_help="Mount log directories, for reading or, with --rw, for writing.",
     examples=[
         ("kafkafs mount /data /mnt/kafka", "returns when the mount answers; a daemon serves it"),
         ("kafkafs mount /data1,/data2 /mnt/kafka", "all of a broker's log.dirs as one"),
+        ("kafkafs mount --rw /data /mnt/kafka", "rm deletes, >> appends; no broker may be running"),
         (
             "kafkafs mount -o allow_other,log=/var/log/kafkafs.log /data /mnt/kafka",
             "for all users, with a log of its own",
@@ -40,12 +41,18 @@ if TYPE_CHECKING:
 @log_dirs_argument
 @click.argument("mountpoint", metavar="MOUNTPOINT", type=click.Path())
 @click.option(
+    "--rw",
+    "writable",
+    is_flag=True,
+    help="Hold the directories and let them be changed; as -o writable.",
+)
+@click.option(
     "-o",
     "options",
     metavar="OPTIONS",
     multiple=True,
-    help="Options of the mount, joined by commas: isolation=LEVEL, allow_other, log=FILE, debug, "
-    "and those of mount(8).",
+    help="Options of the mount, joined by commas: isolation=LEVEL, writable, key_separator=TEXT, "
+    "allow_other, log=FILE, debug, and those of mount(8).",
 )
 @click.option(
     "-f", "--foreground", is_flag=True, help="Serve until unmounted or Ctrl-C; log to stderr."
@@ -57,14 +64,19 @@ if TYPE_CHECKING:
 def command(
     log_dirs: tuple[str, ...],
     mountpoint: str,
+    writable: bool,
     options: tuple[str, ...],
     foreground: bool,
     only_check: bool,
     settings: tuple[Setting, ...],
     isolation: str,
 ) -> None:
-    """Mount LOG_DIRS on the empty directory MOUNTPOINT, read-only: nothing in the log directories
-    is changed and no lock is taken, so that they may be a running broker's.
+    """Mount LOG_DIRS on the empty directory MOUNTPOINT.
+
+    Read-only unless --rw is given: nothing in the log directories is changed and no lock is taken,
+    so that they may be a running broker's. With --rw they are held as by a broker, what was not
+    closed in good order is recovered, and retention, cleaner and flushing run as long as the mount
+    lasts.
 
     What is logged goes to syslog, unless -o log=FILE names a file. To end it: kafkafs umount, or
     the signal TERM to the daemon.
@@ -73,20 +85,21 @@ def command(
     from kafkafs.mount.options import MountOptions, parse_options
     from kafkafs.storage.log.transactions import Isolation
 
-    from .opening import open_engine
+    from .opening import open_engine, open_writable
 
-    base = MountOptions(isolation=Isolation(isolation))
+    base = MountOptions(isolation=Isolation(isolation), writable=writable)
     chosen = parse_options(",".join(options), base)
 
     def make_engine(paths: Sequence[str]) -> Engine:
-        return open_engine(tuple(paths), settings)
+        opening = open_writable if chosen.writable else open_engine
+        return opening(tuple(paths), settings)
 
     # Absolute, because a daemon has the root as its current directory.
     paths = [os.path.abspath(path) for path in log_dirs]
     mountpoint = os.path.abspath(mountpoint)
     try:
         # Here and not only in the daemon, because here a wrong setting is still a wrong usage.
-        make_engine(paths).close()
+        open_engine(tuple(paths), settings).close()
         if only_check:
             session.check(paths, mountpoint)
             return

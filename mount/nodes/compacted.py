@@ -22,6 +22,7 @@ from .. import render
 from ..catalog import Catalog
 from ..errnos import NoSuchName
 from ..handles import Handle
+from ..lifetimes import BRIEFLY
 from ..partition import Partition
 from ..pending import Pending
 from ..previews import Previews
@@ -29,7 +30,6 @@ from ..streams import Piece, PreparedStreamHandle
 from .keys import KeyDirectory
 from .member import Member, MemberDirectory, changed_ns, member_inode
 from .node import (
-    BRIEFLY,
     Attributes,
     File,
     Link,
@@ -118,7 +118,7 @@ class CompactedOffsets(OffsetDirectory):
         offset, kind = parse_name(name)
         if not self._previews.of(self.partition).keeps(offset):
             raise OffsetNotFound(offset, "compaction would remove it, or has")
-        return kind(self.partition, offset, BRIEFLY)
+        return kind(self.partition, offset, self.partition.lifetime(BRIEFLY))
 
     def child_is_near(self, name: str) -> bool:
         """The log may have changed since all was found."""

@@ -15,9 +15,9 @@ from kafkafs.storage.format.columns import KEY_SIZE, KEY_START, VALUE_SIZE, Colu
 from ..catalog import Catalog
 from ..errnos import NoSuchName
 from ..key_names import MIN_CUT_BYTES, CutName, key_of, name_of
+from ..lifetimes import NOT_AT_ALL
 from ..partition import Partition
 from .member import Member
-from .node import NOT_AT_ALL
 from .offsets import OffsetDirectory
 from .record import ValueFile
 
@@ -54,7 +54,7 @@ class KeyDirectory(OffsetDirectory):
             raise
         if offset < 0 or not self.kept(np.array([offset], dtype=np.int64))[0]:
             raise NoSuchName(name)
-        return ValueFile(self.partition, offset, self.name_lifetime)
+        return ValueFile(self.partition, offset, self.partition.lifetime(self.name_lifetime))
 
     def child_is_near(self, name: str) -> bool:
         return False

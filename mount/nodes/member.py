@@ -66,6 +66,10 @@ class MemberDirectory(Directory):
         """Note that names from here may be kept by the kernel."""
         self.partition.visited_at = monotonic()
 
+    def sync(self) -> None:
+        if self.partition.changes is not None:
+            self.partition.changes.sync(self.partition)
+
     def losses(self) -> int:
         seen = self.partition.last_seen
         return seen.losses if seen is not None else 0

@@ -10,15 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..handles import Handle
-from ..pending import Pending
+from kafkafs.storage.errors import printable
 
-#: How long, in seconds, the kernel may believe what it was told. FOR_EVER is for what cannot
-#: change; where it goes the kernel is told. A removed or replaced name is believed for less than a
-#: second, of which BRIEFLY is a half and the look-out for changes (`watch.py`) the other.
-FOR_EVER: Final = float(10 * 365 * 86400)
-BRIEFLY: Final = 0.5
-NOT_AT_ALL: Final = 0.0
+from ..errnos import Forbidden
+from ..handles import Handle
+from ..lifetimes import BRIEFLY, NOT_AT_ALL
+from ..pending import Pending
+from ..writing import WriteHandle
 
 DIRECTORY_MODE: Final = stat.S_IFDIR | 0o555
 FILE_MODE: Final = stat.S_IFREG | 0o444
@@ -91,6 +89,16 @@ class Entry:
     next_start: int
 
 
+@dataclass(frozen=True, slots=True)
+class AttributeChanges:
+    """What chmod(2), chown(2) and utimensat(2) would set; None for what stays."""
+
+    mode: int | None = None
+    uid: int | None = None
+    gid: int | None = None
+    mtime_ns: int | None = None
+
+
 class Node(ABC):
     """`inode` is the node's number for as long as the mount lasts."""
 
@@ -112,6 +120,13 @@ class Node(ABC):
         """False when something may have been removed or replaced since the node was made, so that
         it must be looked up again before the kernel may believe it for ever. Costs nothing."""
         return True
+
+    def change_attributes(self, changes: AttributeChanges) -> None:
+        """On a writable mount: gives the node other attributes, where it can have any."""
+        raise Forbidden("modes, owners and times are what they are")
+
+    def sync(self) -> None:  # noqa: B027 - most nodes are made from what is durable already
+        """Makes durable what was changed through this node."""
 
 
 class Directory(Node):
@@ -153,11 +168,43 @@ class Directory(Node):
         """Whether `child(name)` needs no more than memory and pages that are mostly cached."""
         return True
 
+    # Changes, on a writable mount. A directory allows what it has a method of its own for. Each may
+    # wait for the disk, and raise what the engine raises.
+
+    def remove(self, name: str, pid: int) -> None:
+        """Removes a file or a link; `pid` is the process that asks, 0 where it is not known.
+        NoSuchName."""
+        raise Forbidden(f"{printable(name)} cannot be removed")
+
+    def remove_directory(self, name: str) -> None:
+        """NoSuchName, NotEmpty."""
+        raise Forbidden(f"{printable(name)} cannot be removed")
+
+    def make_directory(self, name: str) -> Node:
+        """The directory that was made. Exists."""
+        raise Forbidden(f"no directory can be made here: {printable(name)}")
+
+    def create(self, name: str, flags: int) -> tuple[File, WriteHandle]:
+        """Makes a file and opens it with open(2)'s `flags`; or opens it, where that is as good."""
+        raise Forbidden(f"no file can be made here: {printable(name)}")
+
+    def rename(self, name: str, target: Directory, new_name: str, flags: int) -> None:
+        """`flags` are renameat2(2)'s. NoSuchName, Exists."""
+        raise Forbidden(f"{printable(name)} cannot be renamed")
+
 
 class File(Node):
     @abstractmethod
     def open(self, *, waits: bool = True) -> Handle:
         """What is in the file now, for reading. `waits`: whether a read may wait for more."""
+
+    def open_writing(self, flags: int) -> WriteHandle:
+        """The file for writing, and for reading where open(2)'s `flags` ask for it."""
+        raise Forbidden("what is in the file was appended to a log, and stays as it is")
+
+    def truncate(self, size: int) -> None:
+        """truncate(2), without the file being open."""
+        raise Forbidden("what is in the file was appended to a log, and stays as it is")
 
 
 class Link(Node):

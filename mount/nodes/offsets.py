@@ -14,15 +14,13 @@ from kafkafs.storage.format.layout import MAX_OFFSET
 
 from ..errnos import NoSuchName
 from ..inodes import NUMBER_BITS, NUMBER_MASK, Kind, pack
+from ..lifetimes import BRIEFLY, FOR_EVER, NOT_AT_ALL
 from ..partition import Partition, Scope
 from .member import Member, MemberDirectory
 from .node import (
-    BRIEFLY,
     FILE_MODE,
     FIRST,
-    FOR_EVER,
     LINK_MODE,
-    NOT_AT_ALL,
     Attributes,
     Link,
     Node,
@@ -69,7 +67,8 @@ class OffsetDirectory(MemberDirectory):
             return link
         offset, kind = parse_name(name)
         listed = name[0] != "0" or not name[1:2].isdigit()
-        return kind(self.partition, offset, FOR_EVER if listed else BRIEFLY)
+        lifetime = self.partition.lifetime(FOR_EVER if listed else BRIEFLY)
+        return kind(self.partition, offset, lifetime)
 
     def link(self, name: str) -> Link:
         """What one of `links` is."""
@@ -128,7 +127,8 @@ class OffsetDirectory(MemberDirectory):
                 _mtimes_ns(columns.timestamps[low:high]),
                 _next_starts(offsets),
             )
-            yield Run(rows, FILE_MODE, self.name_lifetime, FOR_EVER)
+            lifetime = self.partition.lifetime(self.name_lifetime)
+            yield Run(rows, FILE_MODE, lifetime, FOR_EVER)
 
     def names(self, columns: Columns, low: int, high: int) -> list[bytes]:
         """What rows [low, high) are called."""

@@ -15,8 +15,9 @@ from kafkafs.storage.format.layout import NO_TIMESTAMP
 from .. import render
 from ..handles import BytesHandle, Handle
 from ..inodes import Kind
+from ..lifetimes import FOR_EVER
 from ..partition import Partition, Scope
-from .node import FILE_MODE, FOR_EVER, Attributes, File
+from .node import FILE_MODE, Attributes, File
 
 # A file no larger than this is kept in its node, so that what was looked up is opened at once.
 _KEPT_BYTES: Final = 2048

@@ -13,9 +13,10 @@ from kafkafs.storage.format.names import FileKind, FileState, parse_segment_file
 from ..errnos import NoSuchName, Stale
 from ..handles import FileHandle, Handle
 from ..inodes import NUMBER_MASK, Inode, Kind, segment_file_name, segment_kind
+from ..lifetimes import BRIEFLY, FOR_EVER, NOT_AT_ALL
 from ..partition import Partition, Scope
 from .member import Member, MemberDirectory
-from .node import BRIEFLY, FILE_MODE, FOR_EVER, NOT_AT_ALL, Attributes, File, Run, rows_of
+from .node import FILE_MODE, Attributes, File, Run, rows_of
 
 
 class SegmentsDirectory(MemberDirectory):
@@ -65,9 +66,10 @@ class SegmentFile(File):
 
     def attributes(self) -> Attributes:
         size, mtime_ns = self.status.st_size, self.status.st_mtime_ns
-        if _is_final(self.partition, self.name):
-            return Attributes(self.inode, FILE_MODE, size, mtime_ns, FOR_EVER, FOR_EVER)
-        return Attributes(self.inode, FILE_MODE, size, mtime_ns, BRIEFLY, NOT_AT_ALL)
+        is_final = _is_final(self.partition, self.name)
+        name_lifetime = self.partition.lifetime(FOR_EVER if is_final else BRIEFLY)
+        lifetime = FOR_EVER if is_final else NOT_AT_ALL
+        return Attributes(self.inode, FILE_MODE, size, mtime_ns, name_lifetime, lifetime)
 
     def open(self, *, waits: bool = True) -> Handle:
         try:

@@ -13,9 +13,10 @@ from kafkafs.storage.log.view import View
 
 from ..errnos import NoSuchName
 from ..inodes import Kind
+from ..lifetimes import NOT_AT_ALL
 from ..partition import Partition, Scope
 from .member import Member, MemberDirectory
-from .node import FIRST, LINK_MODE, NOT_AT_ALL, Attributes, Link, Row, Rows, Run, link_attributes
+from .node import FIRST, LINK_MODE, Attributes, Link, Row, Rows, Run, link_attributes
 
 _MAX_MS: Final = 2**63 - 1
 _DIGITS: Final = re.compile(r"[0-9]{1,19}")

@@ -17,7 +17,8 @@ import pytest
 
 from kafkafs.mount.errnos import NoSuchName, Stale
 from kafkafs.mount.handles import Handle
-from kafkafs.mount.nodes.node import NOT_AT_ALL, Directory, File, Link, Node
+from kafkafs.mount.lifetimes import NOT_AT_ALL
+from kafkafs.mount.nodes.node import Directory, File, Link, Node
 from kafkafs.mount.nodes.record import RecordFile, ValueFile
 from kafkafs.mount.options import MountOptions
 from kafkafs.mount.tree import Tree

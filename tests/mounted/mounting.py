@@ -24,8 +24,10 @@ import functools, json, sys
 from kafkafs.mount.options import parse_options
 from kafkafs.mount.session import mount
 from kafkafs.storage.engine import Engine
-engine = functools.partial(Engine, settings=json.loads(sys.argv[4]))
+from kafkafs.storage.writable_engine import WritableEngine
 options = parse_options(sys.argv[3])
+kind = WritableEngine if options.writable else Engine
+engine = functools.partial(kind, settings=json.loads(sys.argv[4]))
 mount(sys.argv[1].split(","), sys.argv[2], options, foreground=True, make_engine=engine)
 """
 

@@ -1,0 +1,29 @@
+"""What a writable mount can do to the logs that it shows. Any thread may use it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .options import MountOptions
+
+if TYPE_CHECKING:  # an engine that writes is much to load for who only reads
+    from kafkafs.storage.log.writer import LogWriter
+    from kafkafs.storage.writable_engine import WritableEngine
+
+    from .partition import Partition
+
+
+class Changes:
+    """The engine of a writable mount, and what is specific to changing things through files."""
+
+    def __init__(self, engine: WritableEngine, options: MountOptions) -> None:
+        self.engine = engine
+        self.options = options
+
+    def writer(self, partition: Partition) -> LogWriter:
+        """One partition, to append to. UnknownTopic, UnknownPartition, LogDirOffline."""
+        return self.engine.writer(partition.topic, partition.number)
+
+    def sync(self, partition: Partition) -> None:
+        """Makes durable what was changed in a partition. OSError, LogDirOffline."""
+        self.writer(partition).flush()
