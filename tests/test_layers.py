@@ -25,7 +25,7 @@ FLOORS = (
     ("log_dir", "cluster_metadata", "topic_settings", "engine", "verify", "why"),
     ("tasks", "held_directory", "writable_log_dir", "upkeep", "transaction_log", "transactional"),
     ("writable_engine",),
-    ("compaction",),
+    ("compaction", "retaining"),
 )
 FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in names}
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,6 +21,7 @@ from .verb import Verb
 
 if TYPE_CHECKING:
     from kafkafs.storage.log.retention import Outlook
+    from kafkafs.storage.retaining import SegmentFuture
 
 
 @click.command(
@@ -67,7 +67,7 @@ def command(
         futures, code = _foretell(log_dirs, chosen, settings, at)
     else:
         futures, code = _retain(log_dirs, chosen, settings)
-    shown = [future for future in futures if everything or future.outlook.rule is not None]
+    shown = [future for future in futures if everything or future.goes]
     if as_json:
         output.binary().writelines(output.json_line(future.as_json()) for future in shown)
     elif shown:
@@ -76,32 +76,7 @@ def command(
     return code
 
 
-@dataclass(frozen=True, slots=True)
-class Future:
-    """What becomes of a segment. `largest_timestamp` and `size` are those before it went."""
-
-    topic: str
-    partition: int
-    base_offset: int
-    size: int
-    largest_timestamp: int
-    outlook: Outlook
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "topic": self.topic,
-            "partition": self.partition,
-            "baseOffset": self.base_offset,
-            "size": self.size,
-            "largestTimestamp": self.largest_timestamp,
-            "rule": self.outlook.rule and str(self.outlook.rule),
-            "hold": self.outlook.hold and str(self.outlook.hold),
-            "expiresAt": self.outlook.expires_at_ms,
-            "bytesToCome": self.outlook.bytes_to_come,
-        }
-
-
-Futures = tuple[list[Future], int]
+Futures = tuple[list["SegmentFuture"], int]
 
 
 def _foretell(
@@ -112,59 +87,46 @@ def _foretell(
 ) -> Futures:
     """What would become of every segment, and the exit code."""
     from kafkafs.storage.clock import SystemClock
-    from kafkafs.storage.errors import StorageError
-    from kafkafs.storage.log.retention import outlook, state_of
+    from kafkafs.storage.retaining import foretell
 
     from .opening import choose, open_engine
 
     engine = open_engine(log_dirs, settings)
     now_ms = SystemClock().now_ms() if at is None else at
-    futures: list[Future] = []
-    code = 0
-    for topic, number in output.progress(choose(engine.topics(), chosen), "reading partitions"):
-        try:
-            state = state_of(engine.log(topic, number).view())
-            config = engine.topic_config(topic).config
-            futures += _futures(topic, number, outlook(state, config, now_ms))
-        except (StorageError, OSError) as error:
-            code = failures.tell(error, f"{topic}-{number}")
-    return futures, code
+    keys = output.progress(choose(engine.topics(), chosen), "reading partitions")
+    return _each(keys, lambda key: foretell(engine, key, now_ms))
 
 
 def _retain(
     log_dirs: tuple[str, ...], chosen: Sequence[Choice], settings: Iterable[Setting]
 ) -> Futures:
     """What became of every segment, and the exit code."""
-    from kafkafs.storage.errors import StorageError
-    from kafkafs.storage.log.retention import outlook
+    from kafkafs.storage.retaining import retain
 
     from .opening import choose, open_writable
 
-    futures: list[Future] = []
-    code = 0
     with open_writable(log_dirs, settings) as engine:
-        for topic, number in output.progress(choose(engine.topics(), chosen), "deleting segments"):
-            try:
-                writer = engine.writer(topic, number)
-                now_ms = engine.clock.now_ms()
-                expected = outlook(writer.retention_state(), writer.config, now_ms)
-                found = list(_futures(topic, number, expected))
-                writer.retain(now_ms)
-                futures += found
-            except (StorageError, OSError) as error:
-                code = failures.tell(error, f"{topic}-{number}")
+        keys = output.progress(choose(engine.topics(), chosen), "deleting segments")
+        return _each(keys, lambda key: retain(engine, key))
+
+
+def _each(
+    keys: Iterable[tuple[str, int]], work: Callable[[tuple[str, int]], list[SegmentFuture]]
+) -> Futures:
+    """Does `work` on every partition, whatever becomes of the others."""
+    from kafkafs.storage.errors import StorageError
+
+    futures: list[SegmentFuture] = []
+    code = 0
+    for key in keys:
+        try:
+            futures += work(key)
+        except (StorageError, OSError) as error:
+            code = failures.tell(error, "{}-{}".format(*key))
     return futures, code
 
 
-def _futures(topic: str, number: int, outlooks: Iterable[Outlook]) -> Iterator[Future]:
-    for each in outlooks:
-        segment = each.segment
-        yield Future(
-            topic, number, segment.base_offset, segment.size, segment.largest_timestamp, each
-        )
-
-
-def _rows(futures: Iterable[Future], human: bool) -> Iterator[tuple[str, ...]]:
+def _rows(futures: Iterable[SegmentFuture], human: bool) -> Iterator[tuple[str, ...]]:
     yield "TOPIC", "PARTITION", "SEGMENT", "SIZE", "LARGEST TIMESTAMP", "DELETED BY"
     for future in futures:
         yield (

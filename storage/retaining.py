@@ -1,0 +1,73 @@
+"""Retention of a log when somebody asks for it, or only telling what that would come to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from .engine import Engine
+from .errors import CleaningAborted
+from .log.retention import Outlook, outlook, state_of
+from .log_dir import TopicPartition
+from .writable_engine import WritableEngine
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFuture:
+    """What becomes of a segment. `size` (bytes of the `.log`) and `largest_timestamp` (ms) are
+    those before it went."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    size: int
+    largest_timestamp: int
+    outlook: Outlook
+
+    @property
+    def goes(self) -> bool:
+        return self.outlook.rule is not None
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "baseOffset": self.base_offset,
+            "size": self.size,
+            "largestTimestamp": self.largest_timestamp,
+            "rule": self.outlook.rule and str(self.outlook.rule),
+            "hold": self.outlook.hold and str(self.outlook.hold),
+            "expiresAt": self.outlook.expires_at_ms,
+            "bytesToCome": self.outlook.bytes_to_come,
+        }
+
+
+def foretell(engine: Engine, key: TopicPartition, now_ms: int) -> list[SegmentFuture]:
+    """What retention would make of each segment at `now_ms`; a broker may be writing to the log."""
+    state = state_of(engine.log(*key).view())
+    return _futures(key, outlook(state, engine.topic_config(key[0]).config, now_ms))
+
+
+def retain(engine: WritableEngine, key: TopicPartition) -> list[SegmentFuture]:
+    """Deletes what retention deletes now; what became of each segment. CleaningAborted while the
+    log is being cleaned; what `WritableEngine.writer` raises."""
+    writer = engine.writer(*key)
+    found = _futures(key, outlook(writer.retention_state(), writer.config, engine.clock.now_ms()))
+    if engine.cleaner.retain(key, writer) is None:
+        raise CleaningAborted("the partition is cleaned or changed by somebody else")
+    return found
+
+
+def _futures(key: TopicPartition, outlooks: Iterable[Outlook]) -> list[SegmentFuture]:
+    # Now, because a segment that has gone cannot be asked for its timestamp.
+    return [
+        SegmentFuture(
+            *key,
+            each.segment.base_offset,
+            each.segment.size,
+            each.segment.largest_timestamp,
+            each,
+        )
+        for each in outlooks
+    ]
