@@ -27,6 +27,7 @@ NAMES = (
     "rewrite",
     "fates",
     "checksums",
+    "json_input",
 )
 
 

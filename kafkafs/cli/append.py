@@ -283,10 +283,10 @@ def _appender(
 
 
 def _parser(form: str, key_separator: str | None) -> Parse:
-    from kafkafs.storage.format import text_input
+    from kafkafs.storage.format import json_input, text_input
 
     if key_separator is None:
-        return text_input.parse_json if form == "jsonl" else text_input.parse_values
+        return json_input.parse_json if form == "jsonl" else text_input.parse_values
     if form == "jsonl":
         raise click.UsageError("--key-separator is for --format lines; JSON names its keys")
     separator = key_separator.encode("utf-8", "surrogateescape")

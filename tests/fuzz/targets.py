@@ -31,11 +31,12 @@ from kafkafs.storage.format.columns import KEY_START, VALUE_START, Columns, Dama
 from kafkafs.storage.format.control import control_type
 from kafkafs.storage.format.decoder import BadBatch, Decoder
 from kafkafs.storage.format.encoder import put_checksums
+from kafkafs.storage.format.json_input import parse_json
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.lines import json_lines, keys_lines, values_lines
 from kafkafs.storage.format.origin import Origin
 from kafkafs.storage.format.snapshot import parse_producer_snapshot
-from kafkafs.storage.format.text_input import parse_json, parse_keyed, parse_values
+from kafkafs.storage.format.text_input import parse_keyed, parse_values
 from kafkafs.storage.format.validate import AdmitRules, judge
 from kafkafs.storage.log.broker_answer import broker_answer
 from kafkafs.storage.log.transactions import Isolation

@@ -1,0 +1,667 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: initializedcheck=False, cdivision=True
+"""Read JSON lines in the one schema, as ``render`` writes them, into columns.
+
+Only what is sure to be a record is read; at any other line the kernel stops and leaves it to
+whoever knows all of JSON. Strings that have no escapes stay where they are; others are written,
+without their escapes, to where they began, in a copy of the lines.
+
+Bounds: a byte is read only below ``data.shape[0]``, written only where one of the same string was
+read, and rows and headers are counted against their tables before anything is put there.
+"""
+
+from __future__ import annotations
+
+import cython
+
+# Why reading ended.
+DONE = 0
+UNSURE = 1  # a line that may be a record, or may not
+NO_ROOM = 2  # the tables are too small for the next line
+
+# The fields of a record, by whose names a caller gives them. Their numbers here: key 0, value 1,
+# timestamp 5, headers 7; nothing is kept of the others.
+FIELDS = (
+    "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers",
+)  # fmt: skip
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _byte(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.int:
+    """The byte there; 0, which JSON has nowhere, behind the end."""
+    return data[at] if at < data.shape[0] else 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _skip_space(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """Behind white space; a line break ends the line and is none."""
+    byte: cython.int = _byte(data, at)
+    while byte == 32 or byte == 9 or byte == 13:
+        at += 1
+        byte = _byte(data, at)
+    return at
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _after(
+    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, wanted: cython.int
+) -> cython.Py_ssize_t:
+    """Behind the byte ``wanted`` and the white space around it; -1 where another is."""
+    at = _skip_space(data, at)
+    if _byte(data, at) != wanted:
+        return -1
+    return _skip_space(data, at + 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _is_text(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    text: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+) -> cython.bint:
+    """Whether ``text[start:end]`` stands there."""
+    if end - start > data.shape[0] - at:
+        return False
+    while start < end and data[at] == text[start]:
+        at += 1
+        start += 1
+    return start == end
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _is_null(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.bint:
+    return (
+        data.shape[0] - at >= 4
+        and data[at] == 110
+        and data[at + 1] == 117
+        and data[at + 2] == 108
+        and data[at + 3] == 108
+    )
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _word(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.ulonglong:
+    """Eight bytes, the first one lowest."""
+    i: cython.int
+    word: cython.ulonglong = 0
+    for i in range(8):
+        word |= cython.cast(cython.ulonglong, data[at + i]) << (8 * i)
+    return word
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _put_word(
+    room: cython.uchar[::1], to: cython.Py_ssize_t, word: cython.ulonglong
+) -> cython.void:
+    i: cython.int
+    for i in range(8):
+        room[to + i] = cython.cast(cython.uchar, (word >> (8 * i)) & 255)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _copy_plain(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    room: cython.uchar[::1],
+    to: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Copy from ``at`` to ``to`` what has in a string no meaning but itself and is ASCII, eight
+    bytes at a time as far as there are as many. The position after it.
+
+    Bytes behind what was copied are overwritten, up to six behind the quote that ends the string.
+    No other string is so near: ``,"key":"`` at least is in front of one."""
+    word: cython.ulonglong
+    special: cython.ulonglong
+    ones: cython.ulonglong = 0x0101010101010101
+    byte: cython.int
+    while data.shape[0] - at >= 8:
+        word = _word(data, at)
+        # The high bit is set of the first byte that is not ASCII, below 32, a quote or a backslash;
+        # behind it those of others may be, since they were borrowed from.
+        special = word | (word - ones * 32) | ((word ^ (ones * 34)) - ones)
+        special = (special | ((word ^ (ones * 92)) - ones)) & (ones * 128)
+        if to != at:
+            _put_word(room, to, word)
+        if special != 0:
+            # A bit of each byte up to the first, added up in the highest byte.
+            special = ((special - 1) & ~special) & ones
+            return at + cython.cast(cython.Py_ssize_t, (((special * ones) >> 56) & 255) - 1)
+        at += 8
+        to += 8
+    byte = _byte(data, at)
+    while byte >= 32 and byte < 128 and byte != 34 and byte != 92:
+        room[to] = cython.cast(cython.uchar, byte)
+        at += 1
+        to += 1
+        byte = _byte(data, at)
+    return at
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _utf8_length(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.int:
+    """Bytes of the non-ASCII character at ``at``; 0 when it is not UTF-8 (RFC 3629)."""
+    first: cython.int = data[at]
+    second: cython.int
+    need: cython.int
+    i: cython.int
+    if first < 0xC2 or first > 0xF4:
+        return 0
+    need = 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+    if data.shape[0] - at < need:
+        return 0
+    second = data[at + 1]
+    if (
+        (first == 0xE0 and second < 0xA0)
+        or (first == 0xED and second > 0x9F)
+        or (first == 0xF0 and second < 0x90)
+        or (first == 0xF4 and second > 0x8F)
+    ):
+        return 0
+    for i in range(1, need):
+        if (data[at + i] & 0xC0) != 0x80:
+            return 0
+    return need
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _hex4(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.int:
+    """The number of four hexadecimal digits; -1 where something else is."""
+    i: cython.Py_ssize_t
+    byte: cython.int
+    code: cython.int = 0
+    for i in range(4):
+        byte = _byte(data, at + i)
+        if byte >= 48 and byte <= 57:
+            code = code * 16 + byte - 48
+        elif (byte >= 65 and byte <= 70) or (byte >= 97 and byte <= 102):
+            code = code * 16 + (byte & 15) + 9
+        else:
+            return -1
+    return code
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _put_utf8(
+    room: cython.uchar[::1], to: cython.Py_ssize_t, code: cython.int
+) -> cython.Py_ssize_t:
+    """Write the character; the position after it. It takes no more bytes than its escapes."""
+    if code < 0x80:
+        room[to] = cython.cast(cython.uchar, code)
+        return to + 1
+    if code < 0x800:
+        room[to] = cython.cast(cython.uchar, 0xC0 | (code >> 6))
+        room[to + 1] = cython.cast(cython.uchar, 0x80 | (code & 0x3F))
+        return to + 2
+    if code < 0x10000:
+        room[to] = cython.cast(cython.uchar, 0xE0 | (code >> 12))
+        room[to + 1] = cython.cast(cython.uchar, 0x80 | ((code >> 6) & 0x3F))
+        room[to + 2] = cython.cast(cython.uchar, 0x80 | (code & 0x3F))
+        return to + 3
+    room[to] = cython.cast(cython.uchar, 0xF0 | (code >> 18))
+    room[to + 1] = cython.cast(cython.uchar, 0x80 | ((code >> 12) & 0x3F))
+    room[to + 2] = cython.cast(cython.uchar, 0x80 | ((code >> 6) & 0x3F))
+    room[to + 3] = cython.cast(cython.uchar, 0x80 | (code & 0x3F))
+    return to + 4
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
+def _unescape_code(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    room: cython.uchar[::1],
+    to: cython.Py_ssize_t,
+):
+    """The escape ``\\uXXXX`` at ``at``, or two of them that are a pair of surrogates, written to
+    ``to``: the positions after it. (-1, -1) for anything else, a lone surrogate among it."""
+    low: cython.int
+    code: cython.int = _hex4(data, at + 2)
+    if code < 0 or (code >= 0xDC00 and code <= 0xDFFF):
+        return -1, -1
+    at += 6
+    if code >= 0xD800 and code <= 0xDBFF:
+        if _byte(data, at) != 92 or _byte(data, at + 1) != 117:
+            return -1, -1
+        low = _hex4(data, at + 2)
+        if low < 0xDC00 or low > 0xDFFF:
+            return -1, -1
+        code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00)
+        at += 6
+    return at, _put_utf8(room, to, code)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
+def _unescape(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    room: cython.uchar[::1],
+    to: cython.Py_ssize_t,
+):
+    """The escape at ``at`` written to ``to``: the positions after it, (-1, -1) where none is."""
+    byte: cython.int = _byte(data, at + 1)
+    if byte == 117:
+        return _unescape_code(data, at, room, to)
+    if byte == 110:
+        byte = 10
+    elif byte == 116:
+        byte = 9
+    elif byte == 114:
+        byte = 13
+    elif byte == 98:
+        byte = 8
+    elif byte == 102:
+        byte = 12
+    elif byte != 34 and byte != 92 and byte != 47:
+        return -1, -1
+    room[to] = cython.cast(cython.uchar, byte)
+    return at + 2, to + 1
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
+def _read_string(
+    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, room: cython.uchar[::1]
+):
+    """The string whose first byte, behind the quote, is at ``at``: in ``room`` its UTF-8 stands
+    there afterwards. Returns (position after its quote, its size), -1 for both if it is none."""
+    start: cython.Py_ssize_t = at
+    to: cython.Py_ssize_t = at
+    next_at: cython.Py_ssize_t
+    byte: cython.int
+    length: cython.int
+    i: cython.int
+    while True:
+        next_at = _copy_plain(data, at, room, to)
+        to += next_at - at
+        at = next_at
+        byte = _byte(data, at)
+        if byte == 34:
+            return at + 1, to - start
+        if byte == 92:
+            at, to = _unescape(data, at, room, to)
+            if at < 0:
+                return -1, -1
+        elif byte >= 128:
+            length = _utf8_length(data, at)
+            if length == 0:
+                return -1, -1
+            for i in range(length):
+                room[to + i] = data[at + i]
+            at += length
+            to += length
+        else:
+            return -1, -1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _base64_value(byte: cython.int) -> cython.int:
+    if byte >= 65 and byte <= 90:
+        return byte - 65
+    if byte >= 97 and byte <= 122:
+        return byte - 71
+    if byte >= 48 and byte <= 57:
+        return byte + 4
+    return 62 if byte == 43 else 63 if byte == 47 else -1
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
+def _read_base64(
+    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, room: cython.uchar[::1]
+):
+    """As ``_read_string``, for base64: the bytes that it stands for."""
+    start: cython.Py_ssize_t = at
+    to: cython.Py_ssize_t = at
+    first: cython.int
+    second: cython.int
+    third: cython.int
+    fourth: cython.int
+    while _byte(data, at) != 34:
+        if data.shape[0] - at < 5:
+            return -1, -1
+        first = _base64_value(data[at])
+        second = _base64_value(data[at + 1])
+        third = _base64_value(data[at + 2])
+        fourth = _base64_value(data[at + 3])
+        if first < 0 or second < 0:
+            return -1, -1
+        room[to] = cython.cast(cython.uchar, (first << 2) | (second >> 4))
+        to += 1
+        # Only the last of all groups is filled up.
+        if (third < 0 or fourth < 0) and (
+            data[at + 3] != 61 or data[at + 4] != 34 or (third < 0 and data[at + 2] != 61)
+        ):
+            return -1, -1
+        if third >= 0:
+            room[to] = cython.cast(cython.uchar, ((second & 15) << 4) | (third >> 2))
+            to += 1
+        if fourth >= 0:
+            room[to] = cython.cast(cython.uchar, ((third & 3) << 6) | fourth)
+            to += 1
+        at += 4
+    return at + 1, to - start
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.Py_ssize_t, cython.Py_ssize_t, cython.Py_ssize_t))
+def _read_bytes(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    room: cython.uchar[::1],
+    base64: cython.const[cython.uchar][::1],
+):
+    """A string, ``{"base64": "…"}`` or null at ``at``: (position after it, start and size in
+    ``room``), size -1 for null, position -1 for anything else. ``base64``: that name and its
+    quote."""
+    start: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    byte: cython.int = _byte(data, at)
+    if byte == 34:
+        start = at + 1
+        at, size = _read_string(data, start, room)
+        return at, start, size
+    if byte == 110 and _is_null(data, at):
+        return at + 4, 0, -1
+    at = _after(data, at, 123)
+    if at < 0 or _byte(data, at) != 34 or not _is_text(data, at + 1, base64, 0, base64.shape[0]):
+        return -1, 0, -1
+    at = _after(data, at + 1 + base64.shape[0], 58)
+    if at < 0 or _byte(data, at) != 34:
+        return -1, 0, -1
+    start = at + 1
+    at, size = _read_base64(data, start, room)
+    if at < 0:
+        return -1, 0, -1
+    at = _skip_space(data, at)
+    return (at + 1 if _byte(data, at) == 125 else -1), start, size
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.Py_ssize_t, cython.longlong))
+def _read_int(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t):
+    """A number from 0 up to one of 18 digits, -1 or null, which is -1 too: (position after it, the
+    number). Position -1 for anything else."""
+    start: cython.Py_ssize_t = at
+    number: cython.longlong = 0
+    byte: cython.int = _byte(data, at)
+    if byte == 110:
+        return (at + 4 if _is_null(data, at) else -1), -1
+    if byte == 45:
+        if _byte(data, at + 1) != 49:
+            return -1, -1
+        number = -1
+        at += 2
+    else:
+        while byte >= 48 and byte <= 57 and at - start < 18:
+            number = number * 10 + byte - 48
+            at += 1
+            byte = _byte(data, at)
+        # No number begins with 0 but 0.
+        if at == start or (data[start] == 48 and at - start > 1):
+            return -1, -1
+    byte = _byte(data, at)
+    if byte != 44 and byte != 125 and byte != 32 and byte != 9 and byte != 13:
+        return -1, -1  # more digits, a fraction, an exponent
+    return at, number
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _skip_value(
+    data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, room: cython.uchar[::1]
+) -> cython.Py_ssize_t:
+    """Behind a string, a number as ``_read_int`` takes it, or null; -1 for anything else."""
+    _size: cython.Py_ssize_t
+    _number: cython.longlong
+    if _byte(data, at) == 34:
+        at, _size = _read_string(data, at + 1, room)
+    else:
+        at, _number = _read_int(data, at)
+    return at
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
+def _read_headers(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    room: cython.uchar[::1],
+    names: cython.const[cython.uchar][::1],
+    marks: cython.const[cython.int][::1],
+    base64: cython.const[cython.uchar][::1],
+    spans: cython.longlong[:, ::1],
+    header: cython.Py_ssize_t,
+):
+    """A list of ``{"key": …, "value": …}``, in this order, or null. Returns (position after it, the
+    number of headers then in ``spans``); position -1 for anything else, -2 without room."""
+    start: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    field: cython.int
+    if _byte(data, at) == 110:
+        return (at + 4 if _is_null(data, at) else -1), header
+    at = _after(data, at, 91)
+    if at >= 0 and _byte(data, at) == 93:
+        return at + 1, header
+    while at >= 0:
+        if header >= spans.shape[0]:
+            return -2, header
+        for field in range(2):
+            at = _after(data, at, 123 if field == 0 else 44)
+            if (
+                at < 0
+                or _byte(data, at) != 34
+                or not _is_text(data, at + 1, names, marks[field], marks[field + 1])
+            ):
+                return -1, header
+            at = _after(data, at + 1 + marks[field + 1] - marks[field], 58)
+            if at < 0:
+                return -1, header
+            at, start, size = _read_bytes(data, at, room, base64)
+            if at < 0 or (field == 0 and size < 0):
+                return -1, header
+            spans[header, 2 * field] = start
+            spans[header, 2 * field + 1] = size
+        header += 1
+        at = _after(data, at, 125)
+        if at >= 0 and _byte(data, at) == 93:
+            return at + 1, header
+        if at >= 0:
+            at = _after(data, at, 44)
+    return -1, header
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _field(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    names: cython.const[cython.uchar][::1],
+    marks: cython.const[cython.int][::1],
+    guess: cython.int,
+) -> cython.int:
+    """The number of the field whose name is there, ``guess`` being tried first; -1 for none."""
+    i: cython.int
+    field: cython.int
+    for i in range(8):
+        field = (guess + i) & 7
+        if _is_text(data, at, names, marks[field], marks[field + 1]):
+            return field
+    return -1
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+@cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
+def _read_line(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    room: cython.uchar[::1],
+    names: cython.const[cython.uchar][::1],
+    marks: cython.const[cython.int][::1],
+    base64: cython.const[cython.uchar][::1],
+    table: cython.longlong[:, ::1],
+    row: cython.Py_ssize_t,
+    spans: cython.longlong[:, ::1],
+    header: cython.Py_ssize_t,
+):
+    """The record of a line, put into ``row``. Returns as ``_read_headers``: (start of the next
+    line, headers), or position -1, -2."""
+    field: cython.int = -1
+    seen: cython.int = 0
+    start: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    table[0, row] = -1
+    table[1, row] = 0
+    table[2, row] = -1
+    at = _after(data, at, 123)
+    while at >= 0:
+        if _byte(data, at) != 34:
+            return -1, header
+        field = _field(data, at + 1, names, marks, (field + 1) & 7)
+        if field < 0 or (seen >> field) & 1 != 0:
+            return -1, header
+        seen |= 1 << field
+        at = _after(data, at + 1 + marks[field + 1] - marks[field], 58)
+        if at < 0:
+            return -1, header
+        if field == 0 or field == 1:
+            at, start, size = _read_bytes(data, at, room, base64)
+            table[1 + 2 * field, row] = start
+            table[2 + 2 * field, row] = size
+        elif field == 5:
+            at, table[0, row] = _read_int(data, at)
+        elif field == 7:
+            at, header = _read_headers(data, at, room, names, marks, base64, spans, header)
+        else:
+            at = _skip_value(data, at, room)
+        if at < 0:
+            return at, header
+        at = _skip_space(data, at)
+        if _byte(data, at) == 125:
+            at = _skip_space(data, at + 1)
+            # There must be a value, if only null, and nothing more in the line.
+            if seen & 2 == 0 or (at < data.shape[0] and data[at] != 10):
+                return -1, header
+            return min(at + 1, data.shape[0]), header
+        at = _after(data, at, 44)
+    return -1, header
+
+
+def read_lines(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    room: cython.uchar[::1],
+    names: cython.const[cython.uchar][::1],
+    marks: cython.const[cython.int][::1],
+    base64: cython.const[cython.uchar][::1],
+    table: cython.longlong[:, ::1],
+    row: cython.Py_ssize_t,
+    spans: cython.longlong[:, ::1],
+    header: cython.Py_ssize_t,
+    bounds: cython.longlong[::1],
+) -> tuple[int, int, int, int]:
+    """Read lines from ``at``, the start of one, until a line is unsure or there is no more room.
+
+    ``room`` is a copy of ``data``, or of its lines from ``at`` on. ``names[marks[i]:marks[i + 1]]``
+    is the name of field i and its closing quote: key, value, topic, partition, offset, timestamp,
+    timestampType, headers. ``base64``: that word and a quote. Column ``row`` of ``table`` and those
+    behind it get timestamp, key start, key size, value start, value size; the places are in
+    ``room``, size -1 is null. Rows of ``spans`` from ``header`` on get name start and size, value
+    start and size of headers; ``bounds[row + 1]`` where those of the row end. Returns (start of the
+    first line that was not read, rows, headers, why).
+    """
+    next_at: cython.Py_ssize_t
+    headers: cython.Py_ssize_t
+    field: cython.int
+    why: cython.int = 0
+    if (
+        room.shape[0] != data.shape[0]
+        or marks.shape[0] != 9
+        or marks[0] < 0
+        or marks[8] > names.shape[0]
+        or table.shape[0] != 5
+        or spans.shape[1] != 4
+        or bounds.shape[0] != table.shape[1] + 1
+    ):
+        raise ValueError("arrays of different lengths")
+    if at < 0 or row < 0 or row > table.shape[1] or header < 0 or header > spans.shape[0]:
+        raise ValueError("a position outside its array")
+    for field in range(8):
+        if marks[field] > marks[field + 1]:
+            raise ValueError("names in no order")
+    with cython.nogil:
+        while at < data.shape[0]:
+            if row >= table.shape[1]:
+                why = 2
+                break
+            next_at, headers = _read_line(
+                data, at, room, names, marks, base64, table, row, spans, header
+            )
+            if next_at < 0:
+                why = 1 if next_at == -1 else 2
+                break
+            at = next_at
+            header = headers
+            row += 1
+            bounds[row] = header
+    return at, row, header, why

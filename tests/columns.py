@@ -1,0 +1,26 @@
+"""Columns to be written, looked at by way of the bytes that they are written as."""
+
+from __future__ import annotations
+
+from kafkafs.storage.format.batch import BatchTable, scan
+from kafkafs.storage.format.columns import Columns
+from kafkafs.storage.format.decoder import Decoder
+from kafkafs.storage.format.encoder import BatchPlan, RecordColumns, encode
+
+
+def decoded(data: bytes | memoryview) -> list[Columns]:
+    table, _ = scan(data, len(data), 0, BatchTable.empty(64), whole=True)
+    parts = list(Decoder(1 << 20).decode(memoryview(data), 0, table, "file"))
+    assert all(isinstance(part, Columns) for part in parts)
+    return [part for part in parts if isinstance(part, Columns)]
+
+
+def records(columns: RecordColumns) -> list[tuple[int, bytes | None, bytes | None, object]]:
+    """The records, by way of the bytes that they are written as."""
+    if not len(columns):
+        return []
+    return [
+        (record.timestamp, record.key, record.value, record.headers)
+        for part in decoded(encode(columns, BatchPlan()).data)
+        for record in map(part.record, range(len(part)))
+    ]
