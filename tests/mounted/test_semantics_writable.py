@@ -1,0 +1,173 @@
+"""What SEMANTICS.md promises of writable mounts as such, sentence by sentence."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kafkafs.storage.errors import LogDirLocked
+from kafkafs.storage.format.encoder import RecordColumns
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.mounted.conftest import Mounting
+from tests.mounted.mounting import errno_of, wait_until
+from tests.mounted.promises import promise
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """A log directory with ten records in the topic `t`."""
+    with WritableEngine(str(tmp_path / "data")) as engine:
+        engine.create_topic("t")
+        values = [b"value %d" % number for number in range(10)]
+        engine.writer("t", 0).append_records(RecordColumns.from_values(values))
+    return tmp_path / "data"
+
+
+@promise(
+    "A writable mount holds the log directories as a broker does: where somebody else holds one it"
+    " is refused, and while it lasts it refuses them."
+)
+def test_it_holds_the_directories(data: Path, mount: Mounting) -> None:
+    with WritableEngine(str(data)), pytest.raises(AssertionError, match=r"process \d+ has it locked"):
+        mount(data, "writable")
+    held = mount(data, "writable")
+    with pytest.raises(LogDirLocked) as refused:
+        WritableEngine(str(data))
+    assert refused.value.pid == held.daemon.pid
+    assert mount(data).point.joinpath("t/0/values").read_bytes().count(b"\n") == 10
+
+
+@promise(
+    "A log directory that was not closed in good order is recovered as a broker would before the"
+    " mount answers."
+)
+def test_recovery(data: Path, mount: Mounting) -> None:
+    log = data / "t-0" / f"{0:020}.log"
+    whole = log.read_bytes()
+    log.write_bytes(whole + whole[: len(whole) // 2])  # an append that a crash cut short
+    (data / ".kafka_cleanshutdown").unlink()
+    point = mount(data, "writable").point
+    assert log.read_bytes() == whole
+    assert (point / "t/0/values").read_bytes().count(b"\n") == 10
+
+
+@promise(
+    "Directories have mode 0755 and records 0444; the kernel refuses others than the owner as those"
+    " modes say."
+)
+def test_modes(data: Path, mount: Mounting) -> None:
+    point = mount(data, "writable,allow_other").point
+    for path in (point, point / "t", point / "t/0", point / "t/0/offset", point / "t/0/segments"):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o755, path
+    (listed,) = [each for each in os.scandir(point) if each.name == "t"]
+    assert stat.S_IMODE(listed.stat(follow_symlinks=False).st_mode) == 0o755
+    for name in ("offset/3", "offset/3.json", "segments/00000000000000000000.log"):
+        assert stat.S_IMODE((point / "t/0" / name).stat().st_mode) == 0o444, name
+    as_nobody = "import os, sys; os.setgid(65534); os.setuid(65534); os.unlink(sys.argv[1])"
+    path = point / "t/0/offset/3"
+    command = [sys.executable, "-c", as_nobody, str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert "PermissionError: [Errno 13]" in done.stderr
+    assert path.read_bytes() == b"value 3"
+
+
+@promise(
+    "What would change or remove a record in the midst of a log, or what is made from the log, is"
+    " EPERM, and the mount's log says why."
+)
+def test_history_stays(data: Path, mount: Mounting) -> None:
+    mounted = mount(data, "writable")
+    partition = mounted.point / "t/0"
+    for name in (
+        "offset/3",
+        "values",
+        "records.jsonl",
+        "status.json",
+        "segments/" + f"{0:020}.log",
+    ):
+        path = partition / name
+        before = path.read_bytes()
+        for flags in (os.O_WRONLY, os.O_RDWR, os.O_WRONLY | os.O_TRUNC, os.O_WRONLY | os.O_APPEND):
+            assert errno_of(os.open, path, flags) == errno.EPERM, name
+        assert errno_of(os.truncate, path, 0) == errno.EPERM, name
+        assert errno_of(os.rename, path, partition / "elsewhere") == errno.EPERM, name
+        assert errno_of(os.utime, path, (0, 0)) == errno.EPERM, name
+        assert errno_of(os.chmod, path, 0o777) == errno.EPERM, name
+        assert name == "status.json" or path.read_bytes() == before
+    assert errno_of(os.link, partition / "offset/3", partition / "offset/100") == errno.EPERM
+    assert errno_of(os.symlink, "3", partition / "offset/100") == errno.EPERM
+    assert errno_of(os.mkdir, partition / "offset/100") == errno.EPERM
+    assert errno_of(os.unlink, partition / "values") == errno.EPERM
+    refused = [line for line in mounted.lines("INFO") if "refused: " in line]
+    assert any("appended to a log, and stays as it is" in line for line in refused)
+    assert any("values cannot be removed" in line for line in refused)
+
+
+@promise(
+    "What was removed, appended or made through the mount is seen so by every process as soon as"
+    " the call has returned, also by those that had looked before."
+)
+def test_at_once(data: Path, mount: Mounting) -> None:
+    point = mount(data, "writable").point
+    offsets = point / "t/0/offset"
+    appending = point / "t/0/append"
+    for number in range(100):
+        assert (offsets / str(number + 9)).read_bytes() == b"value %d" % (number + 9)
+        assert sorted(path.name for path in (point / "t/0/time").iterdir()) is not None
+        with appending.open("ab", buffering=0) as file:
+            file.write(b"value %d\n" % (number + 10))
+        assert (offsets / str(number + 10)).stat().st_size == len(b"value %d" % (number + 10))
+        assert os.readlink(offsets / "last") == str(number + 10)
+        os.unlink(offsets / str(number))
+        assert errno_of(os.stat, offsets / str(number)) == errno.ENOENT
+        assert os.readlink(offsets / "first") == str(number + 1)
+        assert min(int(name) for name in os.listdir(offsets) if name.isdigit()) == number + 1
+    os.mkdir(point / "new")
+    assert "new" in os.listdir(point)
+    os.rmdir(point / "new")
+    assert "new" not in os.listdir(point)
+    assert errno_of(os.stat, point / "new" / "0") == errno.ENOENT
+
+
+@promise("Retention, the cleaner, flushing and checkpoints run as long as the mount lasts.")
+def test_background_tasks(tmp_path: Path, mount: Mounting) -> None:
+    data = tmp_path / "data"
+    with WritableEngine(str(data)) as engine:
+        engine.create_topic("old", settings={"retention.ms": "1000", "file.delete.delay.ms": "0"})
+        rolled = {"segment.ms": "1", "min.cleanable.dirty.ratio": "0", "cleanup.policy": "compact"}
+        engine.create_topic("keyed", settings=rolled)
+        for number in range(3):
+            columns = RecordColumns.from_values(
+                [b"%d" % number], keys=[b"k"], timestamp=number * 10
+            )
+            engine.writer("keyed", 0).append_records(columns)
+            columns = RecordColumns.from_values([b"%d" % number], timestamp=1000 + number)
+            engine.writer("old", 0).append_records(columns)
+            engine.writer("old", 0).roll()
+    settings = {
+        "log.initial.task.delay.ms": "0",
+        "log.retention.check.interval.ms": "100",
+        "log.cleaner.backoff.ms": "100",
+        "log.flush.offset.checkpoint.interval.ms": "100",
+    }
+    point = mount(data, "writable", settings).point
+    wait_until(lambda: (point / "old/0/values").read_bytes() == b"")
+    wait_until(lambda: (point / "keyed/0/values").read_bytes() == b"1\n2\n")
+    wait_until(lambda: "keyed 0 2" in (data / "cleaner-offset-checkpoint").read_text())
+    wait_until(lambda: "old 0 3" in (data / "recovery-point-offset-checkpoint").read_text())
+
+
+@promise(
+    "The option `rw` makes nothing writable: mount(8) gives it where nobody asked for anything."
+)
+def test_rw_alone(data: Path, mount: Mounting) -> None:
+    point = mount(data, "rw").point
+    assert errno_of(os.unlink, point / "t/0/offset/3") == errno.EROFS
+    with WritableEngine(str(data)) as engine:
+        assert engine.writer("t", 0).end_offset == 10
