@@ -122,6 +122,7 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     errors.CleaningAborted: errno.EINTR,  # as the mount ends
     errors.TopicExists: errno.EEXIST,
     errors.Refused: errno.EINVAL,  # whatever it is that Kafka would not take
+    errors.BadLine: errno.EINVAL,
     errors.PolicyViolation: errno.EPERM,
     errors.MessageTooLarge: errno.EFBIG,
     errors.RecordListTooLarge: errno.EFBIG,

@@ -198,6 +198,19 @@ class RecordListTooLarge(Refused):
     """An append larger than a segment (RECORD_LIST_TOO_LARGE)."""
 
 
+class BadLine(StorageError):
+    """Line `number`, from 1, of some that were to be appended is no record, or is refused for
+    `cause`. Those before it are appended."""
+
+    def __init__(self, number: int, cause: Refused) -> None:
+        super().__init__(number, cause)
+        self.number = number
+        self.cause = cause
+
+    def __str__(self) -> str:
+        return f"line {self.number}: {self.cause.why}"
+
+
 class OffsetOutOfRange(Refused):
     """An offset below the log start offset or above the high watermark (OFFSET_OUT_OF_RANGE)."""
 

@@ -19,6 +19,7 @@ from .verb import Verb
 if TYPE_CHECKING:
     from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
     from kafkafs.storage.format.text_input import Parse
+    from kafkafs.storage.line_appender import LineAppender
     from kafkafs.storage.log.appending import Appended
     from kafkafs.storage.writable_engine import WritableEngine
 
@@ -106,6 +107,7 @@ def command(
     """
     from kafkafs.storage.format.encoder import BatchPlan
     from kafkafs.storage.format.layout import Codec
+    from kafkafs.storage.line_appender import LineAppender
 
     from .opening import open_writable
 
@@ -118,20 +120,17 @@ def command(
             _appender(engine, partition, plan, in_transaction) as append,
             output.bar(f"appending to {partition[0]}/{partition[1]}") as told,
         ):
-            append_lines(file, parse, append, done, linger_ms / 1000, told)
-    except BadLine:
+            appender = LineAppender(parse, lambda records: done.add(append(records), len(records)))
+            append_lines(file, appender, done, linger_ms / 1000, told)
+    except BadInput:
         if not in_transaction:
             done.show(as_json)
         raise
     done.show(as_json)
 
 
-class BadLine(failures.Failure):
+class BadInput(failures.Failure):
     """A line that is no record, or none that the topic takes."""
-
-    def __init__(self, file: str, number: int, why: str) -> None:
-        """`number` counts from 1."""
-        super().__init__(f"{file}: line {number}: {why}")
 
 
 @dataclass(slots=True)
@@ -172,48 +171,22 @@ class Done:
 
 def append_lines(
     file: IO[bytes],
-    parse: Parse,
-    append: Callable[[RecordColumns], Appended],
+    appender: LineAppender,
     done: Done,
     linger: float,
     told: Callable[[int, int], None],
 ) -> None:
     """Appends every line of `file`, at most `linger` seconds after it came. BadLine."""
+    from kafkafs.storage.errors import BadLine
+
     total = _size(file)
-    line = 1
     for data in whole_lines(file, linger):
-        parsed = parse(data)
-        bad = _append(parsed.records, append, done)
-        if bad is None and parsed.error is not None:
-            bad = parsed.error.index, parsed.error.why
-        if bad is not None:
-            raise BadLine(_name(file), line + bad[0], bad[1])
-        line += len(parsed.records)
+        try:
+            appender.append(data)
+        except BadLine as bad:
+            raise BadInput(f"{_name(file)}: {bad}") from None
         done.size += len(data)
         told(done.size, total)
-
-
-def _append(
-    records: RecordColumns, append: Callable[[RecordColumns], Appended], done: Done
-) -> tuple[int, str] | None:
-    """Appends records up to the first that is refused: its number among them, from 0, and why."""
-    from kafkafs.storage.errors import Refused
-
-    if not len(records):
-        return None
-    try:
-        done.add(append(records), len(records))
-        return None
-    except Refused as refused:
-        if len(records) == 1:
-            return 0, refused.why
-        # Of a refusal that names no record, which one it is shows in the smaller half.
-        cut = refused.index if 0 < refused.index < len(records) else len(records) // 2
-    bad = _append(records.slice(0, cut), append, done)
-    if bad is None:
-        bad = _append(records.slice(cut, len(records)), append, done)
-        return bad and (bad[0] + cut, bad[1])
-    return bad
 
 
 def whole_lines(file: IO[bytes], linger: float) -> Iterator[bytes]:

@@ -37,6 +37,8 @@ class Member(IntEnum):
     COMPACTED_LATEST = 21
     KEY = 24
     WHY = 30
+    APPEND = 40
+    APPEND_JSONL = 41
 
 
 def member_inode(partition: Partition, member: Member) -> int:

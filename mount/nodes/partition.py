@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
@@ -13,7 +13,7 @@ from ..errnos import NoSuchName, Stale
 from ..partition import Partition
 from ..status import partition_status
 from ..why import partition_why
-from . import compacted
+from . import append, compacted
 from .computed import ComputedFile
 from .keys import KeyDirectory
 from .member import Member, changed_ns, member_inode
@@ -63,16 +63,20 @@ class PartitionDirectory(Directory):
         status = self.partition.log.directory.stat()
         return directory_attributes(self.inode, status.st_mtime_ns)
 
+    def _names(self) -> Mapping[str, Member]:
+        return NAMES if self.partition.changes is None else NAMES | append.NAMES
+
     def child(self, name: str) -> Node:
-        if name not in NAMES:
+        member = self._names().get(name)
+        if member is None:
             raise NoSuchName(name)
-        return member_node(self._catalog, self.partition, NAMES[name])
+        return member_node(self._catalog, self.partition, member)
 
     def child_is_near(self, name: str) -> bool:
         return self.partition.is_known
 
     def runs(self, start: int) -> Iterator[Run]:
-        nodes = ((name, self.child(name)) for name in NAMES)
+        nodes = ((name, self.child(name)) for name in self._names())
         return rows_of(nodes, start)
 
 
@@ -80,6 +84,10 @@ def member_node(catalog: Catalog, partition: Partition, member: Member) -> Node:
     """What a fixed name in a partition stands for."""
     if member in compacted.MEMBERS:
         return compacted.compacted_node(catalog, partition, member)
+    if member in append.MEMBERS:
+        if partition.changes is None:
+            raise Stale
+        return append.AppendFile(partition.changes, partition, member)
     if member in _DIRECTORIES:
         return _DIRECTORIES[member](partition)
     if member is Member.KEY:
