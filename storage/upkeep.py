@@ -8,13 +8,14 @@ failure is raised when all were tried.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 from .cleaner.manager import CleanerManager
 from .cleaner.plan import COMPACT
 from .clock import Clock
 from .config import UNLIMITED, BrokerConfig
-from .errors import StorageError
+from .errors import StorageError, UnknownPartition
 from .log.retention import RetentionPlan
 from .log.writer import LogWriter
 from .log_dir import TopicPartition
@@ -82,8 +83,12 @@ class Upkeep:
         self.for_each_dir(WritableLogDir.checkpoint_high_watermarks)
 
     def for_each_log(self, work: LogWork) -> None:
+        def work_on(key: TopicPartition, writer: LogWriter) -> None:
+            with suppress(UnknownPartition):  # deleted meanwhile
+                work(key, writer)
+
         _do_all(
-            partial(log_dir.do, partial(work, key, writer))
+            partial(log_dir.do, partial(work_on, key, writer))
             for log_dir in self._dirs
             for key, writer in log_dir.sorted_logs()
         )

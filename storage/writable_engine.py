@@ -189,6 +189,22 @@ class WritableEngine(Engine):
                 self._refuse_offline(self._dir_of((topic, number)))
             self._remove(topic)
 
+    def delete_unchanged_topic(self, topic: str, ends: Mapping[int, int]) -> bool:
+        """The same, if it has exactly the partitions in `ends` and each ends at the offset given
+        for it there; False when it does not. No append comes in between. UnknownPartition when one
+        of them could not be opened."""
+        with self._changing:
+            if self._partitions_of(topic) != sorted(ends):
+                return False
+            writers = [self.writer(topic, number) for number in ends]
+            with ExitStack() as undo:
+                for writer, end in zip(writers, ends.values(), strict=True):
+                    if not writer.seal(end):
+                        return False
+                    undo.callback(writer.unseal)
+                self._remove(topic)
+            return True
+
     def set_topic_config(self, topic: str, changes: Mapping[str, str | None]) -> Resolved:
         """Changes a topic's settings in kafkafs's own file, where None takes one away, and lets
         them count from now on. UnknownTopic; ConfigError, and then nothing is changed."""
@@ -389,6 +405,8 @@ class WritableEngine(Engine):
                 log_dir.forget_cleaner_offset(key)
                 self.cleaner.forget(key)
                 touched.add(log_dir)
+            with self._lock:
+                self._logs.pop(key, None)  # a directory made later may have the same inode number
         for log_dir in touched:
             log_dir.checkpoint()
         self._keep_settings(topic, {})

@@ -14,12 +14,13 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from ..errors import CorruptError
 
 _BLANKS = " \t\f"
 _LINE_END = re.compile(r"\r\n|\r|\n")
-_LINE = re.compile(r"((?:[^\\=: \t\f]|\\.)*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.DOTALL)
+_LINE = re.compile(r"((?:[^\\=: \t\f]|\\.)*)([ \t\f]*[=:]?[ \t\f]*)(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|.)", re.DOTALL)
 _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _NAMES = {char: name for name, char in _NAMED.items()}
@@ -27,16 +28,33 @@ _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 
 
+class Property(NamedTuple):
+    """A key and its value as they were given. `line`: the number of the line where they begin, from
+    1. `is_separated`: whether anything stood between them; Java takes it for a key that has the
+    value "" where nothing does."""
+
+    line: int
+    key: str
+    value: str
+    is_separated: bool
+
+
 def parse_properties(data: bytes) -> dict[str, str]:
     """The keys and values of a properties file; of a key given twice, the last.
 
     CorruptError where a `\\u` is not followed by four hexadecimal digits.
     """
-    found = {}
-    for line in _logical_lines(data.decode("latin-1")):
-        key, value = _LINE.findall(line)[0]  # matches any line
-        found[_unescaped(key)] = _unescaped(value)
-    return found
+    return {each.key: each.value for each in iter_properties(data)}
+
+
+def iter_properties(data: bytes) -> Iterator[Property]:
+    """The same one by one, as they stand in the file."""
+    for number, line in _logical_lines(data.decode("latin-1")):
+        key, between, value = _LINE.findall(line)[0]  # matches any line
+        try:
+            yield Property(number, _unescaped(key), _unescaped(value), bool(between))
+        except CorruptError as error:
+            raise CorruptError(f"line {number}: {error.what}") from None
 
 
 def format_properties(values: Mapping[str, str], written_ms: int) -> bytes:
@@ -72,20 +90,24 @@ def _escape(char: str, blanks: str) -> str:
     return "".join("\\u" + units[at : at + 4] for at in range(0, len(units), 4))
 
 
-def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blank ones, continued lines joined."""
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Lines without comments and blank ones, continued lines joined, with the number of the
+    first."""
     joined: list[str] = []
-    for line in _LINE_END.split(text):
+    first = 1
+    for number, line in enumerate(_LINE_END.split(text), 1):
         line = line.lstrip(_BLANKS)
-        if not joined and (not line or line[0] in "#!"):
-            continue
+        if not joined:
+            first = number
+            if not line or line[0] in "#!":
+                continue
         if _is_continued(line):
             joined.append(line[:-1])
             continue
-        yield "".join([*joined, line])
+        yield first, "".join([*joined, line])
         joined.clear()
     if joined:
-        yield "".join(joined)
+        yield first, "".join(joined)
 
 
 def _is_continued(line: str) -> bool:

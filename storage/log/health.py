@@ -25,16 +25,21 @@ class Health:
         self._on_failure = on_failure
         self.failed: LogDirOffline | None = None
         self.closed: StorageError | None = None
+        self._seal: StorageError | None = None
 
     def check(self) -> None:
         """Raises what is wrong, as a new exception."""
-        error = self.closed or self.failed
+        error = self.closed or self.failed or self._seal
         if error is not None:
             raise type(error)(*error.args)
 
-    def close(self, why: str) -> None:
-        """Nothing is done any more."""
-        self.closed = LogDirOffline(self._path, why)
+    def close(self, error: StorageError) -> None:
+        """Nothing is done any more; everything raises `error`."""
+        self.closed = error
+
+    def seal(self, error: StorageError | None) -> None:
+        """The same until it is given None."""
+        self._seal = error
 
     def fail(self, error: LogDirOffline) -> None:
         """The log directory went offline on account of something else."""

@@ -18,7 +18,7 @@ from typing import Final
 from ..clock import Clock
 from ..config import TopicConfig
 from ..durable import SyncFailed, WritableDirectory
-from ..errors import LogDirOffline, StorageError
+from ..errors import LogDirOffline, StorageError, UnknownPartition
 from ..format.batch import Bytes
 from ..format.encoder import BatchPlan, RecordColumns
 from ..format.origin import Origin
@@ -334,14 +334,29 @@ class LogWriter:
         OSError it can be repeated; once it has worked the log refuses everything."""
         with self._flushing.turn(), self._changing():
             self._log.finish()
-            self._health.close("the partition was closed")
+            self._health.close(LogDirOffline(self.path, "the partition was closed"))
+
+    def seal(self, end_offset: int) -> bool:
+        """Before its deletion: refuses everything from now on with UnknownPartition, unless it ends
+        elsewhere than at `end_offset`. Whether it does so."""
+        with self._lock:
+            self._health.check()
+            if self.end_offset != end_offset:
+                return False
+            self._health.seal(UnknownPartition(self.topic, self.partition))
+            return True
+
+    def unseal(self) -> None:
+        """It is not deleted after all."""
+        with self._lock:
+            self._health.seal(None)
 
     def abandon(self) -> None:
-        """Lets go of the files without writing anything: they are deleted, or their disk is
-        broken."""
+        """Lets go of the files without writing anything, since they are deleted. Everything raises
+        UnknownPartition from now on."""
         with self._lock:
             self._local.let_go()
-            self._health.close("the partition was given up")
+            self._health.close(UnknownPartition(self.topic, self.partition))
 
     def fail(self, error: LogDirOffline) -> None:
         """The log directory went offline on account of something else."""

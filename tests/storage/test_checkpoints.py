@@ -27,7 +27,11 @@ from kafkafs.storage.format.checkpoints import (
     parse_offsets,
     parse_partition_metadata,
 )
-from kafkafs.storage.format.properties import format_properties, parse_properties
+from kafkafs.storage.format.properties import (
+    format_properties,
+    iter_properties,
+    parse_properties,
+)
 from kafkafs.storage.format.uuids import is_uuid_text, random_uuid_text, uuid_text
 
 PARSERS = (
@@ -183,6 +187,18 @@ def test_a_clean_shutdown_marker_that_is_no_json_object(data: bytes) -> None:
 )
 def test_java_properties(data: bytes, expected: dict[str, str]) -> None:
     assert parse_properties(data) == expected
+
+
+def test_java_properties_with_their_places() -> None:
+    data = b"# x\na=1\n\nb=2\\\n  3\n c\n=d\n"
+    assert [tuple(each) for each in iter_properties(data)] == [
+        (2, "a", "1", True),
+        (4, "b", "23", True),
+        (6, "c", "", False),
+        (7, "", "d", True),
+    ]
+    with pytest.raises(CorruptError, match=r"line 3: .*hexadecimal"):
+        list(iter_properties(b"a=1\n\nb=\\u12\n"))
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ from kafkafs.storage.format.checkpoints import (
 )
 from kafkafs.storage.format.encoder import RecordColumns
 from kafkafs.storage.format.names import METADATA_TOPIC
+from kafkafs.storage.log.writer import LogWriter
 from kafkafs.storage.writable_engine import WritableEngine
 from tests import answers
 from tests.faults import FailingCalls
@@ -368,7 +370,7 @@ def test_a_deleted_topics_files_wait_for_the_delay(
     assert "orders" not in engine.topics()
     with pytest.raises(UnknownTopic):
         engine.writer("orders", 0)
-    with pytest.raises(LogDirOffline):
+    with pytest.raises(UnknownPartition):
         writer.append_records(RecordColumns.from_values([b"late"]))
     doomed = {name for name in names(root) if name.endswith("-delete")}
     assert sorted(name.split(".")[0] for name in doomed) == ["orders-0", "orders-1"]
@@ -385,6 +387,44 @@ def test_a_deleted_topics_files_wait_for_the_delay(
     engine.run("deletion")
     assert not doomed & names(root)
     assert values(engine, "orders") == [b"new"]
+
+
+def test_a_topic_is_deleted_only_if_nothing_was_appended(engine: WritableEngine) -> None:
+    engine.create_topic("orders", 2)
+    assert not engine.delete_unchanged_topic("orders", {0: 0})
+    assert not engine.delete_unchanged_topic("orders", {0: 0, 1: 0, 2: 0})
+    append(engine, "orders", b"a", partition=1)
+    assert not engine.delete_unchanged_topic("orders", {0: 0, 1: 0})
+    assert append(engine, "orders", b"b") == 0  # it is as it was
+    writer = engine.writer("orders", 0)
+    assert engine.delete_unchanged_topic("orders", {0: 1, 1: 1})
+    assert "orders" not in engine.topics()
+    with pytest.raises(UnknownPartition):
+        writer.append_records(RecordColumns.from_values([b"late"]))
+    with pytest.raises(UnknownTopic):
+        engine.delete_unchanged_topic("orders", {0: 1, 1: 1})
+
+
+def test_deleting_an_unchanged_topic_races_with_appends(engine: WritableEngine) -> None:
+    """What an append was told is in the log is never in a topic that was deleted as it was."""
+    for _ in range(30):
+        engine.create_topic("raced")
+        writer = engine.writer("raced", 0)
+        taken: list[int] = []
+
+        def append_until_refused(writer: LogWriter = writer, taken: list[int] = taken) -> None:
+            with suppress(UnknownPartition):
+                while len(taken) < 200:
+                    columns = RecordColumns.from_values([b"x"])
+                    taken.append(writer.append_records(columns).last_offset)
+
+        thread = threading.Thread(target=append_until_refused)
+        thread.start()
+        end = writer.end_offset
+        while not engine.delete_unchanged_topic("raced", {0: end}):
+            end = writer.end_offset
+        thread.join()
+        assert len(taken) == end
 
 
 def test_what_a_deleted_topic_left_is_removed_by_the_next_start(root: Path) -> None:
