@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafkafs.storage.errors import BadLine, MessageTooLarge, RecordListTooLarge, printable
+from kafkafs.storage.errors import (
+    BadLine,
+    MessageTooLarge,
+    RecordListTooLarge,
+    UnknownPartition,
+    printable,
+)
 from kafkafs.storage.format.encoder import RecordColumns
 from kafkafs.storage.format.text_input import Parse
 from kafkafs.storage.line_appender import LineAppender
@@ -34,6 +40,7 @@ class AppendHandle(WriteHandle):
         self._changes = changes
         self._partition = partition
         self._name = printable(f"{partition.topic}/{partition.number}/{name}")
+        self._writer = changes.writer(partition)
         self._appender = LineAppender(parse, self._append_records)
         self._rest = bytearray()  # a line whose end has not come
         self._is_torn = False  # a write has failed that would have gone on with it
@@ -74,11 +81,15 @@ class AppendHandle(WriteHandle):
         return None
 
     def _append_records(self, records: RecordColumns) -> None:
-        self._writer.append_records(records.stamped(self._changes.engine.clock.now_ms()))
+        records = records.stamped(self._changes.engine.clock.now_ms())
+        self._current_writer().append_records(records)
 
-    @property
-    def _writer(self) -> LogWriter:
-        return self._changes.writer(self._partition)
+    def _current_writer(self) -> LogWriter:
+        """UnknownPartition when the partition was deleted since, though another one may be there
+        under its name."""
+        if self._changes.writer(self._partition) is not self._writer:
+            raise UnknownPartition(self._partition.topic, self._partition.number)
+        return self._writer
 
     def _refuse_long(self) -> None:
         """No line is kept that is longer than any record that the topic takes."""
@@ -110,4 +121,4 @@ class AppendHandle(WriteHandle):
     def sync(self) -> None:
         """Makes durable all whole lines that were written."""
         self._refuse_bad()
-        self._writer.flush()
+        self._current_writer().flush()
