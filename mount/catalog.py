@@ -71,6 +71,12 @@ class Catalog:
                 self._partitions[key] = known
             return known
 
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the directories and with what was changed in them, a line each."""
+        ours = self.changes.problems if self.changes is not None else []
+        return [*self.engine.problems, *ours]
+
     def is_current(self, partition: Partition) -> bool:
         """Whether this incarnation is the one that is there."""
         try:

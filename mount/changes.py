@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .deleting import Deletions
 from .options import MountOptions
 
 if TYPE_CHECKING:  # an engine that writes is much to load for who only reads
@@ -19,6 +20,7 @@ class Changes:
     def __init__(self, engine: WritableEngine, options: MountOptions) -> None:
         self.engine = engine
         self.options = options
+        self.deletions = Deletions(engine)
 
     def writer(self, partition: Partition) -> LogWriter:
         """One partition, to append to. UnknownTopic, UnknownPartition, LogDirOffline."""
@@ -27,3 +29,13 @@ class Changes:
     def sync(self, partition: Partition) -> None:
         """Makes durable what was changed in a partition. OSError, LogDirOffline."""
         self.writer(partition).flush()
+        self.deletions.settle(partition)
+
+    @property
+    def problems(self) -> list[str]:
+        """What could not be done yet, a line each."""
+        return self.deletions.problems
+
+    def close(self) -> None:
+        """Finishes what was put off. No call may follow."""
+        self.deletions.close()

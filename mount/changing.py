@@ -14,9 +14,18 @@ from typing import Any, Final, NoReturn
 import pyfuse3
 import trio
 
-from kafkafs.storage.errors import ConfigError, Refused, TopicExists, printable
+from kafkafs.storage.errors import ConfigError, OffsetNotFound, Refused, TopicExists, printable
 
-from .errnos import Busy, Exists, Forbidden, Invalid, NotEmpty, TooLarge, WrongKind
+from .errnos import (
+    Busy,
+    Exists,
+    Forbidden,
+    Invalid,
+    NoSuchName,
+    NotEmpty,
+    TooLarge,
+    WrongKind,
+)
 from .nodes.node import AttributeChanges, Directory, File
 from .operations import Operations, handler
 from .writers import Writer
@@ -126,6 +135,19 @@ class ChangingOperations(Operations):
         return self._owner.entry((await self._node(inode)).attributes())
 
     # -- names ----------------------------------------------------------------------------------
+
+    @handler
+    async def lookup(
+        self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
+    ) -> pyfuse3.EntryAttributes:
+        try:
+            return await self.look_up(parent_inode, name)
+        except (NoSuchName, OffsetNotFound):
+            directory = await self._directory(parent_inode)
+            removed = directory.removed(os.fsdecode(name), ctx.pid)
+            if removed is None:
+                raise
+            return self._owner.entry(removed.attributes())
 
     async def _directory(self, inode: int) -> Directory:
         node = self._tree.directory(inode) or await self._node(inode)

@@ -38,6 +38,7 @@ class Owner:
         entry.st_blocks = -(-attributes.size // SECTOR)
         entry.st_blksize = attributes.block_size
         entry.st_mtime_ns = attributes.mtime_ns
+        entry.generation = attributes.generation
         entry.entry_timeout = attributes.name_lifetime
         entry.attr_timeout = attributes.lifetime
         entry.st_uid = self.uid
@@ -63,5 +64,6 @@ class Owner:
         """Make `entry` say what all rows of `run` have in common."""
         entry.st_mode = self._mode(run.mode)
         entry.st_blksize = run.block_size
+        entry.generation = run.generation
         entry.entry_timeout = run.name_lifetime
         entry.attr_timeout = run.lifetime

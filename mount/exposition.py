@@ -54,7 +54,7 @@ def _families(catalog: Catalog) -> Iterator[Metric]:
     topics = catalog.topics()
     yield _gauge("topics", "Topics in the log directories.", len(topics))
     yield _gauge("partitions", "Partitions of them.", sum(map(len, topics.values())))
-    yield _gauge("problems", "Lines of problems in status.json.", len(catalog.engine.problems))
+    yield _gauge("problems", "Lines of problems in status.json.", len(catalog.problems))
     if catalog.changes is None:
         yield from _logs(_opened(catalog))
         return

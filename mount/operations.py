@@ -27,6 +27,7 @@ from .errnos import (
     NoSuchAttribute,
     NoSuchName,
     ReadOnly,
+    Stale,
     TreeError,
     WrongKind,
     errno_of,
@@ -183,6 +184,9 @@ class Operations(pyfuse3.Operations):
     async def lookup(
         self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
+        return await self.look_up(parent_inode, name)
+
+    async def look_up(self, parent_inode: int, name: bytes) -> pyfuse3.EntryAttributes:
         offsets = self._tree.directory(parent_inode)
         if offsets is not None and name.isdigit():
             entry = self._record_entry(offsets, name)
@@ -218,7 +222,18 @@ class Operations(pyfuse3.Operations):
 
     @handler
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
-        return self._owner.entry((await self._node(inode)).attributes())
+        try:
+            node = await self._node(inode)
+        except Stale:
+            node = self._open_node(inode)
+        return self._owner.entry(node.attributes())
+
+    def _open_node(self, inode: int) -> Node:
+        """What has gone, but is open. Stale."""
+        node = next((node for node in self._open_nodes() if node.inode == inode), None)
+        if node is None:
+            raise Stale
+        return node
 
     @handler
     async def readlink(self, inode: int, ctx: pyfuse3.RequestContext) -> bytes:

@@ -128,6 +128,10 @@ class Partition:
         than ourselves change the log: what is removed here is gone for everybody at once."""
         return seconds if self.changes is None else NOT_AT_ALL
 
+    def generation(self, inode: int) -> int:
+        """Which of the inodes of that number a directory is: see `Deletions.bury`."""
+        return 0 if self.changes is None else self.changes.deletions.generation(inode)
+
     def view(self) -> View:
         """What is in the partition now. UnknownPartition when its directory has gone."""
         return self.seen().view

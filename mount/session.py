@@ -67,7 +67,11 @@ def mount(
             changes = _begin_changes(engine, options)
             tree = Tree(engine, options, changes=changes)
             tree.catalog.recent_log = recent_log
-            _unwrapped(lambda: trio.run(_session, tree, mountpoint, options, ready))
+            try:
+                _unwrapped(lambda: trio.run(_session, tree, mountpoint, options, ready))
+            finally:
+                if changes is not None:
+                    changes.close()
 
     if foreground:
         log_to_stderr(options)

@@ -122,7 +122,7 @@ def mount_status(catalog: Catalog) -> bytes:
             "mountedAt": catalog.started_ns // 1_000_000,
             "topics": len(topics),
             "partitions": sum(map(len, topics.values())),
-            "problems": engine.problems,
+            "problems": catalog.problems,
             "damage": damaged,
         }
     )

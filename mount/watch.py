@@ -126,6 +126,7 @@ class Watch:
             event.set()
 
     def _names_to_forget(self, lost: list[Partition]) -> Iterable[Name]:
+        lost = [each for each in lost if each.changes is None]  # else no name is believed
         for node in self._open_nodes():
             if not isinstance(node, _HELD) or node.partition not in lost:
                 continue

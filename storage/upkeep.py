@@ -8,8 +8,10 @@ failure is raised when all were tried.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 
 from .cleaner.manager import CleanerManager
 from .cleaner.plan import COMPACT
@@ -58,6 +60,26 @@ class Upkeep:
 
         self.for_each_log(retain)
         return done
+
+    def settle_deletions(self, keys: AbstractSet[TopicPartition]) -> set[TopicPartition]:
+        """Puts on the disk where these logs begin now, and deletes the segments below; those are
+        returned that are being cleaned, for which the latter has to be done again."""
+        left: set[TopicPartition] = set()
+
+        def retain(key: TopicPartition, writer: LogWriter) -> None:
+            if self._cleaner.retain(key, writer) is None:
+                left.add(key)
+
+        touched = [each for each in self._dirs if not keys.isdisjoint(each.logs)]
+        checkpoints = (each.checkpoint_start_offsets for each in touched)
+        retentions = (
+            partial(log_dir.do, partial(retain, key, writer))
+            for log_dir in touched
+            for key, writer in log_dir.sorted_logs()
+            if key in keys
+        )
+        _do_all(chain(checkpoints, retentions))
+        return left
 
     def flush(self) -> None:
         """Makes durable what has waited for its topic's flush.ms."""

@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kafkafs.storage.cleaner.compacted_view import CompactedView
-from kafkafs.storage.errors import CorruptError, OffsetNotFound, SegmentGone
+from kafkafs.storage.errors import CorruptError, OffsetNotFound, SegmentGone, printable
 from kafkafs.storage.format.batch import Int64s
 from kafkafs.storage.format.columns import Columns, Damage
 
 from .. import render
 from ..catalog import Catalog
-from ..errnos import NoSuchName
+from ..errnos import Forbidden, NoSuchName
 from ..handles import Handle
 from ..lifetimes import BRIEFLY
 from ..partition import Partition
@@ -28,7 +28,7 @@ from ..pending import Pending
 from ..previews import Previews
 from ..streams import Piece, PreparedStreamHandle
 from .keys import KeyDirectory
-from .member import Member, MemberDirectory, changed_ns, member_inode
+from .member import FixedDirectory, Member, MemberDirectory, changed_ns, member_inode
 from .node import (
     Attributes,
     File,
@@ -78,7 +78,7 @@ def compacted_node(catalog: Catalog, partition: Partition, member: Member) -> No
     return CompactedFile(previews, partition, member)
 
 
-class CompactedDirectory(MemberDirectory):
+class CompactedDirectory(FixedDirectory, MemberDirectory):
     member = Member.COMPACTED
 
     def __init__(self, catalog: Catalog, partition: Partition) -> None:
@@ -123,6 +123,10 @@ class CompactedOffsets(OffsetDirectory):
     def child_is_near(self, name: str) -> bool:
         """The log may have changed since all was found."""
         return False
+
+    def remove(self, name: str, pid: int) -> None:
+        self.child(name)
+        raise Forbidden(f"{printable(name)} shows what compaction would leave, and is not the log")
 
     def link(self, name: str) -> Link:
         return CompactedLink(self._previews, self.partition, self.links[name])

@@ -8,12 +8,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from kafkafs.storage.errors import CorruptError, OffsetNotFound
+from kafkafs.storage.errors import CorruptError, OffsetNotFound, printable
 from kafkafs.storage.format.batch import Int64s
 from kafkafs.storage.format.columns import KEY_SIZE, KEY_START, VALUE_SIZE, Columns, Damage
 
 from ..catalog import Catalog
-from ..errnos import NoSuchName
+from ..errnos import Forbidden, NoSuchName
 from ..key_names import MIN_CUT_BYTES, CutName, key_of, name_of
 from ..lifetimes import NOT_AT_ALL
 from ..partition import Partition
@@ -55,6 +55,13 @@ class KeyDirectory(OffsetDirectory):
         if offset < 0 or not self.kept(np.array([offset], dtype=np.int64))[0]:
             raise NoSuchName(name)
         return ValueFile(self.partition, offset, self.partition.lifetime(self.name_lifetime))
+
+    def remove(self, name: str, pid: int) -> None:
+        self.child(name)
+        raise Forbidden(f"{printable(name)} cannot be removed")
+
+    def removed(self, name: str, pid: int) -> None:
+        return None
 
     def child_is_near(self, name: str) -> bool:
         return False

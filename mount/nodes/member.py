@@ -5,8 +5,13 @@ from __future__ import annotations
 from enum import IntEnum
 from time import monotonic
 
+from kafkafs.storage.errors import printable
+
+from ..deleting import ignore_removal, is_emptied
+from ..errnos import NotEmpty, WrongKind
 from ..inodes import Kind
 from ..partition import Partition, Scope
+from ..removed import Removed
 from .node import Attributes, Directory, directory_attributes
 
 
@@ -39,6 +44,7 @@ class Member(IntEnum):
     WHY = 30
     APPEND = 40
     APPEND_JSONL = 41
+    REMOVED = 50
 
 
 def member_inode(partition: Partition, member: Member) -> int:
@@ -62,7 +68,8 @@ class MemberDirectory(Directory):
         self.parent_inode = member_inode(partition, Member.DIRECTORY)
 
     def attributes(self) -> Attributes:
-        return directory_attributes(self.inode, changed_ns(self.partition))
+        generation = self.partition.generation(self.inode)
+        return directory_attributes(self.inode, changed_ns(self.partition), generation)
 
     def visit(self) -> None:
         """Note that names from here may be kept by the kernel."""
@@ -73,5 +80,39 @@ class MemberDirectory(Directory):
             self.partition.changes.sync(self.partition)
 
     def losses(self) -> int:
+        if self.partition.changes is not None:
+            return 0  # no name is believed, so none has to be taken back
         seen = self.partition.last_seen
         return seen.losses if seen is not None else 0
+
+    def removed_by(self, name: str, pid: int) -> Removed | None:
+        """What process `pid` removed lately that `name` may have gone with."""
+        changes = self.partition.changes
+        if changes is None:
+            return None
+        return changes.deletions.removed_by(self.partition, pid, name)
+
+
+class FixedDirectory(Directory):
+    """A directory whose names are always there. They can be removed, which changes nothing, when
+    that is the end of `rm -r`: when no record is left."""
+
+    partition: Partition
+
+    def remove(self, name: str, pid: int) -> None:
+        self.child(name)
+        ignore_removal(self.partition, name)
+
+    def remove_directory(self, name: str) -> None:
+        directory = self.child(name)
+        if not isinstance(directory, Directory):
+            raise WrongKind
+        lists_nothing = next(directory.runs(0), None) is None
+        if not lists_nothing and not is_emptied(self.partition):
+            raise NotEmpty(f"{printable(name)} is not empty")
+        if self.partition.changes is not None:
+            self.partition.changes.deletions.bury(directory.inode)
+
+    def sync(self) -> None:
+        if self.partition.changes is not None:
+            self.partition.changes.sync(self.partition)

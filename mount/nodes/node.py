@@ -30,7 +30,8 @@ _BLOCK: Final = 4096
 @dataclass(frozen=True, slots=True)
 class Attributes:
     """What `stat` says. `name_lifetime` and `lifetime`: seconds for which the kernel may believe
-    that the name leads to this inode, and that the inode has these attributes."""
+    that the name leads to this inode, and that the inode has these attributes. `generation`: which
+    of the inodes that had this number it is."""
 
     inode: int
     mode: int
@@ -39,6 +40,7 @@ class Attributes:
     name_lifetime: float
     lifetime: float
     block_size: int = _BLOCK
+    generation: int = 0
 
 
 # A name in a directory: its bytes, inode number, size, mtime in ns, and where a listing goes on
@@ -78,6 +80,7 @@ class Run:
     name_lifetime: float = BRIEFLY
     lifetime: float = BRIEFLY
     block_size: int = _BLOCK
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +164,7 @@ class Directory(Node):
                     run.name_lifetime,
                     run.lifetime,
                     run.block_size,
+                    run.generation,
                 )
                 yield Entry(os.fsdecode(name), attributes, next_start)
 
@@ -175,6 +179,11 @@ class Directory(Node):
         """Removes a file or a link; `pid` is the process that asks, 0 where it is not known.
         NoSuchName."""
         raise Forbidden(f"{printable(name)} cannot be removed")
+
+    def removed(self, name: str, pid: int) -> Node | None:
+        """What stands for a name that is not there any more, but that process `pid` may still
+        remove; None where there is nothing of the kind."""
+        return None
 
     def remove_directory(self, name: str) -> None:
         """NoSuchName, NotEmpty."""
@@ -217,8 +226,8 @@ class Link(Node):
 FIRST: Final = 3
 
 
-def directory_attributes(inode: int, mtime_ns: int) -> Attributes:
-    return Attributes(inode, DIRECTORY_MODE, 0, mtime_ns, BRIEFLY, BRIEFLY)
+def directory_attributes(inode: int, mtime_ns: int, generation: int = 0) -> Attributes:
+    return Attributes(inode, DIRECTORY_MODE, 0, mtime_ns, BRIEFLY, BRIEFLY, generation=generation)
 
 
 def link_attributes(inode: int, mtime_ns: int) -> Attributes:
@@ -242,10 +251,11 @@ def rows_of(nodes: Iterable[tuple[str, Node]], start: int) -> Iterator[Run]:
         yield Run(Rows.of(rows), *shared)
 
 
-def _shared(attributes: Attributes) -> tuple[int, float, float, int]:
+def _shared(attributes: Attributes) -> tuple[int, float, float, int, int]:
     return (
         attributes.mode,
         attributes.name_lifetime,
         attributes.lifetime,
         attributes.block_size,
+        attributes.generation,
     )

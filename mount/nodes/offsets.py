@@ -7,12 +7,12 @@ from typing import Final
 
 import numpy as np
 
-from kafkafs.storage.errors import SegmentGone
+from kafkafs.storage.errors import OffsetNotFound, SegmentGone, printable
 from kafkafs.storage.format.batch import Int64s
 from kafkafs.storage.format.columns import VALUE_SIZE, Columns, Damage
 from kafkafs.storage.format.layout import MAX_OFFSET
 
-from ..errnos import NoSuchName
+from ..errnos import Forbidden, NoSuchName, ReadOnly
 from ..inodes import NUMBER_BITS, NUMBER_MASK, Kind, pack
 from ..lifetimes import BRIEFLY, FOR_EVER, NOT_AT_ALL
 from ..partition import Partition, Scope
@@ -30,6 +30,7 @@ from .node import (
     link_attributes,
 )
 from .record import JsonFile, KeyFile, RecordFile, ValueFile, mtime_ns
+from .removed import RemovedName
 
 _SUFFIXES: Final[dict[str, type[RecordFile]]] = {"": ValueFile, "json": JsonFile, "key": KeyFile}
 # Behind the links: the row of offset N ends in N + 1 + _OFFSETS_FROM, so that a listing can be
@@ -69,6 +70,40 @@ class OffsetDirectory(MemberDirectory):
         listed = name[0] != "0" or not name[1:2].isdigit()
         lifetime = self.partition.lifetime(FOR_EVER if listed else BRIEFLY)
         return kind(self.partition, offset, lifetime)
+
+    def remove(self, name: str, pid: int) -> None:
+        """Deletes the record, and with it all before it."""
+        partition = self.partition
+        if partition.changes is None:
+            raise ReadOnly
+        deletions = partition.changes.deletions
+        try:
+            offset = self._removable(name)
+        except (NoSuchName, OffsetNotFound):
+            if self.removed(name, pid) is None:
+                raise
+            deletions.removed_again(partition, pid, name)
+            return
+        deletions.delete_below(partition, offset + 1, name, pid)
+
+    def _removable(self, name: str) -> int:
+        """The offset of the record that a name leads to. NoSuchName, OffsetNotFound, Forbidden."""
+        if name in self.links:
+            return int(self.link(name).target())
+        node = self.child(name)
+        if not isinstance(node, ValueFile):
+            raise Forbidden(f"{printable(name)} goes with the record that it tells of")
+        return node.offset
+
+    def removed(self, name: str, pid: int) -> RemovedName | None:
+        by_this = self.removed_by(name, pid)
+        if by_this is None:
+            return None
+        if name not in self.links:
+            offset, kind = parse_name(name)
+            if kind is not ValueFile or not by_this.has_record(offset):
+                return None
+        return RemovedName(self.partition)
 
     def link(self, name: str) -> Link:
         """What one of `links` is."""

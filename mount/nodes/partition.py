@@ -16,9 +16,10 @@ from ..why import partition_why
 from . import append, compacted
 from .computed import ComputedFile
 from .keys import KeyDirectory
-from .member import Member, changed_ns, member_inode
-from .node import Attributes, Directory, Node, Run, directory_attributes, rows_of
+from .member import FixedDirectory, Member, changed_ns, member_inode
+from .node import Attributes, Node, Run, directory_attributes, rows_of
 from .offsets import OffsetDirectory, RecordLink
+from .removed import RemovedName
 from .segments import SegmentsDirectory
 from .stream import FollowFile, StreamFile
 from .times import TimeDirectory
@@ -50,7 +51,7 @@ _COMPUTED: Final[dict[Member, Callable[[Catalog, Partition], bytes]]] = {
 }
 
 
-class PartitionDirectory(Directory):
+class PartitionDirectory(FixedDirectory):
     def __init__(self, catalog: Catalog, partition: Partition, parent_inode: int) -> None:
         self._catalog = catalog
         self.partition = partition
@@ -61,7 +62,8 @@ class PartitionDirectory(Directory):
         """The time is that of the broker's directory: a topic of a thousand partitions is listed
         without opening one of them."""
         status = self.partition.log.directory.stat()
-        return directory_attributes(self.inode, status.st_mtime_ns)
+        generation = self.partition.generation(self.inode)
+        return directory_attributes(self.inode, status.st_mtime_ns, generation)
 
     def _names(self) -> Mapping[str, Member]:
         return NAMES if self.partition.changes is None else NAMES | append.NAMES
@@ -99,6 +101,8 @@ def member_node(catalog: Catalog, partition: Partition, member: Member) -> Node:
     if member in _COMPUTED:
         compute = partial(_COMPUTED[member], catalog, partition)
         return ComputedFile(member_inode(partition, member), changed_ns(partition), compute)
+    if member is Member.REMOVED:
+        return RemovedName(partition)
     if member is Member.DIRECTORY:
         raise UnknownPartition(partition.topic, partition.number)
     return StreamFile(partition, member)

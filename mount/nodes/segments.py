@@ -5,18 +5,25 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from bisect import bisect_left
 from collections.abc import Iterator
+from typing import Final
 
-from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone
+from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone, printable
 from kafkafs.storage.format.names import FileKind, FileState, parse_segment_file, segment_file
 
-from ..errnos import NoSuchName, Stale
+from ..deleting import is_emptied
+from ..errnos import Busy, Forbidden, NoSuchName, ReadOnly, Stale
 from ..handles import FileHandle, Handle
 from ..inodes import NUMBER_MASK, Inode, Kind, segment_file_name, segment_kind
 from ..lifetimes import BRIEFLY, FOR_EVER, NOT_AT_ALL
 from ..partition import Partition, Scope
 from .member import Member, MemberDirectory
 from .node import FILE_MODE, Attributes, File, Run, rows_of
+from .removed import RemovedName
+
+# The files of a segment that stand for it when they are removed.
+_REMOVABLE: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX)
 
 
 class SegmentsDirectory(MemberDirectory):
@@ -33,6 +40,29 @@ class SegmentsDirectory(MemberDirectory):
             raise NoSuchName(name)
         return SegmentFile(self.partition, name, status, losses)
 
+    def remove(self, name: str, pid: int) -> None:
+        """Deletes a segment and all older ones; their names are gone when this returns."""
+        partition = self.partition
+        if partition.changes is None:
+            raise ReadOnly
+        deletions = partition.changes.deletions
+        try:
+            self.child(name)
+        except NoSuchName:
+            if self.removed(name, pid) is None:
+                raise
+            deletions.removed_again(partition, pid, name)
+            return
+        if not is_emptied(partition):
+            deletions.delete_below(partition, _end_of_segment(partition, name), name, pid)
+        deletions.settle(partition)
+
+    def removed(self, name: str, pid: int) -> RemovedName | None:
+        by_this, parsed = self.removed_by(name, pid), parse_segment_file(name)
+        if by_this is None or parsed is None or not by_this.has_segment(parsed.base_offset):
+            return None
+        return RemovedName(self.partition)
+
     def runs(self, start: int) -> Iterator[Run]:
         """In order of name. Names come and go, so a place in the listing is a count of names, and
         one that is created meanwhile may show twice."""
@@ -42,6 +72,21 @@ class SegmentsDirectory(MemberDirectory):
         files = sorted((e.name, e.stat) for e in entries if e.is_file and e.stat is not None)
         nodes = [SegmentFile(self.partition, name, status, losses) for name, status in files]
         return rows_of(((node.name, node) for node in nodes), start)
+
+
+def _end_of_segment(partition: Partition, name: str) -> int:
+    """Base offset of the segment behind the one that a file belongs to. Forbidden for a file that
+    is none of a segment's three, Busy for those of the active one."""
+    parsed = parse_segment_file(name)
+    if parsed is None or parsed.kind not in _REMOVABLE or parsed.state is not FileState.LIVE:
+        raise Forbidden(f"{printable(name)} goes with its segment or topic only")
+    bases = [segment.base_offset for segment in partition.view().segments]
+    at = bisect_left(bases, parsed.base_offset)
+    if bases[at : at + 1] != [parsed.base_offset]:
+        raise Forbidden(f"{printable(name)} belongs to no segment")
+    if at + 1 == len(bases):
+        raise Busy(f"{printable(name)} is in use: it is the active segment's")
+    return bases[at + 1]
 
 
 class SegmentFile(File):

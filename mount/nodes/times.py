@@ -11,12 +11,13 @@ from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.layout import MAX_OFFSET
 from kafkafs.storage.log.view import View
 
-from ..errnos import NoSuchName
+from ..errnos import NoSuchName, ReadOnly
 from ..inodes import Kind
 from ..lifetimes import NOT_AT_ALL
 from ..partition import Partition, Scope
 from .member import Member, MemberDirectory
 from .node import FIRST, LINK_MODE, Attributes, Link, Row, Rows, Run, link_attributes
+from .removed import RemovedName
 
 _MAX_MS: Final = 2**63 - 1
 _DIGITS: Final = re.compile(r"[0-9]{1,19}")
@@ -57,6 +58,27 @@ class TimeDirectory(MemberDirectory):
         if first_since(self.partition, timestamp) is None:
             raise NoSuchName(name)
         return TimeLink(self.partition, timestamp)
+
+    def remove(self, name: str, pid: int) -> None:
+        """Deletes the records before the one that the name leads to."""
+        partition = self.partition
+        if partition.changes is None:
+            raise ReadOnly
+        deletions = partition.changes.deletions
+        timestamp = parse_time(name)
+        offset = first_since(partition, timestamp) if timestamp is not None else None
+        if offset is not None:
+            deletions.delete_below(partition, offset, name, pid)
+        elif self.removed(name, pid) is not None:
+            deletions.removed_again(partition, pid, name)
+        else:
+            raise NoSuchName(name)
+
+    def removed(self, name: str, pid: int) -> RemovedName | None:
+        """The records at a time and after it may have been removed by their offsets."""
+        if self.removed_by(name, pid) is None or parse_time(name) is None:
+            return None
+        return RemovedName(self.partition)
 
     def child_is_near(self, name: str) -> bool:
         return False
