@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .control import Control
 from .deleting import Deletions
 from .options import MountOptions
+from .verbs import prepared
 
 if TYPE_CHECKING:  # an engine that writes is much to load for who only reads
     from kafkafs.storage.log.writer import LogWriter
@@ -21,6 +23,16 @@ class Changes:
         self.engine = engine
         self.options = options
         self.deletions = Deletions(engine)
+        self.control = Control(engine, prepared)
+
+    def end(self) -> None:
+        """The mount ends: nobody waits any longer. Waits for nothing itself."""
+        self.control.end()
+
+    def close(self) -> None:
+        """Gives up what takes long, and finishes what was put off. No call may follow."""
+        self.control.close()
+        self.deletions.close()
 
     def writer(self, partition: Partition) -> LogWriter:
         """One partition, to append to. UnknownTopic, UnknownPartition, LogDirOffline."""
@@ -35,7 +47,3 @@ class Changes:
     def problems(self) -> list[str]:
         """What could not be done yet, a line each."""
         return self.deletions.problems
-
-    def close(self) -> None:
-        """Finishes what was put off. No call may follow."""
-        self.deletions.close()

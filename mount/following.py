@@ -17,11 +17,9 @@ from kafkafs.storage.format.columns import Columns, Damage
 from kafkafs.storage.log.view import View
 
 from .errnos import Idle, WouldBlock
-from .handles import Data, Handle
+from .handles import IDLE_SECONDS, Data, Handle
 from .partition import Partition
 
-#: How long a read waits for records before it ends with EINTR.
-IDLE_SECONDS: Final = 1.0
 # How often it looks meanwhile, where nothing else tells it of new records.
 _POLL_SECONDS: Final = 0.1
 # Bytes made before a read is answered, at most (a piece more, where records are large).

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from kafkafs.storage.disk import OpenFile
+
+#: How long a read may wait for what is to come before it ends with EINTR.
+IDLE_SECONDS: Final = 1.0
 
 Data = bytes | bytearray | memoryview
 OpenT = TypeVar("OpenT")

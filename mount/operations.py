@@ -136,6 +136,8 @@ class Operations(pyfuse3.Operations):
         """The mount ends: nobody waits any longer for what may never come."""
         self.watch.end()
         self._tree.catalog.previews.end()
+        if self._tree.catalog.changes is not None:
+            self._tree.catalog.changes.end()
 
     # -- nodes ----------------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ import pyfuse3
 import trio
 
 from .errnos import Idle, WouldBlock
-from .following import IDLE_SECONDS, FollowHandle
-from .handles import Data, Handle
+from .following import FollowHandle
+from .handles import IDLE_SECONDS, Data, Handle
 from .nodes.node import Node
 from .partition import Partition
 from .streams import PreparedStreamHandle, StreamHandle

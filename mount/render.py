@@ -110,6 +110,12 @@ def _compact(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
+def json_line(fields: Mapping[str, Any]) -> bytes:
+    """A JSON object on a line. Bytes in names that are not UTF-8 come as lone surrogates."""
+    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "backslashreplace") + b"\n"
+
+
 def status(fields: Mapping[str, Any]) -> bytes:
     """A `status.json`: for people first, so indented."""
     return (json.dumps(fields, ensure_ascii=True, indent=2) + "\n").encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from kafkafs.storage.segment.segment import Segment
 
 from . import render
 from .catalog import Catalog
+from .changes import Changes
 from .partition import Partition
 
 
@@ -42,6 +44,7 @@ def partition_status(catalog: Catalog, partition: Partition) -> bytes:
             "bytes": view.size,
             "segments": _segments(view),
             "checkpoints": checkpoints,
+            "writer": _writer(partition),
             "dirtyRatio": dirty_ratio(_rolled(view), checkpoints["firstDirtyOffset"]),
             "compacted": catalog.previews.status(partition),
             "damage": _damage(partition.log),
@@ -64,6 +67,18 @@ def _segments(view: View) -> dict[str, int]:
         "count": len(view.segments),
         "activeBaseOffset": active.base_offset if active is not None else -1,
         "activeBytes": active.size if active is not None else 0,
+    }
+
+
+def _writer(partition: Partition) -> dict[str, int] | None:
+    """What is so now, whatever the checkpoints say; None on a mount that only reads."""
+    if partition.changes is None:
+        return None
+    writer = partition.changes.writer(partition)
+    return {
+        "highWatermark": writer.high_watermark,
+        "recoveryPoint": writer.recovery_point,
+        "lastFlush": writer.last_flush_ms,
     }
 
 
@@ -117,15 +132,25 @@ def mount_status(catalog: Catalog) -> bytes:
                 }
                 for log_dir in engine.log_dirs.dirs
             ],
+            "writable": catalog.changes is not None,
+            "pid": os.getpid(),
             "isolation": catalog.options.isolation.value,
             "allowOther": catalog.options.allow_other,
             "mountedAt": catalog.started_ns // 1_000_000,
             "topics": len(topics),
             "partitions": sum(map(len, topics.values())),
+            "tasks": _tasks(catalog.changes),
             "problems": catalog.problems,
             "damage": damaged,
         }
     )
+
+
+def _tasks(changes: Changes | None) -> list[dict[str, Any]]:
+    """How the background tasks fare; none on a mount that only reads."""
+    if changes is None:
+        return []
+    return [status.as_json() for status in changes.engine.task_status()]
 
 
 def engine_settings(catalog: Catalog) -> dict[str, str]:

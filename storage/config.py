@@ -218,6 +218,15 @@ class Resolved:
         """The settings that somebody made, as texts by name."""
         return {name: text for name, text in texts(self.config).items() if name in self.sources}
 
+    def as_json(self) -> dict[str, Any]:
+        """All settings with their sources, and the problems."""
+        sources = {name: str(source) for name, source in self.sources.items()}
+        settings = {
+            name: {"value": text, "source": sources.get(name, "default")}
+            for name, text in texts(self.config).items()
+        }
+        return {"settings": settings, "problems": list(self.problems)}
+
 
 def run_settings(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     """Names and values as given for a run; of a name given twice, the last counts. ConfigError for

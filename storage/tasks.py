@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
+from typing import Any
 
 from .clock import Clock, SystemClock
 from .errors import StorageError, printable
@@ -43,6 +44,19 @@ class TaskStatus:
     next_run_ms: int
     is_running: bool
     is_paused: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """The same with null for none."""
+        return {
+            "task": self.name,
+            "runs": self.runs,
+            "failures": self.failures,
+            "seconds": round(self.seconds, 6),
+            "lastRun": None if self.last_run_ms < 0 else self.last_run_ms,
+            "nextRun": None if self.next_run_ms < 0 else self.next_run_ms,
+            "running": self.is_running,
+            "paused": self.is_paused,
+        }
 
 
 class _Runner:

@@ -22,7 +22,7 @@ FLOORS = (
     ("segment",),
     ("log",),
     ("cleaner",),
-    ("log_dir", "cluster_metadata", "topic_settings", "engine", "verify", "why"),
+    ("log_dir", "choice", "cluster_metadata", "topic_settings", "engine", "verify", "why"),
     ("tasks", "held_directory", "deleted_topics", "writable_log_dir", "upkeep"),
     ("transaction_log", "transactional", "line_appender"),
     ("writable_engine",),

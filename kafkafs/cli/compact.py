@@ -125,10 +125,11 @@ def _tell_keys(
     at: int | None,
     as_json: bool,
 ) -> int:
+    from kafkafs.storage.choice import choose
     from kafkafs.storage.clock import SystemClock
     from kafkafs.storage.compaction import foretell_keys
 
-    from .opening import choose, open_engine
+    from .opening import open_engine
 
     engine = open_engine(log_dirs, settings)
     choose(engine.topics(), [key])
@@ -165,10 +166,11 @@ def _foretell(
     force: bool,
 ) -> Compactions:
     """What compaction would come to, and the exit code."""
+    from kafkafs.storage.choice import choose
     from kafkafs.storage.clock import SystemClock
     from kafkafs.storage.compaction import foretell
 
-    from .opening import choose, open_engine
+    from .opening import open_engine
 
     engine = open_engine(log_dirs, settings)
     now_ms = SystemClock().now_ms() if at is None else at
@@ -186,9 +188,10 @@ def _compact(
     force: bool,
 ) -> Compactions:
     """What compaction came to, and the exit code."""
+    from kafkafs.storage.choice import choose
     from kafkafs.storage.compaction import compact
 
-    from .opening import choose, open_writable
+    from .opening import open_writable
 
     # The verb tells of damage itself; what the cleaner logs is for those that run by themselves.
     logging.getLogger("kafkafs").addHandler(logging.NullHandler())

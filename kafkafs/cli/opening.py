@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import logging
 import posixpath
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from kafkafs.mount.errnos import NoSuchName, TreeError
-from kafkafs.storage.errors import StorageError, UnknownPartition, UnknownTopic
-from kafkafs.storage.format.names import METADATA_TOPIC
+from kafkafs.storage.errors import StorageError
 
 from . import failures, output
-from .params import Choice, Setting, plain_path
+from .params import Setting, plain_path
 
 if TYPE_CHECKING:
     from kafkafs.mount.nodes.node import Node
@@ -105,20 +104,3 @@ def for_each(paths: Iterable[str], work: Callable[[str], int | None]) -> int:
                 raise  # stdout's: no other path would fare better
             code = failures.tell(error, path or "/")
     return code
-
-
-def choose(there: Mapping[str, Sequence[int]], chosen: Sequence[Choice]) -> list[tuple[str, int]]:
-    """The partitions `chosen` out of those that are there, all when nothing is; never the quorum's
-    own log, which no engine writes to. UnknownTopic, UnknownPartition."""
-    there = {topic: numbers for topic, numbers in there.items() if topic != METADATA_TOPIC}
-    if not chosen:
-        return [(topic, number) for topic, numbers in there.items() for number in numbers]
-    found: dict[tuple[str, int], None] = {}
-    for topic, number in chosen:
-        if topic not in there:
-            raise UnknownTopic(topic)
-        if number is not None and number not in there[topic]:
-            raise UnknownPartition(topic, number)
-        numbers = there[topic] if number is None else [number]
-        found.update(dict.fromkeys((topic, each) for each in numbers))
-    return list(found)

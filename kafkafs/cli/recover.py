@@ -76,9 +76,10 @@ def _foretell(
     log_dirs: tuple[str, ...], chosen: Sequence[Choice], settings: Iterable[Setting], plans: Plans
 ) -> int:
     """Makes every plan; the exit code."""
+    from kafkafs.storage.choice import choose
     from kafkafs.storage.errors import StorageError
 
-    from .opening import choose, open_engine
+    from .opening import open_engine
 
     engine = open_engine(log_dirs, settings)
     _refuse_held(engine)

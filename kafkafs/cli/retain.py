@@ -86,10 +86,11 @@ def _foretell(
     at: int | None,
 ) -> Futures:
     """What would become of every segment, and the exit code."""
+    from kafkafs.storage.choice import choose
     from kafkafs.storage.clock import SystemClock
     from kafkafs.storage.retaining import foretell
 
-    from .opening import choose, open_engine
+    from .opening import open_engine
 
     engine = open_engine(log_dirs, settings)
     now_ms = SystemClock().now_ms() if at is None else at
@@ -101,9 +102,10 @@ def _retain(
     log_dirs: tuple[str, ...], chosen: Sequence[Choice], settings: Iterable[Setting]
 ) -> Futures:
     """What became of every segment, and the exit code."""
+    from kafkafs.storage.choice import choose
     from kafkafs.storage.retaining import retain
 
-    from .opening import choose, open_writable
+    from .opening import open_writable
 
     with open_writable(log_dirs, settings) as engine:
         keys = output.progress(choose(engine.topics(), chosen), "deleting segments")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
 
 import click
 from click.shell_completion import CompletionItem
@@ -20,8 +19,7 @@ from .params import (
 )
 from .verb import Verb
 
-if TYPE_CHECKING:
-    from kafkafs.storage.config import Resolved
+Row = tuple[str, str, str]
 
 
 @click.command(
@@ -72,26 +70,23 @@ def command(
     changes = {**dict(set), **dict.fromkeys(unset)}
     if changes:
         with open_writable(log_dirs, settings) as engine:
-            resolved = engine.set_topic_config(topic, changes)
+            found = engine.set_topic_config(topic, changes).as_json()
     else:
-        resolved = open_engine(log_dirs, settings).topic_config(topic)
-    shown = list(_shown(resolved, everything))
+        found = open_engine(log_dirs, settings).topic_config(topic).as_json()
+    shown = list(_shown(found["settings"], everything))
     if as_json:
         facts = {name: {"value": value, "source": source} for name, value, source in shown}
         output.binary().write(output.json_line(facts))
     elif shown:
         rows = [("NAME", "VALUE", "SOURCE"), *shown]
         output.binary().writelines(map(output.line, output.aligned(rows)))
-    for problem in resolved.problems:
+    for problem in found["problems"]:
         failures.warn(problem)
-    return 1 if resolved.problems else 0
+    return 1 if found["problems"] else 0
 
 
-def _shown(resolved: Resolved, everything: bool) -> Iterator[tuple[str, str, str]]:
+def _shown(settings: Mapping[str, Mapping[str, str]], everything: bool) -> Iterator[Row]:
     """Name, value and source of each setting that somebody made, or of all."""
-    from kafkafs.storage.config import texts
-
-    for name, text in texts(resolved.config).items():
-        source = resolved.sources.get(name)
-        if source is not None or everything:
-            yield name, text, str(source or "default")
+    for name, made in settings.items():
+        if made["source"] != "default" or everything:
+            yield name, made["value"], made["source"]

@@ -76,9 +76,10 @@ def _open_transactions(
     log_dirs: tuple[str, ...], chosen: Sequence[Choice], settings: Iterable[Setting]
 ) -> tuple[Found, int]:
     """As the newest snapshots and the records behind them tell; nothing is locked or changed."""
+    from kafkafs.storage.choice import choose
     from kafkafs.storage.errors import StorageError
 
-    from .opening import choose, open_engine
+    from .opening import open_engine
     from .recover import plan_for
 
     engine = open_engine(log_dirs, settings)
@@ -100,10 +101,11 @@ def _abort(
     producer_id: int,
 ) -> tuple[Found, int]:
     """Those that were aborted, and the exit code: 1 also when there was none."""
+    from kafkafs.storage.choice import choose
     from kafkafs.storage.errors import StorageError
     from kafkafs.storage.transactional import abort_transaction
 
-    from .opening import choose, open_writable
+    from .opening import open_writable
 
     found: Found = []
     code = 0

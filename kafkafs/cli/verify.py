@@ -70,7 +70,7 @@ def command(
 
 
 def _partitions(engine: Engine, chosen: Sequence[Choice]) -> list[PartitionDir]:
-    from .opening import choose
+    from kafkafs.storage.choice import choose
 
     if not chosen:
         return list(engine.log_dirs.partitions().values())

@@ -13,6 +13,7 @@ from ..catalog import Catalog
 from ..errnos import NoSuchName, Stale
 from ..inodes import ROOT, Kind, pack
 from .computed import ComputedFile
+from .control import ControlFile
 from .node import Attributes, Directory, File, Node, Run, directory_attributes, rows_of
 from .recent_log import RecentLogFile
 from .topic import SETTINGS, TopicDirectory
@@ -21,6 +22,7 @@ ABOUT = ".kafkafs"
 STATUS = "status.json"
 METRICS = "metrics"
 LOG = "log"
+CONTROL = "control"
 
 
 class Top(IntEnum):
@@ -32,6 +34,7 @@ class Top(IntEnum):
     SETTINGS = 4
     METRICS = 5
     LOG = 6
+    CONTROL = 7
 
 
 # The files in `.kafkafs`, in the order in which they are listed.
@@ -40,6 +43,7 @@ _FILES: Final = {
     SETTINGS: Top.SETTINGS,
     METRICS: Top.METRICS,
     LOG: Top.LOG,
+    CONTROL: Top.CONTROL,
 }
 
 
@@ -96,13 +100,17 @@ class AboutDirectory(Directory):
             return self._computed(Top.METRICS, lambda: exposition.exposition(catalog))
         if name == LOG:
             return RecentLogFile(pack(Kind.TOP, 0, Top.LOG), catalog.recent_log)
+        if name == CONTROL and catalog.changes is not None:
+            inode = pack(Kind.TOP, 0, Top.CONTROL)
+            return ControlFile(inode, catalog.started_ns, catalog.changes.control)
         raise NoSuchName(name)
 
     def _computed(self, number: Top, compute: Callable[[], bytes]) -> File:
         return ComputedFile(pack(Kind.TOP, 0, number), self._catalog.started_ns, compute)
 
     def runs(self, start: int) -> Iterator[Run]:
-        return rows_of(((name, self.child(name)) for name in _FILES), start)
+        names = [name for name in _FILES if name != CONTROL or self._catalog.changes is not None]
+        return rows_of(((name, self.child(name)) for name in names), start)
 
 
 def top_node(catalog: Catalog, number: int) -> Node:
@@ -114,5 +122,8 @@ def top_node(catalog: Catalog, number: int) -> Node:
         return about
     for name, each in _FILES.items():
         if number == each:
-            return about.child(name)
+            try:
+                return about.child(name)
+            except NoSuchName:
+                break
     raise Stale

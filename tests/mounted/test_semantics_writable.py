@@ -34,7 +34,10 @@ def data(tmp_path: Path) -> Path:
     " is refused, and while it lasts it refuses them."
 )
 def test_it_holds_the_directories(data: Path, mount: Mounting) -> None:
-    with WritableEngine(str(data)), pytest.raises(AssertionError, match=r"process \d+ has it locked"):
+    with (
+        WritableEngine(str(data)),
+        pytest.raises(AssertionError, match=r"process \d+ has it locked"),
+    ):
         mount(data, "writable")
     held = mount(data, "writable")
     with pytest.raises(LogDirLocked) as refused:

@@ -1,0 +1,38 @@
+"""`.kafkafs/control`: where verbs are written and answers read."""
+
+from __future__ import annotations
+
+import stat
+
+from .. import render
+from ..control import Control, Row
+from ..handles import BytesHandle, Handle
+from ..lifetimes import NOT_AT_ALL
+from ..writing import WriteHandle
+from .node import Attributes, File
+
+MODE = stat.S_IFREG | 0o600
+
+
+class ControlFile(File):
+    """Each time that it is opened for writing a conversation begins. Only read, it tells what can
+    be asked for."""
+
+    def __init__(self, inode: int, mtime_ns: int, control: Control) -> None:
+        self.inode = inode
+        self._mtime_ns = mtime_ns
+        self._control = control
+
+    def attributes(self) -> Attributes:
+        return Attributes(self.inode, MODE, 0, self._mtime_ns, NOT_AT_ALL, NOT_AT_ALL)
+
+    def open(self, *, waits: bool = True) -> Handle:
+        rows: list[Row] = []
+        self._control.prepare(self._control, b"help").run(rows.append)
+        return BytesHandle(b"".join(map(render.json_line, rows)), direct_io=True)
+
+    def open_writing(self, flags: int) -> WriteHandle:
+        return self._control.open()
+
+    def truncate(self, size: int) -> None:
+        """`>` asks for it; there is nothing to be cut."""
