@@ -13,9 +13,11 @@ from kafkafs.storage.errors import UnknownPartition, UnknownTopic
 
 from .changes import Changes
 from .inodes import Places
+from .metrics import Metrics
 from .options import MountOptions
 from .partition import FRESH_SECONDS, Partition, Place, Topic
 from .previews import Previews
+from .recent_log import RecentLog
 
 
 class Catalog:
@@ -33,6 +35,9 @@ class Catalog:
         self.clock = clock or SystemClock()
         self.previews = Previews(engine, self.clock)
         self.options = options
+        self.metrics = Metrics()
+        #: What the daemon logged; nothing where there is no daemon.
+        self.recent_log = RecentLog()
         #: What can be changed, on a writable mount; None on one that only reads.
         self.changes = changes
         self.places: Places[Place | Topic] = Places()

@@ -82,7 +82,9 @@ class ChangingOperations(Operations):
 
     @handler
     async def write(self, fh: int, off: int, buf: bytes) -> int:
-        return await self._writer(fh).write(off, buf)
+        written = await self._writer(fh).write(off, buf)
+        self.metrics.bytes_written += written
+        return written
 
     @handler
     async def flush(self, fh: int) -> None:

@@ -15,6 +15,7 @@ from kafkafs.storage.errors import StorageError, printable
 
 from .mountpoint import MountError
 from .options import MountOptions
+from .recent_log import RecentLog
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,14 @@ def log_as_daemon(options: MountOptions) -> None:
         _log_through(logging.handlers.SysLogHandler(_SYSLOG), options)
     else:
         _log_through(logging.NullHandler(), options)
+
+
+def log_recent() -> RecentLog:
+    """Keep what is logged from now on in memory, too."""
+    recent = RecentLog()
+    recent.addFilter(_is_news)
+    logging.getLogger().addHandler(recent)
+    return recent
 
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 from kafkafs.storage.cleaner.plan import COMPACT
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import StorageError, printable
-from kafkafs.storage.writable_engine import WritableEngine
 
 from .catalog import Catalog
 from .metrics import BOUNDS
@@ -24,6 +23,8 @@ from .status import Sized, dirty_ratio
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
+
+    from kafkafs.storage.writable_engine import WritableEngine
 
 # So that thousands of partitions do not make a text of any size.
 _MAX_PARTITIONS: Final = 10_000
@@ -54,13 +55,14 @@ def _families(catalog: Catalog) -> Iterator[Metric]:
     yield _gauge("topics", "Topics in the log directories.", len(topics))
     yield _gauge("partitions", "Partitions of them.", sum(map(len, topics.values())))
     yield _gauge("problems", "Lines of problems in status.json.", len(catalog.engine.problems))
-    if isinstance(catalog.engine, WritableEngine):
-        yield from _tasks(catalog.engine)
-        uncleanable = len(catalog.engine.cleaner.uncleanable)
-        yield _gauge("uncleanable_partitions", "Logs that are not cleaned any more.", uncleanable)
-        yield from _logs(_written(catalog.engine))
-    else:
+    if catalog.changes is None:
         yield from _logs(_opened(catalog))
+        return
+    engine = catalog.changes.engine
+    yield from _tasks(engine)
+    uncleanable = len(engine.cleaner.uncleanable)
+    yield _gauge("uncleanable_partitions", "Logs that are not cleaned any more.", uncleanable)
+    yield from _logs(_written(engine))
 
 
 def _gauge(name: str, documentation: str, value: float) -> Metric:

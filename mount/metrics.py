@@ -26,11 +26,6 @@ class Durations:
         self.counts = [0] * _BUCKETS
         self.seconds = 0.0
 
-    def add(self, seconds: float) -> None:
-        power = (int(seconds * 1e6).bit_length() + 1) >> 1
-        self.counts[power if power < _BUCKETS else -1] += 1
-        self.seconds += seconds
-
 
 class Metrics:
     """`requests`: by the operation's name. `errors`: by operation and errno number. `bytes_read`,
@@ -45,6 +40,11 @@ class Metrics:
         self.open_files: Callable[[], int] = int
         self.open_directories: Callable[[], int] = int
 
-    def of(self, operation: str) -> Durations:
-        """The durations of an operation, to add to."""
-        return self.requests.setdefault(operation, Durations())
+    def add(self, operation: str, seconds: float) -> None:
+        """Counts a request."""
+        durations = self.requests.get(operation)
+        if durations is None:
+            durations = self.requests[operation] = Durations()
+        power = (int(seconds * 1e6).bit_length() + 1) >> 1
+        durations.counts[power if power < _BUCKETS else -1] += 1
+        durations.seconds += seconds

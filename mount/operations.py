@@ -66,18 +66,23 @@ def _blocks_read() -> int:
 
 
 def handler(function: Handler[OperationsT, P, T]) -> Handler[OperationsT, P, T]:
-    """Errors as pyfuse3 wants them: anything but a FUSEError would end the mount."""
+    """Errors as pyfuse3 wants them: anything but a FUSEError would end the mount. Counts and times
+    the request."""
+    operation = function.__name__
 
     @wraps(function)
     async def answered(self: OperationsT, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        started = perf_counter()
         try:
             return await function(self, *args, **kwargs)
         except (StorageError, TreeError, OSError) as error:
             self.tell(error)
-            raise pyfuse3.FUSEError(errno_of(error)) from None
+            raise self.refusal(operation, error) from None
         except Exception as error:
-            logger.exception("%s failed, which is a fault of kafkafs", function.__name__)
-            raise pyfuse3.FUSEError(errno_of(error)) from None
+            logger.exception("%s failed, which is a fault of kafkafs", operation)
+            raise self.refusal(operation, error) from None
+        finally:
+            self.metrics.add(operation, perf_counter() - started)
 
     return answered
 
@@ -106,6 +111,9 @@ class Operations(pyfuse3.Operations):
         self._waiting = Waiting(nursery)
         self._much = trio.CapacityLimiter(_MUCH_THREADS)
         self.watch = Watch(tree.catalog, self._open_nodes)
+        self.metrics = tree.catalog.metrics
+        self.metrics.open_files = self._files.__len__
+        self.metrics.open_directories = self._directories.__len__
 
     def tell(self, error: Exception) -> None:
         """Log what is wrong with the disk or the log directories, not again and again. Damage was
@@ -113,6 +121,12 @@ class Operations(pyfuse3.Operations):
         if isinstance(error, OSError | LogDirError) and str(error) != self._told_last:
             self._told_last = str(error)
             logger.warning("%s", printable(str(error)))
+
+    def refusal(self, operation: str, error: Exception) -> pyfuse3.FUSEError:
+        """What the kernel is told of an error."""
+        number = errno_of(error)
+        self.metrics.errors[operation, number] += 1
+        return pyfuse3.FUSEError(number)
 
     def _open_nodes(self) -> list[Node]:
         return [reader.node for reader in self._files.values()]
@@ -274,7 +288,9 @@ class Operations(pyfuse3.Operations):
     @handler
     async def read(self, fh: int, off: int, size: int) -> bytes:
         # Any buffer will do; the types of pyfuse3 know of one kind only.
-        return cast(bytes, await self._files[fh].read(off, size))
+        data = cast(bytes, await self._files[fh].read(off, size))
+        self.metrics.bytes_read += len(data)
+        return data
 
     @handler
     async def release(self, fh: int) -> None:

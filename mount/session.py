@@ -21,7 +21,7 @@ from kafkafs.storage.errors import printable
 
 from .changes import Changes
 from .changing import ChangingOperations
-from .daemon import Ready, log_to_stderr, run_in_background
+from .daemon import Ready, log_recent, log_to_stderr, run_in_background
 from .mountpoint import MountError, check, unmount
 from .operations import Operations, ReadOnlyOperations
 from .options import MountOptions
@@ -62,9 +62,11 @@ def mount(
     def serve(ready: Ready) -> None:
         _raise_file_limit()
         _keep_memory()
+        recent_log = log_recent()
         with closing(make_engine(paths)) as engine:
             changes = _begin_changes(engine, options)
             tree = Tree(engine, options, changes=changes)
+            tree.catalog.recent_log = recent_log
             _unwrapped(lambda: trio.run(_session, tree, mountpoint, options, ready))
 
     if foreground:

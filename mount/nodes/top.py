@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import IntEnum
+from typing import Final
 
 from kafkafs.storage.errors import UnknownTopic
 
-from .. import render, status
+from .. import exposition, render, status
 from ..catalog import Catalog
 from ..errnos import NoSuchName, Stale
 from ..inodes import ROOT, Kind, pack
 from .computed import ComputedFile
-from .node import Attributes, Directory, Node, Run, directory_attributes, rows_of
+from .node import Attributes, Directory, File, Node, Run, directory_attributes, rows_of
+from .recent_log import RecentLogFile
 from .topic import SETTINGS, TopicDirectory
 
 ABOUT = ".kafkafs"
 STATUS = "status.json"
+METRICS = "metrics"
+LOG = "log"
 
 
 class Top(IntEnum):
@@ -26,6 +30,17 @@ class Top(IntEnum):
     ABOUT = 2
     STATUS = 3
     SETTINGS = 4
+    METRICS = 5
+    LOG = 6
+
+
+# The files in `.kafkafs`, in the order in which they are listed.
+_FILES: Final = {
+    STATUS: Top.STATUS,
+    SETTINGS: Top.SETTINGS,
+    METRICS: Top.METRICS,
+    LOG: Top.LOG,
+}
 
 
 class RootDirectory(Directory):
@@ -69,24 +84,25 @@ class AboutDirectory(Directory):
     def attributes(self) -> Attributes:
         return directory_attributes(self.inode, self._catalog.started_ns)
 
-    def child(self, name: str) -> ComputedFile:
+    def child(self, name: str) -> File:
         catalog = self._catalog
         if name == STATUS:
-            return ComputedFile(
-                pack(Kind.TOP, 0, Top.STATUS),
-                catalog.started_ns,
-                lambda: status.mount_status(catalog),
-            )
+            return self._computed(Top.STATUS, lambda: status.mount_status(catalog))
         if name == SETTINGS:
-            return ComputedFile(
-                pack(Kind.TOP, 0, Top.SETTINGS),
-                catalog.started_ns,
-                lambda: render.properties(status.engine_settings(catalog)),
+            return self._computed(
+                Top.SETTINGS, lambda: render.properties(status.engine_settings(catalog))
             )
+        if name == METRICS:
+            return self._computed(Top.METRICS, lambda: exposition.exposition(catalog))
+        if name == LOG:
+            return RecentLogFile(pack(Kind.TOP, 0, Top.LOG), catalog.recent_log)
         raise NoSuchName(name)
 
+    def _computed(self, number: Top, compute: Callable[[], bytes]) -> File:
+        return ComputedFile(pack(Kind.TOP, 0, number), self._catalog.started_ns, compute)
+
     def runs(self, start: int) -> Iterator[Run]:
-        return rows_of(((name, self.child(name)) for name in (STATUS, SETTINGS)), start)
+        return rows_of(((name, self.child(name)) for name in _FILES), start)
 
 
 def top_node(catalog: Catalog, number: int) -> Node:
@@ -96,8 +112,7 @@ def top_node(catalog: Catalog, number: int) -> Node:
     about = AboutDirectory(catalog)
     if number == Top.ABOUT:
         return about
-    if number == Top.STATUS:
-        return about.child(STATUS)
-    if number == Top.SETTINGS:
-        return about.child(SETTINGS)
+    for name, each in _FILES.items():
+        if number == each:
+            return about.child(name)
     raise Stale

@@ -39,19 +39,29 @@ class ReadLimits:
 
 
 class BatchCache:
-    """Decoded batches used last, bounded by their bytes."""
+    """Decoded batches used last, bounded by their bytes. `hits`, `misses`: how often one that was
+    asked for was there, and was not."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._batches: OrderedDict[BatchKey, Columns] = OrderedDict()
         self._bytes = 0
-        self._lock = threading.Lock()  # guards both
+        self.hits = self.misses = 0
+        self._lock = threading.Lock()  # guards all
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes kept now."""
+        return self._bytes
 
     def get(self, key: BatchKey) -> Columns | None:
         with self._lock:
             columns = self._batches.get(key)
-            if columns is not None:
-                self._batches.move_to_end(key)
+            if columns is None:
+                self.misses += 1
+                return None
+            self.hits += 1
+            self._batches.move_to_end(key)
             return columns
 
     def put(self, key: BatchKey, columns: Columns) -> None:

@@ -1,0 +1,25 @@
+"""`.kafkafs/log`: the last messages of the daemon."""
+
+from __future__ import annotations
+
+from ..handles import Handle
+from ..lifetimes import BRIEFLY, NOT_AT_ALL
+from ..recent_log import LogHandle, RecentLog
+from .node import FILE_MODE, Attributes, File
+
+
+class RecentLogFile(File):
+    """It grows. Who asks for its size is told the newest, so that `tail` finds its end."""
+
+    def __init__(self, inode: int, recent: RecentLog) -> None:
+        self.inode = inode
+        self._recent = recent
+
+    def attributes(self) -> Attributes:
+        recent = self._recent
+        return Attributes(
+            self.inode, FILE_MODE, recent.size, recent.changed_ns, BRIEFLY, NOT_AT_ALL
+        )
+
+    def open(self, *, waits: bool = True) -> Handle:
+        return LogHandle(self._recent)
