@@ -11,6 +11,7 @@
     ├── SegmentGone          reading: the file vanished under us, as live retention and cleaning do
     ├── CorruptError         reading: bytes that no Kafka broker wrote
     ├── CleaningAborted      cleaning: the log was cut, deleted or its cleaning stopped meanwhile
+    ├── CannotUndelete       bringing back: what was deleted is not there any more, or does not fit
     ├── TopicExists          creating: there is such a topic, or one whose name differs in . and _
     └── Refused              writing: what Kafka would answer with an error; nothing was written
         ├── InvalidTopic, InvalidPartitions
@@ -142,6 +143,18 @@ class CleaningAborted(StorageError):
 
     def __str__(self) -> str:
         return f"cleaning given up: {self.why}"
+
+
+class CannotUndelete(StorageError):
+    """`what`, a topic or the path of a partition, cannot be brought back for `why`."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(what, why)
+        self.what = what
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{printable(self.what)}: cannot be brought back: {self.why}"
 
 
 class TopicExists(StorageError):

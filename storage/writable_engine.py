@@ -22,8 +22,10 @@ from .cleaner.manager import CleanerManager
 from .cleaner.plan import COMPACT
 from .clock import Clock, SystemClock
 from .config import Resolved, TopicConfig, broker_config, lag_conflict, run_settings, topic_config
+from .deleted_topics import DeletedPartition, DeletedTopic, Doomed, deleted_topics
 from .engine import Engine
 from .errors import (
+    CannotUndelete,
     InvalidPartitions,
     InvalidTopic,
     LogDirError,
@@ -39,6 +41,7 @@ from .format.names import METADATA_TOPIC, PartitionState, is_legal_topic, partit
 from .format.uuids import is_uuid_text, random_uuid_text
 from .held_directory import hold, identify
 from .log import recovery
+from .log.deletions import Deletion
 from .log.recovery import RecoveryPlan
 from .log.writer import LogWriter
 from .log_dir import LogDir, PartitionDir, TopicPartition
@@ -70,6 +73,7 @@ class WritableEngine(Engine):
         owner: MetaProperties | None = None,
         loaded: Callable[[int, int], None] | None = None,
         recovered: Callable[[TopicPartition, RecoveryPlan], None] | None = None,
+        keeps_deleted: bool = False,
     ) -> None:
         """Makes the directories that do not exist, holds all, and opens every partition,
         recovering those that were not closed in good order.
@@ -77,6 +81,8 @@ class WritableEngine(Engine):
         `owner`: cluster and node that the directories belong to, as a broker would be told;
         checked, and given to those that are nobody's. `loaded` is told how many partitions of how
         many are open, and `recovered` what was done to one that needed it; both by any thread.
+        `keeps_deleted`: what was deleted before, and would be removed now, can be brought back for
+        file.delete.delay.ms from now on.
         LogDirLocked when somebody else has a directory, LogDirError when one is something else or
         they do not belong together, ConfigError for a setting that Kafka would refuse, CorruptError
         for a damaged file of topic settings.
@@ -86,6 +92,7 @@ class WritableEngine(Engine):
         self._changing = threading.RLock()  # over topics being made, deleted, configured
         self._closed = False
         self._recovered = recovered or (lambda key, planned: None)
+        self._keeps_deleted = keeps_deleted
         self._background = ThreadPoolExecutor(1, thread_name_prefix="kafkafs-flush")
         with ExitStack() as undo:
             held = hold(paths, undo)
@@ -187,7 +194,7 @@ class WritableEngine(Engine):
         with self._changing:
             for number in self._partitions_of(topic):
                 self._refuse_offline(self._dir_of((topic, number)))
-            self._remove(topic)
+            self._remove(topic, comes_back=True)
 
     def set_topic_config(self, topic: str, changes: Mapping[str, str | None]) -> Resolved:
         """Changes a topic's settings in kafkafs's own file, where None takes one away, and lets
@@ -212,6 +219,90 @@ class WritableEngine(Engine):
     def topic_settings(self, topic: str) -> Mapping[str, str]:
         """What is kept of the topic in kafkafs's own file."""
         return self._topic_settings.of(topic)
+
+    # -- bringing back --------------------------------------------------------------------------
+
+    def deleted(self) -> list[Deletion]:
+        """What was deleted and can be brought back: records of partitions, by whatever rule, and
+        whole topics; what went first before what went later."""
+        delay_ms, now_ms = self._delete_delay_ms(), self.clock.now_ms()
+        topics = [topic.deletion(delay_ms) for topic in self._deleted_topics()]
+        found = [topic for topic in topics if now_ms < topic.until_ms]
+        for writer in self.writers().values():
+            with suppress(LogDirOffline):  # it has just been deleted, or has failed
+                found += writer.deleted()
+        return sorted(found, key=lambda each: each.deleted_at_ms)
+
+    def undelete(
+        self, topic: str, partition: int | None = None, offset: int | None = None
+    ) -> list[Deletion]:
+        """Brings back, durably, what was deleted: of a partition all from `offset` on, None: all
+        that is still there; without a partition the whole topic, with its settings and id, where it
+        was deleted, else what is still there of each partition. What came back.
+
+        Retention by time and size would delete it again at once: it leaves the log alone below what
+        came back for file.delete.delay.ms. Who wants to keep it longer changes the topic's
+        settings. Deleting records, or the topic, counts at once.
+
+        CannotUndelete; TopicExists when there is another topic of the deleted one's name;
+        UnknownPartition; LogDirOffline. After another OSError nothing has changed, or of several
+        partitions the first ones have come back; it can be repeated.
+        """
+        with self._changing:
+            if partition is not None:
+                return self._undelete((topic, partition), offset)
+            if topic not in self.topics():
+                return [self._undelete_topic(topic)]
+            writers = [key for key, writer in self.writers().items() if key[0] == topic]
+            wanted = [key for key in writers if self.writer(*key).deleted()]
+            if not wanted and any(each.was[0].topic == topic for each in self._deleted_topics()):
+                raise TopicExists(topic, topic)
+            if not wanted:
+                raise CannotUndelete(topic, "nothing was deleted a moment ago")
+            return [found for key in wanted for found in self._undelete(key, offset)]
+
+    def _undelete(self, key: TopicPartition, offset: int | None) -> list[Deletion]:
+        writer, log_dir = self.writer(*key), self._dir_of(key)
+        assert log_dir is not None  # where the writer is
+        with self.cleaner.claims.paused(key), log_dir.guarded():
+            found = writer.undelete(offset)
+            log_dir.checkpoint_start_offsets()
+            return found
+
+    def _deleted_topics(self) -> list[DeletedTopic]:
+        return deleted_topics(each.doomed for each in self._dirs)
+
+    def _undelete_topic(self, topic: str) -> Deletion:
+        found = [each for each in self._deleted_topics() if each.was[0].topic == topic]
+        delay_ms = self._delete_delay_ms()
+        if not found or found[-1].deletion(delay_ms).until_ms <= self.clock.now_ms():
+            raise CannotUndelete(topic, "it was not deleted a moment ago, or its files are removed")
+        newest = found[-1]
+        self._refuse_topic(topic)
+        # First the settings: what a topic holds must never be kept by others than its own.
+        self._keep_settings(topic, newest.was[0].settings)
+        try:
+            for number, doomed in newest.partitions:
+                self._reopen(self._dirs[number], doomed)
+        except BaseException:
+            with suppress(StorageError, OSError):  # the first error is the one to tell
+                self._remove(topic, comes_back=True)
+            raise
+        for log_dir in {self._dirs[number] for number, _ in newest.partitions}:
+            log_dir.checkpoint()
+        return newest.deletion(delay_ms)
+
+    def _reopen(self, log_dir: WritableLogDir, doomed: Doomed) -> None:
+        """Takes a partition of a deleted topic into service again. It was not closed."""
+        was = doomed.was
+        assert was is not None  # else it would be none of a topic that can come back
+        key = (was.topic, was.partition)
+        log_dir.bring_back(doomed)
+        if was.cleaner_offset >= 0:
+            log_dir.put_cleaner_offset(key, was.cleaner_offset)
+        with log_dir.guarded():
+            config = self._config_of(was.topic)
+            log_dir.logs[key] = self._open_log(log_dir, key, config, is_clean=False)
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -308,7 +399,7 @@ class WritableEngine(Engine):
             jobs: list[Future[None]] = []
             with counting:  # nobody reports before the total is known
                 for log_dir in self._dirs:
-                    jobs += log_dir.load(executor, self._open, one_more)
+                    jobs += log_dir.load(executor, self._open, one_more, self._keeps_deleted)
                 total = len(jobs)
             for job in jobs:
                 job.result()
@@ -333,6 +424,7 @@ class WritableEngine(Engine):
             self.clock.now_ms(),
             self.context.limits,
             self.broker_config.producer_id_expiration_ms,
+            self._keeps_deleted,
         )
         recovery.apply(planned, directory)
         if planned.actions:
@@ -377,21 +469,48 @@ class WritableEngine(Engine):
         assert failure is not None  # without a live one the first is offline
         raise failure
 
-    def _remove(self, topic: str) -> None:
-        """Takes out whatever there is of a topic: partitions, settings, checkpoints."""
+    def _remove(self, topic: str, comes_back: bool = False) -> None:
+        """Takes out whatever there is of a topic: partitions, settings, checkpoints. `comes_back`:
+        it may be wanted again."""
         keys = [key for key in self.log_dirs.partitions() if key[0] == topic]
         touched = set()
+        now_ms, topic_id = self.clock.now_ms(), self.topic_id(topic) if keys else ""
         for key in keys:
             log_dir = self._dir_of(key)
             if log_dir is not None:
                 with self.cleaner.claims.paused(key):
-                    log_dir.delete(key)
+                    was = self._as_it_is(log_dir, key, topic_id, len(keys), now_ms)
+                    log_dir.delete(key, was if comes_back else None)
                 log_dir.forget_cleaner_offset(key)
                 self.cleaner.forget(key)
                 touched.add(log_dir)
         for log_dir in touched:
             log_dir.checkpoint()
         self._keep_settings(topic, {})
+
+    def _as_it_is(
+        self,
+        log_dir: WritableLogDir,
+        key: TopicPartition,
+        topic_id: str,
+        partitions: int,
+        now_ms: int,
+    ) -> DeletedPartition:
+        """One of so many partitions of a topic, about to be deleted."""
+        writer = log_dir.logs.get(key)
+        cleaned = log_dir.cleaner_offset(key)
+        return DeletedPartition(
+            topic=key[0],
+            topic_id=topic_id,
+            partition=key[1],
+            partitions=partitions,
+            start_offset=log_dir.log_start_offset(key) if writer is None else writer.start_offset,
+            recovery_point=log_dir.recovery_point(key) if writer is None else writer.recovery_point,
+            cleaner_offset=-1 if cleaned is None else cleaned,
+            size=0 if writer is None else writer.size,
+            deleted_at_ms=now_ms,
+            settings=self._topic_settings.of(key[0]),
+        )
 
     def _keep_settings(self, topic: str, settings: Mapping[str, str]) -> None:
         """Makes them those of the topic in the file of every live directory."""

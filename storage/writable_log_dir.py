@@ -14,11 +14,21 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from operator import itemgetter
 
 from .clock import Clock
+from .deleted_topics import (
+    DELETED_PARTITION_FILE,
+    MAX_DELETED_PARTITION_BYTES,
+    DeletedPartition,
+    Doomed,
+    format_deleted_partition,
+    parse_deleted_partition,
+)
 from .durable import SyncFailed, WritableDirectory
 from .errors import (
+    CannotUndelete,
     CorruptError,
     LogDirError,
     LogDirOffline,
@@ -72,7 +82,7 @@ class WritableLogDir:
         self._clock = clock
         self._guard = threading.Lock()  # over `offline` and each checkpoint file
         self._changing_cleaned = threading.Lock()  # from reading the cleaner's to writing it
-        self._doomed: dict[str, int] = {}  # directories of deleted partitions, and since when (ms)
+        self._doomed: dict[str, Doomed] = {}  # directories of deleted partitions
         self._was_clean = self._may_mark_clean = False
         self._broker_epoch = _NO_BROKER
 
@@ -83,10 +93,11 @@ class WritableLogDir:
         executor: Executor,
         open_log: Callable[[WritableLogDir, PartitionDir, bool], LogWriter],
         loaded: Callable[[], None],
+        keeps_deleted: bool,
     ) -> list[Future[None]]:
         """Begins to open every partition, by `open_log(self, partition, is_clean)`; `loaded` is
         called after each. What a partition raises is kept: damage as a problem, and a failing disk
-        takes the directory offline."""
+        takes the directory offline. `keeps_deleted`: topics deleted before could come back."""
         with self.guarded():
             was_clean = self._was_clean = self._log_dir.is_clean
             self._broker_epoch = self._read_broker_epoch()
@@ -95,8 +106,9 @@ class WritableLogDir:
             self._make_checkpoints()
             self.directory.sync()
             found = self._log_dir.partitions()
-        # Those have waited long enough: who may have been reading them was told by the restart.
-        self._doomed = {each.name: 0 for each in found if each.state is PartitionState.DELETE}
+        for each in found:
+            if each.state is PartitionState.DELETE:
+                self._doomed[each.name] = self._found_doomed(each, keeps_deleted)
         self._may_mark_clean = True
 
         def load_one(partition: PartitionDir) -> None:
@@ -118,6 +130,16 @@ class WritableLogDir:
             for partition in found
             if partition.state is PartitionState.NORMAL and partition.topic != names.METADATA_TOPIC
         ]
+
+    def _found_doomed(self, found: PartitionDir, keeps_deleted: bool) -> Doomed:
+        """Of a partition that was deleted before. It has waited long enough: who may have been
+        reading it was told by the restart. Unless somebody wants to bring it back."""
+        if keeps_deleted:
+            name, limit = DELETED_PARTITION_FILE, MAX_DELETED_PARTITION_BYTES
+            with suppress(SegmentGone, CorruptError):
+                was = read_value(found.directory, name, limit, parse_deleted_partition)
+                return Doomed(found.name, self._clock.now_ms(), was)
+        return Doomed(found.name, 0, None)
 
     def finish_loading(self) -> None:
         """After a crash the checkpoints may tell of records that are lost. That they are right is
@@ -193,26 +215,70 @@ class WritableLogDir:
         with suppress(OSError, StorageError):
             self.directory.remove_directory(partition_dir(*key))
 
-    def delete(self, key: TopicPartition) -> None:
-        """Takes a partition out of service at once; `remove_doomed` removes its files."""
+    def delete(self, key: TopicPartition, was: DeletedPartition | None = None) -> None:
+        """Takes a partition out of service at once; `remove_doomed` removes its files. Until then
+        it can come back as what it `was`."""
         with self.guarded():
-            doomed = deleted_partition_dir(*key, uuid.uuid4().hex)
+            name = deleted_partition_dir(*key, uuid.uuid4().hex)
             writer = self.logs.pop(key, None)
             if writer is not None:
                 writer.abandon()
-            self.directory.rename_child(partition_dir(*key), doomed)
-            self._doomed[doomed] = self._clock.now_ms()
+            if was is not None:
+                self._note_deleted(key, was)
+            self.directory.rename_child(partition_dir(*key), name)
+            self._doomed[name] = Doomed(name, self._clock.now_ms(), was)
+
+    def _note_deleted(self, key: TopicPartition, was: DeletedPartition) -> None:
+        """For the next process. A full disk must not keep anybody from deleting."""
+        try:
+            file = self.directory.child(partition_dir(*key)).create(DELETED_PARTITION_FILE)
+            file.write(0, format_deleted_partition(was))
+        except OSError as error:
+            if error.errno not in _PASSING:
+                raise
+
+    @property
+    def doomed(self) -> list[Doomed]:
+        """The partitions that were deleted and could come back."""
+        if self.offline is not None:
+            return []
+        return [each for each in list(self._doomed.values()) if each.was is not None]
+
+    def bring_back(self, doomed: Doomed) -> None:
+        """Gives a partition's directory its name again, durably, and its checkpoints before that.
+        CannotUndelete when it has just been removed."""
+        was = doomed.was
+        assert was is not None
+        key = (was.topic, was.partition)
+        if self._doomed.pop(doomed.name, None) is None:
+            raise CannotUndelete(partition_dir(*key), "its files were removed")
+        try:
+            self._checkpoint_points({key: was.recovery_point})
+            self._checkpoint_starts({key: was.start_offset})
+            with self.guarded():
+                self.directory.rename_child(doomed.name, partition_dir(*key))
+        except BaseException:
+            self._doomed[doomed.name] = doomed
+            raise
 
     def remove_doomed(self, delay_ms: int) -> int:
         """Removes the directories of partitions that were deleted `delay_ms` ago or longer; the
         number of them."""
         now = self._clock.now_ms()
-        due = [name for name, since in list(self._doomed.items()) if now - since >= delay_ms]
-        for name in due:
+        due = [each for each in list(self._doomed.values()) if now - each.since_ms >= delay_ms]
+        return sum(map(self._remove_doomed, due))
+
+    def _remove_doomed(self, doomed: Doomed) -> bool:
+        if self._doomed.pop(doomed.name, None) is None:
+            return False  # somebody brings it back
+        try:
             with self.guarded(), suppress(FileNotFoundError):
-                self.directory.remove_directory(name)
-            del self._doomed[name]
-        return len(due)
+                self.directory.remove_directory(doomed.name)
+        except BaseException:
+            # It may have lost some of its files.
+            self._doomed[doomed.name] = replace(doomed, was=None)
+            raise
+        return True
 
     # -- checkpoints ----------------------------------------------------------------------------
 
@@ -222,17 +288,27 @@ class WritableLogDir:
         self.checkpoint_start_offsets()
 
     def checkpoint_recovery_points(self) -> None:
+        self._checkpoint_points({})
+
+    def _checkpoint_points(self, others: Mapping[TopicPartition, int]) -> None:
+        """With those of `others`, which are not opened yet."""
         points = {key: log.recovery_point for key, log in self.sorted_logs()}
-        self._write_offsets(names.RECOVERY_POINT_FILE, points, self._log_dir.recovery_points)
+        before = self._log_dir.recovery_points
+        self._write_offsets(names.RECOVERY_POINT_FILE, {**points, **others}, before)
 
     def checkpoint_start_offsets(self) -> None:
         """Only those that the first segment's base does not tell already."""
+        self._checkpoint_starts({})
+
+    def _checkpoint_starts(self, others: Mapping[TopicPartition, int]) -> None:
+        """With those of `others`, which are not opened yet."""
         starts = {
             key: log.start_offset
             for key, log in self.sorted_logs()
             if log.start_offset > log.first_base_offset
         }
-        self._write_offsets(names.LOG_START_OFFSET_FILE, starts, self._log_dir.log_start_offsets)
+        before = self._log_dir.log_start_offsets
+        self._write_offsets(names.LOG_START_OFFSET_FILE, {**starts, **others}, before)
 
     def checkpoint_high_watermarks(self) -> None:
         marks = {key: log.high_watermark for key, log in self.sorted_logs()}

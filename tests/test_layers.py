@@ -23,7 +23,8 @@ FLOORS = (
     ("log",),
     ("cleaner",),
     ("log_dir", "cluster_metadata", "topic_settings", "engine", "verify", "why"),
-    ("tasks", "held_directory", "writable_log_dir", "upkeep", "transaction_log", "transactional"),
+    ("tasks", "held_directory", "deleted_topics", "writable_log_dir", "upkeep"),
+    ("transaction_log", "transactional"),
     ("writable_engine",),
     ("compaction", "retaining"),
 )

@@ -1,29 +1,50 @@
 """Files that are no longer part of a log, and wait for `file.delete.delay.ms`: somebody may be
-reading them.
+reading them, or want them back.
 
-What is left of them after a crash is removed when the partition is loaded.
+What is left of them after a crash is removed when the partition is loaded, unless whoever opens it
+wants to look for something to bring back.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from ..durable import WritableDirectory
-from ..format.names import FileState, segment_file
-from ..segment.stored import FILES
+from ..errors import SegmentGone
+from ..format.names import FileKind, FileState, segment_file
+from ..segment.stored import FILES, StoredSegment
+
+# That of a segment's start comes and goes with it.
+_WITH_SNAPSHOT = (*FILES, FileKind.SNAPSHOT)
+# When segments come back: the `.log` last, without which the others mean nothing.
+_BESIDE_LOG = (FileKind.SNAPSHOT, FileKind.TXNINDEX, FileKind.TIMEINDEX, FileKind.INDEX)
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A file that goes at `due_ms`. `is_of_front`: of a segment that could come back."""
+
+    due_ms: int
+    is_of_front: bool
 
 
 class DeletedFiles:
-    """Those of one partition. Used under the lock of its writer."""
+    """Those of one partition. Used under the lock of its writer.
+
+    `front`: the segments that went from the log's front and could come back, by base offset.
+    Between them, and up to the log, none is missing.
+    """
 
     def __init__(self, directory: WritableDirectory) -> None:
+        self.front: dict[int, StoredSegment] = {}
         self._directory = directory
-        self._waiting: deque[tuple[int, str]] = deque()  # due time in ms, name
+        self._waiting: dict[str, _Waiting] = {}  # by name
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def mark(self, base_offset: int, due_ms: int) -> None:
+    def mark(self, base_offset: int, due_ms: int, is_of_front: bool = False) -> None:
         """Takes a segment out of the log: its files, those that are there, get the suffix
         `.deleted` (LocalLog.deleteSegmentFiles), and go at `due_ms`. Can be repeated after an
         OSError."""
@@ -33,21 +54,73 @@ class DeletedFiles:
                 self._directory.rename(segment_file(base_offset, kind), name)
             except FileNotFoundError:
                 continue
-            self.add(name, due_ms)
+            self.add(name, due_ms, is_of_front)
 
-    def add(self, name: str, due_ms: int) -> None:
+    def add(self, name: str, due_ms: int, is_of_front: bool = False) -> None:
         """The file `name`, which has its suffix already, goes at `due_ms`."""
-        self._waiting.append((due_ms, name))
+        self._waiting[name] = _Waiting(due_ms, is_of_front)
 
     def remove_due(self, now_ms: int) -> int:
         """Removes the files whose time has come; how many. An OSError leaves the rest for later."""
-        count = 0
-        for _ in range(len(self._waiting)):
-            due_ms, name = self._waiting[0]
-            if due_ms <= now_ms:
-                self._directory.remove(name, missing_ok=True)
-                count += 1
-                self._waiting.popleft()
-            else:
-                self._waiting.rotate(-1)
-        return count
+        due = [name for name, waiting in self._waiting.items() if waiting.due_ms <= now_ms]
+        for name in due:
+            if self._waiting[name].is_of_front:
+                # Whatever comes of it: neither its segment comes back nor one in front of that.
+                own = int(name.partition(".")[0])
+                self.front = {base: each for base, each in self.front.items() if base > own}
+            self._directory.remove(name, missing_ok=True)
+            del self._waiting[name]
+        return len(due)
+
+    def forget_front(self) -> None:
+        """No segment can come back."""
+        self.front.clear()
+        for name, waiting in self._waiting.items():
+            self._waiting[name] = _Waiting(waiting.due_ms, is_of_front=False)
+
+    # -- bringing back ---------------------------------------------------------------------------
+
+    def is_there(self, base_offset: int) -> bool:
+        """Whether a segment of the front still has its files: they may have been removed by
+        hand."""
+        try:
+            for _, name in self._files_of(base_offset, _WITH_SNAPSHOT):
+                self._directory.stat(name)
+        except SegmentGone:
+            return False
+        return True
+
+    def sync(self, base_offset: int) -> None:
+        """Makes a segment of the front durable, if it is not. SyncFailed."""
+        segment = self.front[base_offset]
+        if not segment.is_synced:
+            for _, name in self._files_of(base_offset, FILES):
+                self._directory.writable(name).sync()
+            segment.unsynced, segment.is_synced = (), True
+
+    def bring_back_indexes(self, base_offset: int) -> bool:
+        """Gives a segment of the front its names again, but for the `.log`: it is not one of the
+        log's yet. Whether a snapshot has come with it."""
+        has_snapshot = False
+        for kind, name in list(self._files_of(base_offset, _BESIDE_LOG)):
+            self._rename_back(name, segment_file(base_offset, kind))
+            has_snapshot = has_snapshot or kind is FileKind.SNAPSHOT
+        return has_snapshot
+
+    def bring_back_log(self, base_offset: int) -> StoredSegment:
+        """Then its `.log`, with which it is one."""
+        log = FileKind.LOG
+        name = segment_file(base_offset, log, FileState.DELETED)
+        self._rename_back(name, segment_file(base_offset, log))
+        return self.front.pop(base_offset)
+
+    def _rename_back(self, name: str, live: str) -> None:
+        self._directory.rename(name, live)
+        del self._waiting[name]
+
+    def _files_of(self, base: int, kinds: Sequence[FileKind]) -> Iterator[tuple[FileKind, str]]:
+        for kind in kinds:
+            name = segment_file(base, kind, FileState.DELETED)
+            waiting = self._waiting.get(name)
+            if waiting is not None and waiting.is_of_front:
+                yield kind, name

@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from ..disk import Directory
 from ..durable import WritableDirectory
@@ -82,18 +83,22 @@ class LeaderEpochs:
         return LeaderEpochs((first, *self.entries[number:]))
 
 
+NO_EPOCHS: Final = LeaderEpochs()
+
+
 class LeaderEpochFile:
     """The epochs of a partition that is written to, and their file.
 
-    What `epochs` says is on the disk, durably. Kafka writes a new epoch at once and shortens the
-    file some time later; here it is one as the other. An OSError leaves things as they were.
+    As in Kafka a new epoch is on the disk, durably, before it counts. That the log begins further
+    up is written with what is written next, or by `write`: an older file says no less. An OSError
+    leaves things as they were.
     """
 
-    __slots__ = ("_directory", "epochs")
+    __slots__ = ("_directory", "_written", "epochs")
 
     def __init__(self, directory: WritableDirectory, epochs: LeaderEpochs) -> None:
         self._directory = directory
-        self.epochs = epochs
+        self._written = self.epochs = epochs
 
     @property
     def latest(self) -> int:
@@ -109,18 +114,29 @@ class LeaderEpochFile:
         self._keep(self.epochs.cut_at_end(offset))
 
     def cut_at_start(self, offset: int) -> None:
-        """The log begins at `offset` now (truncateFromStart)."""
-        self._keep(self.epochs.cut_at_start(offset))
+        """The log begins at `offset` now (truncateFromStartAsyncFlush)."""
+        self.epochs = self.epochs.cut_at_start(offset)
+
+    def write(self) -> None:
+        """Has the file say what `epochs` does."""
+        self._keep(self.epochs)
+
+    def extend_down(self, former: LeaderEpochs) -> None:
+        """The log begins further down again, where the epochs are those of `former`."""
+        latest = former.latest
+        newer = (entry for entry in self.epochs.entries if entry.epoch > latest)
+        self._keep(LeaderEpochs((*former.entries, *newer)))
 
     def clear(self) -> None:
         """No epochs are known any more."""
         self._keep(LeaderEpochs())
 
     def _keep(self, epochs: LeaderEpochs) -> None:
-        if epochs != self.epochs:
+        if epochs != self._written:
             data = format_leader_epochs(epochs.entries)
             self._directory.write_atomically(LEADER_EPOCH_FILE, data)
-            self.epochs = epochs
+            self._written = epochs
+        self.epochs = epochs
 
 
 def read_leader_epochs(directory: Directory) -> LeaderEpochs:

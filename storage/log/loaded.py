@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
+from ..format.names import FileKind
 from .epochs import LeaderEpochs
 from .producers import Producers
 
@@ -18,6 +20,15 @@ class LoadedSegment(Protocol):
     def size(self) -> int: ...
 
 
+@dataclass(frozen=True, slots=True)
+class FoundDeleted:
+    """A deleted segment that is still there: bytes in its `.log`, and its files."""
+
+    base_offset: int
+    size: int
+    kinds: tuple[FileKind, ...]
+
+
 class LoadedLog(Protocol):
     """See `recovery.RecoveryPlan`; without segments it is a new partition."""
 
@@ -25,6 +36,12 @@ class LoadedLog(Protocol):
     def segments(self) -> Sequence[LoadedSegment]: ...
     @property
     def snapshots(self) -> Sequence[int]: ...
+    @property
+    def keeps_deleted(self) -> bool: ...
+    @property
+    def deleted(self) -> Sequence[FoundDeleted]: ...
+    @property
+    def deleted_epochs(self) -> LeaderEpochs: ...
     @property
     def start_offset(self) -> int: ...
     @property

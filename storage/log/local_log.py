@@ -8,6 +8,7 @@ the snapshot of the producers at its base. What the records in them mean to a pa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from ..clock import Clock
@@ -15,6 +16,7 @@ from ..config import TopicConfig
 from ..durable import Buffer, WritableDirectory, WritableFile
 from ..errors import CleaningAborted
 from ..format.batch import BatchTable
+from ..format.names import FileState, segment_file
 from ..segment.segment_writer import SegmentWriter
 from ..segment.stored import StoredSegment
 from ..segment.txn_index import AbortedTxn
@@ -72,6 +74,7 @@ class LocalLog:
         self.deleted = DeletedFiles(directory)
         self._truncations = 0
         self._open(loaded)
+        self._find_deleted(loaded)
 
     def _open(self, loaded: LoadedLog) -> None:
         """Takes over the segments. Those above the recovery point may have been left by a process
@@ -90,6 +93,16 @@ class LocalLog:
         else:
             base = loaded.start_offset
             self.active = SegmentWriter.create(self.directory, base, self.config, now)
+
+    def _find_deleted(self, loaded: LoadedLog) -> None:
+        """What was deleted before, and was not removed when the partition was loaded."""
+        due = self.clock.now_ms() + self.config.file_delete_delay_ms
+        for segment in loaded.deleted:
+            base = segment.base_offset
+            for kind in segment.kinds:
+                self.deleted.add(segment_file(base, kind, FileState.DELETED), due, is_of_front=True)
+            found = StoredSegment(self.directory, base, segment.size, is_synced=False)
+            self.deleted.front[base] = found
 
     def _writable(self, segment: StoredSegment, now_ms: int) -> SegmentWriter:
         """A segment as the active one."""
@@ -202,9 +215,49 @@ class LocalLog:
     # -- shrinking -------------------------------------------------------------------------------
 
     def delete_oldest(self, now_ms: int) -> None:
-        """Deletes the oldest of the rolled segments."""
-        self._delete(self.rolled[0].base_offset, now_ms)
+        """Deletes the oldest of the rolled segments, which can come back."""
+        oldest = self.rolled[0]
+        self._delete(oldest.base_offset, now_ms, is_of_front=True)
         self.rolled = self.rolled[1:]
+        self.deleted.front[oldest.base_offset] = oldest
+
+    @property
+    def lowest_offset(self) -> int:
+        """Base offset of the oldest segment that is there or could come back."""
+        return min(self.deleted.front, default=self.first_base_offset)
+
+    def deleted_above(self, offset: int) -> list[int]:
+        """Base offsets of the segments that have to come back, if the log is to begin at `offset`
+        again, ascending."""
+        bases = sorted(self.deleted.front)
+        return [
+            base
+            for base, end in zip(bases, [*bases[1:], self.first_base_offset], strict=False)
+            if end > offset
+        ]
+
+    def bring_back(self, bases: Sequence[int]) -> None:
+        """Makes deleted segments, as `deleted_above` gives them, the oldest of the log again. After
+        an OSError the newest of them may have come back; it can be repeated.
+
+        They become durable, then all their names but those of the `.log` files, then those, the
+        newest first: at any moment there is no hole, and no log without what belongs to it.
+        """
+        try:
+            for base in bases:
+                self.deleted.sync(base)
+            for base in bases:
+                if self.deleted.bring_back_indexes(base):
+                    self.snapshots.bring_back(base)
+            self.directory.sync()
+            for base in reversed(bases):
+                self.rolled = [self.deleted.bring_back_log(base), *self.rolled]
+        except OSError:
+            with suppress(OSError):
+                for base in self.deleted.front.keys() & bases:
+                    self._delete(base, self.clock.now_ms(), is_of_front=True)
+            raise
+        self.directory.sync()
 
     def truncate_to(self, offset: int) -> None:
         """Cuts off all batches that reach to `offset` or above it, which lies in one of the
@@ -226,6 +279,7 @@ class LocalLog:
         an OSError part of it may have been done."""
         now = self.clock.now_ms()
         self._truncations += 1
+        self.deleted.forget_front()
         for segment in self.segments:
             self._delete(segment.base_offset, now)
         self.rolled = []
@@ -236,16 +290,16 @@ class LocalLog:
         self.end_offset = offset
         self.recovery_point = min(self.recovery_point, offset)
 
-    def _delete(self, base_offset: int, now_ms: int) -> None:
+    def _delete(self, base_offset: int, now_ms: int, is_of_front: bool = False) -> None:
         """A segment's files and its snapshot go when file.delete.delay.ms has passed."""
         due = now_ms + self.config.file_delete_delay_ms
-        self.deleted.mark(base_offset, due)
-        self._delete_snapshot(base_offset, due)
+        self.deleted.mark(base_offset, due, is_of_front)
+        self._delete_snapshot(base_offset, due, is_of_front)
 
-    def _delete_snapshot(self, base_offset: int, due_ms: int) -> None:
+    def _delete_snapshot(self, base_offset: int, due_ms: int, is_of_front: bool = False) -> None:
         snapshot = self.snapshots.mark_deleted(base_offset)
         if snapshot is not None:
-            self.deleted.add(snapshot, due_ms)
+            self.deleted.add(snapshot, due_ms, is_of_front)
 
     def let_go(self) -> None:
         """Closes the files as they are; nothing is asked any more."""

@@ -27,7 +27,8 @@ from ..segment.index_builder import IndexBuilder
 from ..segment.rebuild import Rebuild
 from ..segment.txn_index import AbortedTxn, TransactionIndex, format_aborted_txns
 from .context import ReadLimits
-from .epochs import LeaderEpochs, read_leader_epochs
+from .epochs import NO_EPOCHS, LeaderEpochs, read_leader_epochs
+from .loaded import FoundDeleted
 from .loading_segment import LoadingSegment, Rebuilt
 from .lookup import header_at
 from .partition_files import PartitionFiles
@@ -53,7 +54,8 @@ class RecoveryPlan:
     the disk. `latest_epoch`: the greatest
     leader epoch there was, -1 for none; `epochs` may not have it any more, if nothing was written
     in it. `faults`: the damage on account of which something was cut. `producers` is for one
-    writer, which goes on with it.
+    writer, which goes on with it. `deleted`: the segments in front of it that were deleted, where
+    `keeps_deleted`, and the epochs below `start_offset`.
     """
 
     stages: Stages
@@ -66,6 +68,9 @@ class RecoveryPlan:
     latest_epoch: int
     producers: Producers
     faults: tuple[CorruptError, ...]
+    keeps_deleted: bool = False
+    deleted: tuple[FoundDeleted, ...] = ()
+    deleted_epochs: LeaderEpochs = NO_EPOCHS
 
     @property
     def actions(self) -> list[Action]:
@@ -90,6 +95,7 @@ def plan(
     now_ms: int,
     limits: ReadLimits | None = None,
     expiration_ms: int = EXPIRATION_MS,
+    keeps_deleted: bool = False,
 ) -> RecoveryPlan:
     """What loading the partition in `directory` takes. The first three settings are those of the
     log directory: the checkpointed recovery point and log start offset (0 without one), and whether

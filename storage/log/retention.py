@@ -44,6 +44,7 @@ class Hold(StrEnum):
     HIGH_WATERMARK = "it reaches above the high watermark"
     POLICY = "cleanup.policy does not say delete"
     NO_BREACH = "no rule is breached"
+    UNDELETED = "it has just been brought back"
     OLDER_STAYS = "an older segment stays"
 
 
@@ -61,12 +62,15 @@ class Candidate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """A log as retention sees it; segments by ascending base offset."""
+    """A log as retention sees it; segments by ascending base offset. What begins below
+    `held_below` was deleted and brought back a moment ago: no rule counts for it but the log start
+    offset."""
 
     segments: Sequence[Candidate]
     start_offset: int
     end_offset: int
     high_watermark: int
+    held_below: int = 0
 
     def upper_bound(self, index: int) -> int:
         """The offset behind the segment: the next one's base, or the log end offset."""
@@ -81,6 +85,10 @@ class LogState:
         if self.high_watermark < self.upper_bound(index):
             return Hold.HIGH_WATERMARK
         return None
+
+    def is_held(self, index: int) -> bool:
+        """Whether the segment has been brought back."""
+        return self.segments[index].base_offset < self.held_below
 
     def bytes_behind(self) -> list[int]:
         """Of each segment, the bytes of all behind it."""
@@ -186,7 +194,8 @@ def outlook(log: LogState, config: TopicConfig, now_ms: int) -> list[Outlook]:
     for index in range(len(by_rule), len(log.segments)):
         segment = log.segments[index]
         latest = max(latest, segment.largest_timestamp)
-        hold = log.hold(index) or _why_kept(index, index == len(by_rule), rules, config)
+        held = Hold.UNDELETED if log.is_held(index) else None
+        hold = log.hold(index) or held or _why_kept(index, index == len(by_rule), rules, config)
         when = _when(latest, behind[index], config) if hold is not Hold.EMPTY else (None, None)
         futures.append(Outlook(segment, None, hold, *when))
     return futures
@@ -215,11 +224,16 @@ def _rules(log: LogState, config: TopicConfig, now_ms: int) -> _Rules:
     ]
     if DELETE in config.cleanup_policy:
         if config.retention_bytes >= 0:
-            rules.append((Rule.SIZE, lambda i: behind[i] >= config.retention_bytes))
+            least = config.retention_bytes
+            rules.append((Rule.SIZE, lambda i: not log.is_held(i) and behind[i] >= least))
         if config.retention_ms >= 0:
             oldest = now_ms - config.retention_ms
-            rules.append((Rule.TIME, lambda i: log.segments[i].largest_timestamp < oldest))
+            rules.append((Rule.TIME, lambda i: not log.is_held(i) and _is_older(log, i, oldest)))
     return rules
+
+
+def _is_older(log: LogState, index: int, than_ms: int) -> bool:
+    return log.segments[index].largest_timestamp < than_ms
 
 
 def _rules_of(planned: RetentionPlan) -> list[Rule]:

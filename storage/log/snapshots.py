@@ -73,6 +73,10 @@ class SnapshotFiles:
             self._offsets.discard(offset)
         return deleted
 
+    def bring_back(self, offset: int) -> None:
+        """The snapshot of ``offset`` has its name again."""
+        self._offsets.add(offset)
+
     def change(self, written: Mapping[int, bytes], gone: Iterable[int]) -> None:
         """Removes those ``gone`` at once and writes others, durably, as they are to be after the
         log was cut."""

@@ -7,18 +7,31 @@ what a broker's would. Appends are `appender`'s; threads, and what they wait for
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from ..durable import WritableFile
 from ..errors import OffsetOutOfRange, PolicyViolation, StorageError
 from . import retention
+from .deletions import Cause, DeletedRange, Deletions
 from .epochs import LeaderEpochFile
 from .health import offline
-from .loaded import LoadedLog
-from .local_log import LocalLog
+from .loaded import LoadedLog, LoadedSegment
+from .local_log import LocalLog, Rolled
 from .producers import Producers
 from .reload import reload_producers
-from .retention import LogState, RetentionPlan
+from .retention import LogState, RetentionPlan, Rule
+
+# What retention deletes below the log start offset was deleted when that was raised.
+_CAUSES: Final = {
+    Rule.LOG_START: Cause.RECORDS,
+    Rule.SIZE: Cause.SIZE,
+    Rule.TIME: Cause.TIME,
+}
+
+
+# Something that was deleted, and the segments that lie wholly in it.
+WithSegments = tuple[DeletedRange, Sequence[LoadedSegment]]
 
 
 class UnifiedLog:
@@ -44,6 +57,18 @@ class UnifiedLog:
         self.leader_epoch = max(loaded.latest_epoch, 0) if leader_epoch is None else leader_epoch
         self._on_roll = on_roll
         self.epochs.assign(self.leader_epoch, local.end_offset)
+        self.deletions = Deletions(local.directory.path)
+        self._find_deleted(loaded)
+
+    def _find_deleted(self, loaded: LoadedLog) -> None:
+        """What of the log was deleted before it was loaded, and is still there."""
+        start, lowest = self.start_offset, self.local.lowest_offset
+        if loaded.keeps_deleted and lowest < start:
+            now = self.local.clock.now_ms()
+            until = now + self.local.config.file_delete_delay_ms
+            self.deletions.add(
+                DeletedRange(lowest, start, Cause.FOUND, now, until), loaded.deleted_epochs
+            )
 
     @property
     def end_offset(self) -> int:
@@ -89,6 +114,7 @@ class UnifiedLog:
         """Writes what the next opening need not make anew, and makes everything durable
         (UnifiedLog.close). SyncFailed when that is not certain; after another OSError it can be
         repeated."""
+        self.epochs.write()
         snapshot = self.take_snapshot(self.producers.map_end_offset)
         self.local.active.finish()
         self.local.sync_all(snapshot)
@@ -96,15 +122,33 @@ class UnifiedLog:
 
     # -- deleting --------------------------------------------------------------------------------
 
-    def retention_state(self) -> LogState:
+    def retention_state(self, now_ms: int) -> LogState:
         """The log as retention sees it."""
         local = self.local
-        return LogState(local.segments, self.start_offset, local.end_offset, self.high_watermark)
+        is_held = now_ms < self.deletions.held_until_ms
+        return LogState(
+            local.segments,
+            self.start_offset,
+            local.end_offset,
+            self.high_watermark,
+            self.deletions.held_below if is_held else 0,
+        )
 
     def retain(self, now_ms: int) -> RetentionPlan:
         """Deletes the segments that have become old, or too many; what was deleted, and why."""
-        plan = retention.plan(self.retention_state(), self.local.config, now_ms)
-        self._delete_oldest(plan.count, now_ms)
+        plan = retention.plan(self.retention_state(now_ms), self.local.config, now_ms)
+        if plan.rolls:
+            self.roll(self.end_offset)
+        # All at once: what is left after an OSError goes the next time.
+        bases = [segment.base_offset for segment in self.local.segments]
+        gone = 0
+        for deletion in plan.deletions:
+            gone += deletion.count
+            self._raise_start(bases[gone], _CAUSES[deletion.rule], now_ms)
+        if gone:
+            self.epochs.write()
+        for _ in range(gone):
+            self.local.delete_oldest(now_ms)
         return plan
 
     def delete_records(self, offset: int) -> None:
@@ -115,28 +159,75 @@ class UnifiedLog:
         offset = self.high_watermark if offset == -1 else offset
         if not 0 <= offset <= self.high_watermark:
             raise OffsetOutOfRange(f"offset {offset} is not in [0, {self.high_watermark}]")
-        self._raise_start(offset)
+        self._raise_start(offset, Cause.RECORDS, self.local.clock.now_ms())
 
-    def _delete_oldest(self, count: int, now_ms: int) -> None:
-        """Deletes the first `count` segments (UnifiedLog.deleteSegments). After an OSError those
-        that are left lie below the log start offset, and go the next time."""
-        local = self.local
-        if count > len(local.rolled):
-            self.roll(local.end_offset)
-        if count == 0:
-            return
-        self._raise_start(local.segments[count].base_offset)
-        for _ in range(count):
-            local.delete_oldest(now_ms)
-
-    def _raise_start(self, offset: int) -> None:
+    def _raise_start(self, offset: int, cause: Cause, now_ms: int) -> None:
         """UnifiedLog.maybeIncrementLogStartOffset."""
         if offset > self.start_offset:
+            until = now_ms + self.local.config.file_delete_delay_ms
+            deleted = DeletedRange(self.start_offset, offset, cause, now_ms, until)
+            self.deletions.add(deleted, self.epochs.epochs)
             self.epochs.cut_at_start(offset)
             self.start_offset = offset
             self.local.recovery_point = max(self.local.recovery_point, offset)
             self.producers.map_end_offset = max(self.producers.map_end_offset, offset)
             self.local.snapshots.start_moved(offset)
+
+    def remove_deleted(self, now_ms: int) -> int:
+        """Removes the files whose time has come; how many. What was in them is gone."""
+        removed = self.local.deleted.remove_due(now_ms)
+        self.deletions.forget(now_ms, self.local.lowest_offset)
+        return removed
+
+    # -- bringing back ---------------------------------------------------------------------------
+
+    def deleted(self, now_ms: int) -> list[WithSegments]:
+        """What can be brought back, the oldest first, and the segments that lie wholly in it."""
+        self.deletions.forget(now_ms, self.local.lowest_offset)
+        return self._with_segments(self.deletions)
+
+    def _with_segments(self, ranges: Iterable[DeletedRange]) -> list[WithSegments]:
+        front = [each for _, each in sorted(self.local.deleted.front.items())]
+        segments = [*front, *self.local.segments]
+        ends = [segment.base_offset for segment in segments[1:]]
+        found = list(zip(segments, ends, strict=False))
+        return [
+            (deleted, [segment for segment, end in found if deleted.start < end <= deleted.end])
+            for deleted in ranges
+        ]
+
+    def undelete(self, offset: int | None, now_ms: int) -> list[WithSegments]:
+        """Lets the log begin at `offset` again, None: as far down as it can; what came back.
+        CannotUndelete. After an OSError the log start offset is what it was; segments may lie below
+        it, which the next retention takes."""
+        local, deletions = self.local, self.deletions
+        deletions.forget(now_ms, local.lowest_offset)
+        start = deletions.choose(offset, self.start_offset)
+        bases = local.deleted_above(start)
+        if not all(map(local.deleted.is_there, bases)):
+            self._forget_deletions("its files were removed by somebody else")
+            start = deletions.choose(offset, self.start_offset)
+        former = self.epochs.epochs
+        self.epochs.extend_down(deletions.epochs.cut_at_start(start))
+        try:
+            local.bring_back(bases)
+        except OSError:
+            self.epochs.epochs = former
+            raise
+        self.start_offset = start
+        local.snapshots.start_moved(start)
+        back = deletions.take_back(start, now_ms, local.config.file_delete_delay_ms)
+        return self._with_segments(back)
+
+    def replace_segments(self, new: LoadedSegment, bases: Sequence[int], known: Rolled) -> None:
+        """See `LocalLog.replace_segments`. What was deleted before stays so: among it may be
+        records of keys whose tombstones go now."""
+        self.local.replace_segments(new, bases, known)
+        self._forget_deletions("the log was compacted meanwhile")
+
+    def _forget_deletions(self, why: str) -> None:
+        self.deletions.forget_all(why)
+        self.local.deleted.forget_front()
 
     # -- truncating ------------------------------------------------------------------------------
 
@@ -157,6 +248,7 @@ class UnifiedLog:
     def start_anew(self, offset: int) -> None:
         """Deletes everything, and goes on at `offset` (UnifiedLog.truncateFullyAndStartAt).
         LogDirOffline when it fails."""
+        self._forget_deletions("the log was cut meanwhile")
         try:
             self.local.start_anew(offset)
             self.epochs.clear()
@@ -167,6 +259,8 @@ class UnifiedLog:
             raise offline(self.local.directory.path, error) from error
 
     def _truncate(self, offset: int) -> None:
+        if offset < self.start_offset:
+            self._forget_deletions("the log was cut meanwhile")
         try:
             self.local.truncate_to(offset)
             self.epochs.cut_at_end(offset)

@@ -26,6 +26,7 @@ from ..format.validate import AdmitRules, judge
 from .afterwards import Afterwards
 from .appender import Appender
 from .appending import Appended, Request
+from .deletions import Deletion
 from .epochs import LeaderEpochs
 from .group_commit import GroupCommit
 from .health import Health
@@ -37,7 +38,7 @@ from .producer_state import ProducerState
 from .producers import Producers
 from .retention import LogState, RetentionPlan
 from .turns import Turns
-from .unified_log import UnifiedLog
+from .unified_log import UnifiedLog, WithSegments
 
 _PLAN: Final = BatchPlan()
 
@@ -148,10 +149,16 @@ class LogWriter:
         """Base offset of the oldest segment."""
         return self._local.first_base_offset
 
+    @property
+    def size(self) -> int:
+        """Bytes of all `.log` files."""
+        with self._lock:
+            return sum(segment.size for segment in self._local.segments)
+
     def retention_state(self) -> LogState:
         """The log as retention sees it."""
         with self._lock:
-            return self._log.retention_state()
+            return self._log.retention_state(self.clock.now_ms())
 
     # -- appending -------------------------------------------------------------------------------
 
@@ -288,7 +295,39 @@ class LogWriter:
     def remove_deleted(self, now_ms: int | None = None) -> int:
         """Removes the files of deleted segments whose time has come; how many."""
         with self._changing():
-            return self._local.deleted.remove_due(self._now(now_ms))
+            return self._log.remove_deleted(self._now(now_ms))
+
+    def deleted(self, now_ms: int | None = None) -> list[Deletion]:
+        """What was deleted from its front and can be brought back, the oldest first."""
+        with self._lock:
+            self._health.check()
+            return [self._told(each) for each in self._log.deleted(self._now(now_ms))]
+
+    def undelete(self, offset: int | None = None, now_ms: int | None = None) -> list[Deletion]:
+        """Brings back what was deleted from `offset` on (None: all that is still there); what came
+        back. It is durable when the log start offset is checkpointed.
+
+        Retention by time and size leaves the log alone below what came back for
+        file.delete.delay.ms; deleting records counts at once. CannotUndelete; an OSError leaves
+        the log start offset as it was.
+        """
+        with self._changing():
+            return [self._told(each) for each in self._log.undelete(offset, self._now(now_ms))]
+
+    def _told(self, deleted: WithSegments) -> Deletion:
+        range_, segments = deleted
+        return Deletion(
+            self.topic,
+            self.partition,
+            range_.start,
+            range_.end,
+            tuple(segment.base_offset for segment in segments),
+            (),
+            sum(segment.size for segment in segments),
+            range_.cause,
+            range_.at_ms,
+            range_.until_ms,
+        )
 
     def truncate_to(self, offset: int) -> bool:
         """Cuts off all records at and above `offset`; a batch that holds it goes with all that is
@@ -325,7 +364,7 @@ class LogWriter:
     def replace_segments(self, new: LoadedSegment, bases: Sequence[int], known: Rolled) -> None:
         """See `LocalLog.replace_segments`. Appends wait meanwhile, readers do not."""
         with self._changing():
-            self._local.replace_segments(new, bases, known)
+            self._log.replace_segments(new, bases, known)
 
     # -- closing and failing ---------------------------------------------------------------------
 

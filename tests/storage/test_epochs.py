@@ -112,11 +112,15 @@ def test_the_epochs_are_in_the_file_and_when_that_fails_as_they_were(tmp_path: P
     file.assign(0, 0)
     file.assign(3, 1000)
     file.cut_at_start(500)
+    assert path.read_text() == "0\n2\n0 0\n3 1000\n"  # that can wait
+    file.write()
     assert path.read_text() == "0\n2\n0 500\n3 1000\n"
     with durable.replaced(NoSpace()), pytest.raises(OSError, match="No space") as raised:
         file.clear()
     assert str(raised.value.filename).startswith(str(path))
     assert file.latest == 3
     assert path.read_text() == "0\n2\n0 500\n3 1000\n"
+    file.extend_down(epochs((0, 200)))
+    assert path.read_text() == "0\n2\n0 200\n3 1000\n"
     file.clear()
     assert path.read_text() == "0\n0\n"

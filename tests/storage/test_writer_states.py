@@ -21,7 +21,7 @@ from kafkafs.storage.clock import SetClock
 from kafkafs.storage.config import TopicConfig
 from kafkafs.storage.disk import Directory
 from kafkafs.storage.durable import replaced
-from kafkafs.storage.errors import InvalidTxnState, Refused
+from kafkafs.storage.errors import CannotUndelete, InvalidTxnState, Refused
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
 from kafkafs.storage.format.layout import Codec
@@ -232,7 +232,11 @@ class Partition(RuleBasedStateMachine):
     def delete_records(self, part: float) -> None:
         offset = round(part * self.model.stable)
         self.model.start = max(self.model.start, offset)
+        before = self.writer.start_offset
         assert self.writer.delete_records(offset) == self.model.start
+        if self.model.start > before:
+            newest = self.writer.deleted()[-1]
+            assert newest.start_offset <= before < newest.end_offset == self.model.start
 
     @precondition(lambda self: not self.model.open_transactions())
     @rule(size=st.integers(0, 3000))
@@ -250,6 +254,25 @@ class Partition(RuleBasedStateMachine):
         self.clock.advance(50)
         self.writer.remove_deleted()
         assert not list(self.path.glob("*.deleted")) or not self.writer.remove_deleted()
+
+    @rule(part=st.floats(0, 1), is_all=st.booleans())
+    def undelete(self, part: float, is_all: bool) -> None:
+        deleted = self.writer.deleted()
+        ends = [each.end_offset for each in deleted]
+        if not deleted:
+            try:
+                self.writer.undelete()
+            except CannotUndelete:
+                return
+            raise AssertionError("nothing was deleted")
+        assert [each.start_offset for each in deleted[1:]] + [self.model.start] == ends
+        lowest = deleted[0].start_offset
+        start = lowest if is_all else lowest + int(part * (self.model.start - lowest - 1))
+        back = self.writer.undelete(None if is_all else start)
+        assert (back[0].start_offset, back[-1].end_offset) == (start, self.model.start)
+        assert self.writer.deleted() == [] or self.writer.deleted()[-1].end_offset == start
+        self.model.start = start
+        self.checkpoint()
 
     @rule(part=st.floats(0, 1))
     def truncate(self, part: float) -> None:

@@ -1,0 +1,147 @@
+"""What is remembered of a deleted topic while its files are still there.
+
+Each of its partitions' directories, which has its name for the deleted by now, holds a small file
+that says what only the log directory knew. It is written so that also the next process can bring
+the topic back; it is not synced, so after a power cut it may be missing.
+
+    # Java properties
+    topic=orders
+    log.start.offset=17
+    config.retention.ms=86400000
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from .errors import CorruptError
+from .format.layout import MAX_OFFSET
+from .format.names import is_legal_topic
+from .format.properties import format_properties, parse_properties
+from .log.deletions import Cause, Deletion
+
+# Loading a partition removes what ends so; it is in none that is in use.
+DELETED_PARTITION_FILE = "kafkafs.deleted"
+MAX_DELETED_PARTITION_BYTES = 1 << 20
+
+_SETTING = "config."
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedPartition:
+    """One partition of a topic that had so many `partitions`. The offsets are those that were, or
+    were to be, checkpointed; `cleaner_offset` is -1 where it had none. `size`: bytes of its `.log`
+    files. `settings`: the topic's, of kafkafs's own."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    partitions: int
+    start_offset: int
+    recovery_point: int
+    cleaner_offset: int
+    size: int
+    deleted_at_ms: int
+    settings: Mapping[str, str]
+
+    @property
+    def deletion(self) -> tuple[str, str, int]:
+        """The same of all partitions that were deleted together."""
+        return self.topic, self.topic_id, self.deleted_at_ms
+
+
+_NUMBERS = {
+    "partition": "partition",
+    "partitions": "partitions",
+    "log.start.offset": "start_offset",
+    "recovery.point.offset": "recovery_point",
+    "cleaner.offset": "cleaner_offset",
+    "size": "size",
+    "deleted.at.ms": "deleted_at_ms",
+}
+
+
+def format_deleted_partition(deleted: DeletedPartition) -> bytes:
+    """The content of a deleted partition's `kafkafs.deleted`."""
+    values = {"topic": deleted.topic, "topic.id": deleted.topic_id}
+    values |= {key: str(getattr(deleted, name)) for key, name in _NUMBERS.items()}
+    values |= {_SETTING + name: text for name, text in deleted.settings.items()}
+    return format_properties(values, deleted.deleted_at_ms)
+
+
+def parse_deleted_partition(data: bytes) -> DeletedPartition:
+    """CorruptError when something is missing or cannot be."""
+    values = parse_properties(data)
+    try:
+        numbers = {name: int(values[key]) for key, name in _NUMBERS.items()}
+        topic, topic_id = values["topic"], values["topic.id"]
+    except (KeyError, ValueError) as error:
+        raise CorruptError(f"not what is known of a deleted partition: {error}") from None
+    is_whole = all(-1 <= number <= MAX_OFFSET for number in numbers.values())
+    if not is_whole or not is_legal_topic(topic):
+        raise CorruptError("not what is known of a deleted partition")
+    settings = {
+        name.removeprefix(_SETTING): text
+        for name, text in values.items()
+        if name.startswith(_SETTING)
+    }
+    return DeletedPartition(topic, topic_id, **numbers, settings=settings)
+
+
+@dataclass(frozen=True, slots=True)
+class Doomed:
+    """The directory `name` in a log directory, which is removed some time after `since_ms`, and the
+    partition that it was; None where that is not known, and it cannot come back."""
+
+    name: str
+    since_ms: int
+    was: DeletedPartition | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeletedTopic:
+    """A topic that could come back: all its partitions, by number, as those of the log directories
+    whose numbers are given with them."""
+
+    partitions: tuple[tuple[int, Doomed], ...]
+
+    @property
+    def was(self) -> list[DeletedPartition]:
+        """What the partitions were."""
+        return [each.was for _, each in self.partitions if each.was is not None]
+
+    def deletion(self, delay_ms: int) -> Deletion:
+        """What is to be told of it, if its files are removed after `delay_ms`."""
+        first, *_ = was = self.was
+        return Deletion(
+            topic=first.topic,
+            partition=-1,
+            start_offset=-1,
+            end_offset=-1,
+            segments=(),
+            partitions=tuple(one.partition for one in was),
+            size=sum(one.size for one in was),
+            cause=Cause.TOPIC,
+            deleted_at_ms=first.deleted_at_ms,
+            until_ms=min(each.since_ms for _, each in self.partitions) + delay_ms,
+        )
+
+
+def deleted_topics(doomed: Iterable[Iterable[Doomed]]) -> list[DeletedTopic]:
+    """The topics of which every partition is still there, what was deleted first before what was
+    deleted later. `doomed`: those of each log directory."""
+    together: dict[tuple[str, str, int], list[tuple[int, Doomed]]] = {}
+    for number, each in enumerate(doomed):
+        for one in each:
+            if one.was is not None:
+                together.setdefault(one.was.deletion, []).append((number, one))
+    found = [DeletedTopic(tuple(sorted(parts, key=_number))) for parts in together.values()]
+    whole = [each for each in found if len(each.partitions) == each.was[0].partitions]
+    return sorted(whole, key=lambda each: each.was[0].deleted_at_ms)
+
+
+def _number(found: tuple[int, Doomed]) -> int:
+    was = found[1].was
+    assert was is not None
+    return was.partition

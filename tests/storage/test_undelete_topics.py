@@ -1,0 +1,203 @@
+"""Bringing back what was deleted in an engine: partitions of several directories, whole topics."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.errors import CannotUndelete, TopicExists, UnknownPartition
+from kafkafs.storage.format.checkpoints import parse_offsets
+from kafkafs.storage.format.encoder import RecordColumns
+from kafkafs.storage.log.deletions import Cause
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.crash.checks import refuse_complaints
+from tests.reading import read
+
+NOW = 1_700_000_000_000
+DELAY_MS = 60_000
+SMALL = {"internal.segment.bytes": "300", "retention.ms": "-1"}
+
+
+@pytest.fixture
+def clock() -> SetClock:
+    return SetClock(NOW)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+def fill(engine: WritableEngine, topic: str, partition: int = 0, count: int = 12) -> None:
+    for number in range(count):
+        records = RecordColumns.from_values([b"%02d" % number + bytes(60)], timestamp=NOW)
+        engine.writer(topic, partition).append_records(records)
+
+
+def offsets(engine: Engine, topic: str, partition: int = 0) -> list[int]:
+    return [record.offset for record in read(engine.log(topic, partition).view())]
+
+
+def starts(root: Path) -> dict[tuple[str, int], int]:
+    return parse_offsets((root / "log-start-offset-checkpoint").read_bytes())
+
+
+def tree(path: Path) -> dict[str, bytes]:
+    return {each.name: each.read_bytes() for each in path.iterdir()}
+
+
+# -- partitions ----------------------------------------------------------------------------------
+
+
+def test_records_come_back_durably(root: Path, clock: SetClock, tmp_path: Path) -> None:
+    with WritableEngine(str(root), clock=clock) as engine:
+        engine.create_topic("orders", 2, SMALL)
+        fill(engine, "orders", 0)
+        fill(engine, "orders", 1)
+        engine.writer("orders", 0).delete_records(8)
+        clock.advance(5000)
+        engine.set_topic_config("orders", {"retention.bytes": "0"})
+        engine.run("retention")
+        engine.set_topic_config("orders", {"retention.bytes": None})
+        engine.run("start-offsets")
+        told = [(each.path, each.start_offset, each.cause) for each in engine.deleted()]
+        assert told == [
+            ("orders/0", 0, Cause.RECORDS),
+            ("orders/0", 8, Cause.SIZE),
+            ("orders/1", 0, Cause.SIZE),
+        ]
+        back = engine.undelete("orders", 0, 5)
+        assert [(each.path, each.start_offset) for each in back] == [
+            ("orders/0", 5),
+            ("orders/0", 8),
+        ]
+        assert offsets(engine, "orders") == list(range(5, 12))
+        assert starts(root)["orders", 0] == 5
+        shutil.copytree(root, tmp_path / "killed")
+        back = engine.undelete("orders")
+        assert [each.path for each in back] == ["orders/0", "orders/1"]
+        assert engine.deleted() == []
+        refuse_complaints(engine)
+    with WritableEngine(str(tmp_path / "killed"), clock=clock) as engine:
+        assert offsets(engine, "orders") == list(range(5, 12))
+        refuse_complaints(engine)
+
+
+def test_what_is_not_there_is_said(root: Path, clock: SetClock) -> None:
+    with WritableEngine(str(root), clock=clock) as engine:
+        engine.create_topic("orders", 1, SMALL)
+        with pytest.raises(CannotUndelete, match=r"orders-0: .*: nothing was deleted a moment ago"):
+            engine.undelete("orders", 0)
+        with pytest.raises(CannotUndelete, match=r"orders: .*: nothing was deleted a moment ago"):
+            engine.undelete("orders")
+        with pytest.raises(UnknownPartition):
+            engine.undelete("orders", 1)
+        with pytest.raises(CannotUndelete, match=r"no.*: .*: it was not deleted a moment ago"):
+            engine.undelete("no")
+
+
+def test_what_was_compacted_since_stays_deleted(root: Path, clock: SetClock) -> None:
+    """The tombstone of a key may have gone that a deleted record has a value of."""
+    settings = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0", **SMALL}
+    with WritableEngine(str(root), clock=clock) as engine:
+        engine.create_topic("orders", 1, settings)
+        keys = [b"%d" % (number % 3) for number in range(12)]
+        for key in keys:
+            records = RecordColumns.from_values([bytes(60)], keys=[key], timestamp=NOW)
+            engine.writer("orders", 0).append_records(records)
+        engine.writer("orders", 0).delete_records(4)
+        engine.writer("orders", 0).retain()
+        assert len(engine.deleted()) == 1
+        engine.run("cleaner")
+        assert engine.deleted() == []
+        with pytest.raises(CannotUndelete, match="the log was compacted meanwhile"):
+            engine.undelete("orders", 0)
+        refuse_complaints(engine)
+
+
+# -- topics --------------------------------------------------------------------------------------
+
+
+def test_a_topic_comes_back_with_all_that_is_its_own(root: Path, clock: SetClock) -> None:
+    more = root.with_name("more")
+    with WritableEngine([str(root), str(more)], clock=clock) as engine:
+        topic_id = engine.create_topic("orders", 3, SMALL)
+        for number in range(3):
+            fill(engine, "orders", number)
+        engine.writer("orders", 1).delete_records(5)
+        engine.writer("orders", 2).delete_records(7)
+        engine.run("retention")
+        size = sum(engine.writer("orders", number).size for number in range(3))
+        engine.delete_topic("orders")
+        assert "orders" not in engine.topics()
+        [found] = engine.deleted()
+        assert (found.path, found.partition, found.partitions) == ("orders", -1, (0, 1, 2))
+        assert (found.cause, found.size) == (Cause.TOPIC, size)
+        assert (found.deleted_at_ms, found.until_ms) == (NOW, NOW + DELAY_MS)
+        clock.advance(DELAY_MS - 1)
+        engine.run("deletion")
+        assert engine.undelete("orders") == [found]
+        assert engine.topics()["orders"] == [0, 1, 2]
+        assert engine.topic_id("orders") == topic_id
+        assert engine.topic_settings("orders") == SMALL
+        assert [offsets(engine, "orders", number)[0] for number in range(3)] == [0, 5, 7]
+        fill(engine, "orders", 1, 1)
+        assert offsets(engine, "orders", 1) == list(range(5, 13))
+        assert engine.deleted() == []
+        assert not list(root.rglob("*kafkafs.deleted"))
+        clock.advance(DELAY_MS)
+        engine.run("deletion")
+        refuse_complaints(engine)
+    with WritableEngine([str(root), str(more)], clock=clock) as engine:
+        assert offsets(engine, "orders", 2) == list(range(7, 12))
+        assert engine.topic_settings("orders") == SMALL
+        refuse_complaints(engine)
+
+
+def test_a_topic_whose_files_are_gone(root: Path, clock: SetClock) -> None:
+    with WritableEngine(str(root), clock=clock) as engine:
+        engine.create_topic("orders", 1, SMALL)
+        engine.delete_topic("orders")
+        clock.advance(DELAY_MS)
+        assert engine.deleted() == []
+        with pytest.raises(CannotUndelete, match=r"orders: .*files are removed"):
+            engine.undelete("orders")
+        engine.run("deletion")
+        with pytest.raises(CannotUndelete, match=r"orders: .*files are removed"):
+            engine.undelete("orders")
+
+
+def test_a_topic_made_anew_is_in_the_way_until_it_is_deleted(root: Path, clock: SetClock) -> None:
+    with WritableEngine(str(root), clock=clock) as engine:
+        engine.create_topic("my.orders", 1, SMALL)
+        fill(engine, "my.orders")
+        engine.delete_topic("my.orders")
+        clock.advance(1)
+        engine.create_topic("my.orders", 1)
+        with pytest.raises(TopicExists):
+            engine.undelete("my.orders")
+        engine.delete_topic("my.orders")
+        clock.advance(1)
+        engine.create_topic("my_orders", 1)
+        with pytest.raises(TopicExists, match="too like my_orders"):
+            engine.undelete("my.orders")
+        engine.delete_topic("my_orders")
+        assert [each.path for each in engine.deleted()] == ["my.orders", "my.orders", "my_orders"]
+        engine.undelete("my.orders")  # the second, which was empty
+        assert offsets(engine, "my.orders") == []
+        engine.delete_topic("my.orders")
+        clock.advance(DELAY_MS - 2)
+        [*_, newest] = engine.deleted()
+        assert newest.until_ms == NOW + 2 + DELAY_MS
+
+
+def test_a_topic_that_was_never_made_cannot_come_back(root: Path, clock: SetClock) -> None:
+    with WritableEngine(str(root), clock=clock) as engine:
+        (root / "orders-1").write_text("in the way")
+        with pytest.raises(Exception, match="in the way"):
+            engine.create_topic("orders", 2)
+        assert engine.deleted() == []
