@@ -134,6 +134,26 @@ class PartitionFiles:
             self.add(Rename(swap, segment_file(base, FileKind.LOG), why))
         self.next_stage()
 
+    def spare_deleted(self) -> dict[int, list[FileKind]]:
+        """The files of deleted segments by base offset, which are no leftovers from now on. Not of
+        a segment whose deletion was not finished."""
+        live = self._found.live
+        spared: dict[int, list[FileKind]] = {}
+        for text in self._found.leftovers:
+            name = parse_segment_file(text)
+            if name is not None and not any(name.base_offset in live[k] for k in _SEGMENT_KINDS):
+                spared.setdefault(name.base_offset, []).append(name.kind)
+        names = {_deleted(base, kind) for base, kinds in spared.items() for kind in kinds}
+        self._found.leftovers = [text for text in self._found.leftovers if text not in names]
+        return spared
+
+    def remove_deleted(self, deleted: Mapping[int, Sequence[FileKind]]) -> None:
+        """Removes such files after all."""
+        for base, kinds in sorted(deleted.items()):
+            for kind in kinds:
+                text = _deleted(base, kind)
+                self.add(Remove(text, _why_left(text)))
+
     def clear_leftovers(self) -> None:
         """Removes what was being written, made or deleted when its writer stopped. The swaps that a
         split had not committed go first: only what was cleaned tells that they are none."""
@@ -216,6 +236,10 @@ class PartitionFiles:
             self._found.leftovers.append(text)
         if size >= 0:
             self.log_sizes[text] = size
+
+
+def _deleted(base_offset: int, kind: FileKind) -> str:
+    return segment_file(base_offset, kind, FileState.DELETED)
 
 
 def _is_leftover(text: str) -> bool:

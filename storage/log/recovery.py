@@ -27,6 +27,7 @@ from ..segment.index_builder import IndexBuilder
 from ..segment.rebuild import Rebuild
 from ..segment.txn_index import AbortedTxn, TransactionIndex, format_aborted_txns
 from .context import ReadLimits
+from .deleted_front import DeletedFront, DeletedFrontFinder
 from .epochs import NO_EPOCHS, LeaderEpochs, read_leader_epochs
 from .loaded import FoundDeleted
 from .loading_segment import LoadingSegment, Rebuilt
@@ -99,12 +100,13 @@ def plan(
 ) -> RecoveryPlan:
     """What loading the partition in `directory` takes. The first three settings are those of the
     log directory: the checkpointed recovery point and log start offset (0 without one), and whether
-    the last stop was a clean one.
+    the last stop was a clean one. `keeps_deleted`: what was deleted from the front of a log that is
+    not compacted is not removed.
 
     SegmentGone when the directory has gone; CorruptError for what no recovery can mend: a segment's
     file that is no regular one, or a `.log` of 2 GiB or more.
     """
-    loader = _Loader(directory, start_offset, config, limits or ReadLimits())
+    loader = _Loader(directory, start_offset, config, limits or ReadLimits(), keeps_deleted)
     return loader.plan(recovery_point, is_clean, now_ms, expiration_ms)
 
 
@@ -112,12 +114,19 @@ class _Loader:
     """One partition being loaded: its segments so far, and what is known of them."""
 
     def __init__(
-        self, directory: Directory, start_offset: int, config: TopicConfig, limits: ReadLimits
+        self,
+        directory: Directory,
+        start_offset: int,
+        config: TopicConfig,
+        limits: ReadLimits,
+        keeps_deleted: bool,
     ) -> None:
         self._directory = directory
         self._start = start_offset
         self._config = config
         self._limits = limits
+        # An original of a cleaning cannot be told from what was deleted after it.
+        self._keeps_deleted = keeps_deleted and "compact" not in config.cleanup_policy
         self._files = PartitionFiles(directory)
         self._segments: list[LoadingSegment] = []
         self._retired: list[tuple[LoadingSegment, str]] = []
@@ -128,6 +137,7 @@ class _Loader:
         self, recovery_point: int, is_clean: bool, now_ms: int, expiration_ms: int
     ) -> RecoveryPlan:
         files = self._files
+        self._deleted = files.spare_deleted() if self._keeps_deleted else {}
         files.clear_leftovers()
         files.complete_swaps(self._next_offset)
         files.remove_orphans()
@@ -301,6 +311,7 @@ class _Loader:
     def _finished(self, recovery_point: int, end: int, is_clean: bool) -> RecoveryPlan:
         bases = [segment.base_offset for segment in self._segments] or [self._start]
         start = max(self._start, bases[0])
+        front = self._deleted_front(bases[0])
         epochs = self._epochs_at(end)
         self._snapshots.drop_strays(bases)
         rebuild = replace(self._rebuild, log_start=start)
@@ -325,7 +336,32 @@ class _Loader:
             latest_epoch=max(self._old_epochs.latest, self._epochs.latest),
             producers=producers,
             faults=tuple(self._faults),
+            keeps_deleted=self._keeps_deleted,
+            deleted=front.segments,
+            deleted_epochs=self._deleted_epochs(front, start),
         )
+
+    # What was deleted
+
+    def _deleted_front(self, first_base: int) -> DeletedFront:
+        """What can come back; the rest of what was spared goes."""
+        finder = DeletedFrontFinder(self._directory, self._config, self._limits.max_batch_bytes)
+        front = finder.find(self._deleted, first_base)
+        for segment in front.segments:
+            del self._deleted[segment.base_offset]
+        self._files.remove_deleted(self._deleted)
+        self._files.add(*front.writes)
+        self._files.next_stage()
+        return front
+
+    def _deleted_epochs(self, front: DeletedFront, start: int) -> LeaderEpochs:
+        """Those below the log's start, also in segments that are still the log's."""
+        epochs = front.epochs
+        for segment in self._segments if self._keeps_deleted else ():
+            if segment.base_offset < start:
+                for table in segment.tables(segment.base_offset):
+                    epochs = epochs.with_batches(table.select(table.column(b.MAGIC) > 1))
+        return epochs.cut_at_end(start)
 
 
 def _rest(segment: LoadingSegment, rebuild: Rebuild, file: OpenFile) -> LoadingSegment:

@@ -201,3 +201,134 @@ def test_a_topic_that_was_never_made_cannot_come_back(root: Path, clock: SetCloc
         with pytest.raises(Exception, match="in the way"):
             engine.create_topic("orders", 2)
         assert engine.deleted() == []
+
+
+# -- what a process before has deleted -----------------------------------------------------------
+
+
+def killed(root: Path, target: Path, clock: SetClock) -> dict[str, bytes]:
+    """A copy in `target` as of a process that was killed when much was deleted; what the files of
+    a partition were before."""
+    with WritableEngine(str(root), clock=clock) as engine:
+        engine.create_topic("orders", 2, SMALL)
+        engine.create_topic("gone", 2, {"retention.bytes": "7000", **SMALL})
+        fill(engine, "orders")
+        fill(engine, "gone")
+        before = tree(root / "orders-0")
+        engine.writer("orders", 0).delete_records(9)
+        engine.run("retention")
+        engine.writer("gone", 0).delete_records(5)
+        engine.delete_topic("gone")
+        shutil.copytree(root, target)
+    return before
+
+
+def logs_of(files: dict[str, bytes]) -> dict[str, bytes]:
+    return {name: data for name, data in files.items() if name.endswith(".log")}
+
+
+def test_what_a_killed_process_deleted_can_come_back(
+    root: Path, clock: SetClock, tmp_path: Path
+) -> None:
+    before = killed(root, tmp_path / "killed", clock)
+    clock.advance(10 * DELAY_MS)
+    with WritableEngine(str(tmp_path / "killed"), clock=clock, keeps_deleted=True) as engine:
+        orders, gone = sorted(engine.deleted(), key=lambda each: -each.deleted_at_ms)
+        assert (orders.path, orders.start_offset, orders.end_offset) == ("orders/0", 0, 9)
+        assert (orders.cause, orders.until_ms) == (Cause.FOUND, NOW + 11 * DELAY_MS)
+        assert len(orders.segments) >= 3
+        assert (gone.path, gone.cause, gone.deleted_at_ms) == ("gone", Cause.TOPIC, NOW)
+        assert gone.until_ms == orders.until_ms
+        clock.advance(DELAY_MS - 1)
+        engine.run("deletion")
+        engine.undelete("orders")
+        engine.undelete("gone")
+        assert offsets(engine, "orders") == list(range(12))
+        assert offsets(engine, "gone") == list(range(5, 12))
+        assert engine.topic_settings("gone") == {"retention.bytes": "7000", **SMALL}
+        assert logs_of(tree(tmp_path / "killed" / "orders-0")) == logs_of(before)
+        assert engine.writer("orders", 0).epochs.epoch_of(0) == 0
+        refuse_complaints(engine)
+    with WritableEngine(str(tmp_path / "killed"), clock=clock) as engine:
+        assert offsets(engine, "orders") == list(range(12))
+        refuse_complaints(engine)
+
+
+def test_unless_somebody_asks_it_goes_at_once(root: Path, clock: SetClock, tmp_path: Path) -> None:
+    killed(root, tmp_path / "killed", clock)
+    with WritableEngine(str(tmp_path / "killed"), clock=clock) as engine:
+        assert engine.deleted() == []
+        engine.run("deletion")
+    assert not list((tmp_path / "killed").rglob("*delete*"))
+
+
+def test_nobody_wants_it_after_all(root: Path, clock: SetClock, tmp_path: Path) -> None:
+    killed(root, tmp_path / "killed", clock)
+    with WritableEngine(str(tmp_path / "killed"), clock=clock, keeps_deleted=True) as engine:
+        clock.advance(DELAY_MS)
+        engine.run("deletion")
+        assert engine.deleted() == []
+        assert offsets(engine, "orders") == list(range(9, 12))
+    assert not list((tmp_path / "killed").rglob("*delete*"))
+
+
+@pytest.mark.parametrize(
+    "damage", ["missing index", "half deleted", "torn", "flipped", "middle", "aborts", "compacted"]
+)
+def test_what_is_not_whole_does_not_come_back(
+    root: Path, clock: SetClock, tmp_path: Path, damage: str
+) -> None:
+    """Nor what lies in front of it; what lies behind it does."""
+    killed(root, tmp_path / "killed", clock)
+    path = tmp_path / "killed" / "orders-0"
+    *_, middle, last = sorted(path.glob("*.log.deleted"))
+    if damage == "missing index":
+        Path(str(middle).replace(".log", ".index")).unlink()
+    elif damage == "half deleted":
+        middle.with_name(middle.name.replace(".log.deleted", ".timeindex")).write_bytes(b"")
+    elif damage == "torn":
+        middle.write_bytes(middle.read_bytes()[:-1])
+    elif damage == "flipped":
+        data = bytearray(middle.read_bytes())
+        data[len(data) // 2] ^= 1
+        middle.write_bytes(data)
+    elif damage == "aborts":
+        Path(str(middle).replace(".log", ".txnindex")).write_bytes(b"\0" * 35)
+    elif damage == "middle":
+        middle.unlink()
+    else:
+        topics = tmp_path / "killed" / "kafkafs.topics"
+        topics.write_text("[orders]\ncleanup.policy = compact\ninternal.segment.bytes = 300\n")
+    with WritableEngine(str(tmp_path / "killed"), clock=clock, keeps_deleted=True) as engine:
+        found = [each for each in engine.deleted() if each.path == "orders/0"]
+        if damage == "compacted":
+            assert found == []
+        else:
+            assert [each.segments for each in found] == [(int(last.name[:20]),)]
+            engine.undelete("orders", 0)
+            assert offsets(engine, "orders") == list(range(int(last.name[:20]), 12))
+        refuse_complaints(engine)
+    assert not list(path.glob("*.deleted"))
+
+
+def test_a_torn_index_is_made_anew(root: Path, clock: SetClock, tmp_path: Path) -> None:
+    before = killed(root, tmp_path / "killed", clock)
+    path = tmp_path / "killed" / "orders-0"
+    for each in path.glob("*index.deleted"):
+        each.write_bytes(b"torn")
+    with WritableEngine(str(tmp_path / "killed"), clock=clock, keeps_deleted=True) as engine:
+        engine.undelete("orders", 0)
+        refuse_complaints(engine)
+        assert logs_of(tree(path)) == logs_of(before)
+
+
+def test_what_is_known_of_a_deleted_topic_is_torn(
+    root: Path, clock: SetClock, tmp_path: Path
+) -> None:
+    killed(root, tmp_path / "killed", clock)
+    [first, *_] = (tmp_path / "killed").glob("gone-*/kafkafs.deleted")
+    first.write_bytes(first.read_bytes()[:50])
+    with WritableEngine(str(tmp_path / "killed"), clock=clock, keeps_deleted=True) as engine:
+        assert [each.path for each in engine.deleted()] == ["orders/0"]
+        with pytest.raises(CannotUndelete):
+            engine.undelete("gone")
