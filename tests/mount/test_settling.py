@@ -1,0 +1,95 @@
+"""Deletions that are put on the disk together."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Set as AbstractSet
+
+import pytest
+
+from kafkafs.mount.settling import AGAIN_SECONDS, SOON_SECONDS, Settling
+from kafkafs.storage.log_dir import TopicPartition
+from tests.mounted.mounting import wait_until
+
+_KEYS = [("t", number) for number in range(5)]
+
+
+class Disk:
+    """Notes what is put on it; `error` is raised instead, and `busy` has to be put again."""
+
+    def __init__(self) -> None:
+        self.puts: list[set[TopicPartition]] = []
+        self.error: OSError | None = None
+        self.busy: set[TopicPartition] = set()
+
+    def put(self, keys: AbstractSet[TopicPartition]) -> set[TopicPartition]:
+        if self.error is not None:
+            raise self.error
+        self.puts.append(set(keys))
+        return self.busy & keys
+
+
+def test_many_are_put_together() -> None:
+    disk = Disk()
+    settling = Settling(disk.put)
+    for _ in range(1000):
+        for key in _KEYS:
+            settling.soon(key)
+    wait_until(lambda: disk.puts, SOON_SECONDS + 1)
+    settling.close()
+    assert disk.puts == [set(_KEYS)]
+    assert not [each for each in threading.enumerate() if each.name == "kafkafs-deletions"]
+
+
+def test_now_is_for_those_that_are_asked_for() -> None:
+    disk = Disk()
+    settling = Settling(disk.put)
+    settling.soon(_KEYS[0])
+    settling.soon(_KEYS[1])
+    settling.now({_KEYS[1], _KEYS[2]})
+    assert disk.puts == [{_KEYS[1]}]
+    settling.now({_KEYS[1]})
+    assert disk.puts == [{_KEYS[1]}]
+    settling.close()
+    assert disk.puts == [{_KEYS[1]}, {_KEYS[0]}]
+
+
+def test_what_fails_is_told_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    disk = Disk()
+    settling = Settling(disk.put)
+    disk.error = OSError(errno.ENOSPC, "No space left on device")
+    settling.soon(_KEYS[0])
+    wait_until(lambda: settling.problem)
+    for _ in range(3):
+        with pytest.raises(OSError, match="No space left"):
+            settling.now({_KEYS[0]})
+    assert len(caplog.records) == 1
+    disk.error = None
+    wait_until(lambda: disk.puts, AGAIN_SECONDS + 1)
+    assert disk.puts == [{_KEYS[0]}]
+    assert settling.problem == ""
+    settling.close()
+    assert disk.puts == [{_KEYS[0]}]
+
+
+def test_what_is_in_use_is_put_again() -> None:
+    disk = Disk()
+    settling = Settling(disk.put)
+    disk.busy = {_KEYS[1]}
+    settling.soon(_KEYS[0])
+    settling.soon(_KEYS[1])
+    wait_until(lambda: len(disk.puts) > 1)
+    disk.busy = set()
+    settling.close()
+    assert disk.puts[0] == set(_KEYS[:2])
+    assert {_KEYS[1]} in disk.puts
+
+
+def test_closing_with_a_full_disk_ends() -> None:
+    disk = Disk()
+    settling = Settling(disk.put)
+    disk.error = OSError(errno.ENOSPC, "No space left on device")
+    settling.soon(_KEYS[0])
+    with pytest.raises(OSError, match="No space left"):
+        settling.close()
