@@ -8,13 +8,11 @@ from kafkafs.storage.errors import (
     BadLine,
     MessageTooLarge,
     RecordListTooLarge,
-    UnknownPartition,
     printable,
 )
 from kafkafs.storage.format.encoder import RecordColumns
 from kafkafs.storage.format.text_input import Parse
 from kafkafs.storage.line_appender import LineAppender
-from kafkafs.storage.log.writer import LogWriter
 
 from .changes import Changes
 from .errnos import Invalid, TooLarge, TreeError
@@ -38,7 +36,6 @@ class AppendHandle(WriteHandle):
 
     def __init__(self, changes: Changes, partition: Partition, name: str, parse: Parse) -> None:
         self._changes = changes
-        self._partition = partition
         self._name = printable(f"{partition.topic}/{partition.number}/{name}")
         self._writer = changes.writer(partition)
         self._appender = LineAppender(parse, self._append_records)
@@ -81,15 +78,7 @@ class AppendHandle(WriteHandle):
         return None
 
     def _append_records(self, records: RecordColumns) -> None:
-        records = records.stamped(self._changes.engine.clock.now_ms())
-        self._current_writer().append_records(records)
-
-    def _current_writer(self) -> LogWriter:
-        """UnknownPartition when the partition was deleted since, though another one may be there
-        under its name."""
-        if self._changes.writer(self._partition) is not self._writer:
-            raise UnknownPartition(self._partition.topic, self._partition.number)
-        return self._writer
+        self._writer.append_records(records.stamped(self._changes.engine.clock.now_ms()))
 
     def _refuse_long(self) -> None:
         """No line is kept that is longer than any record that the topic takes."""
@@ -111,6 +100,14 @@ class AppendHandle(WriteHandle):
     def truncate(self, size: int) -> None:
         """Takes nothing away from a log."""
 
+    @property
+    def flushes(self) -> bool:
+        return bool(self._rest) or self._bad is not None
+
+    @property
+    def closes(self) -> bool:
+        return False
+
     def flush(self) -> None:
         """Appends a last line without its end, unless a write has failed that belongs to it."""
         self._refuse_bad()
@@ -121,4 +118,4 @@ class AppendHandle(WriteHandle):
     def sync(self) -> None:
         """Makes durable all whole lines that were written."""
         self._refuse_bad()
-        self._current_writer().flush()
+        self._writer.flush()

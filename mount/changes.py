@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from .control import Control
 from .deleting import Deletions
+from .key_writing import KeyContents
 from .options import MountOptions
 from .verbs import prepared
 
@@ -23,6 +24,7 @@ class Changes:
         self.engine = engine
         self.options = options
         self.deletions = Deletions(engine)
+        self.keys = KeyContents(engine.clock.now_ms)
         self.control = Control(engine, prepared)
 
     def end(self) -> None:

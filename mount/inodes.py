@@ -41,7 +41,8 @@ ROOT: Final = 1
 
 
 class Kind(IntEnum):
-    """What a number means. From SEGMENT_FILE on: one for each kind and state of such a file."""
+    """What a number means. From SEGMENT_FILE on, below KEYED: one for each kind and state of such a
+    file."""
 
     TOP = 0
     TOPIC = 1
@@ -52,6 +53,8 @@ class Kind(IntEnum):
     TIME = 6
     OTHER_FILE = 7
     SEGMENT_FILE = 8
+    KEYED = 30
+    NEW_KEY = 31
 
 
 _FILE_KINDS: Final = tuple(FileKind)

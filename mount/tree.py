@@ -19,6 +19,7 @@ from .nodes.segments import segment_file_by_inode
 from .nodes.times import TimeLink, first_since
 from .nodes.top import RootDirectory, top_node
 from .nodes.topic import DIRECTORY_NUMBER, SETTINGS_NUMBER, TopicDirectory
+from .nodes.writable_keys import key_file_by_inode
 from .options import MountOptions
 from .partition import Partition, Place, Topic
 
@@ -113,6 +114,8 @@ class Tree:
     def _node_in(self, partition: Partition, inode: Inode, number: int) -> Node:
         if inode.kind in RECORD_FILES:
             return RECORD_FILES[inode.kind](partition, number)
+        if inode.kind in (Kind.KEYED, Kind.NEW_KEY):
+            return key_file_by_inode(partition, inode, number)
         if inode.kind == Kind.PARTITION:
             member = member_by_number(number)
             if member is Member.DIRECTORY:

@@ -24,6 +24,8 @@ class Writer(Reader):
 
     async def write(self, position: int, data: bytes) -> int:
         async with self._one:
+            if self._writes.writes_near:
+                return self._writes.write(position, data)
             return await trio.to_thread.run_sync(self._writes.write, position, data)
 
     async def truncate(self, size: int) -> None:
@@ -32,7 +34,8 @@ class Writer(Reader):
 
     async def flush(self) -> None:
         async with self._one:
-            await trio.to_thread.run_sync(self._writes.flush)
+            if self._writes.flushes:
+                await trio.to_thread.run_sync(self._writes.flush)
 
     async def sync(self) -> None:
         async with self._one:
@@ -40,4 +43,7 @@ class Writer(Reader):
 
     async def close(self) -> None:
         async with self._one:
-            await trio.to_thread.run_sync(self._writes.close)
+            if self._writes.closes:
+                await trio.to_thread.run_sync(self._writes.close)
+            else:
+                self._writes.close()

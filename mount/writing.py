@@ -16,6 +16,8 @@ class WriteHandle(Handle):
 
     direct_io = True
     keep_cache = False
+    #: Whether writing needs no more than memory.
+    writes_near = False
 
     def read(self, position: int, size: int) -> Data:
         """Forbidden unless a handle allows it."""
@@ -28,6 +30,16 @@ class WriteHandle(Handle):
     def truncate(self, size: int) -> None:
         """ftruncate(2)."""
         raise Forbidden("its size is not for setting")
+
+    @property
+    def flushes(self) -> bool:
+        """Whether `flush` has anything to do. Costs nothing."""
+        return True
+
+    @property
+    def closes(self) -> bool:
+        """Whether `close` may have to wait for the disk. Costs nothing."""
+        return True
 
     def flush(self) -> None:
         """One of the file's descriptors is being closed: what was written is complete. What is

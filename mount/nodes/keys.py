@@ -18,6 +18,7 @@ from ..key_names import MIN_CUT_BYTES, CutName, key_of, name_of
 from ..lifetimes import NOT_AT_ALL
 from ..partition import Partition
 from .member import Member
+from .node import File
 from .offsets import OffsetDirectory
 from .record import ValueFile
 
@@ -42,7 +43,12 @@ class KeyDirectory(OffsetDirectory):
         """Which of some records, each the latest of its key, are here: bool of shape (n,)."""
         return np.ones(len(offsets), dtype=np.bool_)
 
-    def child(self, name: str) -> ValueFile:
+    def child(self, name: str) -> File:
+        offset = self.offset_of(name)
+        return ValueFile(self.partition, offset, self.partition.lifetime(self.name_lifetime))
+
+    def offset_of(self, name: str) -> int:
+        """Where the record is that a name leads to. NoSuchName."""
         self.visit()
         key = key_of(os.fsencode(name))
         if isinstance(key, CutName):
@@ -54,7 +60,7 @@ class KeyDirectory(OffsetDirectory):
             raise
         if offset < 0 or not self.kept(np.array([offset], dtype=np.int64))[0]:
             raise NoSuchName(name)
-        return ValueFile(self.partition, offset, self.partition.lifetime(self.name_lifetime))
+        return offset
 
     def remove(self, name: str, pid: int) -> None:
         self.child(name)

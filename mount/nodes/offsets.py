@@ -54,11 +54,15 @@ def parse_name(name: str) -> tuple[int, type[RecordFile]]:
 
 
 class OffsetDirectory(MemberDirectory):
-    """`links`: its names that lead to records. `name_lifetime`: of those that are listed."""
+    """`links`: its names that lead to records. `name_lifetime`: of those that are listed.
+    `listed_kind`, `listed_mode`, `listed_lifetime`: what all files that are listed have."""
 
     member = Member.OFFSET
     links: Mapping[str, Member] = {"first": Member.FIRST_RECORD, "last": Member.LAST_RECORD}
     name_lifetime = FOR_EVER
+    listed_kind = Kind.VALUE
+    listed_mode = FILE_MODE
+    listed_lifetime = FOR_EVER
 
     def child(self, name: str) -> Node:
         self.visit()
@@ -163,7 +167,7 @@ class OffsetDirectory(MemberDirectory):
                 _next_starts(offsets),
             )
             lifetime = self.partition.lifetime(self.name_lifetime)
-            yield Run(rows, FILE_MODE, lifetime, FOR_EVER)
+            yield Run(rows, self.listed_mode, lifetime, self.listed_lifetime)
 
     def names(self, columns: Columns, low: int, high: int) -> list[bytes]:
         """What rows [low, high) are called."""
@@ -173,8 +177,8 @@ class OffsetDirectory(MemberDirectory):
         window = int(offsets[0]) >> NUMBER_BITS
         if int(offsets[-1]) >> NUMBER_BITS != window:
             inode = self.partition.inode
-            return [inode(Kind.VALUE, Scope.RECORDS, offset) for offset in offsets.tolist()]
-        base = pack(Kind.VALUE, self.partition.place(Scope.RECORDS, window), 0)
+            return [inode(self.listed_kind, Scope.RECORDS, offset) for offset in offsets.tolist()]
+        base = pack(self.listed_kind, self.partition.place(Scope.RECORDS, window), 0)
         numbers: list[int] = ((offsets & NUMBER_MASK) | base).tolist()
         return numbers
 

@@ -23,6 +23,7 @@ from .removed import RemovedName
 from .segments import SegmentsDirectory
 from .stream import FollowFile, StreamFile
 from .times import TimeDirectory
+from .writable_keys import WritableKeyDirectory
 
 #: In the order in which they are listed.
 NAMES: Final = {
@@ -93,6 +94,8 @@ def member_node(catalog: Catalog, partition: Partition, member: Member) -> Node:
     if member in _DIRECTORIES:
         return _DIRECTORIES[member](partition)
     if member is Member.KEY:
+        if partition.changes is not None:
+            return WritableKeyDirectory(catalog, partition, partition.changes)
         return KeyDirectory(catalog, partition)
     if member in (Member.FOLLOW, Member.FOLLOW_JSONL):
         return FollowFile(catalog, partition, member)
