@@ -18,6 +18,7 @@ from tests.bench import (
     opening,
     records,
     recovering,
+    removing,
     streaming,
 )
 from tests.bench.plan import Plan
@@ -43,6 +44,7 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     16: [compacting.compressed],
     17: [compacting.preview],
     18: [compacting.offset_map],
+    21: [removing.oldest],
 }
 
 
@@ -64,6 +66,7 @@ def main() -> int:
         compacted=options.compacted,
         keys=options.keys,
         mapped=options.mapped,
+        removed=options.removed,
     )
     facts = machine.describe()
     outcomes: list[Outcome] = []
@@ -113,6 +116,7 @@ def _parser() -> argparse.ArgumentParser:
         ("compacted", "records in the logs to compact (rows 15 to 17)"),
         ("keys", "different keys in them"),
         ("mapped", "keys in the offset map (row 18)"),
+        ("removed", "names in one rm (row 21)"),
     ):
         default = getattr(plan, name)
         add(f"--{name}", type=int, default=default, metavar="N", help=f"{text} ({default:,})")

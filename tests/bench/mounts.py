@@ -1,4 +1,4 @@
-"""File systems mounted for a while: kafkafs, and the static one that it is held against."""
+"""File systems mounted for a while: kafkafs, and those that it is held against."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Mounted:
 
 
 @contextmanager
-def kafkafs(log_dir: Path) -> Iterator[Mounted]:
-    """A mount of `log_dir` as a user would make it."""
-    command = [sys.executable, "-m", "kafkafs", "mount", "--foreground", str(log_dir)]
+def kafkafs(log_dir: Path, *options: str) -> Iterator[Mounted]:
+    """A mount of `log_dir` as a user would make it, with the command's `options`."""
+    command = [sys.executable, "-m", "kafkafs", "mount", "--foreground", *options, str(log_dir)]
     with _mounted(command) as mounted:
         yield mounted
 
@@ -44,6 +44,14 @@ def static(size: int = 0, files: int = 0) -> Iterator[Mounted]:
     """A mount of `static_fs` with files of `size` bytes and `files` small ones."""
     module = ["-m", "tests.bench.static_fs", "--size", str(size), "--files", str(files)]
     with _mounted([sys.executable, *module]) as mounted:
+        yield mounted
+
+
+@contextmanager
+def pass_through(source: Path) -> Iterator[Mounted]:
+    """A mount of `pass_through` on the directory `source`."""
+    command = [sys.executable, "-m", "tests.bench.pass_through", str(source)]
+    with _mounted(command) as mounted:
         yield mounted
 
 

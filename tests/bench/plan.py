@@ -11,7 +11,8 @@ class Plan:
     the directory that is listed; `partitions` of `segments` segments for opening a large broker's
     directory; `opened` files that one repetition of a cold read opens; `gibibytes` of the sparse
     log in which `lookups` records are looked up; `appended` records in one run of appends;
-    `compacted` records with `keys` different keys to compact; `mapped` keys in the offset map."""
+    `compacted` records with `keys` different keys to compact; `mapped` keys in the offset map;
+    `removed` names in one `rm`."""
 
     records: int = 8_000_000
     repetitions: int = 5
@@ -25,3 +26,4 @@ class Plan:
     compacted: int = 10_000_000
     keys: int = 1_000_000
     mapped: int = 45_000_000
+    removed: int = 10_000
