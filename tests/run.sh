@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Sets the machine up (tests/setup.sh) and runs every test. Safe to repeat, and quick the second time.
-#   tests/run.sh                 all: linters, types, quick tests, the kernels uncompiled, then slow ones and a real broker
+#   tests/run.sh                 all: linters, types, quick tests, the kernels uncompiled, slow ones and a real broker, Spark
 #   tests/run.sh --fast          only the quick tests
 #   tests/run.sh [--fast] ARGS   ARGS go to pytest: tests/run.sh --fast tests/storage -k index
 set -euo pipefail
@@ -47,9 +47,11 @@ if [ -z "$fast" ]; then
     step 'ruff' lint
     step 'mypy' mypy kafkafs tests examples
 fi
-step 'quick tests' tests -m 'not slow and not broker' "$@"
+step 'quick tests' tests -m 'not slow and not broker and not spark' "$@"
 if [ -z "$fast" ]; then
-    step 'quick tests of storage, kernels uncompiled' uncompiled -m 'not slow and not broker' "$@"
-    step 'slow tests, real broker' tests -m 'slow or broker' "$@"
+    step 'quick tests of storage, kernels uncompiled' uncompiled -m 'not slow and not broker and not spark' "$@"
+    step 'slow tests, real broker' tests -m '(slow or broker) and not spark' "$@"
+    # in one process: each would start a Spark of its own
+    step 'Spark' tests --numprocesses 0 -m spark "$@"
 fi
 printf '\nAll passed:\n%s%6d s  together\n' "$report" $SECONDS

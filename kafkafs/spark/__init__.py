@@ -1,0 +1,29 @@
+"""Log directories as a Spark source: segments are read where they lie, without a broker.
+
+    import kafkafs.spark
+
+    kafkafs.spark.register(spark)
+    spark.read.format("kafkafs").option("subscribe", "orders").load("/data")
+
+Schema and options are those of Spark's own Kafka source. Every worker must see the directories by
+the same path. The road of a read: `options.py`, `filters.py`, `planning.py` on the driver,
+`reading.py` in the tasks; `source.py` is what Spark sees, and the only one that knows PySpark.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Makes the format "kafkafs" known to the session, and lets Spark push filters down to it
+    (spark.sql.python.filterPushdown.enabled)."""
+    from .source import KafkafsSource
+
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(KafkafsSource)

@@ -1,0 +1,360 @@
+"""Options of a read, by the names of Spark's own Kafka source: parsed, checked, frozen.
+
+What they mean is what Spark's KafkaSourceProvider makes of them. Names are compared without regard
+to case, as Spark's are. Options that concern only how a broker is reached are taken and mean
+nothing here, so that a job moves from a broker to files by changing its format; every other name
+is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kafkafs.storage.log.transactions import Isolation
+
+#: In the place of an offset: the end of the log, and its start (ListOffsetsRequest).
+LATEST: Final = -1
+EARLIEST: Final = -2
+
+TopicPartition = tuple[str, int]
+
+_MAX_BYTES_PER_PARTITION: Final = 128 << 20
+_MAX_LONG: Final = (1 << 63) - 1
+
+
+class OptionError(ValueError):
+    """The option `name` does not exist, or has a value that cannot be; `why` says what can."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(name, why)
+        self.name = name
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"option {self.name}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Where reading begins, or ends, as `option` said it.
+
+    `everywhere` is an offset (or EARLIEST, LATEST), for all partitions; where it is None, `each`
+    has one for every partition. With `is_time` they are times in ms, and mean the first record at
+    or after them.
+    """
+
+    option: str
+    everywhere: int | None = None
+    each: Mapping[TopicPartition, int] = field(default_factory=dict)
+    is_time: bool = False
+
+    def of(self, key: TopicPartition) -> int:
+        return self.each[key] if self.everywhere is None else self.everywhere
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """All options of a read.
+
+    At most one of `topics`, `topic_pattern` and `assigned` is not None; where all are, all topics
+    but Kafka's internal ones are read. `settings` are the storage engine's (`kafkafs.…`).
+    """
+
+    paths: tuple[str, ...]
+    topics: tuple[str, ...] | None
+    topic_pattern: re.Pattern[str] | None
+    assigned: tuple[TopicPartition, ...] | None
+    starting: Limit
+    ending: Limit
+    no_match_is_latest: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_bytes_per_partition: int
+    include_headers: bool
+    fail_on_data_loss: bool
+    isolation: Isolation
+    permissive: bool
+    losses: bool
+    timestamp_disorder_ms: int | None
+    settings: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Options:
+        """OptionError for a name that does not exist, a value that cannot be, or two options that
+        contradict each other."""
+        texts = _Texts(given)
+        topics = texts.get("subscribe", _topics)
+        pattern = texts.get("subscribePattern", _pattern)
+        assigned = texts.get("assign", _partitions)
+        strategies = {"subscribe": topics, "subscribePattern": pattern, "assign": assigned}
+        chosen = [name for name, value in strategies.items() if value is not None]
+        if len(chosen) > 1:
+            raise OptionError(chosen[1], f"cannot be together with {chosen[0]}")
+        starting = _limit(texts, "starting", EARLIEST)
+        ending = _limit(texts, "ending", LATEST)
+        _check_limits(starting, ending)
+        strategy = texts.get("startingOffsetsByTimestampStrategy", _one_of("error", "latest"))
+        level = texts.get("kafka.isolation.level", _one_of(*(level.value for level in Isolation)))
+        return cls(
+            paths=_paths(texts),
+            topics=topics,
+            topic_pattern=pattern,
+            assigned=assigned,
+            starting=starting,
+            ending=ending,
+            no_match_is_latest=strategy == "latest",
+            min_partitions=texts.get("minPartitions", _positive),
+            max_records_per_partition=texts.get("maxRecordsPerPartition", _positive),
+            max_bytes_per_partition=texts.get("maxBytesPerPartition", _positive)
+            or _MAX_BYTES_PER_PARTITION,
+            include_headers=bool(texts.get("includeHeaders", _boolean)),
+            fail_on_data_loss=texts.get("failOnDataLoss", _boolean) is not False,
+            # Kafka's own default, which Spark's source has, too
+            isolation=Isolation(level or Isolation.READ_UNCOMMITTED),
+            permissive=texts.get("mode", _one_of("failfast", "permissive")) == "permissive",
+            losses=bool(texts.get("losses", _boolean)),
+            timestamp_disorder_ms=texts.get("timestampDisorderMs", _not_negative),
+            settings=texts.settings,
+        )
+
+
+class _Texts:
+    """The options as they were given."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        self._values = {name.lower(): value for name, value in given.items()}
+        self.settings: dict[str, str] = {}
+        for name, value in self._values.items():
+            if name.startswith("kafkafs."):
+                self.settings[name] = value
+            elif name not in _NAMES:
+                _check_meaningless(name)
+
+    def get(self, name: str, parse: Callable[[str], Any]) -> Any:
+        """The option parsed, None when it is not given."""
+        text = self._values.get(name.lower())
+        if text is None:
+            return None
+        try:
+            return parse(text.strip())
+        except ValueError as error:
+            raise OptionError(name, str(error)) from None
+
+
+_NAMES: Final = frozenset(
+    name.lower()
+    for name in (
+        *("path", "paths", "subscribe", "subscribePattern", "assign"),
+        *("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp"),
+        *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
+        *("startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition"),
+        *("includeHeaders", "failOnDataLoss", "kafka.isolation.level"),
+        *("maxBytesPerPartition", "mode", "losses", "timestampDisorderMs"),
+    )
+)
+# Of Spark's Kafka source: how to reach a broker, and what only streams heed, which a batch of
+# Spark's ignores, too.
+_MEANINGLESS: Final = frozenset(
+    name.lower()
+    for name in (
+        *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
+        *("groupIdPrefix", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
+    )
+)
+# Of Kafka's ConsumerConfig: those that Spark refuses, and those that only a connection needs.
+_REFUSED: Final = (
+    *("auto.offset.reset", "key.deserializer", "value.deserializer"),
+    *("enable.auto.commit", "interceptor.classes"),
+)
+_CONNECTION: Final = frozenset(
+    (
+        *("allow.auto.create.topics", "auto.commit.interval.ms", "bootstrap.servers"),
+        *("check.crcs", "client.dns.lookup", "client.id", "client.rack"),
+        *("connections.max.idle.ms", "default.api.timeout.ms", "enable.metrics.push"),
+        *("exclude.internal.topics", "fetch.max.bytes", "fetch.max.wait.ms", "fetch.min.bytes"),
+        *("group.id", "group.instance.id", "group.protocol", "group.remote.assignor"),
+        *("heartbeat.interval.ms", "max.partition.fetch.bytes", "max.poll.interval.ms"),
+        *("max.poll.records", "metadata.max.age.ms", "metadata.recovery.rebootstrap.trigger.ms"),
+        *("metadata.recovery.strategy", "metric.reporters", "metrics.num.samples"),
+        *("metrics.recording.level", "metrics.sample.window.ms"),
+        *("partition.assignment.strategy", "receive.buffer.bytes", "reconnect.backoff.max.ms"),
+        *("reconnect.backoff.ms", "request.timeout.ms", "retry.backoff.max.ms"),
+        *("retry.backoff.ms", "send.buffer.bytes", "session.timeout.ms"),
+        *("socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms"),
+    )
+)
+_CONNECTION_PREFIXES: Final = ("ssl.", "sasl.", "security.", "config.providers")
+
+
+def _check_meaningless(name: str) -> None:
+    """OptionError unless the option exists, and means nothing without a broker."""
+    if name in _MEANINGLESS:
+        return
+    setting = name.removeprefix("kafka.")
+    if setting != name:
+        if setting in _REFUSED:
+            raise OptionError(name, "not supported, nor by Spark's Kafka source")
+        if setting in _CONNECTION or setting.startswith(_CONNECTION_PREFIXES):
+            return
+    raise OptionError(name, "there is no such option")
+
+
+def _paths(texts: _Texts) -> tuple[str, ...]:
+    """`load("/a,/b")` gives `path`, `load(["/a", "/b"])` gives `paths` as JSON."""
+    listed = texts.get("paths", _json_list) or texts.get("path", lambda text: [text]) or []
+    paths = [path.strip() for text in listed for path in text.split(",") if path.strip()]
+    if not paths:
+        raise OptionError("path", 'name the log directories: .load("/data")')
+    return tuple(map(_local, paths))
+
+
+def _local(path: str) -> str:
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", path)
+    if scheme is None:
+        return path
+    if scheme[1].lower() != "file":
+        raise OptionError("path", f"{path}: only paths that all workers see as files can be read")
+    return "/" + path[scheme.end() :].lstrip("/")
+
+
+def _limit(texts: _Texts, which: str, default: int) -> Limit:
+    """The first of three options that is given, in the order of Spark's preference."""
+    by_time, offsets = f"{which}Timestamp", f"{which}Offsets"
+    by_partition = f"{which}OffsetsByTimestamp"
+    time = texts.get(by_time, _not_negative)
+    times = texts.get(by_partition, _by_partition)
+    found = texts.get(offsets, _offsets)
+    if time is not None:
+        return Limit(by_time, everywhere=time, is_time=True)
+    if times is not None:
+        _refuse_below(0, times, by_partition)
+        return Limit(by_partition, each=times, is_time=True)
+    if isinstance(found, dict):
+        _refuse_below(EARLIEST, found, offsets)
+        return Limit(offsets, each=found)
+    return Limit(offsets, everywhere=default if found is None else found)
+
+
+def _refuse_below(least: int, each: Mapping[TopicPartition, int], option: str) -> None:
+    for (topic, partition), value in each.items():
+        if value < least:
+            raise OptionError(option, f"{topic}-{partition}: {value} is less than {least}")
+
+
+def _check_limits(starting: Limit, ending: Limit) -> None:
+    """Spark's rules for a batch: it begins not at the end, ends not at the start, and what both
+    name partition by partition agrees."""
+    for limit, wrong, name in ((starting, LATEST, "latest"), (ending, EARLIEST, "earliest")):
+        if not limit.is_time and wrong in (limit.everywhere, *limit.each.values()):
+            raise OptionError(limit.option, f"cannot be {name} ({wrong}) in a batch")
+    if not starting.each or not ending.each or starting.is_time is not ending.is_time:
+        return
+    if differing := sorted(starting.each.keys() ^ ending.each.keys()):
+        topic, partition = differing[0]
+        why = f"names other partitions than {starting.option}: {topic}-{partition}"
+        raise OptionError(ending.option, why)
+    for (topic, partition), start in starting.each.items():
+        end = ending.each[topic, partition]
+        if 0 <= end < start:
+            why = f"{topic}-{partition}: {end} is before the {start} of {starting.option}"
+            raise OptionError(ending.option, why)
+
+
+def _topics(text: str) -> tuple[str, ...]:
+    topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
+    if not topics:
+        raise ValueError("names no topic")
+    return topics
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    if not text:
+        raise ValueError("the pattern is empty")
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+
+
+def _partitions(text: str) -> tuple[TopicPartition, ...]:
+    form = f'wanted is JSON such as {{"orders": [0, 1]}}, not {text}'
+    found = []
+    for topic, numbers in _json_object(text, form).items():
+        if not isinstance(numbers, list) or not all(map(_is_int, numbers)):
+            raise ValueError(form)
+        found += [(topic, number) for number in numbers]
+    if not found:
+        raise ValueError(form)
+    return tuple(dict.fromkeys(found))
+
+
+def _offsets(text: str) -> int | dict[TopicPartition, int]:
+    named = {"earliest": EARLIEST, "latest": LATEST}.get(text.lower())
+    return _by_partition(text) if named is None else named
+
+
+def _by_partition(text: str) -> dict[TopicPartition, int]:
+    form = f'wanted is JSON such as {{"orders": {{"0": 23, "1": 42}}}}, not {text}'
+    found: dict[TopicPartition, int] = {}
+    for topic, numbers in _json_object(text, form).items():
+        if not isinstance(numbers, dict):
+            raise ValueError(form)
+        for partition, number in numbers.items():
+            if not (partition.isascii() and partition.isdigit() and _is_int(number)):
+                raise ValueError(form)
+            found[topic, int(partition)] = number
+    return found
+
+
+def _json_object(text: str, form: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ValueError(form) from None
+    if not isinstance(parsed, dict):
+        raise ValueError(form)
+    return parsed
+
+
+def _json_list(text: str) -> list[str]:
+    parsed = json.loads(text)
+    if not isinstance(parsed, list) or not all(isinstance(item, str) for item in parsed):
+        raise ValueError(f"not a JSON list of paths: {text}")
+    return parsed
+
+
+def _is_int(value: object) -> bool:
+    return type(value) is int and abs(value) <= _MAX_LONG
+
+
+def _boolean(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError(f"true or false, not {text!r}")
+    return text.lower() == "true"
+
+
+def _one_of(*choices: str) -> Callable[[str], str]:
+    def parse(text: str) -> str:
+        if text.lower() not in choices:
+            raise ValueError(f"{' or '.join(choices)}, not {text!r}")
+        return text.lower()
+
+    return parse
+
+
+def _not_negative(text: str) -> int:
+    return _number(text, 0)
+
+
+def _positive(text: str) -> int:
+    return _number(text, 1)
+
+
+def _number(text: str, least: int) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]{1,19}", text, re.ASCII) or not least <= int(text) <= _MAX_LONG:
+        raise ValueError(f"a whole number from {least} on, not {text!r}")
+    return int(text)

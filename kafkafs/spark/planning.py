@@ -1,0 +1,384 @@
+"""What each task is to read: ranges of offsets, cut by bytes at entries of the sparse indexes.
+
+This runs on the driver. Of the logs it reads what their directories list, a few index entries for
+each cut, and what a look-up by time reads; how long it takes hangs on the number of segments and
+tasks, not on that of records.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
+from typing import Final, Protocol
+
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.errors import CorruptError, UnknownPartition, UnknownTopic
+from kafkafs.storage.format.layout import MAX_OFFSET
+from kafkafs.storage.log.view import View
+from kafkafs.storage.segment.segment import Segment
+
+from .options import EARLIEST, LATEST, Limit, OptionError, Options, TopicPartition
+
+LOGGER: Final = logging.getLogger("kafkafs.spark")
+
+#: Kafka's own topics, which are read only when they are named (Topic.isInternal, and KRaft's log).
+INTERNAL_TOPICS: Final = frozenset(
+    ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata")
+)
+
+Offsets = tuple[int, int]  # [start, end)
+
+
+class DataLoss(Exception):
+    """Records that were asked for are not there any more, and failOnDataLoss is true."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """What a task reads of a partition: offsets in [`start`, `end`), about `size` bytes of `.log`.
+
+    `is_last`: the log ended at `end` when this was planned, so damage behind its last batch counts.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    size: int
+    is_last: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}, offsets {self.start} to {self.end - 1}"
+
+
+class Choice(Protocol):
+    """What decides which partitions are read."""
+
+    def takes(self, topic: str, partition: int) -> bool: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What filters leave to be read: the partitions that all `choices` take, offsets in one of the
+    ascending ranges `offsets`, timestamps in [`since_us`, `until_us`), microseconds since 1970,
+    None for no bound. With a bound, records without a timestamp are not wanted."""
+
+    choices: tuple[Choice, ...] = ()
+    offsets: tuple[Offsets, ...] = ((0, MAX_OFFSET),)
+    since_us: int | None = None
+    until_us: int | None = None
+
+    def within_offsets(self, ranges: Iterable[tuple[int | None, int | None]]) -> Wanted:
+        """What of it is also in one of the ascending `ranges`."""
+        filled = [(low or 0, MAX_OFFSET if high is None else high) for low, high in ranges]
+        common = [
+            (max(low, start), min(high, end))
+            for start, end in self.offsets
+            for low, high in filled
+            if max(low, start) < min(high, end)
+        ]
+        return replace(self, offsets=tuple(common))
+
+    def within_times(self, since_us: int | None, until_us: int | None) -> Wanted:
+        """What of it also is that young, and that old."""
+        since = [bound for bound in (self.since_us, since_us) if bound is not None]
+        until = [bound for bound in (self.until_us, until_us) if bound is not None]
+        return replace(
+            self,
+            since_us=max(since, default=None),
+            until_us=min(until, default=None),
+        )
+
+    def takes(self, topic: str, partition: int) -> bool:
+        return all(choice.takes(topic, partition) for choice in self.choices)
+
+    @property
+    def milliseconds(self) -> tuple[int | None, int | None] | None:
+        """The same bounds for timestamps in ms; None where there are none."""
+        if self.since_us is None and self.until_us is None:
+            return None
+        since, until = self.since_us, self.until_us
+        return (
+            None if since is None else -(-since // 1000),
+            None if until is None else -(-until // 1000),
+        )
+
+
+EVERYTHING: Final = Wanted()
+
+
+def find_log_dirs(paths: Sequence[str]) -> list[str]:
+    """The directories that the paths name, wildcards (`*`, `?`, `[…]`) resolved, in order.
+
+    OptionError for wildcards that nothing matches.
+    """
+    found: list[str] = []
+    for path in paths:
+        if os.path.lexists(path) or not glob.has_magic(path):
+            found.append(path)
+            continue
+        matching = [match for match in sorted(glob.glob(path)) if os.path.isdir(match)]
+        if not matching:
+            raise OptionError("path", f"{path}: no directory matches")
+        found += matching
+    return list(dict.fromkeys(found))
+
+
+def plan(
+    log_dirs: Sequence[str], options: Options, wanted: Wanted = EVERYTHING
+) -> list[OffsetRange]:
+    """The ranges that together hold every record asked for once, in order of topic, partition and
+    offset.
+
+    OptionError for a topic or partition that is not there, DataLoss for offsets that are not,
+    LogDirError, ConfigError.
+    """
+    engine = Engine(log_dirs, options.settings)
+    try:
+        for problem in engine.problems:
+            LOGGER.warning("%s", problem)
+        chosen = _assigned(engine.topics(), options)
+        for limit in (options.starting, options.ending):
+            _check_named(limit, chosen)
+        spans = [
+            span
+            for topic, partition in chosen
+            if wanted.takes(topic, partition)
+            for span in _spans(engine, topic, partition, options, wanted)
+        ]
+        return _ranges(spans, options)
+    finally:
+        engine.close()
+
+
+def report_loss(what: str, is_error: bool) -> None:
+    """DataLoss, or a warning."""
+    if is_error:
+        raise DataLoss(f"{what}. Set the option failOnDataLoss to false to read what is there")
+    LOGGER.warning("%s", what)
+
+
+# -- which partitions ------------------------------------------------------------------------------
+
+
+def _assigned(topics: Mapping[str, list[int]], options: Options) -> list[TopicPartition]:
+    """The partitions that the options ask for."""
+    if options.assigned is not None:
+        for topic, partition in options.assigned:
+            if partition not in topics.get(topic, ()):
+                raise OptionError("assign", f"there is no partition {topic}-{partition}")
+        return sorted(options.assigned)
+    names = options.topics
+    if names is None:
+        pattern = options.topic_pattern
+        names = tuple(
+            topic
+            for topic in topics
+            if topic not in INTERNAL_TOPICS and (pattern is None or pattern.fullmatch(topic))
+        )
+    for topic in names:
+        if topic not in topics:
+            raise OptionError("subscribe", f"there is no topic {topic}")
+    return [(topic, partition) for topic in sorted(names) for partition in topics[topic]]
+
+
+def _check_named(limit: Limit, chosen: Iterable[TopicPartition]) -> None:
+    """OptionError unless a limit by partition names just those that are read, as Spark wants it."""
+    if limit.everywhere is not None:
+        return
+    if differing := sorted(limit.each.keys() ^ set(chosen)):
+        topic, partition = differing[0]
+        is_named = differing[0] in limit.each
+        why = "is named, but not read" if is_named else "is read, but not named"
+        raise OptionError(limit.option, f"{topic}-{partition} {why}")
+
+
+# -- which offsets ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Offsets [`start`, `end`) of a partition that are to be read, and where their bytes are.
+
+    `segments` hold them; `ends[i]` is how many bytes of the span lie in segments up to `i`, of
+    which the first counts from position `skipped` on.
+    """
+
+    view: View
+    start: int
+    end: int
+    segments: Sequence[Segment] = field(default=())
+    ends: Sequence[int] = field(default=())
+    skipped: int = 0
+
+    @classmethod
+    def of(cls, view: View, start: int, end: int) -> _Span:
+        segments = [s for s in view.segments.from_offset(start) if s.base_offset < end]
+        skipped = _position_of(segments[0], start)
+        sizes = [segment.size for segment in segments]
+        sizes[-1] = min(sizes[-1], _position_of(segments[-1], end, up=True))
+        sizes[0] -= skipped
+        return cls(view, start, end, segments, list(accumulate(max(s, 0) for s in sizes)), skipped)
+
+    @property
+    def size(self) -> int:
+        return self.ends[-1]
+
+    def offset_at(self, byte: int) -> int:
+        """An offset near the record that is `byte` bytes behind the start."""
+        number = min(bisect_right(self.ends, byte), len(self.segments) - 1)
+        before = self.ends[number - 1] if number else -self.skipped
+        segment, position = self.segments[number], byte - before
+        index = segment.offset_index()
+        entry = index.lookup_position(position, segment.size) if index is not None else None
+        if entry is None or not entry.position:
+            return segment.base_offset
+        return entry.offset + 1
+
+
+def _position_of(segment: Segment, offset: int, up: bool = False) -> int:
+    """About where an offset is in a segment, as its index says; with `up` rather behind it."""
+    index = segment.offset_index()
+    if index is None or not len(index):
+        return segment.size if up else 0
+    if up:
+        slot = index.floor_slot(offset) + 1
+        return index.entry(slot).position if slot < len(index) else segment.size
+    return index.lookup(offset, segment.size).position
+
+
+def _spans(
+    engine: Engine, topic: str, partition: int, options: Options, wanted: Wanted
+) -> Iterator[_Span]:
+    """What is to be read of one partition."""
+    try:
+        view = engine.log(topic, partition).view()
+    except (UnknownTopic, UnknownPartition):
+        report_loss(f"{topic}-{partition} was just deleted", options.fail_on_data_loss)
+        return
+    start, end = _bounds(view, options)
+    start, end = _narrowed(view, start, end, options, wanted)
+    for low, high in wanted.offsets:
+        if max(low, start) < min(high, end):
+            yield _Span.of(view, max(low, start), min(high, end))
+
+
+def _bounds(view: View, options: Options) -> Offsets:
+    """The offsets that starting and ending options name, as far as they are there."""
+    latest = view.bound(options.isolation)
+    found = []
+    for limit in (options.starting, options.ending):
+        value = limit.of((view.topic, view.partition))
+        if limit.is_time:
+            value = _offset_for_time(view, value, limit, options)
+        value = {EARLIEST: view.start_offset, LATEST: latest}.get(value, value)
+        if not view.start_offset <= value <= latest:
+            there = f"offsets {view.start_offset} to {latest} are there"
+            what = f"{view.topic}-{view.partition}: {limit.option} says {value}, but only {there}"
+            report_loss(what, options.fail_on_data_loss)
+        found.append(min(max(value, view.start_offset), latest))
+    return found[0], found[1]
+
+
+def _offset_for_time(view: View, time_ms: int, limit: Limit, options: Options) -> int:
+    """The first offset at or after a time; without one, what the options say."""
+    found = view.offset_for_time(time_ms, options.isolation)
+    if found is not None:
+        return found
+    if limit is options.starting and not options.no_match_is_latest:
+        why = f"{view.topic}-{view.partition} has no record at {time_ms} or later"
+        raise OptionError(limit.option, f"{why}; see startingOffsetsByTimestampStrategy")
+    return LATEST
+
+
+def _narrowed(view: View, start: int, end: int, options: Options, wanted: Wanted) -> Offsets:
+    """[start, end) without what cannot have the wanted timestamps.
+
+    Nothing before the first record of a time or later is that young. But behind it older ones may
+    follow, in any number, and no index tells of them: only timestampDisorderMs bounds that.
+    """
+    bounds = wanted.milliseconds
+    if bounds is None:
+        return start, end
+    since, until = bounds
+    disorder = options.timestamp_disorder_ms
+    try:
+        if since is not None and since > 0:
+            first = view.offset_for_time(since, options.isolation)
+            start = end if first is None else max(start, first)
+        if until is not None and disorder is not None:
+            beyond = view.offset_for_time(max(until + disorder, 0), options.isolation)
+            end = end if beyond is None else min(end, beyond)
+    except CorruptError as error:  # the read will meet it, or not
+        LOGGER.warning("not looked up by time: %s", error)
+    return start, end
+
+
+# -- ranges ----------------------------------------------------------------------------------------
+
+
+def _ranges(spans: Sequence[_Span], options: Options) -> list[OffsetRange]:
+    """The spans, cut to the sizes that the options ask for."""
+    target = options.max_bytes_per_partition
+    least = options.min_partitions or 0
+    if least:
+        target = max(min(target, sum(span.size for span in spans) // least), 1)
+    ranges = [piece for span in spans for piece in _cut_by_bytes(span, target)]
+    ranges = _cut_to_number(ranges, least)
+    most = options.max_records_per_partition
+    if most is not None:
+        ranges = [part for piece in ranges for part in _divided(piece, -(-_count(piece) // most))]
+    return ranges
+
+
+def _cut_by_bytes(span: _Span, target: int) -> Iterator[OffsetRange]:
+    """The span in pieces of about `target` bytes, cut where an index entry tells an offset."""
+    parts = max(-(-span.size // target), 1)
+    cuts = (span.offset_at(span.size * part // parts) for part in range(1, parts))
+    inner = sorted({offset for offset in cuts if span.start < offset < span.end})
+    edges = [span.start, *inner, span.end]
+    view = span.view
+    for low, high in pairwise(edges):
+        yield OffsetRange(
+            topic=view.topic,
+            partition=view.partition,
+            start=low,
+            end=high,
+            size=span.size // (len(edges) - 1),
+            is_last=high == view.end_offset,
+        )
+
+
+def _cut_to_number(ranges: list[OffsetRange], least: int) -> list[OffsetRange]:
+    """At least `least` ranges where there are so many offsets: where index entries are too few for
+    that, the largest are divided evenly, as Spark does (KafkaOffsetRangeCalculator)."""
+    missing = least - len(ranges)
+    if missing <= 0 or not ranges:
+        return ranges
+    total = sum(map(_count, ranges))
+    parts = [1 + min(missing * _count(piece) // total, _count(piece) - 1) for piece in ranges]
+    by_count = sorted(range(len(ranges)), key=lambda i: -_count(ranges[i]))
+    for i in by_count:
+        added = min(least - sum(parts), _count(ranges[i]) - parts[i])
+        if added <= 0:
+            continue
+        parts[i] += added
+    return [part for piece, n in zip(ranges, parts, strict=True) for part in _divided(piece, n)]
+
+
+def _count(piece: OffsetRange) -> int:
+    """How many offsets it has, at most so many records."""
+    return piece.end - piece.start
+
+
+def _divided(piece: OffsetRange, parts: int) -> Iterator[OffsetRange]:
+    """The piece in `parts` of as many offsets each, but for one."""
+    edges = [piece.start + _count(piece) * part // parts for part in range(parts + 1)]
+    for low, high in pairwise(edges):
+        is_last = piece.is_last and high == piece.end
+        yield replace(piece, start=low, end=high, size=piece.size // parts, is_last=is_last)

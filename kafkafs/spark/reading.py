@@ -1,0 +1,196 @@
+"""One range of offsets to Arrow record batches: what a task of Spark does.
+
+The log is found anew in each task, and may have changed since the driver planned: it grows, is
+compacted, and loses its oldest segments. Records that retention took are a loss of data, which
+fails the task or is passed over; damaged bytes fail it or are passed over, and `losses` tells them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.errors import (
+    LogDirError,
+    SegmentGone,
+    StorageError,
+    UnknownPartition,
+    UnknownTopic,
+)
+from kafkafs.storage.format.arrow import to_record_batch
+from kafkafs.storage.format.columns import Columns, Damage
+from kafkafs.storage.log.transactions import Isolation
+from kafkafs.storage.log.view import View
+
+from .planning import LOGGER, OffsetRange, report_loss
+
+#: What `losses` tells of each damaged place: offsets in [firstOffset, nextOffset) of the range that
+#: was read are lost, nextOffset is null where nothing readable follows in the segment.
+LOSSES: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("firstOffset", pa.int64()),
+        ("nextOffset", pa.int64()),
+        ("file", pa.string()),
+        ("position", pa.int64()),
+        ("what", pa.string()),
+    ]
+)
+# About so much memory of records goes into a record batch at most, unless one record has more.
+_BATCH_BYTES: Final = 16 << 20
+# How often reading goes on in a new view when segments vanish and nothing is read meanwhile.
+_ATTEMPTS: Final = 8
+_LOSSES_TOLD: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How ranges are read, the same for all tasks of a read.
+
+    `timestamps`: records whose timestamp in ms is in [low, high), None for no bound, are all that
+    is wanted; the others may come, too, where it is cheaper.
+    """
+
+    log_dirs: tuple[str, ...]
+    settings: Mapping[str, str]
+    isolation: Isolation
+    fail_on_data_loss: bool
+    permissive: bool
+    timestamps: tuple[int | None, int | None] | None = None
+
+    def records(self, piece: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The records of a range; `schema` has fields of the Arrow schema of records, with the
+        types that Spark wants for them.
+
+        CorruptError for damage unless it is passed over, DataLoss unless that is.
+        """
+        names = schema.names
+        for part in self._parts(piece):
+            if isinstance(part, Damage):
+                if not self.permissive:
+                    raise part.error
+                LOGGER.warning("%s-%d: skipped: %s", piece.topic, piece.partition, part.error)
+                continue
+            for rows in _pieces(self._chosen(part)):
+                made = to_record_batch(rows, piece.topic, piece.partition, names)
+                arrays = [_as(made.column(field.name), field.type) for field in schema]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def losses(self, piece: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """The damage in a range; `schema` has fields of LOSSES."""
+        rows: list[dict[str, object]] = []
+        for part in self._parts(piece):
+            if isinstance(part, Damage):
+                rows.append(_loss(piece, part))
+            if len(rows) >= _LOSSES_TOLD:
+                yield pa.RecordBatch.from_pylist(rows, schema)
+                rows = []
+        if rows:
+            yield pa.RecordBatch.from_pylist(rows, schema)
+
+    def _parts(self, piece: OffsetRange) -> Iterator[Columns | Damage]:
+        """Everything in the range, in one view of the log, or in several where segments vanish
+        while they are read: a cleaner replaces them, retention takes them."""
+        reached = piece.start
+        attempts = _ATTEMPTS
+        while attempts:
+            view = self._view(piece)
+            if view is None:
+                return
+            self._report_gone(piece, view, reached)
+            end = None if piece.is_last and piece.end == view.end_offset else piece.end
+            try:
+                for part in view.scan(reached, end, self.isolation):
+                    reached, attempts = _behind(part, reached), _ATTEMPTS
+                    yield part
+                return
+            except SegmentGone:
+                attempts -= 1
+        raise StorageError(f"{piece}: its segments vanish faster than they can be read")
+
+    def _view(self, piece: OffsetRange) -> View | None:
+        """The partition as it is now; None when it has gone and that is no error."""
+        try:
+            engine = _engine(self.log_dirs, tuple(sorted(self.settings.items())))
+            return engine.log(piece.topic, piece.partition).view()
+        except (UnknownTopic, UnknownPartition, LogDirError) as error:
+            report_loss(f"{piece}: {error}", self.fail_on_data_loss)
+            return None
+
+    def _report_gone(self, piece: OffsetRange, view: View, reached: int) -> None:
+        """DataLoss, or a warning, for offsets of the range that the log no longer has."""
+        if view.start_offset > reached:
+            there = f"the log starts at {view.start_offset} now"
+        elif view.end_offset < piece.end:
+            there = f"the log ends at {view.end_offset} now"
+        else:
+            return
+        report_loss(f"{piece} are not all there any more: {there}", self.fail_on_data_loss)
+
+    def _chosen(self, columns: Columns) -> Columns:
+        """Without the rows whose timestamps are not wanted."""
+        if self.timestamps is None:
+            return columns
+        low, high = self.timestamps
+        chosen = columns.timestamps != -1
+        if low is not None:
+            chosen &= columns.timestamps >= low
+        if high is not None:
+            chosen &= columns.timestamps < high
+        return columns.where(chosen)
+
+
+@lru_cache(maxsize=1)
+def _engine(log_dirs: tuple[str, ...], settings: tuple[tuple[str, str], ...]) -> Engine:
+    """Tasks that follow each other in a process share what it knows of the logs."""
+    return Engine(log_dirs, dict(settings))
+
+
+def _behind(part: Columns | Damage, reached: int) -> int:
+    """The offset where reading goes on behind a part."""
+    if isinstance(part, Columns):
+        return int(part.offsets[-1]) + 1
+    return max(reached, part.first_offset, part.next_offset)
+
+
+def _pieces(columns: Columns) -> Iterator[Columns]:
+    """The rows, in as many pieces as keep each batch small."""
+    rows = len(columns)
+    if not rows:
+        return
+    parts = min(-(-columns.nbytes // _BATCH_BYTES), rows)
+    edges = [rows * part // parts for part in range(parts + 1)]
+    for low, high in pairwise(edges):
+        yield columns if parts == 1 else columns.slice(low, high)
+
+
+def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The column with the type that Spark wants. No header at all is null there, as in Spark's own
+    source."""
+    if not pa.types.is_list(kind):
+        return array if array.type == kind else array.cast(kind)
+    lengths = pc.list_value_length(array).to_numpy(zero_copy_only=False)
+    none = pa.array(np.equal(lengths, 0)) if (lengths == 0).any() else None
+    return pa.ListArray.from_arrays(array.offsets, array.values, type=kind, mask=none)
+
+
+def _loss(piece: OffsetRange, damage: Damage) -> dict[str, object]:
+    values: Sequence[object] = (
+        piece.topic,
+        piece.partition,
+        damage.first_offset,
+        damage.next_offset if damage.next_offset >= 0 else None,
+        damage.error.file,
+        damage.error.position,
+        damage.error.what,
+    )
+    return dict(zip(LOSSES.names, values, strict=True))

@@ -1,0 +1,109 @@
+"""What Spark sees: the format "kafkafs" of PySpark's Python data source API."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from .filters import push
+from .options import OptionError, Options
+from .planning import EVERYTHING, OffsetRange, find_log_dirs, plan
+from .reading import Reading
+
+_COLUMNS: Final = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+_LOSSES: Final = {
+    "topic": "string",
+    "partition": "int",
+    "firstOffset": "bigint",
+    "nextOffset": "bigint",
+    "file": "string",
+    "position": "bigint",
+    "what": "string",
+}
+
+
+class KafkafsSource(DataSource):
+    """`spark.read.format("kafkafs")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kafkafs"
+
+    def schema(self) -> str:
+        """Spark asks for it when `load` is called, which is when wrong options are refused."""
+        options = Options.parse(self.options)
+        columns = _LOSSES if options.losses else dict(_COLUMNS)
+        if not options.losses and not options.include_headers:
+            del columns["headers"]
+        return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """`schema` may be the user's own: some of the columns, and only these are then made."""
+        options = Options.parse(self.options)
+        _check_columns(schema, _LOSSES if options.losses else _COLUMNS)
+        return KafkafsReader(options, to_arrow_schema(schema, timezone="UTC"))
+
+
+def _check_columns(schema: StructType, known: dict[str, str]) -> None:
+    for field in schema.fields:
+        if field.name not in known:
+            raise OptionError("schema", f"no column {field.name}; there are {', '.join(known)}")
+        kind = field.dataType.simpleString()
+        if kind != known[field.name]:
+            raise OptionError("schema", f"{field.name} is {known[field.name]}, not {kind}")
+
+
+class Task(InputPartition):
+    """One task's range."""
+
+    def __init__(self, value: OffsetRange) -> None:
+        super().__init__(value)
+
+
+class KafkafsReader(DataSourceReader):
+    """One read: planned on the driver, pickled, and carried out by tasks."""
+
+    def __init__(self, options: Options, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+        self._wanted = EVERYTHING
+        self._reading = Reading(
+            log_dirs=tuple(find_log_dirs(options.paths)),
+            settings=options.settings,
+            isolation=options.isolation,
+            fail_on_data_loss=options.fail_on_data_loss,
+            permissive=options.permissive,
+        )
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+        if self._options.losses:
+            return filters
+        self._wanted, left = push(filters)
+        self._reading = replace(self._reading, timestamps=self._wanted.milliseconds)
+        return left
+
+    def partitions(self) -> list[InputPartition]:
+        ranges = plan(self._reading.log_dirs, self._options, self._wanted)
+        return [Task(each) for each in ranges]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if partition.value is None:  # what Spark makes of no partition at all
+            return iter(())
+        if self._options.losses:
+            return self._reading.losses(partition.value, self._schema)
+        return self._reading.records(partition.value, self._schema)

@@ -1,0 +1,47 @@
+"""One Spark session with two threads for all tests that need one: it takes ten seconds to start."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+import kafkafs.spark
+
+CONFIGURATION = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session that knows the format; its JVM ends with the tests."""
+    scratch = tmp_path_factory.mktemp("spark")
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    for name, value in CONFIGURATION.items():
+        builder = builder.config(name, value)
+    session = (
+        builder.config("spark.local.dir", str(scratch / "local"))
+        .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
+        .getOrCreate()
+    )
+    kafkafs.spark.register(session)
+    yield session
+    session.stop()
+    gateway = SparkContext._gateway
+    assert gateway is not None
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(60)

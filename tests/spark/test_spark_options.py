@@ -1,0 +1,146 @@
+"""Options by the names of Spark's Kafka source: what they mean, and how wrong ones are refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+from kafkafs.spark.options import EARLIEST, LATEST, OptionError, Options
+from kafkafs.storage.log.transactions import Isolation
+
+
+def parse(**options: str) -> Options:
+    return Options.parse({"path": "/data", **options})
+
+
+def test_what_is_read_when_nothing_is_said() -> None:
+    options = parse()
+    assert (options.topics, options.topic_pattern, options.assigned) == (None, None, None)
+    assert (options.starting.everywhere, options.ending.everywhere) == (EARLIEST, LATEST)
+    assert not options.starting.is_time
+    assert not options.ending.is_time
+    assert options.isolation is Isolation.READ_UNCOMMITTED
+    assert options.fail_on_data_loss
+    assert not options.permissive
+    assert not options.losses
+    assert not options.include_headers
+    assert options.max_bytes_per_partition == 128 << 20
+    assert options.min_partitions is options.max_records_per_partition is None
+
+
+def test_names_are_compared_without_regard_to_case() -> None:
+    options = parse(
+        SUBSCRIBE=" a , b,a ", failondataloss="FALSE", **{"Kafka.Isolation.Level": "read_committed"}
+    )
+    assert options.topics == ("a", "b")
+    assert not options.fail_on_data_loss
+    assert options.isolation is Isolation.READ_COMMITTED
+
+
+def test_several_paths() -> None:
+    assert parse(path="/a, /b,").paths == ("/a", "/b")
+    assert Options.parse({"paths": '["/a", "file:///b,/c"]'}).paths == ("/a", "/b", "/c")
+
+
+def test_options_travel_to_the_tasks() -> None:
+    options = parse(subscribePattern="ord.*", startingOffsets='{"orders": {"0": 5}}')
+    assert pickle.loads(pickle.dumps(options)) == options
+
+
+def test_limits_by_partition() -> None:
+    options = parse(
+        startingOffsets='{"a": {"0": 23, "1": -2}}', endingOffsets='{"a": {"0": -1, "1": 40}}'
+    )
+    assert options.starting.each == {("a", 0): 23, ("a", 1): EARLIEST}
+    assert options.ending.each == {("a", 0): LATEST, ("a", 1): 40}
+    assert options.ending.of(("a", 1)) == 40
+
+
+def test_a_time_for_all_goes_before_times_by_partition_and_these_before_offsets() -> None:
+    by_partition = json.dumps({"a": {"0": 7}})
+    options = parse(
+        startingTimestamp="5",
+        startingOffsetsByTimestamp=by_partition,
+        endingOffsetsByTimestamp=by_partition,
+        endingOffsets="latest",
+    )
+    assert (options.starting.everywhere, options.starting.is_time) == (5, True)
+    assert (options.ending.of(("a", 0)), options.ending.is_time) == (7, True)
+
+
+def test_how_a_broker_is_reached_means_nothing_here() -> None:
+    parse(
+        **{
+            "kafka.bootstrap.servers": "localhost:9092",
+            "kafka.sasl.jaas.config": "x",
+            "kafka.ssl.truststore.location": "x",
+            "groupIdPrefix": "x",
+            "maxOffsetsPerTrigger": "10",
+        }
+    )
+
+
+def test_settings_of_the_engine() -> None:
+    name = "kafkafs.max.batch.bytes"
+    assert parse(**{name: "1000000"}).settings == {name: "1000000"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("subscribr", "orders", "there is no such option"),
+        ("kafka.bootstrp.servers", "x", "there is no such option"),
+        ("kafka.auto.offset.reset", "earliest", "not supported"),
+        ("subscribe", " , ", "names no topic"),
+        ("subscribePattern", "", "is empty"),
+        ("subscribePattern", "(", "no regular expression"),
+        ("assign", "orders", 'JSON such as {"orders": [0, 1]}'),
+        ("assign", '{"orders": ["0"]}', 'JSON such as {"orders": [0, 1]}'),
+        ("assign", "{}", 'JSON such as {"orders": [0, 1]}'),
+        ("startingOffsets", "latest", "cannot be latest (-1) in a batch"),
+        ("startingOffsets", '{"a": {"0": -1}}', "cannot be latest (-1) in a batch"),
+        ("startingOffsets", '{"a": {"0": -3}}', "a-0: -3 is less than -2"),
+        ("startingOffsets", '{"a": {"0": true}}', "JSON such as"),
+        ("startingOffsets", '{"a": {"0": 1e3}}', "JSON such as"),
+        ("startingOffsets", "[" * 100_000, "JSON such as"),
+        ("endingOffsets", "earliest", "cannot be earliest (-2) in a batch"),
+        ("endingOffsets", '{"a": {"0": -2}}', "cannot be earliest (-2) in a batch"),
+        ("endingOffsets", '{"a": [0]}', "JSON such as"),
+        ("startingTimestamp", "2018-05-15", "a whole number from 0 on"),
+        ("endingOffsetsByTimestamp", '{"a": {"0": -1}}', "a-0: -1 is less than 0"),
+        ("startingOffsetsByTimestampStrategy", "earliest", "error or latest"),
+        ("minPartitions", "0", "a whole number from 1 on"),
+        ("maxRecordsPerPartition", "many", "a whole number from 1 on"),
+        ("maxBytesPerPartition", "128m", "a whole number from 1 on"),
+        ("includeHeaders", "yes", "true or false"),
+        ("failOnDataLoss", "", "true or false"),
+        ("kafka.isolation.level", "serializable", "read_committed or read_uncommitted"),
+        ("mode", "DROPMALFORMED", "failfast or permissive"),
+        ("path", "hdfs://nn/data", "only paths that all workers see as files"),
+        ("path", " , ", "name the log directories"),
+        ("paths", "{}", "not a JSON list"),
+    ],
+)
+def test_what_is_refused_is_named(name: str, value: str, why: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        parse(**{name: value})
+    assert refused.value.name.lower() == name.lower()
+    assert why in refused.value.why
+    assert str(refused.value).startswith("option ")
+
+
+def test_one_way_to_choose_topics() -> None:
+    with pytest.raises(OptionError, match="option assign: cannot be together with subscribe"):
+        parse(subscribe="a", assign='{"a": [0]}')
+
+
+def test_limits_by_partition_name_the_same_ones() -> None:
+    with pytest.raises(OptionError, match=r"option endingOffsets: names other .*: a-1"):
+        parse(startingOffsets='{"a": {"0": 1}}', endingOffsets='{"a": {"0": 1, "1": 1}}')
+
+
+def test_an_end_before_the_start() -> None:
+    with pytest.raises(OptionError, match="option endingOffsets: a-0: 3 is before the 4"):
+        parse(startingOffsets='{"a": {"0": 4}}', endingOffsets='{"a": {"0": 3}}')

@@ -1,0 +1,298 @@
+"""Ranges for tasks: every record asked for is in just one, and none is larger than was asked."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kafkafs.spark.options import OptionError, Options
+from kafkafs.spark.planning import (
+    EVERYTHING,
+    INTERNAL_TOPICS,
+    DataLoss,
+    OffsetRange,
+    Wanted,
+    find_log_dirs,
+    plan,
+)
+from kafkafs.storage.disk import OpenFile
+from kafkafs.storage.errors import LogDirError
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from tests import answers
+from tests.index_damage import INDEX_DAMAGE, damage_indexes
+from tests.logs import TopicSettings, write_log_dir, write_partition
+
+Corpus = Callable[[str], Path]
+
+
+def planned(path: Path | str, wanted: Wanted = EVERYTHING, /, **options: str) -> list[OffsetRange]:
+    parsed = Options.parse({"path": str(path), **options})
+    return plan(find_log_dirs(parsed.paths), parsed, wanted)
+
+
+def whole(ranges: Sequence[OffsetRange]) -> dict[tuple[str, int], tuple[int, int]]:
+    """First offset and end of each partition; ranges that do not follow each other fail."""
+    found: dict[tuple[str, int], tuple[int, int]] = {}
+    for each in ranges:
+        assert each.start < each.end
+        start, end = found.get((each.topic, each.partition), (each.start, each.start))
+        assert end == each.start
+        found[each.topic, each.partition] = (start, each.end)
+    return found
+
+
+# -- any log -------------------------------------------------------------------------------------
+
+
+def write_log(directory: Path, batches: Sequence[tuple[int, int]], segment: int) -> int:
+    """A partition t-0 with batches of so many records, of so many bytes each. Its end offset."""
+    offset = 0
+    made = []
+    for count, size in batches:
+        records = [SimpleRecord(1000 + offset + i, None, b"x" * size, []) for i in range(count)]
+        made.append(build_batch(records, BatchFields(base_offset=offset)))
+        offset += count
+    shape = TopicSettings(segment_bytes=segment, index_interval_bytes=100)
+    write_partition(directory / "t-0", made, shape)
+    write_log_dir(directory, {("t", 0): offset})
+    return offset
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    batches=st.lists(st.tuples(st.integers(1, 9), st.integers(0, 200)), min_size=1, max_size=40),
+    segment=st.integers(300, 4000),
+    damage=INDEX_DAMAGE,
+    most_bytes=st.integers(1, 20_000),
+    least=st.none() | st.integers(1, 60),
+    most=st.none() | st.integers(1, 60),
+    bounds=st.tuples(st.integers(0, 400), st.integers(0, 400)),
+)
+def test_every_offset_is_in_one_range(
+    tmp_path: Path,
+    batches: list[tuple[int, int]],
+    segment: int,
+    damage: list[tuple[int, str, int]],
+    most_bytes: int,
+    least: int | None,
+    most: int | None,
+    bounds: tuple[int, int],
+) -> None:
+    """Whatever the indexes say: they may be damaged."""
+    directory = tmp_path / "log"
+    shutil.rmtree(directory, ignore_errors=True)
+    end = write_log(directory, batches, segment)
+    damage_indexes(directory / "t-0", damage)
+    low, high = sorted(min(bound, end) for bound in bounds)
+    options = {
+        "maxBytesPerPartition": str(most_bytes),
+        "startingOffsets": json.dumps({"t": {"0": low}}),
+        "endingOffsets": json.dumps({"t": {"0": high}}),
+    }
+    if least is not None:
+        options["minPartitions"] = str(least)
+    if most is not None:
+        options["maxRecordsPerPartition"] = str(most)
+    ranges = planned(directory, **options)
+    assert whole(ranges) == ({("t", 0): (low, high)} if low < high else {})
+    if least is not None:
+        assert len(ranges) >= min(least, high - low)
+    if most is not None:
+        assert all(each.end - each.start <= most for each in ranges)
+    assert [each.is_last for each in ranges] == [each.end == end for each in ranges]
+
+
+def test_a_partition_is_cut_by_bytes(tmp_path: Path) -> None:
+    end = write_log(tmp_path, [(10, 100)] * 200, segment=50_000)
+    total = sum(path.stat().st_size for path in (tmp_path / "t-0").glob("*.log"))
+    ranges = planned(tmp_path, maxBytesPerPartition="20000")
+    assert whole(ranges) == {("t", 0): (0, end)}
+    assert len(ranges) == -(-total // 20_000)
+    # all batches have the same size here, so offsets tell bytes
+    largest = max(each.end - each.start for each in ranges)
+    assert largest * total / end <= 20_000 + 3 * total / 200
+    assert abs(sum(each.size for each in ranges) - total) < len(ranges)
+
+
+def test_planning_reads_no_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_log(tmp_path, [(10, 100)] * 200, segment=50_000)
+    read: list[tuple[str, int]] = []
+    original = OpenFile.read
+
+    def noted(self: OpenFile, position: int, size: int) -> bytes:
+        read.append((self.path, size))
+        return original(self, position, size)
+
+    monkeypatch.setattr(OpenFile, "read", noted)
+    ranges = planned(tmp_path, maxBytesPerPartition="20000")
+    assert len(ranges) > 5
+    assert sum(size for path, size in read if path.endswith(".log")) < 20_000
+
+
+# -- which partitions ------------------------------------------------------------------------------
+
+
+def test_all_topics_but_the_internal_ones(corpus: Corpus) -> None:
+    ranges = planned(corpus("kafka43-clean"))
+    expected = {
+        key: (told.beginning, told.end)
+        for key, told in answers.offsets("kafka43-clean").items()
+        if key[0] not in INTERNAL_TOPICS and told.beginning < told.end
+    }
+    assert whole(ranges) == expected
+
+
+def test_an_internal_topic_that_is_named(corpus: Corpus) -> None:
+    ranges = planned(corpus("kafka43-clean"), subscribe="__consumer_offsets")
+    assert {each.topic for each in ranges} == {"__consumer_offsets"}
+
+
+def test_committed_records_end_at_the_last_stable_offset(corpus: Corpus) -> None:
+    told = answers.offsets("kafka43-clean")["txn-open", 0]
+    assert told.last_stable < told.end
+    options = {"subscribe": "txn-open", "kafka.isolation.level": "read_committed"}
+    ranges = planned(corpus("kafka43-clean"), **options)
+    assert whole(ranges) == {("txn-open", 0): (told.beginning, told.last_stable)}
+
+
+def test_a_pattern_matches_whole_names(corpus: Corpus) -> None:
+    ranges = planned(corpus("kafka43-clean"), subscribePattern="codec-(gzip|z.*)|order")
+    assert {each.topic for each in ranges} == {"codec-gzip", "codec-zstd"}
+
+
+def test_assigned_partitions(corpus: Corpus) -> None:
+    ranges = planned(corpus("kafka43-clean"), assign='{"orders": [2, 0]}')
+    assert list(whole(ranges)) == [("orders", 0), ("orders", 2)]
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        ({"subscribe": "orders,odrers"}, "option subscribe: there is no topic odrers"),
+        ({"assign": '{"orders": [3]}'}, "option assign: there is no partition orders-3"),
+        (
+            {"subscribe": "orders", "startingOffsets": '{"orders": {"0": 1, "1": 1}}'},
+            "option startingOffsets: orders-2 is read, but not named",
+        ),
+        (
+            {"assign": '{"orders": [0]}', "endingOffsets": '{"orders": {"0": 9}, "x": {"0": 9}}'},
+            "option endingOffsets: x-0 is named, but not read",
+        ),
+        (
+            {"subscribe": "orders", "startingTimestamp": "9999999999999"},
+            "option startingTimestamp: orders-0 has no record at 9999999999999 or later",
+        ),
+    ],
+)
+def test_what_is_not_there_is_named(corpus: Corpus, options: dict[str, str], what: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        planned(corpus("kafka43-clean"), **options)
+    assert what in str(refused.value)
+
+
+def test_several_directories_and_wildcards(corpus: Corpus) -> None:
+    both = corpus("kafka43-two-dirs")
+    by_name = planned(f"{both}/dir1,{both}/dir2")
+    assert whole(by_name) == whole(planned(f"{both}/dir[12]"))
+    assert len(whole(by_name)) > len(whole(planned(both / "dir1")))
+
+
+def test_wildcards_that_nothing_matches(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"option path: .*/d\*: no directory matches"):
+        planned(tmp_path / "d*")
+
+
+def test_a_path_that_is_no_log_directory(tmp_path: Path) -> None:
+    with pytest.raises(LogDirError, match="no such directory"):
+        planned(tmp_path / "nothing")
+
+
+# -- which offsets ---------------------------------------------------------------------------------
+
+
+def test_offsets_that_have_gone_are_a_loss(corpus: Corpus) -> None:
+    told = answers.offsets("kafka43-clean")["trimmed", 0]
+    assert told.beginning > 0
+    options = {"subscribe": "trimmed", "startingOffsets": '{"trimmed": {"0": 0}}'}
+    with pytest.raises(
+        DataLoss, match=f"startingOffsets says 0, but only offsets {told.beginning}"
+    ):
+        planned(corpus("kafka43-clean"), **options)
+    ranges = planned(corpus("kafka43-clean"), **options, failOnDataLoss="false")
+    assert whole(ranges) == {("trimmed", 0): (told.beginning, told.end)}
+
+
+def test_offsets_that_are_not_there_yet_are_a_loss(corpus: Corpus) -> None:
+    told = answers.offsets("kafka43-clean")["orders", 0]
+    options = {"assign": '{"orders": [0]}', "endingOffsets": '{"orders": {"0": 99999999}}'}
+    with pytest.raises(DataLoss, match="endingOffsets says 99999999"):
+        planned(corpus("kafka43-clean"), **options)
+    ranges = planned(corpus("kafka43-clean"), **options, failOnDataLoss="false")
+    assert whole(ranges) == {("orders", 0): (told.beginning, told.end)}
+
+
+def test_times_become_offsets_as_the_broker_told_them(corpus: Corpus) -> None:
+    """Only of logs where the broker's answer is right, see the answers' README."""
+    told = [each for each in answers.times("kafka43-clean") if each.topic == "orders"]
+    found = sorted({each.timestamp: each for each in told if each.offset}.values(), key=str)
+    assert len(found) > 20
+    for each in found[::10]:
+        of = {each.topic: {str(each.partition): each.timestamp}}
+        options = {"assign": json.dumps({each.topic: [each.partition]})}
+        ranges = planned(
+            corpus("kafka43-clean"), **options, startingOffsetsByTimestamp=json.dumps(of)
+        )
+        assert ranges[0].start == each.offset
+        if each.offset:
+            ranges = planned(
+                corpus("kafka43-clean"), **options, endingOffsetsByTimestamp=json.dumps(of)
+            )
+            assert ranges[-1].end == each.offset
+
+
+def test_no_record_that_late(corpus: Corpus) -> None:
+    late = "9999999999999"
+    strategy = {"startingOffsetsByTimestampStrategy": "latest"}
+    assert planned(corpus("kafka43-clean"), startingTimestamp=late, **strategy) == []
+    to_the_end = planned(corpus("kafka43-clean"), endingTimestamp=late)
+    assert whole(to_the_end) == whole(planned(corpus("kafka43-clean")))
+
+
+# -- filters ---------------------------------------------------------------------------------------
+
+
+def test_ranges_of_offsets_that_filters_leave(corpus: Corpus) -> None:
+    wanted = (
+        Wanted().within_offsets([(10, 20), (100, None)]).within_offsets([(None, 15), (90, 110)])
+    )
+    assert wanted.offsets == ((10, 15), (100, 110))
+    ranges = planned(corpus("kafka43-clean"), wanted, assign='{"orders": [1]}')
+    assert [(each.start, each.end) for each in ranges] == [(10, 15), (100, 110)]
+
+
+def test_times_narrow_the_offsets(corpus: Corpus) -> None:
+    told = next(t for t in answers.times("kafka43-clean") if t.topic == "orders" and t.offset)
+    key = {"assign": json.dumps({told.topic: [told.partition]})}
+    end = answers.offsets("kafka43-clean")[told.topic, told.partition].end
+    young = Wanted().within_times(told.timestamp * 1000, None)
+    ranges = planned(corpus("kafka43-clean"), young, **key)
+    assert whole(ranges) == {(told.topic, told.partition): (told.offset, end)}
+    old = Wanted().within_times(None, told.timestamp * 1000)
+    assert planned(corpus("kafka43-clean"), old, **key)[-1].end == end
+    ranges = planned(corpus("kafka43-clean"), old, **key, timestampDisorderMs="0")
+    assert whole(ranges) == {(told.topic, told.partition): (0, told.offset)}
+
+
+def test_ranges_follow_each_other_in_order(corpus: Corpus) -> None:
+    ranges = planned(corpus("kafka43-clean"), maxBytesPerPartition="5000")
+    keys = [(each.topic, each.partition, each.start) for each in ranges]
+    assert all(one < other for one, other in pairwise(keys))

@@ -1,0 +1,297 @@
+"""What a task reads of its range: everything once, also while the log changes; damage; how much."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from kafkafs.spark.options import Options
+from kafkafs.spark.planning import EVERYTHING, DataLoss, OffsetRange, Wanted, find_log_dirs, plan
+from kafkafs.spark.reading import LOSSES, Reading
+from kafkafs.storage.disk import OpenFile
+from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from tests import answers
+from tests.logs import TopicSettings, write_log_dir, write_partition
+
+Corpus = Callable[[str], Path]
+
+_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+#: As Spark wants it: microseconds, and its own name for a list's items.
+SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(pa.field("element", _HEADER))),
+    ]
+)
+OFFSETS = pa.schema([SCHEMA.field("offset")])
+TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
+
+
+@dataclass(frozen=True)
+class Read:
+    """A read as the source does it: planned, then each range by itself."""
+
+    path: Path | str
+    options: dict[str, str] = field(default_factory=dict)
+    wanted: Wanted = EVERYTHING
+
+    @property
+    def parsed(self) -> Options:
+        return Options.parse({"path": str(self.path), **self.options})
+
+    @property
+    def reading(self) -> Reading:
+        options = self.parsed
+        return Reading(
+            log_dirs=tuple(find_log_dirs(options.paths)),
+            settings=options.settings,
+            isolation=options.isolation,
+            fail_on_data_loss=options.fail_on_data_loss,
+            permissive=options.permissive,
+            timestamps=self.wanted.milliseconds,
+        )
+
+    def plan(self) -> list[OffsetRange]:
+        return plan(find_log_dirs(self.parsed.paths), self.parsed, self.wanted)
+
+    def table(self, schema: pa.Schema = SCHEMA) -> pa.Table:
+        batches = [b for each in self.plan() for b in self.reading.records(each, schema)]
+        return pa.Table.from_batches(batches, schema)
+
+    def offsets(self) -> list[int]:
+        found: list[int] = self.table(OFFSETS)["offset"].to_pylist()
+        return found
+
+    def losses(self) -> list[dict[str, object]]:
+        batches = [b for each in self.plan() for b in self.reading.losses(each, LOSSES)]
+        found: list[dict[str, object]] = pa.Table.from_batches(batches, LOSSES).to_pylist()
+        return found
+
+
+def told_by_kafka(corpus: str, isolation: str) -> Iterator[dict[str, object]]:
+    """Rows of the topics that are read when none is named."""
+    for topic, partition in answers.partitions_with_records(corpus):
+        if topic.startswith("__"):
+            continue
+        for told in answers.records(corpus, topic, partition, isolation):
+            headers = [{"key": name, "value": value} for name, value in told.headers]
+            yield {
+                "key": told.key,
+                "value": told.value,
+                "topic": topic,
+                "partition": partition,
+                "offset": told.offset,
+                "timestamp": None if told.timestamp == -1 else told.timestamp * 1000,
+                "timestampType": TYPES[told.timestamp_type],
+                "headers": headers or None,
+            }
+
+
+@pytest.mark.parametrize("isolation", [answers.READ_COMMITTED, answers.READ_UNCOMMITTED])
+@pytest.mark.parametrize("name", ["kafka28", "kafka39", "kafka43-clean", "compact-after2"])
+def test_every_record_as_kafka_gave_it(corpus: Corpus, name: str, isolation: str) -> None:
+    """In small ranges, so that most begin in the middle of something."""
+    read = Read(corpus(name), {"kafka.isolation.level": isolation, "maxBytesPerPartition": "30000"})
+    table = read.table()
+    assert table.schema.equals(SCHEMA)
+    plain = table.set_column(5, "timestamp", table["timestamp"].cast(pa.int64()))
+    assert plain.to_pylist() == list(told_by_kafka(name, isolation))
+
+
+def test_only_the_columns_asked_for_are_made(corpus: Corpus) -> None:
+    schema = pa.schema([SCHEMA.field("timestamp"), SCHEMA.field("offset")])
+    table = Read(corpus("kafka43-clean"), {"subscribe": "orders"}).table(schema)
+    assert table.schema.equals(schema)
+    assert table.num_rows == 20_000
+
+
+# -- damage ---------------------------------------------------------------------------------------
+
+TORN = {"subscribe": "crash-txn"}
+
+
+def test_damage_is_named_by_file_and_position(corpus: Corpus) -> None:
+    with pytest.raises(CorruptError, match=r"00002648\.log: position 10401: .* crc is"):
+        Read(corpus("kafka43-torn"), TORN).table()
+
+
+def test_damage_is_skipped_and_told(corpus: Corpus) -> None:
+    read = Read(corpus("kafka43-torn"), {**TORN, "mode": "PERMISSIVE"})
+    found = read.offsets()
+    assert not set(range(2873, 2881)) & set(found)
+    assert {2871, 2881} <= set(found)
+    (loss,) = Read(corpus("kafka43-torn"), {**TORN, "losses": "true"}).losses()
+    assert (loss["topic"], loss["partition"]) == ("crash-txn", 0)
+    assert (loss["firstOffset"], loss["nextOffset"]) == (2873, 2881)
+    assert str(loss["file"]).endswith("crash-txn-0/00000000000000002648.log")
+    assert loss["position"] == 10401
+    assert "crc" in str(loss["what"])
+
+
+def test_damage_behind_the_last_batch_is_told(corpus: Corpus) -> None:
+    """The log was cut inside it, 0 offsets are known to be lost."""
+    read = Read(corpus("kafka43-torn"), {"subscribe": "crash-plain"})
+    cut = [row for row in read.losses() if row["partition"] == 0]
+    assert len(cut) == 1
+    assert cut[0]["nextOffset"] is None
+    with pytest.raises(CorruptError, match=r"crash-plain-0/00000000000000005170\.log: position"):
+        read.table()
+
+
+def test_nothing_is_lost_in_a_sound_log(corpus: Corpus) -> None:
+    assert Read(corpus("kafka43-clean"), {"losses": "true"}).losses() == []
+
+
+# -- a log that changes ---------------------------------------------------------------------------
+
+
+def write_log(directory: Path, records: int, batch: int, size: int, segment: int) -> Path:
+    """A partition t-0 of so many records, of `size` bytes and `batch` in each, timestamps from
+    1,000,000 on."""
+    batches = []
+    for base in range(0, records, batch):
+        made = [SimpleRecord(1_000_000 + base + i, b"k", b"v" * size, []) for i in range(batch)]
+        batches.append(build_batch(made, BatchFields(base_offset=base)))
+    shape = TopicSettings(segment_bytes=segment, index_interval_bytes=1000)
+    write_partition(directory / "t-0", batches, shape)
+    write_log_dir(directory, {("t", 0): records})
+    return directory
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """2,000 records in a dozen segments."""
+    return write_log(tmp_path, records=2000, batch=10, size=100, segment=20_000)
+
+
+def drop_segments(log: Path, count: int) -> int:
+    """Deletes the oldest segments, as retention does. The base offset of the first that is left."""
+    bases = sorted(int(path.stem) for path in (log / "t-0").glob("*.log"))
+    for base in bases[:count]:
+        for path in (log / "t-0").glob(f"{base:020}.*"):
+            path.unlink()
+    return bases[count]
+
+
+def test_what_retention_took_after_planning(log: Path) -> None:
+    read = Read(log)
+    (piece,) = read.plan()
+    left = drop_segments(log, 3)
+    with pytest.raises(DataLoss, match=f"the log starts at {left} now"):
+        next(read.reading.records(piece, OFFSETS))
+    lenient = replace(read.reading, fail_on_data_loss=False)
+    found = pa.Table.from_batches(lenient.records(piece, OFFSETS))["offset"].to_pylist()
+    assert found == list(range(left, 2000))
+
+
+def test_what_retention_takes_while_it_is_read(log: Path) -> None:
+    """The segment that is open is read to its end; behind it the log begins later."""
+    read = Read(log)
+    (piece,) = read.plan()
+    reading = replace(read.reading, fail_on_data_loss=False)
+    batches = reading.records(piece, OFFSETS)
+    first = next(batches)["offset"].to_pylist()
+    left = drop_segments(log, 5)
+    found = first + [offset for batch in batches for offset in batch["offset"].to_pylist()]
+    assert found[: len(first)] == first
+    assert found == [*range(found.index(left)), *range(left, 2000)]
+    assert len(found) < 2000
+
+
+def test_a_partition_that_was_deleted(log: Path) -> None:
+    read = Read(log)
+    (piece,) = read.plan()
+    (log / "t-0").rename(log / "t-0.0123456789abcdef0123456789abcdef-delete")
+    with pytest.raises(DataLoss, match=r"t-0, offsets 0 to 1999: no "):
+        next(read.reading.records(piece, OFFSETS))
+    lenient = replace(read.reading, fail_on_data_loss=False)
+    assert list(lenient.records(piece, OFFSETS)) == []
+
+
+def test_what_came_after_planning_is_not_read(log: Path) -> None:
+    read = Read(log)
+    (piece,) = read.plan()
+    last = max((log / "t-0").glob("*.log"))
+    batch = build_batch([SimpleRecord(1, None, b"new", [])], BatchFields(base_offset=2000))
+    with last.open("ab") as file:
+        file.write(batch)
+    found = pa.Table.from_batches(read.reading.records(piece, OFFSETS))["offset"].to_pylist()
+    assert found == list(range(2000))
+
+
+# -- how much is read -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def bytes_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of each read from a `.log`."""
+    sizes: list[int] = []
+    read, read_into = OpenFile.read, OpenFile.read_into
+
+    def counted_read(self: OpenFile, position: int, size: int) -> bytes:
+        data = read(self, position, size)
+        sizes.append(len(data) if self.path.endswith(".log") else 0)
+        return data
+
+    def counted_read_into(self: OpenFile, position: int, buffer: memoryview | bytearray) -> int:
+        count = read_into(self, position, buffer)
+        sizes.append(count if self.path.endswith(".log") else 0)
+        return count
+
+    monkeypatch.setattr(OpenFile, "read", counted_read)
+    monkeypatch.setattr(OpenFile, "read_into", counted_read_into)
+    return sizes
+
+
+def test_offsets_and_times_are_looked_up(tmp_path: Path, bytes_read: list[int]) -> None:
+    """All is read, then a hundredth of it by offset and by time; planning counts, too."""
+    log = write_log(tmp_path, records=20_000, batch=50, size=1000, segment=5 << 20)
+    assert len(Read(log).offsets()) == 20_000
+    everything = sum(bytes_read)
+    assert everything > 20_000_000
+    for wanted, options in (
+        (Wanted().within_offsets([(7000, 7200)]), {}),
+        (EVERYTHING, {"startingTimestamp": "1007000", "endingTimestamp": "1007200"}),
+        (Wanted().within_times(1_007_000_000, 1_007_200_000), {"timestampDisorderMs": "0"}),
+    ):
+        bytes_read.clear()
+        assert Read(log, options, wanted).offsets() == list(range(7000, 7200))
+        assert sum(bytes_read) < everything / 20, (wanted, options)
+
+
+def test_records_of_other_times_are_left_out(log: Path) -> None:
+    """Nothing says that none of these follows later, so all behind is read, and thrown away."""
+    wanted = Wanted().within_times(1_000_700_500, 1_000_720_001)
+    assert Read(log, wanted=wanted).offsets() == list(range(701, 721))
+
+
+def test_partitions_that_are_not_wanted_are_not_opened(corpus: Corpus) -> None:
+    class Second:
+        def takes(self, topic: str, partition: int) -> bool:
+            return partition == 1
+
+    read = Read(corpus("kafka43-clean"), {"subscribe": "orders"}, Wanted(choices=(Second(),)))
+    assert {each.partition for each in read.plan()} == {1}
+    assert len(read.offsets()) == sum(1 for _ in answers.records("kafka43-clean", "orders", 1))
+
+
+def test_a_range_by_json(corpus: Corpus) -> None:
+    of = {"assign": '{"orders": [1]}'}
+    options = {
+        **of,
+        "startingOffsets": json.dumps({"orders": {"1": 600}}),
+        "endingOffsets": json.dumps({"orders": {"1": 610}}),
+    }
+    assert Read(corpus("kafka43-clean"), options).offsets() == list(range(600, 610))

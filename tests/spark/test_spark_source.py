@@ -1,0 +1,232 @@
+"""The format in a real Spark: what it gives, what it refuses, what reaches it of a query."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tests import answers
+
+pytestmark = pytest.mark.spark
+
+Corpus = Callable[[str], Path]
+
+TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
+SCHEMA = (
+    "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
+    "timestamp:timestamp,timestampType:int>"
+)
+
+
+def load(spark: SparkSession, path: Path | list[str], **options: str) -> DataFrame:
+    where = str(path) if isinstance(path, Path) else path
+    return spark.read.format("kafkafs").options(**options).load(where)
+
+
+def rows(frame: DataFrame) -> list[dict[str, object]]:
+    """In the order of the tasks; timestamps in microseconds since 1970."""
+    if "timestamp" in frame.columns:
+        frame = frame.selectExpr(
+            *(f"unix_micros({c}) as {c}" if c == "timestamp" else c for c in frame.columns)
+        )
+    found: list[dict[str, object]] = frame.toArrow().to_pylist()
+    return found
+
+
+def offsets(frame: DataFrame) -> list[int]:
+    return [int(str(row["offset"])) for row in rows(frame.select("offset"))]
+
+
+def told_by_kafka(corpus: str, isolation: str) -> Iterator[dict[str, object]]:
+    for topic, partition in answers.partitions_with_records(corpus):
+        if topic.startswith("__"):
+            continue
+        for told in answers.records(corpus, topic, partition, isolation):
+            yield {
+                "key": told.key,
+                "value": told.value,
+                "topic": topic,
+                "partition": partition,
+                "offset": told.offset,
+                "timestamp": None if told.timestamp == -1 else told.timestamp * 1000,
+                "timestampType": TYPES[told.timestamp_type],
+                "headers": [{"key": key, "value": value} for key, value in told.headers] or None,
+            }
+
+
+def parts(frame: DataFrame) -> int:
+    """How many tasks read it."""
+    return frame.rdd.getNumPartitions()
+
+
+@pytest.mark.parametrize(
+    ("name", "isolation"),
+    [
+        ("kafka43-clean", answers.READ_COMMITTED),
+        ("kafka43-clean", answers.READ_UNCOMMITTED),
+        ("kafka28", answers.READ_UNCOMMITTED),
+    ],
+)
+def test_every_record_as_kafka_gave_it(
+    spark: SparkSession, corpus: Corpus, name: str, isolation: str
+) -> None:
+    options = {"kafka.isolation.level": isolation, "maxBytesPerPartition": "1000000"}
+    frame = load(spark, corpus(name), includeHeaders="true", **options)
+    assert rows(frame) == list(told_by_kafka(name, isolation))
+
+
+def test_the_schema_is_that_of_the_kafka_source(spark: SparkSession, corpus: Corpus) -> None:
+    frame = load(spark, corpus("kafka43-clean"))
+    assert frame.schema.simpleString() == SCHEMA
+    frame = load(spark, corpus("kafka43-clean"), includeHeaders="true")
+    headers = ",headers:array<struct<key:string,value:binary>>>"
+    assert frame.schema.simpleString() == SCHEMA[:-1] + headers
+
+
+def test_a_schema_of_ones_own_chooses_columns(spark: SparkSession, corpus: Corpus) -> None:
+    reader = spark.read.format("kafkafs").option("subscribe", "orders")
+    frame = reader.schema("timestamp timestamp, offset long").load(str(corpus("kafka43-clean")))
+    assert frame.columns == ["timestamp", "offset"]
+    assert frame.count() == 20_000
+    with pytest.raises(PySparkException, match="option schema: offset is bigint, not int"):
+        reader.schema("offset int").load(str(corpus("kafka43-clean"))).count()
+    with pytest.raises(PySparkException, match="option schema: no column ofset"):
+        reader.schema("ofset long").load(str(corpus("kafka43-clean"))).count()
+
+
+def test_wrong_options_are_refused_when_it_is_loaded(spark: SparkSession, corpus: Corpus) -> None:
+    with pytest.raises(PySparkException, match="option subscribr: there is no such option"):
+        load(spark, corpus("kafka43-clean"), subscribr="orders")
+    with pytest.raises(PySparkException, match="option minPartitions: a whole number from 1 on"):
+        load(spark, corpus("kafka43-clean"), minPartitions="0")
+
+
+def test_a_topic_that_is_not_there_is_refused(spark: SparkSession, corpus: Corpus) -> None:
+    with pytest.raises(PySparkException, match="option subscribe: there is no topic odrers"):
+        load(spark, corpus("kafka43-clean"), subscribe="odrers").count()
+
+
+def test_sql(spark: SparkSession, corpus: Corpus) -> None:
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW orders USING kafkafs"
+        f" OPTIONS (path '{corpus('kafka43-clean')}', subscribe 'orders')"
+    )
+    found = spark.sql("SELECT partition, count(*) AS n, max(offset) AS last FROM orders GROUP BY 1")
+    told = answers.offsets("kafka43-clean")
+    assert {(row.partition, row.n, row.last) for row in found.collect()} == {
+        (number, told["orders", number].end, told["orders", number].end - 1) for number in range(3)
+    }
+
+
+def test_several_directories(spark: SparkSession, corpus: Corpus) -> None:
+    both = corpus("kafka43-two-dirs")
+    expected = sum(1 for _ in told_by_kafka("kafka43-two-dirs", answers.READ_UNCOMMITTED))
+    for where in ([f"{both}/dir1", f"{both}/dir2"], [f"{both}/dir1,{both}/dir2"], [f"{both}/d*"]):
+        assert load(spark, where).select("offset").count() == expected
+
+
+def test_an_empty_topic(spark: SparkSession, corpus: Corpus) -> None:
+    assert rows(load(spark, corpus("kafka43-clean"), subscribe="empty")) == []
+
+
+def test_ranges_of_offsets(spark: SparkSession, corpus: Corpus) -> None:
+    frame = load(
+        spark,
+        corpus("kafka43-clean"),
+        assign='{"orders": [1]}',
+        startingOffsets=json.dumps({"orders": {"1": 600}}),
+        endingOffsets=json.dumps({"orders": {"1": 700}}),
+        maxRecordsPerPartition="30",
+    )
+    assert parts(frame) == 4
+    assert offsets(frame) == list(range(600, 700))
+
+
+# -- filters --------------------------------------------------------------------------------------
+
+
+def plan_of(frame: DataFrame) -> str:
+    return str(frame._jdf.queryExecution().executedPlan().toString())
+
+
+def test_filters_on_topic_partition_and_offset_are_done_by_the_source(
+    spark: SparkSession, corpus: Corpus
+) -> None:
+    frame = load(spark, corpus("kafka43-clean")).where(
+        "topic = 'orders' AND partition IN (0, 2) AND offset >= 100 AND offset < 103"
+    )
+    assert "Filter (" not in plan_of(frame)
+    assert parts(frame) == 2
+    found = [(row["partition"], row["offset"]) for row in rows(frame)]
+    assert found == [(0, 100), (0, 101), (0, 102), (2, 100), (2, 101), (2, 102)]
+
+
+def test_filters_on_time_are_looked_at_again_by_spark(spark: SparkSession, corpus: Corpus) -> None:
+    """Also where timestamps go back and forth."""
+    told = list(answers.records("kafka43-clean", "unordered", 0))
+    low, high = sorted(record.timestamp for record in told)[len(told) // 4 :: len(told) // 2][:2]
+    expected = [record.offset for record in told if low <= record.timestamp < high]
+    frame = load(spark, corpus("kafka43-clean"), subscribe="unordered").where(
+        f"timestamp >= timestamp_millis({low}) AND timestamp < timestamp_millis({high})"
+    )
+    assert "Filter (" in plan_of(frame)
+    assert 0 < len(expected) < len(told)
+    assert offsets(frame) == expected
+
+
+def test_other_filters_are_left_to_spark(spark: SparkSession, corpus: Corpus) -> None:
+    frame = load(spark, corpus("kafka43-clean"), subscribe="orders")
+    found = frame.where("cast(key as string) = 'customer-519' OR offset = 3").count()
+    assert found == sum(
+        told.key == b"customer-519" or told.offset == 3
+        for number in range(3)
+        for told in answers.records("kafka43-clean", "orders", number)
+    )
+
+
+# -- damage and loss ------------------------------------------------------------------------------
+
+
+def test_damage_fails_with_file_and_position(spark: SparkSession, corpus: Corpus) -> None:
+    frame = load(spark, corpus("kafka43-torn"), subscribe="crash-txn")
+    with pytest.raises(PySparkException, match=r"crash-txn-0/0+2648\.log: position 10401: .*crc"):
+        frame.count()
+
+
+def test_damage_can_be_skipped_and_listed(spark: SparkSession, corpus: Corpus) -> None:
+    torn = corpus("kafka43-torn")
+    found = offsets(load(spark, torn, subscribe="crash-txn", mode="PERMISSIVE"))
+    assert not set(range(2873, 2881)) & set(found)
+    assert {2871, 2881} <= set(found)
+    losses = load(spark, torn, losses="true")
+    (loss,) = losses.where("topic = 'crash-txn'").collect()
+    assert (loss.partition, loss.firstOffset, loss.nextOffset, loss.position) == (
+        0,
+        2873,
+        2881,
+        10401,
+    )
+    assert loss.file == f"{torn}/crash-txn-0/{2648:020}.log"
+    assert "crc" in loss.what
+
+
+def test_what_retention_took_meanwhile(spark: SparkSession, writable_corpus: Corpus) -> None:
+    directory = writable_corpus("kafka43-clean")
+    frames = {
+        strict: load(spark, directory, assign='{"orders": [0]}', failOnDataLoss=strict).rdd
+        for strict in ("true", "false")
+    }
+    assert [frame.getNumPartitions() for frame in frames.values()] == [1, 1]
+    bases = sorted(int(path.stem) for path in (directory / "orders-0").glob("*.log"))
+    for path in (directory / "orders-0").glob(f"{bases[0]:020}.*"):
+        path.unlink()
+    with pytest.raises(Exception, match=re.escape(f"the log starts at {bases[1]} now")):
+        frames["true"].count()
+    end = answers.offsets("kafka43-clean")["orders", 0].end
+    assert frames["false"].count() == end - bases[1]
