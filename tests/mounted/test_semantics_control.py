@@ -355,8 +355,8 @@ def test_what_takes_long(tmp_path: Path, mount: Mounting) -> None:
         assert ask(point, "status")
         assert (point / "keys/0/offset/last").read_bytes()
         assert time.monotonic() - began < 0.5
-        assert (point / "keys/0/offset/0").exists()
-    wait_until(lambda: not (point / "keys/0/offset/0").exists())
+        assert (point / "keys/0/offset/350000").exists()
+    wait_until(lambda: not (point / "keys/0/offset/350000").exists())
 
 
 # A cleaner that takes some seconds for what `slow_to_clean` makes: it is held up after 300 ms.
