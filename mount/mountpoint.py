@@ -1,64 +1,39 @@
-"""Places to mount on: what is wrong with one, what is mounted there, and ending that."""
+"""Places to mount on: what is wrong with one, and ending what is mounted there."""
 
 from __future__ import annotations
 
-import errno
 import os
-import re
 import shutil
 import stat
 import subprocess
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
-from kafkafs.storage.errors import printable
+from kafkafs.storage.disk import Directory
+from kafkafs.storage.errors import StorageError, printable
+from kafkafs.storage.lock import who_holds
 
-FILE_SYSTEM_TYPE: Final = "fuse.kafkafs"
-_MOUNT_TABLE: Final = "/proc/self/mountinfo"
-_ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
+from .mount_table import Mounted, log_dirs_of, mounted_at
+
+# How long a daemon that was unmounted may take to write what it has to.
+_ENDING_SECONDS: Final = 60.0
+_LOOK_SECONDS: Final = 0.02
 
 
 class MountError(Exception):
     """A mount that cannot be made or ended; `str()` is one line that says why and what to do."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mounted:
-    """A line of the kernel's table of mounts."""
-
-    point: str
-    kind: str
-    source: str
-
-
-def mounted_at(point: str) -> Mounted | None:
-    """What is mounted at `point`, the last one where there are several. Nothing below `point` is
-    touched, as that may hang or fail with a daemon that does."""
-    above, name = os.path.split(os.path.abspath(point))
-    real = os.path.join(os.path.realpath(above), name)
-    found = None
-    with open(_MOUNT_TABLE, "rb") as lines:
-        for line in lines:
-            fields = line.split(b" ")
-            if _text(fields[4]) == real:
-                kind, source = fields[fields.index(b"-") + 1 :][:2]
-                found = Mounted(real, _text(kind), _text(source))
-    return found
-
-
-def _text(field: bytes) -> str:
-    """The kernel writes blanks, line breaks and backslashes as octal numbers."""
-    return os.fsdecode(_ESCAPED.sub(lambda match: bytes([int(match[1], 8)]), field))
-
-
 def check(log_dirs: Sequence[str], mountpoint: str) -> None:
-    """MountError when `mountpoint` is no place to mount `log_dirs` on."""
+    """MountError when `mountpoint` is no place to mount `log_dirs` on, also not after `clear`."""
     shown = printable(mountpoint)
     mounted = mounted_at(mountpoint)
-    if mounted is not None and mounted.kind == FILE_SYSTEM_TYPE:
+    if mounted is not None and mounted.is_kafkafs:
         what = f"{printable(mounted.source)} is mounted there"
-        if _is_dead(mountpoint):
+        if mounted.is_dead():
+            if mounted.is_ours:
+                return  # of what lies below nothing can be known yet
             what = "left behind by a daemon that died"
         raise MountError(f"{shown}: {what}; `kafkafs umount {shown}` ends that")
     try:
@@ -75,13 +50,15 @@ def check(log_dirs: Sequence[str], mountpoint: str) -> None:
             raise MountError(f"{shown}: inside the log directory {where}; mount somewhere else")
 
 
-def _is_dead(mountpoint: str) -> bool:
-    """Whether nobody answers for a mount. Of `statvfs` the kernel remembers nothing."""
-    try:
-        os.statvfs(mountpoint)
-    except OSError as error:
-        return error.errno == errno.ENOTCONN
-    return False
+def clear(mountpoint: str) -> bool:
+    """Takes away what a daemon of this user's that died left behind at `mountpoint`; whether there
+    was such a thing. MountError when that cannot be done."""
+    mounted = mounted_at(mountpoint)
+    if mounted is None or not mounted.is_ours or not mounted.is_dead():
+        return False
+    # Lazily: whoever is still in there keeps only himself.
+    _end(mounted, "-z", "-l")
+    return True
 
 
 def _is_inside(path: str, directory: str) -> bool:
@@ -90,15 +67,46 @@ def _is_inside(path: str, directory: str) -> bool:
 
 
 def unmount(mountpoint: str) -> None:
-    """End the mount at `mountpoint`, also one whose daemon died. MountError when there is none, or
-    when it is in use."""
+    """End the mount at `mountpoint`, also one whose daemon died, and wait until a writable one's
+    daemon has let go of the log directories. MountError when there is none, when it is in use, or
+    when that takes too long."""
     shown = printable(mountpoint)
     mounted = mounted_at(mountpoint)
-    if mounted is None or mounted.kind != FILE_SYSTEM_TYPE:
+    if mounted is None or not mounted.is_kafkafs:
         raise MountError(f"{shown}: no kafkafs is mounted there")
+    holders = _holders(mounted)
+    _end(mounted)
+    deadline = time.monotonic() + _ENDING_SECONDS
+    for path, pid in holders:
+        while _holder(path) == pid:
+            if time.monotonic() > deadline:
+                raise MountError(
+                    f"{shown}: unmounted, but process {pid} is still writing to {printable(path)},"
+                    " and holds it until it ends"
+                )
+            time.sleep(_LOOK_SECONDS)
+
+
+def _holders(mounted: Mounted) -> list[tuple[str, int]]:
+    """The log directories that a mount of ours holds, each with the process that does."""
+    status = mounted.status() if mounted.is_ours else None
+    found = [(path, _holder(path)) for path in log_dirs_of(status or {})]
+    return [(path, pid) for path, pid in found if pid]
+
+
+def _holder(path: str) -> int:
+    """As `who_holds`; 0 for a directory that cannot be looked at, too."""
+    try:
+        return who_holds(Directory(path))
+    except (StorageError, OSError):
+        return 0
+
+
+def _end(mounted: Mounted, *lazily: str) -> None:
+    """`lazily`: fusermount3's option for it, and umount's."""
     program = shutil.which("fusermount3")
-    command = [program, "-u"] if program else ["umount"]
+    command = [program, "-u", *lazily[:1]] if program else ["umount", *lazily[1:]]
     done = subprocess.run([*command, "--", mounted.point], capture_output=True, check=False)
     if done.returncode != 0:
         why = printable(" ".join(done.stderr.decode("utf-8", "replace").split()))
-        raise MountError(f"{shown}: {why or f'{command[0]} failed'}")
+        raise MountError(f"{printable(mounted.point)}: {why or f'{command[0]} failed'}")

@@ -22,7 +22,7 @@ from kafkafs.storage.errors import printable
 from .changes import Changes
 from .changing import ChangingOperations
 from .daemon import Ready, log_recent, log_to_stderr, run_in_background
-from .mountpoint import MountError, check, unmount
+from .mountpoint import MountError, check, clear, unmount
 from .operations import Operations, ReadOnlyOperations
 from .options import MountOptions
 from .tree import Tree
@@ -55,6 +55,7 @@ def mount(
     In the foreground this returns when the mount has ended; else as soon as it answers, and a
     daemon serves it.
     """
+    clear(mountpoint)
     check(log_dirs, mountpoint)
     mountpoint = os.path.abspath(mountpoint)
     paths = [os.path.abspath(path) for path in log_dirs]

@@ -57,15 +57,14 @@ def _none(words: Sequence[str]) -> None:
 
 
 def _split(words: Sequence[str], options: frozenset[str]) -> tuple[list[Choice], frozenset[str]]:
-    """Partitions, and options. A topic that is called like an option is named with its partition,
-    `force/0`."""
+    """Partitions, and options. A topic that is called like an option is `force/`."""
     given = frozenset(words) & options
     return [_choice(word) for word in words if word not in given], given
 
 
 def _choice(word: str) -> Choice:
-    topic, slash, number = word.partition("/")
-    if not slash and topic:
+    topic, _, number = word.partition("/")
+    if topic and not number:
         return topic, None
     if not (topic and number.isascii() and number.isdigit()) or len(number) > _PARTITION_DIGITS:
         raise Invalid("needs TOPIC or TOPIC/PARTITION")

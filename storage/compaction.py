@@ -98,6 +98,28 @@ class Compaction:
             "isOverdue": self.is_overdue,
         }
 
+    @classmethod
+    def of_json(cls, row: Mapping[str, Any]) -> Compaction:
+        """What `as_json` gave."""
+        before, after = (
+            Sizes(*(row[name][when] for name in ("segments", "records", "bytes")))
+            for when in ("before", "after")
+        )
+        return cls(
+            topic=row["topic"],
+            partition=row["partition"],
+            is_eligible=row["isEligible"],
+            dirty_ratio=row["dirtyRatio"],
+            min_ratio=row["minCleanableDirtyRatio"],
+            is_overdue=row["isOverdue"],
+            passes=row["passes"],
+            before=before,
+            after=after,
+            gone=row["gone"],
+            markers_gone=row["markersGone"],
+            stays=row["stays"],
+        )
+
 
 def compact(
     engine: WritableEngine,

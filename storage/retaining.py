@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .engine import Engine
 from .errors import CleaningAborted
-from .log.retention import Outlook, outlook, state_of
+from .log.retention import Hold, Outlook, Rule, outlook, state_of
 from .log_dir import TopicPartition
 from .writable_engine import WritableEngine
 
@@ -41,6 +41,27 @@ class SegmentFuture:
             "expiresAt": self.outlook.expires_at_ms,
             "bytesToCome": self.outlook.bytes_to_come,
         }
+
+    @classmethod
+    def of_json(cls, row: Mapping[str, Any]) -> SegmentFuture:
+        """What `as_json` gave."""
+        segment = _Known(row["baseOffset"], row["size"], row["largestTimestamp"])
+        outlook = Outlook(
+            segment,
+            row["rule"] and Rule(row["rule"]),
+            row["hold"] and Hold(row["hold"]),
+            row["expiresAt"],
+            row["bytesToCome"],
+        )
+        return cls(row["topic"], row["partition"], *segment, outlook)
+
+
+class _Known(NamedTuple):
+    """A segment that somebody told of."""
+
+    base_offset: int
+    size: int
+    largest_timestamp: int
 
 
 def foretell(engine: Engine, key: TopicPartition, now_ms: int) -> list[SegmentFuture]:

@@ -189,19 +189,29 @@ def _compact(
 ) -> Compactions:
     """What compaction came to, and the exit code."""
     from kafkafs.storage.choice import choose
-    from kafkafs.storage.compaction import compact
+    from kafkafs.storage.compaction import Compaction, compact
+    from kafkafs.storage.errors import LogDirLocked
 
+    from . import mounted_engine
     from .opening import open_writable
 
     # The verb tells of damage itself; what the cleaner logs is for those that run by themselves.
     logging.getLogger("kafkafs").addHandler(logging.NullHandler())
-    with open_writable(log_dirs, settings) as engine:
-        offset_map = engine.cleaner.new_map()
-        return _each(
-            choose(engine.topics(), chosen),
-            chosen,
-            lambda key, told: compact(engine, key, offset_map, force, told),
-        )
+    try:
+        with open_writable(log_dirs, settings) as engine:
+            offset_map = engine.cleaner.new_map()
+            return _each(
+                choose(engine.topics(), chosen),
+                chosen,
+                lambda key, told: compact(engine, key, offset_map, force, told),
+            )
+    except LogDirLocked:
+        mounted = mounted_engine.holding(log_dirs, tuple(settings))
+        if mounted is None:
+            raise
+    options = "all force" if force else "all"
+    rows, code = mounted.each(f"compact {mounted_engine.words(chosen)} {options}")
+    return [Compaction.of_json(row) for row in rows], code
 
 
 def _each(keys: Iterable[tuple[str, int]], chosen: Sequence[Choice], work: Work) -> Compactions:

@@ -56,13 +56,18 @@ ENDINGS: Final[dict[type[errors.StorageError], tuple[type[Failure], str]]] = {
 }
 
 
+def ending(error: type[errors.StorageError]) -> tuple[type[Failure], str]:
+    """How the program ends with such an error, and the advice, "" for none."""
+    return next(ENDINGS[base] for base in error.__mro__ if base in ENDINGS)
+
+
 def failure(error: Exception, place: str = "") -> Failure:
     """The line for `error`, met while working on `place` (a path in the tree, a directory)."""
     if isinstance(error, Failure):
         return error
     where = f"{place}: " if place else ""
     if isinstance(error, errors.StorageError):
-        kind, advice = next(ENDINGS[base] for base in type(error).__mro__ if base in ENDINGS)
+        kind, advice = ending(type(error))
         return kind(where + str(error) + (f"; {advice}" if advice else ""))
     if isinstance(error, errnos.NoSuchName):
         return Failure(f"{place or error.name}: no such path; `kafkafs ls` shows what is there")

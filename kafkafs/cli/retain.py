@@ -103,13 +103,22 @@ def _retain(
 ) -> Futures:
     """What became of every segment, and the exit code."""
     from kafkafs.storage.choice import choose
-    from kafkafs.storage.retaining import retain
+    from kafkafs.storage.errors import LogDirLocked
+    from kafkafs.storage.retaining import SegmentFuture, retain
 
+    from . import mounted_engine
     from .opening import open_writable
 
-    with open_writable(log_dirs, settings) as engine:
-        keys = output.progress(choose(engine.topics(), chosen), "deleting segments")
-        return _each(keys, lambda key: retain(engine, key))
+    try:
+        with open_writable(log_dirs, settings) as engine:
+            keys = output.progress(choose(engine.topics(), chosen), "deleting segments")
+            return _each(keys, lambda key: retain(engine, key))
+    except LogDirLocked:
+        mounted = mounted_engine.holding(log_dirs, tuple(settings))
+        if mounted is None:
+            raise
+    rows, code = mounted.each(f"retain {mounted_engine.words(chosen)} all")
+    return [SegmentFuture.of_json(row) for row in rows], code
 
 
 def _each(

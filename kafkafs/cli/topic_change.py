@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+
 import click
 
 from . import failures, output
@@ -58,8 +61,10 @@ def create(
     kafkafs.topics there; `kafkafs topic config` changes them. No broker may be running on
     LOG_DIRS; one that is started on them later must know the topic by its id.
     """
+    from kafkafs.storage.errors import LogDirLocked
     from kafkafs.storage.format.checkpoints import MetaProperties
 
+    from . import mounted_engine
     from .opening import open_writable
 
     owner = None
@@ -67,8 +72,16 @@ def create(
         owner = MetaProperties(1, cluster_id, node_id)
     elif cluster_id is not None or node_id is not None:
         raise click.UsageError("--cluster-id and --node-id go together")
-    with open_writable(log_dirs, settings, owner=owner) as engine:
-        made_id = engine.create_topic(topic, partitions, dict(config), topic_id)
+    try:
+        with open_writable(log_dirs, settings, owner=owner) as engine:
+            made_id = engine.create_topic(topic, partitions, dict(config), topic_id)
+    except LogDirLocked:
+        mounted = mounted_engine.holding(log_dirs, settings)
+        if mounted is None or owner is not None:
+            raise
+        asked = {"partitions": partitions, "settings": dict(config), "topicId": topic_id}
+        (made,) = mounted.ask(f"create-topic {json.dumps({'topic': topic, **asked})}")
+        made_id = made["topicId"]
     facts = {"topic": topic, "topicId": made_id, "partitions": partitions}
     text = f"{topic}: {partitions} partitions, topic id {made_id}"
     output.binary().write(output.json_line(facts) if as_json else output.line(text))
@@ -92,16 +105,30 @@ def delete(
     file.delete.delay.ms has passed, or by the next verb that writes, or broker, after that. No
     broker may be running on LOG_DIRS.
     """
-    from kafkafs.storage.errors import StorageError
+    from kafkafs.storage.errors import LogDirLocked
 
+    from . import mounted_engine
     from .opening import open_writable
 
+    try:
+        with open_writable(log_dirs, settings) as engine:
+            return _delete_each(topics, engine.delete_topic)
+    except LogDirLocked:
+        mounted = mounted_engine.holding(log_dirs, settings)
+        if mounted is None:
+            raise
+    return _delete_each(topics, lambda topic: list(mounted.ask(f"delete-topic {topic}")))
+
+
+def _delete_each(topics: tuple[str, ...], delete: Callable[[str], object]) -> int:
+    """Deletes every topic, whatever becomes of the others; the exit code."""
+    from kafkafs.storage.errors import StorageError
+
     code = 0
-    with open_writable(log_dirs, settings) as engine:
-        for topic in dict.fromkeys(topics):
-            try:
-                engine.delete_topic(topic)
-                output.binary().write(output.line(f"{topic}: deleted"))
-            except (StorageError, OSError) as error:
-                code = failures.tell(error)
+    for topic in dict.fromkeys(topics):
+        try:
+            delete(topic)
+            output.binary().write(output.line(f"{topic}: deleted"))
+        except (StorageError, OSError, failures.Failure) as error:
+            code = failures.tell(error)
     return code

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -65,12 +67,11 @@ def command(
     metadata says. While something is changed no broker may be running on LOG_DIRS. A setting that
     cannot be used is told on stderr, and the exit code is 1.
     """
-    from .opening import open_engine, open_writable
+    from .opening import open_engine
 
     changes = {**dict(set), **dict.fromkeys(unset)}
     if changes:
-        with open_writable(log_dirs, settings) as engine:
-            found = engine.set_topic_config(topic, changes).as_json()
+        found = _changed(log_dirs, topic, changes, settings)
     else:
         found = open_engine(log_dirs, settings).topic_config(topic).as_json()
     shown = list(_shown(found["settings"], everything))
@@ -83,6 +84,30 @@ def command(
     for problem in found["problems"]:
         failures.warn(problem)
     return 1 if found["problems"] else 0
+
+
+def _changed(
+    log_dirs: tuple[str, ...],
+    topic: str,
+    changes: Mapping[str, str | None],
+    settings: tuple[Setting, ...],
+) -> dict[str, Any]:
+    """The settings as JSON has them, after the change."""
+    from kafkafs.storage.errors import LogDirLocked
+
+    from . import mounted_engine
+    from .opening import open_writable
+
+    try:
+        with open_writable(log_dirs, settings) as engine:
+            return engine.set_topic_config(topic, changes).as_json()
+    except LogDirLocked:
+        mounted = mounted_engine.holding(log_dirs, settings)
+        if mounted is None:
+            raise
+    asked = json.dumps({"topic": topic, "changes": dict(changes)})
+    (found,) = mounted.ask(f"configure-topic {asked}")
+    return found
 
 
 def _shown(settings: Mapping[str, Mapping[str, str]], everything: bool) -> Iterator[Row]:

@@ -1,0 +1,112 @@
+"""The kernel's table of mounts, and what those of ours say of themselves."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+FILE_SYSTEM_TYPE: Final = "fuse.kafkafs"
+_MOUNT_TABLE: Final = "/proc/self/mountinfo"
+_ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
+_USER: Final = re.compile(rb"(?:^|,)user_id=(\d+)(?:,|$)")
+_STATUS: Final = ".kafkafs/status.json"
+_MAX_STATUS_BYTES: Final = 64 << 20
+# How long a mount may take to say what it is.
+_PATIENCE_SECONDS: Final = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Mounted:
+    """A line of the table. `user_id`: who made a FUSE mount, as the kernel says; -1 for others."""
+
+    point: str
+    kind: str
+    source: str
+    user_id: int = -1
+
+    @property
+    def is_kafkafs(self) -> bool:
+        return self.kind == FILE_SYSTEM_TYPE
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether it is a kafkafs that this user made. Of others nothing is believed."""
+        return self.is_kafkafs and self.user_id == os.geteuid()
+
+    def is_dead(self) -> bool:
+        """Whether nobody answers for it. Of `statvfs` the kernel remembers nothing."""
+
+        def dead() -> bool:
+            try:
+                os.statvfs(self.point)
+            except OSError as error:
+                return error.errno == errno.ENOTCONN
+            return False
+
+        return bool(_within(_PATIENCE_SECONDS, dead))
+
+    def status(self) -> dict[str, Any] | None:
+        """Its `status.json`; None when it does not answer, or not with that."""
+        found = _within(_PATIENCE_SECONDS, lambda: _status(self.point))
+        return found if isinstance(found, dict) else None
+
+
+def mounts() -> list[Mounted]:
+    """What is mounted and can be seen: where several lie over each other, the last."""
+    found: dict[str, Mounted] = {}
+    with open(_MOUNT_TABLE, "rb") as lines:
+        for line in lines:
+            fields = line.rstrip(b"\n").split(b" ")
+            kind, source, options = fields[fields.index(b"-") + 1 :][:3]
+            user = _USER.search(options)
+            point = _text(fields[4])
+            found[point] = Mounted(point, _text(kind), _text(source), int(user[1]) if user else -1)
+    return list(found.values())
+
+
+def mounted_at(point: str) -> Mounted | None:
+    """What is mounted at `point`. Nothing below `point` is touched, as that may hang or fail with a
+    daemon that does."""
+    above, name = os.path.split(os.path.abspath(point))
+    real = os.path.join(os.path.realpath(above), name)
+    return next((mounted for mounted in mounts() if mounted.point == real), None)
+
+
+def log_dirs_of(status: dict[str, Any]) -> list[str]:
+    """The log directories that a writable mount holds, as its status tells; else none."""
+    dirs = status.get("logDirs")
+    if status.get("writable") is not True or not isinstance(dirs, list):
+        return []
+    paths = [each.get("path") for each in dirs if isinstance(each, dict)]
+    return [path for path in paths if isinstance(path, str)]
+
+
+def _status(point: str) -> object:
+    try:
+        with open(os.path.join(point, _STATUS), "rb") as file:
+            return json.loads(file.read(_MAX_STATUS_BYTES))
+    except (OSError, ValueError):
+        return None
+
+
+def _within(seconds: float, ask: Callable[[], T]) -> T | None:
+    """What `ask` gives, None where that takes longer. It may wait for ever, as a daemon that was
+    stopped lets it; then its thread is left behind, and ends with this process."""
+    answers: list[T] = []
+    thread = threading.Thread(target=lambda: answers.append(ask()), daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return answers[0] if answers else None
+
+
+def _text(field: bytes) -> str:
+    """The kernel writes blanks, line breaks and backslashes as octal numbers."""
+    return os.fsdecode(_ESCAPED.sub(lambda match: bytes([int(match[1], 8)]), field))

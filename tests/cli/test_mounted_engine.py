@@ -1,0 +1,144 @@
+"""Verbs on log directories that a mount of ours holds: that mount does the work, and all looks as
+though there was none."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkafs.mount.mount_table import Mounted
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.format.encoder import RecordColumns
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.mounted.mounting import Mount, mounted
+
+pytestmark = pytest.mark.mounted
+
+ROOT = Path(__file__).parents[2]
+THEN = 1_700_000_000_000
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """Topic `old` with three segments that retention would delete; `keys`, compacted; and `t`."""
+    clock = SetClock(THEN)
+    with WritableEngine(str(tmp_path / "data"), clock=clock) as engine:
+        engine.create_topic("old", settings={"segment.ms": "1000", "retention.ms": "3600000"})
+        compacted = {"cleanup.policy": "compact", "segment.ms": "1000"}
+        engine.create_topic("keys", settings=compacted)
+        engine.create_topic("all", settings=compacted)
+        engine.create_topic("t", 2)
+        for _ in range(3):
+            for topic in ("old", "keys", "all"):
+                records = RecordColumns.from_values([b"v"], [b"k"], timestamp=clock.now_ms())
+                engine.writer(topic, 0).append_records(records)
+            clock.advance(60_000)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def copy(data: Path, tmp_path: Path) -> Path:
+    """The same directory that nobody has mounted."""
+    return shutil.copytree(data, tmp_path / "copy")
+
+
+@pytest.fixture
+def mount(data: Path, copy: Path, tmp_path: Path) -> Iterator[Mount]:
+    settings = {"log.cleaner.enable": "false", "log.initial.task.delay.ms": "3600000"}
+    with mounted([data], tmp_path, "writable", settings) as mount:
+        yield mount
+
+
+def kafkafs(*arguments: object, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "kafkafs", *map(str, arguments)]
+    return subprocess.run(
+        command, cwd=ROOT, input=data, capture_output=True, check=False, timeout=60
+    )
+
+
+COMMANDS = [
+    "retain DATA nowhere",
+    "retain --json DATA t/7",
+    "retain DATA old t",
+    "retain DATA",
+    "retain --all --json DATA all keys",
+    "compact --all --json DATA all/0",
+    "compact DATA keys t/0",
+    "compact --force DATA",
+    "topic create DATA t",
+    "topic create DATA a/b",
+    "topic create -p 2 --topic-id 3Db5QLSqSZieL3rJBUUegA --config flush.ms=7 DATA new",
+    "topic config --set retention.ms=5 --unset flush.ms DATA new",
+    "topic config --json --all --set retention.ms=6 DATA new",
+    "topic config --set retention.ms=x DATA new",
+    "topic config --set retention.ms=5 DATA nowhere",
+    "topic delete DATA nowhere new",
+    "topic delete DATA new",
+]
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("mount")
+def test_outputs_and_exit_codes_are_those_without_a_mount(data: Path, copy: Path) -> None:
+    for command in COMMANDS:
+        through, alone = (
+            kafkafs(*(where if word == "DATA" else word for word in command.split()))
+            for where in (data, copy)
+        )
+        assert through.stdout == alone.stdout, command
+        assert through.stderr == alone.stderr.replace(bytes(copy), bytes(data)), command
+        assert through.returncode == alone.returncode, command
+    listed = [kafkafs("topic", "list", where).stdout for where in (data, copy)]
+    assert listed[0] == listed[1]
+
+
+def test_settings_of_a_run_are_for_who_holds_the_directories(data: Path, mount: Mount) -> None:
+    done = kafkafs("retain", "-c", "retention.ms=5", data)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert b"is mounted with settings of its own; run the command without -c" in done.stderr
+    assert (mount.point / "old/0/offset/0").exists()
+
+
+def test_a_mount_of_other_directories_is_not_asked(data: Path, copy: Path, mount: Mount) -> None:
+    with WritableEngine(str(copy)):
+        done = kafkafs("retain", copy)
+    assert done.returncode == 1
+    assert b"has it locked" in done.stderr
+    done = kafkafs("retain", f"{data},{copy}")
+    assert done.returncode == 1
+    assert b"has it locked" in done.stderr
+    assert (mount.point / "old/0/offset/0").exists()
+
+
+def test_a_mount_that_only_reads_holds_nothing(copy: Path, tmp_path: Path) -> None:
+    (tmp_path / "reading").mkdir()
+    with mounted([copy], tmp_path / "reading"), WritableEngine(str(copy)):
+        done = kafkafs("retain", copy)
+    assert done.returncode == 1
+    assert b"has it locked" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_mount_that_does_not_answer_is_passed_by(data: Path, mount: Mount) -> None:
+    mount.daemon.send_signal(signal.SIGSTOP)
+    try:
+        done = kafkafs("retain", data)
+    finally:
+        mount.daemon.send_signal(signal.SIGCONT)
+    assert done.returncode == 1
+    assert b"has it locked" in done.stderr
+
+
+def test_a_mount_of_somebody_else_is_not_believed() -> None:
+    ours = Mounted("/mnt", "fuse.kafkafs", "/data", os.geteuid())
+    assert ours.is_ours
+    assert not Mounted("/mnt", "fuse.kafkafs", "/data", os.geteuid() + 1).is_ours
+    assert not Mounted("/mnt", "fuse.kafkafs", "/data").is_ours
+    assert not Mounted("/mnt", "fuse.sshfs", "/data", os.geteuid()).is_ours
