@@ -25,6 +25,7 @@ from tests.mounted.mounting import (
     ROOT,
     Mount,
     clear,
+    errno_of,
     is_mounted,
     sh,
     start,
@@ -336,7 +337,7 @@ def test_a_mount_point_left_behind(live: LiveLog, tmp_path: Path) -> None:
         assert done.stderr.endswith(f"; `kafkafs umount {point}` ends that\n")
         again = start([live.directory], point, "", tmp_path / "log")
         try:
-            wait_until((point / "t/0/offset/5").exists)
+            wait_until(lambda: errno_of(os.stat, point / "t/0/offset/5") == 0)
         finally:
             again.daemon.kill()
             again.daemon.wait()
