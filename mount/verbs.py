@@ -10,12 +10,15 @@ from typing import Any, Final
 
 from kafkafs.storage.choice import Choice, choose
 from kafkafs.storage.errors import StorageError
+from kafkafs.storage.log.deletions import Deletion
 
 from .control import Control, Emit, Row, Work, error_row
 from .errnos import Invalid
 
 # Of an int32.
 _PARTITION_DIGITS: Final = 10
+# Of an int64.
+_OFFSET_DIGITS: Final = 19
 
 Prepare = Callable[[Control, Sequence[str]], Work]
 Key = tuple[str, int]
@@ -256,6 +259,41 @@ def _configure_topic(control: Control, words: Sequence[str]) -> Work:
     return Work(configure)
 
 
+def _deleted(control: Control, words: Sequence[str]) -> Work:
+    chosen, _ = _split(words, frozenset())
+
+    def tell(emit: Emit) -> None:
+        for each in control.engine.deleted():
+            if not chosen or any(_is_of(each, choice) for choice in chosen):
+                emit(each.as_json())
+
+    return Work(tell)
+
+
+def _is_of(deletion: Deletion, choice: Choice) -> bool:
+    topic, number = choice
+    return deletion.topic == topic and number in (None, deletion.partition)
+
+
+def _undelete(control: Control, words: Sequence[str]) -> Work:
+    if not 1 <= len(words) <= 2:
+        raise Invalid("needs TOPIC or TOPIC/PARTITION, and may have an OFFSET")
+    topic, number = _choice(words[0])
+    offset = _offset(words[1]) if len(words) == 2 else None
+
+    def undelete(emit: Emit) -> None:
+        for each in control.engine.undelete(topic, number, offset):
+            emit(each.as_json())
+
+    return Work(undelete)
+
+
+def _offset(word: str) -> int:
+    if not (word.isascii() and word.isdigit()) or len(word) > _OFFSET_DIGITS:
+        raise Invalid("an OFFSET is a number")
+    return int(word)
+
+
 _WITH_JSON: Final = frozenset((_create_topic, _configure_topic))
 
 VERBS: Final[dict[str, Verb]] = {
@@ -286,6 +324,12 @@ VERBS: Final[dict[str, Verb]] = {
             'configure-topic {"topic": …, "changes": {…}}',
             "changes settings of a topic, null takes one away",
             _configure_topic,
+        ),
+        Verb("deleted [TOPIC[/PARTITION]]...", "tells what can be brought back", _deleted),
+        Verb(
+            "undelete TOPIC[/PARTITION] [OFFSET]",
+            "brings back what was deleted; OFFSET: of a partition, from there on",
+            _undelete,
         ),
     )
 }

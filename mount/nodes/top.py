@@ -14,6 +14,7 @@ from ..errnos import NoSuchName, Stale
 from ..inodes import ROOT, Kind, pack
 from .computed import ComputedFile
 from .control import ControlFile
+from .deleted import DeletedDirectory, is_deleted_number
 from .node import Attributes, Directory, File, Node, Run, directory_attributes, rows_of
 from .recent_log import RecentLogFile
 from .topic import SETTINGS, TopicDirectory
@@ -23,6 +24,7 @@ STATUS = "status.json"
 METRICS = "metrics"
 LOG = "log"
 CONTROL = "control"
+DELETED = "deleted"
 
 
 class Top(IntEnum):
@@ -35,16 +37,19 @@ class Top(IntEnum):
     METRICS = 5
     LOG = 6
     CONTROL = 7
+    DELETED = 8
 
 
-# The files in `.kafkafs`, in the order in which they are listed.
-_FILES: Final = {
+# What is in `.kafkafs`, in the order in which it is listed.
+_NAMES: Final = {
     STATUS: Top.STATUS,
     SETTINGS: Top.SETTINGS,
     METRICS: Top.METRICS,
     LOG: Top.LOG,
     CONTROL: Top.CONTROL,
+    DELETED: Top.DELETED,
 }
+_OF_CHANGES: Final = (CONTROL, DELETED)
 
 
 class RootDirectory(Directory):
@@ -88,7 +93,7 @@ class AboutDirectory(Directory):
     def attributes(self) -> Attributes:
         return directory_attributes(self.inode, self._catalog.started_ns)
 
-    def child(self, name: str) -> File:
+    def child(self, name: str) -> Node:
         catalog = self._catalog
         if name == STATUS:
             return self._computed(Top.STATUS, lambda: status.mount_status(catalog))
@@ -103,13 +108,17 @@ class AboutDirectory(Directory):
         if name == CONTROL and catalog.changes is not None:
             inode = pack(Kind.TOP, 0, Top.CONTROL)
             return ControlFile(inode, catalog.started_ns, catalog.changes.control)
+        if name == DELETED and catalog.changes is not None:
+            inode = pack(Kind.TOP, 0, Top.DELETED)
+            return DeletedDirectory(catalog, catalog.changes, inode, self.inode)
         raise NoSuchName(name)
 
     def _computed(self, number: Top, compute: Callable[[], bytes]) -> File:
         return ComputedFile(pack(Kind.TOP, 0, number), self._catalog.started_ns, compute)
 
     def runs(self, start: int) -> Iterator[Run]:
-        names = [name for name in _FILES if name != CONTROL or self._catalog.changes is not None]
+        changes = self._catalog.changes
+        names = [name for name in _NAMES if changes is not None or name not in _OF_CHANGES]
         return rows_of(((name, self.child(name)) for name in names), start)
 
 
@@ -120,10 +129,21 @@ def top_node(catalog: Catalog, number: int) -> Node:
     about = AboutDirectory(catalog)
     if number == Top.ABOUT:
         return about
-    for name, each in _FILES.items():
+    if is_deleted_number(number):
+        return _deleted(about).by_number(number)
+    for name, each in _NAMES.items():
         if number == each:
             try:
                 return about.child(name)
             except NoSuchName:
                 break
     raise Stale
+
+
+def _deleted(about: AboutDirectory) -> DeletedDirectory:
+    try:
+        directory = about.child(DELETED)
+    except NoSuchName:
+        raise Stale from None
+    assert isinstance(directory, DeletedDirectory)
+    return directory

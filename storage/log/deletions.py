@@ -9,9 +9,10 @@ a log has no holes.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 from ..errors import CannotUndelete
 from .epochs import LeaderEpochs
@@ -56,6 +57,39 @@ class Deletion:
     def path(self) -> str:
         """As people write it: `orders/0`, or `orders` for a whole topic."""
         return self.topic if self.partition < 0 else f"{self.topic}/{self.partition}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Of a whole topic, `partition` and the offsets are null."""
+        is_topic = self.partition < 0
+        return {
+            "topic": self.topic,
+            "partition": None if is_topic else self.partition,
+            "startOffset": None if is_topic else self.start_offset,
+            "endOffset": None if is_topic else self.end_offset,
+            "segments": list(self.segments),
+            "partitions": list(self.partitions),
+            "bytes": self.size,
+            "cause": str(self.cause),
+            "deletedAt": self.deleted_at_ms,
+            "until": self.until_ms,
+        }
+
+    @classmethod
+    def of_json(cls, row: Mapping[str, Any]) -> Deletion:
+        """What `as_json` gave."""
+        is_topic = row["partition"] is None
+        return cls(
+            row["topic"],
+            -1 if is_topic else row["partition"],
+            -1 if is_topic else row["startOffset"],
+            -1 if is_topic else row["endOffset"],
+            tuple(row["segments"]),
+            tuple(row["partitions"]),
+            row["bytes"],
+            Cause(row["cause"]),
+            row["deletedAt"],
+            row["until"],
+        )
 
 
 @dataclass(frozen=True, slots=True)

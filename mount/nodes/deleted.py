@@ -1,0 +1,112 @@
+"""`.kafkafs/deleted/`: what was deleted a moment ago and can be brought back."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from functools import partial
+from shlex import quote
+from typing import Final
+
+from kafkafs.storage.errors import printable
+from kafkafs.storage.log.deletions import Deletion
+
+from .. import render
+from ..catalog import Catalog
+from ..changes import Changes
+from ..errnos import Forbidden, NoSuchName, Stale
+from ..inodes import Kind, pack
+from .computed import ComputedFile
+from .node import Attributes, Directory, Run, directory_attributes, rows_of
+
+# The numbers of these files, hashes of their names, are above those of fixed names.
+_FIRST_NUMBER: Final = 1 << 39
+
+
+class DeletedDirectory(Directory):
+    """A file for each deletion. Names change as deletions go on, so none is believed for long."""
+
+    def __init__(self, catalog: Catalog, changes: Changes, inode: int, parent_inode: int) -> None:
+        self._catalog = catalog
+        self._changes = changes
+        self.inode = inode
+        self.parent_inode = parent_inode
+
+    def attributes(self) -> Attributes:
+        return directory_attributes(self.inode, self._catalog.started_ns)
+
+    def child(self, name: str) -> ComputedFile:
+        deletion = self._deletions().get(name)
+        if deletion is None:
+            raise NoSuchName(name)
+        return self._file(name, deletion)
+
+    def child_is_near(self, name: str) -> bool:
+        return False
+
+    def runs(self, start: int) -> Iterator[Run]:
+        files = ((name, self._file(name, each)) for name, each in self._deletions().items())
+        return rows_of(files, start)
+
+    def remove(self, name: str, pid: int) -> None:
+        self.child(name)
+        raise Forbidden(f"{printable(name)} goes when it cannot be brought back any more")
+
+    def by_number(self, number: int) -> ComputedFile:
+        """The file of an inode's number. Stale."""
+        for name in self._deletions():
+            if _number(name) == number:
+                return self.child(name)
+        raise Stale
+
+    def _deletions(self) -> Mapping[str, Deletion]:
+        """The oldest first. Of two topics of one name, the one deleted last."""
+        return {name_of(each): each for each in self._changes.engine.deleted()}
+
+    def _file(self, name: str, deletion: Deletion) -> ComputedFile:
+        inode = pack(Kind.TOP, 0, _number(name))
+        told = partial(self._told, deletion)
+        return ComputedFile(inode, deletion.deleted_at_ms * 1_000_000, told)
+
+    def _told(self, deletion: Deletion) -> bytes:
+        dirs = ",".join(each.path for each in self._catalog.engine.log_dirs.dirs)
+        return render.status(
+            {
+                "what": _what(deletion),
+                "why": str(deletion.cause),
+                "when": _time(deletion.deleted_at_ms),
+                "until": _time(deletion.until_ms),
+                "bringBack": f"kafkafs undelete {quote(dirs)} {quote(deletion.path)}",
+                "deletion": deletion.as_json(),
+            }
+        )
+
+
+def name_of(deletion: Deletion) -> str:
+    """`orders-0@600-1199.json`, or `orders@topic.json`. No topic's name has an `@`."""
+    if deletion.partition < 0:
+        return f"{deletion.topic}@topic.json"
+    first, last = deletion.start_offset, deletion.end_offset - 1
+    return f"{deletion.topic}-{deletion.partition}@{first}-{last}.json"
+
+
+def _what(deletion: Deletion) -> str:
+    if deletion.partition < 0:
+        return f"topic {deletion.topic}, partitions {len(deletion.partitions)}"
+    return f"{deletion.path}, offsets {deletion.start_offset} to {deletion.end_offset - 1}"
+
+
+def _time(milliseconds: int) -> str:
+    when = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return when.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def _number(name: str) -> int:
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    return _FIRST_NUMBER | int.from_bytes(digest, "big") % _FIRST_NUMBER
+
+
+def is_deleted_number(number: int) -> bool:
+    """Whether a number of Kind.TOP is one of these files'."""
+    return number >= _FIRST_NUMBER
