@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 #: storage/ from the ground up: each floor may import from its own and those above it in this list.
 FLOORS = (
-    ("errors", "clock", "settings", "config", "disk", "durable", "lock", "small_file"),
+    ("errors", "clock", "settings", "config", "disk", "durable", "lock", "fair_lock", "small_file"),
     ("format",),
     ("segment",),
     ("log",),

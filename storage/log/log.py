@@ -7,12 +7,12 @@ longer file. Nothing is locked, opened for writing, or kept from the broker.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ..disk import Directory
 from ..errors import CorruptError, SegmentGone, UnknownPartition
+from ..fair_lock import FairLock
 from ..format.layout import MAX_OFFSET
 from ..segment.segment import Segment, SegmentFiles
 from ..small_file import Stamp, stamp
@@ -55,7 +55,7 @@ class Log:
         self.damage: dict[tuple[str, int], CorruptError] = {}
         self._log_start_offset = log_start_offset
         self._context = context
-        self._lock = threading.Lock()  # guards what follows
+        self._lock = FairLock()  # guards what follows
         self._listing: _Listing | None = None
         self._tail: Tail | None = None
         self._walked: tuple[object, ...] = ()  # what the active segment was when _tail was made

@@ -9,7 +9,6 @@ anything, but never while it waits for the former. What errors do is `health`'s.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -19,6 +18,7 @@ from ..clock import Clock
 from ..config import TopicConfig
 from ..durable import SyncFailed, WritableDirectory
 from ..errors import LogDirOffline, StorageError, UnknownPartition
+from ..fair_lock import FairLock
 from ..format.batch import Bytes
 from ..format.encoder import BatchPlan, RecordColumns
 from ..format.origin import Origin
@@ -76,7 +76,7 @@ class LogWriter:
         self.clock = clock
         self._later = later or _at_once
         self._on_failure = on_failure
-        self._lock = threading.Lock()
+        self._lock = FairLock()
         self._flushing = Turns()
         self._afterwards = Afterwards()
         self._health = Health(directory.path, self._failed_here)

@@ -1,0 +1,136 @@
+"""The fair lock, and that nobody who asks a partition without pause keeps others waiting."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from kafkafs.storage.fair_lock import FairLock
+from tests.reading import open_log as open_to_read
+from tests.writing import batch, config, open_log
+
+
+@contextmanager
+def without_pause(work: Callable[[], object], threads: int = 1) -> Iterator[None]:
+    """Does the work again and again, in other threads."""
+    stopped = threading.Event()
+
+    def go_on() -> None:
+        while not stopped.is_set():
+            work()
+
+    with ThreadPoolExecutor(threads) as executor:
+        jobs = [executor.submit(go_on) for _ in range(threads)]
+        try:
+            yield
+        finally:
+            stopped.set()
+        for job in jobs:
+            job.result()
+
+
+def test_one_at_a_time() -> None:
+    lock, inside, most = FairLock(), 0, 0
+
+    def work() -> None:
+        nonlocal inside, most
+        with lock:
+            inside += 1
+            most = max(most, inside)
+            time.sleep(0)
+            inside -= 1
+
+    with without_pause(work, threads=8):
+        for _ in range(500):
+            work()
+    assert (inside, most) == (0, 1)
+    with lock:
+        assert lock._lock.locked()
+    assert not lock._lock.locked()
+    assert not lock._waiting
+
+
+def test_in_the_order_in_which_they_came() -> None:
+    lock = FairLock()
+    order: list[int] = []
+
+    def take(number: int) -> None:
+        with lock:
+            order.append(number)
+
+    threads = [threading.Thread(target=take, args=(number,)) for number in range(10)]
+    with lock:
+        for number, thread in enumerate(threads):
+            thread.start()
+            while len(lock._waiting) <= number:
+                time.sleep(0.001)
+    take(10)  # who comes when others wait is the last, however quick
+    for thread in threads:
+        thread.join()
+    assert order == list(range(11))
+
+
+def test_who_is_interrupted_while_waiting_is_in_nobodys_way() -> None:
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    lock = FairLock()
+    taken, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with lock:
+            taken.set()
+            done.wait()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    taken.wait()
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(Interrupted), lock:
+            pass
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    done.set()
+    holder.join()
+    with lock:
+        pass
+    assert not lock._lock.locked()
+
+
+def longest(call: Callable[[], object], count: int) -> float:
+    """The longest of so many calls, in seconds."""
+    times = []
+    for _ in range(count):
+        begun = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - begun)
+        time.sleep(0.001)
+    return max(times)
+
+
+def test_a_reader_that_never_pauses_does_not_keep_others_from_looking(tmp_path: Path) -> None:
+    open_log(tmp_path / "t-0").append(batch())
+    log = open_to_read(tmp_path / "t-0")
+    with without_pause(log.view, threads=3):
+        assert longest(log.view, 100) < 1
+
+
+def test_a_thread_that_never_stops_appending_does_not_keep_others_from_changing(
+    tmp_path: Path,
+) -> None:
+    writer = open_log(tmp_path / "t-0", config(segment_bytes=1 << 20))
+    data = batch()
+    with without_pause(lambda: writer.append(data)):
+        assert longest(lambda: writer.delete_records(0), 100) < 1
