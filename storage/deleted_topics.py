@@ -8,10 +8,12 @@ the topic back; it is not synced, so after a power cut it may be missing.
     topic=orders
     log.start.offset=17
     config.retention.ms=86400000
+    checksum=0b37ca4f
 """
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -26,6 +28,7 @@ DELETED_PARTITION_FILE = "kafkafs.deleted"
 MAX_DELETED_PARTITION_BYTES = 1 << 20
 
 _SETTING = "config."
+_CHECKSUM = "checksum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,10 @@ class DeletedPartition:
     settings: Mapping[str, str]
 
     @property
-    def deletion(self) -> tuple[str, str, int]:
-        """The same of all partitions that were deleted together."""
-        return self.topic, self.topic_id, self.deleted_at_ms
+    def together(self) -> tuple[str, str, int]:
+        """The same of all partitions of one topic; a topic without an id may have been made
+        anew."""
+        return self.topic, self.topic_id, 0 if self.topic_id else self.deleted_at_ms
 
 
 _NUMBERS = {
@@ -67,12 +71,20 @@ def format_deleted_partition(deleted: DeletedPartition) -> bytes:
     values = {"topic": deleted.topic, "topic.id": deleted.topic_id}
     values |= {key: str(getattr(deleted, name)) for key, name in _NUMBERS.items()}
     values |= {_SETTING + name: text for name, text in deleted.settings.items()}
-    return format_properties(values, deleted.deleted_at_ms)
+    return format_properties({**values, _CHECKSUM: _checksum(values)}, deleted.deleted_at_ms)
+
+
+def _checksum(values: Mapping[str, str]) -> str:
+    """The file is not synced: a power cut may leave a part of it."""
+    lines = (f"{key}={text}\n" for key, text in values.items())
+    return f"{zlib.crc32(''.join(lines).encode()):08x}"
 
 
 def parse_deleted_partition(data: bytes) -> DeletedPartition:
     """CorruptError when something is missing or cannot be."""
     values = parse_properties(data)
+    if values.pop(_CHECKSUM, "") != _checksum(values):
+        raise CorruptError("its checksum is not that of what it says")
     try:
         numbers = {name: int(values[key]) for key, name in _NUMBERS.items()}
         topic, topic_id = values["topic"], values["topic.id"]
@@ -135,9 +147,10 @@ def deleted_topics(doomed: Iterable[Iterable[Doomed]]) -> list[DeletedTopic]:
     for number, each in enumerate(doomed):
         for one in each:
             if one.was is not None:
-                together.setdefault(one.was.deletion, []).append((number, one))
+                together.setdefault(one.was.together, []).append((number, one))
     found = [DeletedTopic(tuple(sorted(parts, key=_number))) for parts in together.values()]
-    whole = [each for each in found if len(each.partitions) == each.was[0].partitions]
+    # Fewer than it had, where deleting the first ones had failed half-way.
+    whole = [each for each in found if len(each.was) == max(one.partitions for one in each.was)]
     return sorted(whole, key=lambda each: each.was[0].deleted_at_ms)
 
 

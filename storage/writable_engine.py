@@ -100,6 +100,7 @@ class WritableEngine(Engine):
             super().__init__([each.directory.path for each in held], settings)
             self._refuse_twice()
             self._topic_settings = TopicSettings([each.directory for each in held])
+            self._is_settings_file_right = True
             for directory in self._topic_settings.stale:
                 self._topic_settings.write(directory)
             self._dirs = [
@@ -302,11 +303,19 @@ class WritableEngine(Engine):
                 self._reopen(self._dirs[number], doomed)
         except BaseException:
             with suppress(StorageError, OSError):  # the first error is the one to tell
-                self._remove(topic, comes_back=True)
+                self._take_out_again(topic, newest)
             raise
         for log_dir in {self._dirs[number] for number, _ in newest.partitions}:
             log_dir.checkpoint()
         return newest.deletion(delay_ms)
+
+    def _take_out_again(self, topic: str, deleted: DeletedTopic) -> None:
+        """What of it has come back goes; all that was known of it still is."""
+        there = self.log_dirs.partitions()
+        for number, doomed in deleted.partitions:
+            if doomed.was is not None and (topic, doomed.was.partition) in there:
+                self._dirs[number].delete((topic, doomed.was.partition), doomed.was)
+        self._keep_settings(topic, {})
 
     def _reopen(self, log_dir: WritableLogDir, doomed: Doomed) -> None:
         """Takes a partition of a deleted topic into service again. It was not closed."""
@@ -532,17 +541,24 @@ class WritableEngine(Engine):
 
     def _keep_settings(self, topic: str, settings: Mapping[str, str]) -> None:
         """Makes them those of the topic in the file of every live directory."""
-        if settings == self._topic_settings.of(topic):
+        if settings == self._topic_settings.of(topic) and self._is_settings_file_right:
             return
         if not self._live():
             self._refuse_offline(self._dirs[0])
+        before = self._topic_settings.of(topic)
         self._topic_settings.replace(topic, settings)
 
         def write(log_dir: WritableLogDir) -> None:
             with log_dir.guarded():
                 self._topic_settings.write(log_dir.directory)
 
-        self.upkeep.for_each_dir(write)
+        self._is_settings_file_right = False
+        try:
+            self.upkeep.for_each_dir(write)
+        except BaseException:
+            self._topic_settings.replace(topic, before)
+            raise
+        self._is_settings_file_right = True
 
     def _check_settings(self, topic: str, settings: Mapping[str, str]) -> Resolved:
         """What a topic's settings are with these in the file. ConfigError."""

@@ -225,8 +225,16 @@ class WritableLogDir:
                 writer.abandon()
             if was is not None:
                 self._note_deleted(key, was)
-            self.directory.rename_child(partition_dir(*key), name)
-            self._doomed[name] = Doomed(name, self._clock.now_ms(), was)
+            try:
+                self.directory.rename_child(partition_dir(*key), name)
+            finally:  # it may have its name, and not be synced
+                self._doom(Doomed(name, self._clock.now_ms(), was))
+
+    def _doom(self, doomed: Doomed) -> None:
+        """Remembers a directory, if it is there."""
+        with suppress(SegmentGone):
+            self.directory.stat(doomed.name)
+            self._doomed[doomed.name] = doomed
 
     def _note_deleted(self, key: TopicPartition, was: DeletedPartition) -> None:
         """For the next process. A full disk must not keep anybody from deleting."""
@@ -258,7 +266,7 @@ class WritableLogDir:
             with self.guarded():
                 self.directory.rename_child(doomed.name, partition_dir(*key))
         except BaseException:
-            self._doomed[doomed.name] = doomed
+            self._doom(doomed)
             raise
 
     def remove_doomed(self, delay_ms: int) -> int:

@@ -534,7 +534,16 @@ def test_a_full_disk_can_be_tried_again(root: Path) -> None:
             pytest.raises(OSError, match="No space"),
         ):
             engine.set_topic_config("a", {"retention.ms": "5"})
+        assert engine.topic_settings("a") == {}
         engine.set_topic_config("a", {"retention.ms": "5"})
+        # It is in the file, but nobody knows whether for good.
+        with (
+            replaced(FailingCalls(3, errno.EMFILE, ("open",))),
+            pytest.raises(OSError, match="Too"),
+        ):
+            engine.set_topic_config("a", {"retention.ms": "6"})
+        engine.set_topic_config("a", {"retention.ms": "5"})
+        assert "retention.ms = 5" in (root / "kafkafs.topics").read_text()
         with (
             replaced(FailingCalls(0, errno.ENOSPC, ("pwritev",))),
             pytest.raises(OSError, match="No space"),

@@ -1,0 +1,265 @@
+"""Bringing back deleted records and topics, through power cuts and failing calls.
+
+At every moment the partitions hold an unbroken end of what was appended, with the right values, and
+are in order by every rule; once an undelete has returned, they begin where it said.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.durable import replaced
+from kafkafs.storage.errors import CannotUndelete, LogDirOffline
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.crash.checks import refuse_complaints
+from tests.crash.workload import NOW_MS
+from tests.faults import CrashState, FailingCalls, RecordingCalls, crash_states
+from tests.reading import read
+
+COUNT = 14
+#: A transaction, and its end.
+ABORTED = (3, 4, 5)
+SETTINGS = {"internal.segment.bytes": "600", "retention.ms": "-1"}
+ERRNOS = (errno.ENOSPC, errno.EIO, errno.EMFILE)
+
+#: A step of the life, and where each partition of "t" begins when it is done; None: anywhere.
+Step = tuple[Callable[[WritableEngine], object], int | None]
+
+
+def open_engine(root: Path, *, keeps_deleted: bool = False) -> WritableEngine:
+    return WritableEngine(str(root), clock=SetClock(NOW_MS), keeps_deleted=keeps_deleted)
+
+
+def value(offset: int) -> bytes:
+    return b"%03d" % offset + bytes(100)
+
+
+def make(engine: WritableEngine) -> None:
+    """Two partitions, durable; some records of a producer in a transaction that was aborted."""
+    engine.create_topic("t", 2, SETTINGS)
+    for partition in range(2):
+        writer = engine.writer("t", partition)
+        while (at := writer.end_offset) < COUNT:
+            if at == 5:
+                writer.end_transaction(7, 0, commit=False)
+                continue
+            fields = BatchFields()
+            if at in (3, 4):
+                fields = BatchFields(
+                    producer_id=7, producer_epoch=0, base_sequence=at - 3, is_transactional=True
+                )
+            writer.append(build_batch([SimpleRecord(NOW_MS, b"k", value(at))], fields))
+        writer.flush()
+    engine.run("recovery-points")
+
+
+def delete(offset: int) -> Callable[[WritableEngine], None]:
+    def delete(engine: WritableEngine) -> None:
+        for partition in range(2):
+            engine.writer("t", partition).delete_records(offset)
+        engine.run("retention")
+
+    return delete
+
+
+def undelete(offset: int | None) -> Callable[[WritableEngine], None]:
+    """Harmless when it has been done already."""
+
+    def undelete(engine: WritableEngine) -> None:
+        for partition in range(2):
+            with suppress(CannotUndelete):
+                engine.undelete("t", partition, offset)
+            writer = engine.writer("t", partition)
+            assert writer.start_offset == (offset or 0), "it did not come back"
+
+    return undelete
+
+
+def delete_topic(engine: WritableEngine) -> None:
+    if "t" in engine.topics():
+        engine.delete_topic("t")
+
+
+def undelete_topic(engine: WritableEngine) -> None:
+    if "t" not in engine.topics():
+        engine.undelete("t")
+
+
+STEPS: list[Step] = [
+    (delete(9), None),
+    (undelete(5), 5),
+    (lambda engine: engine.run("start-offsets"), 5),
+    (undelete(None), 0),
+    (delete(8), None),
+    (lambda engine: engine.run("start-offsets"), 8),
+    (delete_topic, None),
+    (undelete_topic, 8),
+    (lambda engine: engine.run("checkpoint") if "checkpoint" in engine.task_names else None, 8),
+]
+
+
+def starts(engine: WritableEngine) -> dict[str, int]:
+    """Where the partitions begin that are there, by path. AssertionError when they do not hold an
+    unbroken end of what was appended, or the topic's settings are not its own."""
+    found = {}
+    for partition in engine.topics().get("t", []):
+        view = engine.log("t", partition).view()
+        records = read(view)
+        offsets = [offset for offset in range(view.start_offset, COUNT) if offset not in ABORTED]
+        assert [record.offset for record in records] == offsets
+        assert [record.value for record in records] == [value(offset) for offset in offsets]
+        found[f"t/{partition}"] = view.start_offset
+    assert not found or engine.topic_settings("t") == SETTINGS
+    return found
+
+
+def both_at(start: int) -> dict[str, int]:
+    return {"t/0": start, "t/1": start}
+
+
+# -- power cuts -----------------------------------------------------------------------------------
+
+
+def recorded(root: Path) -> RecordingCalls:
+    with open_engine(root) as engine:
+        make(engine)
+    recording = RecordingCalls(root)
+    with replaced(recording), open_engine(root) as engine:
+        for step, start in STEPS:
+            recording.mark(None)
+            step(engine)
+            recording.mark(start)
+    return recording
+
+
+def check_state(state: CrashState, path: Path, *, keeps_deleted: bool) -> None:
+    path.mkdir()
+    state.write_to(path)
+    try:
+        with open_engine(path, keeps_deleted=keeps_deleted) as engine:
+            found = starts(engine)
+            refuse_complaints(engine)
+            marks = cast("tuple[int | None, ...]", state.marks)
+            if marks and marks[-1] is not None:
+                assert found == both_at(marks[-1])
+            deleted = {each.path: each for each in engine.deleted()}
+            for each in deleted.values():
+                engine.undelete("t", None if each.path == "t" else each.partition)
+            again = starts(engine)
+            for one, start in found.items():
+                assert again[one] == (deleted[one].start_offset if one in deleted else start)
+            refuse_complaints(engine)
+        with open_engine(path) as engine:
+            assert starts(engine) == again
+            refuse_complaints(engine)
+    except BaseException as error:
+        error.add_note(f"after {state.done} operations, {state.how}; left in {path}")
+        raise
+    shutil.rmtree(path)
+
+
+def check_states(path: Path, every: int, *, keeps_deleted: bool) -> int:
+    (path / "root").mkdir()
+    recording = recorded(path / "root")
+    count = len(recording.operations) + 1
+    checked = 0
+    for state in crash_states(recording, prefixes=range(0, count, every), samples=1):
+        check_state(state, path / f"state-{checked}", keeps_deleted=keeps_deleted)
+        checked += 1
+    return checked
+
+
+@pytest.mark.parametrize("keeps_deleted", [False, True])
+def test_a_power_cut_now_and_then(memory_path: Path, keeps_deleted: bool) -> None:
+    assert check_states(memory_path, 19, keeps_deleted=keeps_deleted) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("keeps_deleted", [False, True])
+def test_a_power_cut_at_every_moment(memory_path: Path, keeps_deleted: bool) -> None:
+    assert check_states(memory_path, 1, keeps_deleted=keeps_deleted) > 200
+
+
+# -- failing calls --------------------------------------------------------------------------------
+
+
+def run(root: Path, calls: FailingCalls) -> tuple[int, int]:
+    """All steps, each once more when it fails, in a new engine when the directory has failed; how
+    many failed in either way."""
+    refused = offline = 0
+    engine = open_engine(root)
+    for step, start in STEPS:
+        with replaced(calls):
+            try:
+                step(engine)
+            except LogDirOffline:
+                offline += 1
+            except OSError:
+                refused += 1
+                assert not engine.problems
+        if engine.problems:
+            with suppress(OSError, LogDirOffline):
+                engine.close()
+            # What was deleted in it cannot be brought back any more.
+            engine = open_engine(root)
+            starts(engine)
+            refuse_complaints(engine)
+            engine.close()
+            return refused, offline
+        starts(engine)
+        if calls.failed:
+            step(engine)
+        refuse_complaints(engine)
+        if start is not None:
+            assert starts(engine) == both_at(start)
+    engine.close()
+    with open_engine(root) as engine:
+        assert starts(engine) == both_at(8)
+        refuse_complaints(engine)
+    return refused, offline
+
+
+def check_failing(path: Path, every: int) -> tuple[int, int]:
+    (path / "made").mkdir()
+    with open_engine(path / "made") as engine:
+        make(engine)
+    shutil.copytree(path / "made", path / "whole")
+    counting = FailingCalls(-1, errno.EIO)
+    assert run(path / "whole", counting) == (0, 0)
+    refused = offline = 0
+    for number in range(0, len(counting.made), every):
+        root = path / str(number)
+        shutil.copytree(path / "made", root)
+        calls = FailingCalls(number, ERRNOS[number // every % 3])
+        try:
+            one, other = run(root, calls)
+        except BaseException as error:
+            error.add_note(f"call {number} failed: {calls.failed}; left in {root}")
+            raise
+        refused, offline = refused + one, offline + other
+        shutil.rmtree(root)
+    return refused, offline
+
+
+def test_calls_that_fail_now_and_then(memory_path: Path) -> None:
+    refused, offline = check_failing(memory_path, every=17)
+    assert refused > 0
+    assert offline > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_call_fails_once(memory_path: Path) -> None:
+    refused, offline = check_failing(memory_path, every=1)
+    assert refused > 50
+    assert offline > 50
