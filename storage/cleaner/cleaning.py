@@ -310,6 +310,7 @@ class _Cleaning:
         return Judge(
             log.view,
             self._map,
+            log.first_dirty,
             log.first_uncleanable,
             log.now_ms,
             log.config.delete_retention_ms,

@@ -119,14 +119,17 @@ class Judge:
         self,
         view: View,
         offset_map: OffsetMap,
+        first_dirty: int,
         first_uncleanable: int,
         now_ms: int,
         delete_retention_ms: int,
         legacy_horizon_ms: int,
     ) -> None:
-        """`legacy_horizon_ms`: tombstones of magic 0 and 1 go from a segment that was last written
-        then or before."""
+        """The map has the keys of what is to be judged from `first_dirty` on, up to its latest
+        offset. `legacy_horizon_ms`: tombstones of magic 0 and 1 go from a segment that was last
+        written then or before."""
         self._map = offset_map
+        self._newest = offset_map.newest(first_dirty)
         self._last_offset = first_uncleanable - 1
         self._now_ms = now_ms
         horizon = now_ms + delete_retention_ms
@@ -160,7 +163,7 @@ class Judge:
         fates, keep = np.empty((2, rows), dtype=np.uint8)
         tombstones = np.empty(len(table), dtype=np.uint8)
         counted = np.zeros(len(Fate), dtype=np.int64)
-        newest = self._map.get(columns.data, columns.spans)
+        newest = self._newest_of(columns)
         kernel.judge_records(
             columns.spans, columns.offsets, newest, columns.first_row, verdicts.rules[batches],
             self._map.latest_offset, fates, keep, tombstones, counted,
@@ -177,6 +180,12 @@ class Judge:
             aborted,
             counted,
         )
+
+    def _newest_of(self, columns: Columns) -> Int64s:
+        """Of each row the offset of its key in the map, or a later one than its own where that has
+        a newer record. What was put into the map need not be looked for again."""
+        newest = self._newest.of(columns.offsets) if self._newest and len(columns) else None
+        return self._map.get(columns.data, columns.spans) if newest is None else newest
 
     def _horizons(self, table: BatchTable, discards: Bools, tombstones: UInt8s) -> Int64s:
         """The horizons to be set: of what waits from now on, and has none yet."""

@@ -17,12 +17,14 @@ from numpy.typing import NDArray
 
 from ..format.batch import Bytes, Int32s, Int64s
 from ..format.kernels import offset_map as kernel
+from ..format.layout import MAX_OFFSET
 
 SLOT_BYTES: Final = 24
 #: How many classes of keys ``OffsetMap.classes`` knows.
 CLASSES: Final = 1 << 16
 # Keys hashed before the first of them is looked up; what is made of them stays in the first cache.
 _BLOCK: Final = 256
+_SLOTS_AT_ONCE: Final = 1 << 20
 # A slot is chosen with 32 bits of the hash.
 _MAX_SLOTS: Final = (1 << 32) - 1
 
@@ -88,6 +90,23 @@ class OffsetMap:
         kernel.get(self._table, self.slots, *self._hash_key, data, spans, found, self._scratch)
         return found
 
+    def newest(self, low: int) -> NewestOffsets | None:
+        """The offsets in the map, if all are from `low` on and lie so close together that they take
+        no more than a sixth of its memory."""
+        count = self.latest_offset + 1 - low
+        if not 0 < count <= 4 * self.slots:
+            return None
+        marks = np.zeros(count, dtype=np.uint8)
+        words = self._table[2 : 3 * self.slots : 3]
+        for first in range(0, self.slots, _SLOTS_AT_ONCE):
+            part = words[first : first + _SLOTS_AT_ONCE]
+            offsets = part[part != 0].astype(np.int64) - 1 - low
+            if len(offsets) and int(offsets.min()) < 0:
+                return None
+            marks[offsets] = 1
+        # Two keys with one offset: no log that a broker wrote.
+        return NewestOffsets(low, marks) if np.count_nonzero(marks) == len(self) else None
+
     def get_key(self, key: bytes) -> int:
         """The offset of one key, -1 where it is not in the map."""
         return int(self.get(key, np.array([[0, len(key)]], dtype=np.int32))[0])
@@ -120,3 +139,30 @@ class OffsetMap:
         self._memory.madvise(mmap.MADV_DONTNEED)
         self._entries = 0
         self.latest_offset = -1
+
+
+class NewestOffsets:
+    """Which records of a stretch of a log, all of whose keys were put into a map, are the newest of
+    their keys: those whose offsets the map has."""
+
+    def __init__(self, low: int, marks: NDArray[np.uint8]) -> None:
+        """`marks`: 1 for those offsets from `low` on that are in the map."""
+        self._low = low
+        self._marks = marks
+
+    def of(self, offsets: Int64s) -> Int64s | None:
+        """For each of some records with ascending offsets that of the newest of its key, or some
+        later one; a number without meaning behind the stretch, and for a record without a key.
+        None when one lies in front of the stretch."""
+        first = int(offsets[0]) - self._low
+        if first < 0:
+            return None
+        marks = self._marks
+        if int(offsets[-1]) - self._low + 1 - first == len(offsets):  # no gap in them
+            is_newest = marks[first : first + len(offsets)]
+        else:
+            within = int(offsets.searchsorted(self._low + len(marks)))
+            is_newest = marks[offsets[:within] - self._low]
+        newest: Int64s = np.full(len(offsets), MAX_OFFSET, dtype=np.int64)
+        np.copyto(newest[: len(is_newest)], offsets[: len(is_newest)], where=is_newest.view(bool))
+        return newest

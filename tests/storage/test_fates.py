@@ -154,7 +154,16 @@ def judge(
     for key, offset in (newest or {}).items():
         offset_map.put(key, np.array([[0, len(key)]], np.int32), np.array([offset], np.int64))
     offset_map.latest_offset = view.end_offset - 1 if latest is None else latest
-    made = Judge(view, offset_map, first_uncleanable, NOW, delete_retention_ms, legacy_horizon_ms)
+    # Where nothing is dirty all keys are looked for: the map need not hold what the log does.
+    made = Judge(
+        view,
+        offset_map,
+        offset_map.latest_offset + 1,
+        first_uncleanable,
+        NOW,
+        delete_retention_ms,
+        legacy_horizon_ms,
+    )
     made.set_producers(producers)
     found = Found([], [], dict.fromkeys(Fate, 0))
     with view.context.decoder() as decoder:

@@ -241,3 +241,45 @@ def test_classes_follow_from_keys_in_both_forms(rows: list[Row]) -> None:
         found.append(out.tolist())
     hashes = [0 if key is None else in_use("offset_map").siphash(key, 5, 6)[0] for key, _ in rows]
     assert found == [[word & 0xFFFF for word in hashes]] * 2
+
+
+@given(
+    st.lists(st.tuples(st.one_of(st.none(), st.binary(max_size=1)), st.integers(1, 4)), min_size=1),
+    st.integers(0, 30),
+    st.integers(0, 40),
+    st.integers(1, 40),
+)
+def test_what_was_put_into_it_need_not_be_looked_for(
+    steps: list[tuple[bytes | None, int]], low: int, first: int, capacity: int
+) -> None:
+    """Of a log with gaps, of which the rows from offset `low` on were put, as far as there was
+    room."""
+    at = np.cumsum([gap for _, gap in steps]).tolist()
+    rows = [(key, offset) for (key, _), offset in zip(steps, at, strict=True)]
+    data, spans, offsets = laid_out(rows)
+    offset_map = OffsetMap(capacity * SLOT_BYTES, 1.0)
+    offset_map.put(data, spans, offsets, int(offsets.searchsorted(low)))
+    newest = offset_map.newest(low)
+    if offset_map.latest_offset < low or offset_map.latest_offset - low >= 4 * capacity:
+        assert newest is None
+        return
+    assert newest is not None
+    first = min(first, len(rows) - 1)
+    found = newest.of(offsets[first:])
+    if offsets[first] < low:
+        assert found is None
+        return
+    assert found is not None
+    looked_for = offset_map.get(data, spans)[first:]
+    keyed = (spans[first:, 1] >= 0) & (offsets[first:] <= offset_map.latest_offset)
+    is_newer = looked_for > offsets[first:]
+    assert (found > offsets[first:])[keyed].tolist() == is_newer[keyed].tolist()
+
+
+def test_offsets_in_front_or_twice_are_looked_for() -> None:
+    data, spans, _ = laid_out([(b"a", 0), (b"b", 0), (b"c", 0)])
+    for offsets in ([3, 5, 6], [5, 5, 6]):
+        offset_map = OffsetMap(10 * SLOT_BYTES)
+        offset_map.put(data, spans, np.array(offsets, dtype=np.int64))
+        assert offset_map.newest(4) is None
+    assert OffsetMap(10 * SLOT_BYTES).newest(0) is None
