@@ -120,6 +120,7 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     errors.SegmentGone: errno.ENOENT,
     errors.CorruptError: errno.EIO,
     errors.CleaningAborted: errno.EINTR,  # as the mount ends
+    errors.CannotUndelete: errno.ENOENT,
     errors.TopicExists: errno.EEXIST,
     errors.Refused: errno.EINVAL,  # whatever it is that Kafka would not take
     errors.BadLine: errno.EINVAL,

@@ -257,6 +257,9 @@ class WritableEngine(Engine):
         that is still there; without a partition the whole topic, with its settings and id, where it
         was deleted, else what is still there of each partition. What came back.
 
+        A topic comes back as it was. What was deleted of it before, and is still there, is listed
+        then, and can be brought back, too.
+
         Retention by time and size would delete it again at once: it leaves the log alone below what
         came back for file.delete.delay.ms. Who wants to keep it longer changes the topic's
         settings. Deleting records, or the topic, counts at once.
@@ -327,7 +330,8 @@ class WritableEngine(Engine):
             log_dir.put_cleaner_offset(key, was.cleaner_offset)
         with log_dir.guarded():
             config = self._config_of(was.topic)
-            log_dir.logs[key] = self._open_log(log_dir, key, config, is_clean=False)
+            log = self._open_log(log_dir, key, config, is_clean=False, keeps_deleted=True)
+            log_dir.logs[key] = log
 
     # -- tasks ----------------------------------------------------------------------------------
 
@@ -437,7 +441,12 @@ class WritableEngine(Engine):
         return self._open_log(log_dir, (found.topic, found.partition), config, is_clean)
 
     def _open_log(
-        self, log_dir: WritableLogDir, key: TopicPartition, config: TopicConfig, is_clean: bool
+        self,
+        log_dir: WritableLogDir,
+        key: TopicPartition,
+        config: TopicConfig,
+        is_clean: bool,
+        keeps_deleted: bool = False,
     ) -> LogWriter:
         directory = log_dir.directory.child(partition_dir(*key))
         planned = recovery.plan(
@@ -449,7 +458,7 @@ class WritableEngine(Engine):
             self.clock.now_ms(),
             self.context.limits,
             self.broker_config.producer_id_expiration_ms,
-            self._keeps_deleted,
+            keeps_deleted or self._keeps_deleted,
         )
         recovery.apply(planned, directory)
         if planned.actions:

@@ -49,8 +49,10 @@ ENDINGS: Final[dict[type[errors.StorageError], tuple[type[Failure], str]]] = {
     errors.SegmentGone: (Failure, "retention or the cleaner took it; run the command again"),
     errors.CleaningAborted: (Failure, "run the command again"),
     errors.CorruptError: (Failure, "the records before and after it are still served"),
+    errors.CannotUndelete: (Failure, "`kafkafs undelete --list` shows what can be"),
     errors.TopicExists: (Failure, ""),
     errors.Refused: (Failure, ""),
+    errors.BadLine: (Failure, ""),
     errors.InvalidTopic: (WrongUsage, ""),
     errors.InvalidPartitions: (WrongUsage, ""),
 }

@@ -35,6 +35,7 @@ VERBS: Final = {
     "append": "append",
     "retain": "retain",
     "compact": "compact",
+    "undelete": "undelete",
     "why": "why",
     "recover": "recover",
     "verify": "verify",

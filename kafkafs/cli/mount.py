@@ -91,8 +91,10 @@ def command(
     chosen = parse_options(",".join(options), base)
 
     def make_engine(paths: Sequence[str]) -> Engine:
-        opening = open_writable if chosen.writable else open_engine
-        return opening(tuple(paths), settings)
+        if not chosen.writable:
+            return open_engine(tuple(paths), settings)
+        # What the mount before this one deleted can be brought back for a while.
+        return open_writable(tuple(paths), settings, keeps_deleted=True)
 
     # Absolute, because a daemon has the root as its current directory.
     paths = [os.path.abspath(path) for path in log_dirs]

@@ -40,9 +40,12 @@ def open_writable(
     settings: Iterable[Setting] = (),
     recovered: Callable[[tuple[str, int], RecoveryPlan], None] | None = None,
     owner: MetaProperties | None = None,
+    *,
+    keeps_deleted: bool = False,
 ) -> WritableEngine:
     """Holds the directories, and recovers what was not closed in good order: `recovered` is told of
-    it; what was lost goes to stderr. `owner`, and what it raises: see WritableEngine."""
+    it; what was lost goes to stderr. `owner`, `keeps_deleted` and what is raised: see
+    WritableEngine."""
     from kafkafs.storage.writable_engine import WritableEngine
 
     lost: list[tuple[tuple[str, int], CorruptError]] = []
@@ -53,7 +56,14 @@ def open_writable(
             recovered(key, plan)
 
     with output.bar("opening partitions") as told:
-        engine = WritableEngine(log_dirs, dict(settings), owner=owner, loaded=told, recovered=note)
+        engine = WritableEngine(
+            log_dirs,
+            dict(settings),
+            owner=owner,
+            loaded=told,
+            recovered=note,
+            keeps_deleted=keeps_deleted,
+        )
     for (topic, number), fault in sorted(lost, key=itemgetter(0)):
         failures.warn(f"{topic}-{number}: cut in recovery: {fault}")
     return engine

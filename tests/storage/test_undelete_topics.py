@@ -147,8 +147,12 @@ def test_a_topic_comes_back_with_all_that_is_its_own(root: Path, clock: SetClock
         assert [offsets(engine, "orders", number)[0] for number in range(3)] == [0, 5, 7]
         fill(engine, "orders", 1, 1)
         assert offsets(engine, "orders", 1) == list(range(5, 13))
-        assert engine.deleted() == []
         assert not list(root.rglob("*kafkafs.deleted"))
+        before = [(each.path, each.start_offset, each.end_offset) for each in engine.deleted()]
+        assert before == [("orders/1", 0, 5), ("orders/2", 0, 7)]
+        assert engine.undelete("orders", 2)[0].cause is Cause.FOUND
+        assert offsets(engine, "orders", 2) == list(range(12))
+        engine.writer("orders", 2).delete_records(7)
         clock.advance(DELAY_MS)
         engine.run("deletion")
         refuse_complaints(engine)

@@ -1,0 +1,175 @@
+"""`kafkafs undelete`: what was deleted a moment ago comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from . import failures, output
+from .params import (
+    Choice,
+    Setting,
+    choice_argument,
+    json_option,
+    log_dirs_argument,
+    settings_option,
+)
+from .verb import Verb
+
+if TYPE_CHECKING:
+    from kafkafs.storage.log.deletions import Deletion
+    from kafkafs.storage.writable_engine import WritableEngine
+
+    from .mounted_engine import MountedEngine
+
+Found = tuple[list["Deletion"], int]
+
+
+@click.command(
+    cls=Verb,
+    short_help="Bring back what was deleted a moment ago, or list it.",
+    examples=[
+        ("kafkafs undelete --list /data", "what can be brought back, and until when"),
+        ("kafkafs undelete /data orders/0", "all records of a partition that are still there"),
+        ("kafkafs undelete --offset 600 /data orders/0", "those from offset 600 on"),
+        ("kafkafs undelete /data orders", "a deleted topic; or of each of its partitions, all"),
+    ],
+)
+@log_dirs_argument
+@choice_argument
+@click.option("-l", "--list", "lists", is_flag=True, help="Bring nothing back, only tell.")
+@click.option(
+    "--offset", type=click.IntRange(min=0), metavar="N", help="Of one partition: from there on."
+)
+@click.option("-h", "--human-readable", "human", is_flag=True, help="Sizes like 7.5K, 12M, 3.0G.")
+@settings_option
+@json_option("one JSON object a line for each deletion; times are milliseconds since 1970")
+def command(
+    log_dirs: tuple[str, ...],
+    chosen: tuple[Choice, ...],
+    lists: bool,
+    offset: int | None,
+    human: bool,
+    settings: tuple[Setting, ...],
+    as_json: bool,
+) -> int:
+    """Bring back what was deleted in LOG_DIRS of the topics and partitions named, by whatever it
+    was deleted: rm, retention, DeleteRecords or the deletion of a topic. Print what came back.
+
+    What is deleted is kept for file.delete.delay.ms, a minute unless the topic says otherwise; the
+    records deleted last come back first, since a log has no gaps. Retention leaves what came back
+    alone for as long: for more, change the topic's settings. Where the directories are mounted with
+    --rw the mount does it. Where they are not, what a process deleted that has ended counts, too,
+    and is kept for that time once more. Exit 1 when something named could not be brought back.
+    """
+    if not chosen and not lists:
+        raise click.UsageError("name a topic or TOPIC/PARTITION; --list tells what there is")
+    if offset is not None and (lists or len(chosen) != 1 or chosen[0][1] is None):
+        raise click.UsageError("--offset only goes with one TOPIC/PARTITION, and not with --list")
+    found, code = _do(log_dirs, chosen, lists, offset, settings)
+    if as_json:
+        output.binary().writelines(output.json_line(each.as_json()) for each in found)
+    elif lists and found:
+        lines = output.aligned(list(_rows(found, human)), right=(1, 2, 3))
+        output.binary().writelines(map(output.line, lines))
+    elif not lists:
+        output.binary().writelines(output.line(_is_back(each)) for each in found)
+    return code
+
+
+def _do(
+    log_dirs: tuple[str, ...],
+    chosen: Sequence[Choice],
+    lists: bool,
+    offset: int | None,
+    settings: tuple[Setting, ...],
+) -> Found:
+    """What can come back, or came back, and the exit code."""
+    from kafkafs.storage.errors import LogDirLocked
+
+    from . import mounted_engine
+    from .opening import open_writable
+
+    try:
+        with open_writable(log_dirs, settings, keeps_deleted=True) as engine:
+            if lists:
+                return _listed(engine.deleted(), chosen), 0
+            return _each(engine, chosen, offset)
+    except LogDirLocked:
+        mounted = mounted_engine.holding(log_dirs, settings)
+        if mounted is None:
+            raise
+    return _of_mount(mounted, chosen, lists, offset)
+
+
+def _listed(deletions: Iterable[Deletion], chosen: Sequence[Choice]) -> list[Deletion]:
+    return [
+        each
+        for each in deletions
+        if not chosen or (each.topic, each.partition) in chosen or (each.topic, None) in chosen
+    ]
+
+
+def _each(engine: WritableEngine, chosen: Sequence[Choice], offset: int | None) -> Found:
+    """Brings back each, whatever becomes of the others."""
+    from kafkafs.storage.errors import StorageError
+
+    found: list[Deletion] = []
+    code = 0
+    for topic, number in chosen:
+        try:
+            found += engine.undelete(topic, number, offset)
+        except (StorageError, OSError) as error:
+            code = failures.tell(error)
+    return found, code
+
+
+def _of_mount(
+    mounted: MountedEngine, chosen: Sequence[Choice], lists: bool, offset: int | None
+) -> Found:
+    from kafkafs.storage.log.deletions import Deletion
+
+    from .mounted_engine import words
+
+    if lists:
+        rows, code = mounted.each(f"deleted {words(chosen)}")
+        return [Deletion.of_json(row) for row in rows], code
+    found: list[Deletion] = []
+    code = 0
+    for choice in chosen:
+        start = "" if offset is None else f" {offset}"
+        try:
+            rows, failed = mounted.each(f"undelete {words([choice])}{start}")
+        except failures.Failure as failure:
+            rows, failed = [], failures.tell(failure)
+        found += [Deletion.of_json(row) for row in rows]
+        code = failed or code
+    return found, code
+
+
+def _is_back(deletion: Deletion) -> str:
+    """A line for people."""
+    if deletion.partition < 0:
+        count = len(deletion.partitions)
+        what = f"topic, with {count} partition{'' if count == 1 else 's'}, is back"
+    else:
+        what = f"offsets {deletion.start_offset} to {deletion.end_offset - 1} are back"
+    when = output.time_text(deletion.deleted_at_ms)
+    return f"{output.shown(deletion.path)}: {what} (deleted {when}: {deletion.cause})"
+
+
+def _rows(found: Iterable[Deletion], human: bool) -> Iterator[tuple[str, ...]]:
+    yield "WHAT", "FIRST OFFSET", "LAST", "SIZE", "DELETED", "BY", "UNTIL"
+    for each in found:
+        is_topic = each.partition < 0
+        yield (
+            output.shown(each.path),
+            "-" if is_topic else str(each.start_offset),
+            "-" if is_topic else str(each.end_offset - 1),
+            output.size_text(each.size, human),
+            output.time_text(each.deleted_at_ms),
+            str(each.cause),
+            output.time_text(each.until_ms),
+        )
