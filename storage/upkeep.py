@@ -133,7 +133,7 @@ class Upkeep:
         by_marks = partial(each, WritableLogDir.checkpoint_high_watermarks)
         return [
             Task("retention", self.retain, config.log_retention_check_interval_ms, first),
-            Task("cleaner", self._cleaner.run, pause, pause),
+            Task("cleaner", self._cleaner.run, pause, 0),  # which waits only when there is nothing
             Task("flush", self.flush, config.log_flush_scheduler_interval_ms, first),
             Task("recovery-points", by_points, points, first),
             Task("start-offsets", by_starts, starts, first),

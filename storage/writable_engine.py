@@ -18,6 +18,7 @@ from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Self
 
+from .cleaner.cleaning import check_rate
 from .cleaner.manager import CleanerManager
 from .cleaner.plan import COMPACT
 from .clock import Clock, SystemClock
@@ -89,6 +90,7 @@ class WritableEngine(Engine):
         """
         self.clock = clock or SystemClock()
         self.broker_config = broker_config(run_settings((settings or {}).items()))
+        check_rate(self.broker_config.log_cleaner_io_max_bytes_per_second)
         self._changing = threading.RLock()  # over topics being made, deleted, configured
         self._closed = False
         self._recovered = recovered or (lambda key, planned: None)

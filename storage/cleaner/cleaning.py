@@ -43,16 +43,21 @@ _RATE: Final = "log.cleaner.io.max.bytes.per.second"
 _CHECK_MS: Final = 300
 
 
+def check_rate(bytes_per_second: float) -> None:
+    """ConfigError for a rate at which nothing would ever be read."""
+    if not bytes_per_second > 0:
+        raise ConfigError(_RATE, f"{bytes_per_second} is not more than 0")
+
+
 class Throttle:
     """Bounds how many bytes a second are read and written."""
 
     def __init__(
         self, bytes_per_second: float, clock: Clock, wait: Callable[[float], None] = time.sleep
     ) -> None:
-        """`wait` takes seconds, and may raise what is to end the pass. ConfigError for a rate at
-        which nothing would ever be read."""
-        if not bytes_per_second > 0:
-            raise ConfigError(_RATE, f"{bytes_per_second} is not more than 0")
+        """`wait` takes seconds, and may raise what is to end the pass. ConfigError as of
+        `check_rate`."""
+        check_rate(bytes_per_second)
         self._rate = bytes_per_second
         self._clock = clock
         self._wait = wait

@@ -247,6 +247,22 @@ def test_it_runs_by_itself_unless_it_is_off(root: Path, off: dict[str, str]) -> 
             wait_until(lambda: checkpoint(root)["a", 0] > 60)
 
 
+def test_the_first_pass_is_at_once(root: Path) -> None:
+    with WritableEngine(str(root)) as engine:
+        make(engine, "a")
+        engine.start()
+        wait_until(lambda: ("a", 0) in checkpoint(root))
+        time.sleep(0.2)
+        assert [each.runs for each in engine.task_status() if each.name == "cleaner"] == [1]
+
+
+@pytest.mark.parametrize("rate", ["0", "-1"])
+def test_a_rate_at_which_nothing_is_read_is_refused(root: Path, rate: str) -> None:
+    with pytest.raises(ConfigError, match=r"log\.cleaner\.io\.max\.bytes\.per\.second: .* 0"):
+        WritableEngine(str(root), {"log.cleaner.io.max.bytes.per.second": rate})
+    assert not root.exists()
+
+
 def test_closing_ends_a_cleaning(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkafs.storage.cleaner.cleaning._CHECK_MS", 0)
     slow = {"log.cleaner.io.max.bytes.per.second": "10", "log.cleaner.backoff.ms": "1"}
