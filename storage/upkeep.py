@@ -66,19 +66,19 @@ class Upkeep:
         returned that are being cleaned, for which the latter has to be done again."""
         left: set[TopicPartition] = set()
 
-        def retain(key: TopicPartition, writer: LogWriter) -> None:
-            if self._cleaner.retain(key, writer) is None:
+        def delete(key: TopicPartition, writer: LogWriter) -> None:
+            if self._cleaner.delete_below_start(key, writer) is None:
                 left.add(key)
 
         touched = [each for each in self._dirs if not keys.isdisjoint(each.logs)]
         checkpoints = (each.checkpoint_start_offsets for each in touched)
-        retentions = (
-            partial(log_dir.do, partial(retain, key, writer))
+        deletions = (
+            partial(log_dir.do, partial(delete, key, writer))
             for log_dir in touched
             for key, writer in log_dir.sorted_logs()
             if key in keys
         )
-        _do_all(chain(checkpoints, retentions))
+        _do_all(chain(checkpoints, deletions))
         return left
 
     def flush(self) -> None:

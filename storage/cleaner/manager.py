@@ -250,6 +250,12 @@ class CleanerManager:
         with self.claims.take(key) as is_mine:
             return writer.retain() if is_mine else None
 
+    def delete_below_start(self, key: TopicPartition, writer: LogWriter) -> int | None:
+        """Deletes the segments of one log that lie below its start, unless it is just being
+        cleaned; how many."""
+        with self.claims.take(key) as is_mine:
+            return writer.delete_below_start() if is_mine else None
+
     def _retain(self) -> list[OSError]:
         """Retention of all compacted logs, which also takes what lies below the log start offset of
         those that are never deleted from; what failed."""

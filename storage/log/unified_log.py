@@ -145,11 +145,23 @@ class UnifiedLog:
         for deletion in plan.deletions:
             gone += deletion.count
             self._raise_start(bases[gone], _CAUSES[deletion.rule], now_ms)
-        if gone:
-            self.epochs.write()
-        for _ in range(gone):
-            self.local.delete_oldest(now_ms)
+        self._delete_oldest(gone, now_ms)
         return plan
+
+    def delete_below_start(self, now_ms: int) -> int:
+        """Deletes the segments that lie below the log start offset, whatever else is old or too
+        much (deleteLogStartOffsetBreachedSegments); how many."""
+        ends = [segment.base_offset for segment in self.local.segments[1:]]
+        count = sum(end <= self.start_offset for end in ends)
+        self.epochs.write()
+        self._delete_oldest(count, now_ms)
+        return count
+
+    def _delete_oldest(self, count: int, now_ms: int) -> None:
+        if count:
+            self.epochs.write()
+        for _ in range(count):
+            self.local.delete_oldest(now_ms)
 
     def delete_records(self, offset: int) -> None:
         """Moves the log start offset up to `offset`, -1 for the high watermark. PolicyViolation,

@@ -292,6 +292,11 @@ class LogWriter:
         with self._changing():
             return self._log.retain(self._now(now_ms))
 
+    def delete_below_start(self, now_ms: int | None = None) -> int:
+        """Deletes the segments below the log start offset, and nothing else; how many."""
+        with self._changing():
+            return self._log.delete_below_start(self._now(now_ms))
+
     def remove_deleted(self, now_ms: int | None = None) -> int:
         """Removes the files of deleted segments whose time has come; how many."""
         with self._changing():

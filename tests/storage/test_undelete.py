@@ -211,6 +211,20 @@ def test_retention_leaves_alone_what_came_back_but_not_for_ever(
     assert ranges(writer)[-1] == (9, 15, Cause.SIZE)
 
 
+def test_only_what_lies_below_the_start_can_be_deleted(tmp_path: Path, clock: SetClock) -> None:
+    """Who removes one record must not see all of a topic go whose retention has not run yet."""
+    path = tmp_path / "t-0"
+    writer = partition(path, clock, replace(SETTINGS, retention_ms=0, retention_bytes=0))
+    clock.advance(1000)
+    writer.delete_records(7)
+    assert writer.delete_below_start() == 2
+    assert (writer.delete_below_start(), writer.start_offset, writer.first_base_offset) == (0, 7, 6)
+    assert (path / "leader-epoch-checkpoint").read_text() == "0\n1\n0 7\n"
+    writer.undelete()
+    assert writer.delete_below_start() == 0
+    assert offsets(path, writer) == list(range(20))
+
+
 def cut(writer: LogWriter) -> None:
     writer.delete_records(5)
     writer.truncate_to(4)
