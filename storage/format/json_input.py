@@ -69,6 +69,7 @@ class _Records:
         self._table: Int64s = np.empty((5, int(lines) + 1), dtype=np.int64)
         self._headers = 0
         self._spans: Int64s = np.empty((64, 4), dtype=np.int64)
+        self._before = np.zeros(2 * len(kernel.FIELDS), dtype=np.intp)
         self._bounds: Int64s = np.zeros(int(lines) + 2, dtype=np.int64)
 
     def read(self, at: int) -> tuple[int, int]:
@@ -87,6 +88,7 @@ class _Records:
                 self._spans,
                 self._headers,
                 self._bounds,
+                self._before,
             )
             if why != kernel.NO_ROOM:
                 return at, why

@@ -66,6 +66,19 @@ def _after(
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
+def _word(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.ulonglong:
+    """Eight bytes, the first one lowest."""
+    i: cython.int
+    word: cython.ulonglong = 0
+    for i in range(8):
+        word |= cython.cast(cython.ulonglong, data[at + i]) << (8 * i)
+    return word
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
 def _is_text(
     data: cython.const[cython.uchar][::1],
     at: cython.Py_ssize_t,
@@ -76,6 +89,11 @@ def _is_text(
     """Whether ``text[start:end]`` stands there."""
     if end - start > data.shape[0] - at:
         return False
+    while end - start >= 8:
+        if _word(data, at) != _word(text, start):
+            return False
+        at += 8
+        start += 8
     while start < end and data[at] == text[start]:
         at += 1
         start += 1
@@ -100,19 +118,6 @@ def _is_null(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cy
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _word(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.ulonglong:
-    """Eight bytes, the first one lowest."""
-    i: cython.int
-    word: cython.ulonglong = 0
-    for i in range(8):
-        word |= cython.cast(cython.ulonglong, data[at + i]) << (8 * i)
-    return word
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
 def _put_word(
     room: cython.uchar[::1], to: cython.Py_ssize_t, word: cython.ulonglong
 ) -> cython.void:
@@ -125,22 +130,25 @@ def _put_word(
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _copy_plain(
+@cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
+def _copy_common(
     data: cython.const[cython.uchar][::1],
     at: cython.Py_ssize_t,
     room: cython.uchar[::1],
     to: cython.Py_ssize_t,
-) -> cython.Py_ssize_t:
-    """Copy from ``at`` to ``to`` what has in a string no meaning but itself and is ASCII, eight
-    bytes at a time as far as there are as many. The position after it.
+):
+    """Copy from ``at`` to ``to`` what is most frequent in a string, eight bytes at a time as far as
+    there are more: ASCII, and quotes and backslashes behind a backslash. The positions after it.
 
     Bytes behind what was copied are overwritten, up to six behind the quote that ends the string.
-    No other string is so near: ``,"key":"`` at least is in front of one."""
+    No other string is so near: ``,"key":"`` at least is in front of one.
+    """
     word: cython.ulonglong
     special: cython.ulonglong
+    plain: cython.Py_ssize_t
     ones: cython.ulonglong = 0x0101010101010101
     byte: cython.int
-    while data.shape[0] - at >= 8:
+    while data.shape[0] - at >= 9:
         word = _word(data, at)
         # The high bit is set of the first byte that is not ASCII, below 32, a quote or a backslash;
         # behind it those of others may be, since they were borrowed from.
@@ -148,19 +156,28 @@ def _copy_plain(
         special = (special | ((word ^ (ones * 92)) - ones)) & (ones * 128)
         if to != at:
             _put_word(room, to, word)
-        if special != 0:
-            # A bit of each byte up to the first, added up in the highest byte.
-            special = ((special - 1) & ~special) & ones
-            return at + cython.cast(cython.Py_ssize_t, (((special * ones) >> 56) & 255) - 1)
-        at += 8
-        to += 8
+        if special == 0:
+            at += 8
+            to += 8
+            continue
+        # A bit of each byte up to the first, added up in the highest byte.
+        special = ((special - 1) & ~special) & ones
+        plain = cython.cast(cython.Py_ssize_t, (((special * ones) >> 56) & 255) - 1)
+        at += plain
+        to += plain
+        byte = data[at + 1]
+        if data[at] != 92 or (byte != 34 and byte != 92):
+            return at, to
+        room[to] = cython.cast(cython.uchar, byte)
+        at += 2
+        to += 1
     byte = _byte(data, at)
     while byte >= 32 and byte < 128 and byte != 34 and byte != 92:
         room[to] = cython.cast(cython.uchar, byte)
         at += 1
         to += 1
         byte = _byte(data, at)
-    return at
+    return at, to
 
 
 @cython.cfunc
@@ -309,14 +326,11 @@ def _read_string(
     there afterwards. Returns (position after its quote, its size), -1 for both if it is none."""
     start: cython.Py_ssize_t = at
     to: cython.Py_ssize_t = at
-    next_at: cython.Py_ssize_t
     byte: cython.int
     length: cython.int
     i: cython.int
     while True:
-        next_at = _copy_plain(data, at, room, to)
-        to += next_at - at
-        at = next_at
+        at, to = _copy_common(data, at, room, to)
         byte = _byte(data, at)
         if byte == 34:
             return at + 1, to - start
@@ -549,6 +563,29 @@ def _field(
 
 
 @cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _same_as_before(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    before: cython.const[cython.Py_ssize_t][::1],
+    field: cython.int,
+) -> cython.Py_ssize_t:
+    """Behind a field that nothing is kept of and that is the same as in a line before, name and
+    value; -1 where another one is. ``before``: start and end of each such field, 0 and 0 of one
+    that was not met."""
+    start: cython.Py_ssize_t = before[2 * field]
+    end: cython.Py_ssize_t = before[2 * field + 1]
+    byte: cython.int
+    if start == end or not _is_text(data, at, data, start, end):
+        return -1
+    at += end - start
+    byte = _byte(data, at)
+    return at if byte == 44 or byte == 125 else -1
+
+
+@cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
 @cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
@@ -563,11 +600,13 @@ def _read_line(
     row: cython.Py_ssize_t,
     spans: cython.longlong[:, ::1],
     header: cython.Py_ssize_t,
+    before: cython.Py_ssize_t[::1],
 ):
     """The record of a line, put into ``row``. Returns as ``_read_headers``: (start of the next
     line, headers), or position -1, -2."""
     field: cython.int = -1
     seen: cython.int = 0
+    name_at: cython.Py_ssize_t
     start: cython.Py_ssize_t
     size: cython.Py_ssize_t
     table[0, row] = -1
@@ -575,27 +614,36 @@ def _read_line(
     table[2, row] = -1
     at = _after(data, at, 123)
     while at >= 0:
-        if _byte(data, at) != 34:
-            return -1, header
-        field = _field(data, at + 1, names, marks, (field + 1) & 7)
-        if field < 0 or (seen >> field) & 1 != 0:
+        name_at = at
+        field = (field + 1) & 7
+        at = _same_as_before(data, at, before, field)
+        if at < 0:
+            at = name_at
+            if _byte(data, at) != 34:
+                return -1, header
+            field = _field(data, at + 1, names, marks, field)
+            if field < 0:
+                return -1, header
+            at = _after(data, at + 1 + marks[field + 1] - marks[field], 58)
+            if at < 0:
+                return -1, header
+            if field == 0 or field == 1:
+                at, start, size = _read_bytes(data, at, room, base64)
+                table[1 + 2 * field, row] = start
+                table[2 + 2 * field, row] = size
+            elif field == 5:
+                at, table[0, row] = _read_int(data, at)
+            elif field == 7:
+                at, header = _read_headers(data, at, room, names, marks, base64, spans, header)
+            else:
+                at = _skip_value(data, at, room)
+                before[2 * field] = name_at
+                before[2 * field + 1] = max(at, name_at)
+            if at < 0:
+                return at, header
+        if (seen >> field) & 1 != 0:
             return -1, header
         seen |= 1 << field
-        at = _after(data, at + 1 + marks[field + 1] - marks[field], 58)
-        if at < 0:
-            return -1, header
-        if field == 0 or field == 1:
-            at, start, size = _read_bytes(data, at, room, base64)
-            table[1 + 2 * field, row] = start
-            table[2 + 2 * field, row] = size
-        elif field == 5:
-            at, table[0, row] = _read_int(data, at)
-        elif field == 7:
-            at, header = _read_headers(data, at, room, names, marks, base64, spans, header)
-        else:
-            at = _skip_value(data, at, room)
-        if at < 0:
-            return at, header
         at = _skip_space(data, at)
         if _byte(data, at) == 125:
             at = _skip_space(data, at + 1)
@@ -619,6 +667,7 @@ def read_lines(
     spans: cython.longlong[:, ::1],
     header: cython.Py_ssize_t,
     bounds: cython.longlong[::1],
+    before: cython.Py_ssize_t[::1],
 ) -> tuple[int, int, int, int]:
     """Read lines from ``at``, the start of one, until a line is unsure or there is no more room.
 
@@ -642,6 +691,7 @@ def read_lines(
         or table.shape[0] != 5
         or spans.shape[1] != 4
         or bounds.shape[0] != table.shape[1] + 1
+        or before.shape[0] != 16
     ):
         raise ValueError("arrays of different lengths")
     if at < 0 or row < 0 or row > table.shape[1] or header < 0 or header > spans.shape[0]:
@@ -649,13 +699,15 @@ def read_lines(
     for field in range(8):
         if marks[field] > marks[field + 1]:
             raise ValueError("names in no order")
+    for field in range(16):
+        before[field] = 0
     with cython.nogil:
         while at < data.shape[0]:
             if row >= table.shape[1]:
                 why = 2
                 break
             next_at, headers = _read_line(
-                data, at, room, names, marks, base64, table, row, spans, header
+                data, at, room, names, marks, base64, table, row, spans, header, before
             )
             if next_at < 0:
                 why = 1 if next_at == -1 else 2
