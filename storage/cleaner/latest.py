@@ -22,10 +22,8 @@ from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from ..errors import OffsetNotFound, SegmentGone
-from ..format.batch import BatchHeader
 from ..format.columns import Columns, Damage
 from ..format.kernels import keys as kernel
-from ..log import lookup
 from ..log.log import Log
 from ..log.transactions import Isolation
 from ..log.view import View
@@ -45,8 +43,6 @@ _ATTEMPTS: Final = 8
 
 #: The last row of columns that somebody looks for, -1 for none.
 LastRow = Callable[[Columns], int]
-#: What a suffix ends with: the `.log` and the header of its last batch.
-Ending = tuple[tuple[int, int], BatchHeader | None] | None
 
 
 @dataclass
@@ -59,7 +55,6 @@ class _Suffix:
     low: int
     high: int
     segments: dict[int, tuple[int, int]]
-    ending: Ending
     damage: Damage | None = None
     is_full: bool = False
 
@@ -284,7 +279,7 @@ class _Search:
     def _empty(self) -> _Suffix:
         bound, view = self._bound, self._view
         keys = self._owner._new_map(self._known)
-        return _Suffix(keys, view, bound, bound, {}, _ending(view, bound))
+        return _Suffix(keys, view, bound, bound, {})
 
     def _still_holds(self, suffix: _Suffix) -> bool:
         """Whether the records in [low, high) are those that they were. What retention deleted from
@@ -292,12 +287,12 @@ class _Search:
         view = self._view
         if suffix.view is view:
             return True
-        if not view.start_offset <= suffix.high <= self._bound:
+        if view.cuts != suffix.view.cuts or not view.start_offset <= suffix.high <= self._bound:
             return False
         first = view.segments[0].base_offset if len(view.segments) else suffix.high
         before = {base: file for base, file in suffix.segments.items() if base >= first}
         now = _segments(view, suffix.low, suffix.high)
-        return before == now and suffix.ending == _ending(view, suffix.high)
+        return before == now
 
     def _grown_upward(self, suffix: _Suffix) -> bool:
         """Whether the records that came are in the suffix; not worth it where they are more."""
@@ -310,7 +305,6 @@ class _Search:
             return False
         suffix.high = high
         suffix.segments = _segments(self._view, suffix.low, high)
-        suffix.ending = _ending(self._view, high)
         self._known.suffix = suffix
         return True
 
@@ -343,16 +337,6 @@ def _segments(view: View, low: int, high: int) -> dict[int, tuple[int, int]]:
     """Identities of the `.log` files with offsets in [``low``, ``high``), by base offset."""
     found = view.segments.from_offset(low) if low < high else ()
     return {s.base_offset: s.files.identity for s in found if s.base_offset < high}
-
-
-def _ending(view: View, high: int) -> Ending:
-    """What there is of the last record below ``high``. After a truncation it is something else,
-    whatever was appended since, because the last records go first."""
-    if not len(view.segments) or high <= view.start_offset:
-        return None
-    segment = view.segments[max(view.segments.floor_index(high - 1), 0)]
-    limit = view.context.limits.max_batch_bytes
-    return segment.files.identity, lookup.find_batch(segment, high - 1, limit)[0]
 
 
 def _step_below(view: View, high: int, step: int) -> int:

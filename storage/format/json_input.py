@@ -13,6 +13,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import numpy as np
@@ -42,43 +44,68 @@ _NAMES: Final = "".join(f'{name}"' for name in kernel.FIELDS).encode()
 _MARKS: Final = np.cumsum([0, *(len(name) + 1 for name in kernel.FIELDS)]).astype(np.int32)
 _BASE64: Final = b'base64"'
 
+# Of so many bytes a thread reads the second half, unless it is at work for somebody else: whoever
+# appends much has nothing else to do meanwhile, and reading is most of the work.
+_HALVED_BYTES: Final = 1 << 17
+_HELPER: Final = ThreadPoolExecutor(1, thread_name_prefix="kafkafs-json")
+_HELPER_IS_FREE: Final = threading.Lock()
+
 
 def parse_json(data: bytes) -> Parsed:
     """Each line is a JSON object in the one schema; all but `value` may be missing, and a record
     without a timestamp has none."""
-    records = _Records(data)
-    at, why = records.read(0)
-    while why == kernel.UNSURE:
-        end = data.find(b"\n", at)
-        try:
-            records.add(at, _record(data[at:] if end < 0 else data[at:end]))
-        except _Wrong as wrong:
-            return Parsed(records.columns(), InvalidRecord(str(wrong), records.rows))
-        at, why = records.read(len(data) if end < 0 else end + 1)
-    return Parsed(records.columns())
+    room = bytearray(data)
+    cut = data.rfind(b"\n", 0, len(data) // 2) + 1 if len(data) >= _HALVED_BYTES else 0
+    if not cut or not _HELPER_IS_FREE.acquire(blocking=False):
+        return _joined(room, [_read(data, room, 0, len(data))])
+    try:
+        second = _HELPER.submit(_read, data, room, cut, len(data))
+        first = _read(data, room, 0, cut)
+        return _joined(room, [first] if first.error else [first, second.result()])
+    finally:
+        _HELPER_IS_FREE.release()
 
 
 class _Records:
-    """The records of lines. Their bytes are in a copy of the lines, where those lines are."""
+    """The records of lines. Their bytes are in `room`, a copy of the lines, where those lines are.
+    `error` is about the first line that is none."""
 
-    def __init__(self, data: bytes) -> None:
-        lines = np.count_nonzero(np.frombuffer(data, np.uint8) == _NEWLINE)
+    def __init__(self, data: bytes, room: bytearray, low: int, high: int) -> None:
+        """For the lines of data[low:high]."""
+        lines = int(np.count_nonzero(np.frombuffer(data, np.uint8)[low:high] == _NEWLINE)) + 1
         self.rows = 0
-        self._data = data
-        self._room = bytearray(data)
-        self._table: Int64s = np.empty((5, int(lines) + 1), dtype=np.int64)
-        self._headers = 0
+        self.headers = 0
+        self.error: InvalidRecord | None = None
+        self._data, self._room = data, room
+        self._end = high
+        self._table: Int64s = np.empty((5, lines), dtype=np.int64)
         self._spans: Int64s = np.empty((64, 4), dtype=np.int64)
+        self._bounds: Int64s = np.zeros(lines + 1, dtype=np.int64)
         self._before = np.zeros(2 * len(kernel.FIELDS), dtype=np.intp)
-        self._bounds: Int64s = np.zeros(int(lines) + 2, dtype=np.int64)
+
+    @property
+    def table(self) -> Int64s:
+        """Timestamps, key starts, key sizes, value starts and value sizes: shape (5, rows)."""
+        return self._table[:, : self.rows]
+
+    @property
+    def spans(self) -> Int64s:
+        """As in `Headers`."""
+        return self._spans[: self.headers]
+
+    @property
+    def ends(self) -> Int64s:
+        """Where the headers of each record end in `spans`."""
+        return self._bounds[1 : self.rows + 1]
 
     def read(self, at: int) -> tuple[int, int]:
         """Read lines from `at` on: start of the first one that the kernel is not sure about, and
         why it ended."""
         while True:
-            at, self.rows, self._headers, why = kernel.read_lines(
+            at, self.rows, self.headers, why = kernel.read_lines(
                 self._data,
                 at,
+                self._end,
                 self._room,
                 _NAMES,
                 _MARKS,
@@ -86,7 +113,7 @@ class _Records:
                 self._table,
                 self.rows,
                 self._spans,
-                self._headers,
+                self.headers,
                 self._bounds,
                 self._before,
             )
@@ -104,26 +131,13 @@ class _Records:
             (name.encode() if isinstance(name, str) else name, value)
             for name, value in record.headers
         ]
-        self._grow(self._headers + len(headers))
+        self._grow(self.headers + len(headers))
         for name, value in headers:
-            at, *self._spans[self._headers, :2] = self._put(at, name)
-            at, *self._spans[self._headers, 2:] = self._put(at, value)
-            self._headers += 1
+            at, *self._spans[self.headers, :2] = self._put(at, name)
+            at, *self._spans[self.headers, 2:] = self._put(at, value)
+            self.headers += 1
         self.rows += 1
-        self._bounds[self.rows] = self._headers
-
-    def columns(self) -> RecordColumns:
-        timestamps, key_starts, key_sizes, value_starts, value_sizes = self._table[:, : self.rows]
-        headers = Headers.none()
-        if self._headers:
-            spans = self._spans[: self._headers]
-            headers = Headers(self._room, spans, self._bounds[: self.rows + 1])
-        return RecordColumns(
-            timestamps,
-            Field(self._room, key_starts, key_sizes),
-            Field(self._room, value_starts, value_sizes),
-            headers,
-        )
+        self._bounds[self.rows] = self.headers
 
     def _put(self, at: int, data: bytes | None) -> tuple[int, int, int]:
         """Put bytes at `at`: the position after them, their start and their size."""
@@ -137,8 +151,40 @@ class _Records:
         """Make room for so many headers, and for more if there is less."""
         if headers > len(self._spans):
             spans: Int64s = np.empty((2 * headers, 4), dtype=np.int64)
-            spans[: self._headers] = self._spans[: self._headers]
+            spans[: self.headers] = self._spans[: self.headers]
             self._spans = spans
+
+
+def _read(data: bytes, room: bytearray, low: int, high: int) -> _Records:
+    """The records of data[low:high], up to the first line that is none."""
+    records = _Records(data, room, low, high)
+    at, why = records.read(low)
+    while why == kernel.UNSURE:
+        end = data.find(b"\n", at, high)
+        try:
+            records.add(at, _record(data[at : high if end < 0 else end]))
+        except _Wrong as wrong:
+            records.error = InvalidRecord(str(wrong), records.rows)
+            return records
+        at, why = records.read(high if end < 0 else end + 1)
+    return records
+
+
+def _joined(room: bytearray, parts: list[_Records]) -> Parsed:
+    """The records of parts that follow on each other; only the last may have an error."""
+    table = np.concatenate([part.table for part in parts], axis=1)
+    timestamps, key_starts, key_sizes, value_starts, value_sizes = table
+    headers = Headers.none()
+    if any(part.headers for part in parts):
+        before = np.cumsum([0, *(part.headers for part in parts[:-1])])
+        ends = [part.ends + count for part, count in zip(parts, before, strict=True)]
+        spans = np.concatenate([part.spans for part in parts])
+        headers = Headers(room, spans, np.concatenate([[0], *ends]))
+    error = parts[-1].error
+    if error is not None:
+        error = InvalidRecord(error.why, table.shape[1])
+    keys, values = Field(room, key_starts, key_sizes), Field(room, value_starts, value_sizes)
+    return Parsed(RecordColumns(timestamps, keys, values, headers), error)
 
 
 class _Wrong(Exception):

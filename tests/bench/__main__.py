@@ -20,6 +20,7 @@ from tests.bench import (
     recovering,
     removing,
     streaming,
+    writing,
 )
 from tests.bench.plan import Plan
 from tests.bench.race import Outcome, Outcomes, as_json
@@ -44,7 +45,10 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     16: [compacting.compressed],
     17: [compacting.preview],
     18: [compacting.offset_map],
+    19: [writing.append_json],
+    20: [writing.read_beside_writers],
     21: [removing.oldest],
+    22: [writing.key_values],
 }
 
 

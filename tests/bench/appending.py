@@ -52,12 +52,12 @@ def from_memory(plan: Plan) -> Outcomes:
     """Row 10: columns of records, one partition, one thread."""
     pieces = _columns(plan.appended)
     written = [bytes(encode(piece, BatchPlan()).data) for piece in pieces]
-    with _broker() as broker:
+    with broker() as kafka:
         seconds = race(
             {
                 "ours": Call(lambda: _append(pieces, LogWriter.append_records)),
                 "write": Call(lambda: _write(written)),
-                _PEER: Call(lambda: _perf_test(broker, plan.appended)),
+                _PEER: Call(lambda: _perf_test(kafka, plan.appended)),
             },
             plan.repetitions,
         )
@@ -186,18 +186,18 @@ def _scratch() -> Path:
 
 
 @contextmanager
-def _broker() -> Iterator[Broker]:
+def broker() -> Iterator[Broker]:
     """A broker with the topic, its segments as large as ours, its JVM with all compilers."""
     with tempfile.TemporaryDirectory(prefix="append-", dir=_scratch()) as directory:
-        broker = Broker(Path(directory), jvm_options=_SERVER)
-        broker.start()
+        kafka = Broker(Path(directory), jvm_options=_SERVER)
+        kafka.start()
         try:
-            client = Driver(broker.bootstrap, Path(directory) / "driver.log")
+            client = Driver(kafka.bootstrap, Path(directory) / "driver.log")
             client.create_topic(TOPIC, 1)
             client.close()
-            yield broker
+            yield kafka
         finally:
-            broker.close()
+            kafka.close()
 
 
 def _perf_test(broker: Broker, records: int) -> float:

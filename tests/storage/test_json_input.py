@@ -199,9 +199,13 @@ def _headers_of(headers: Headers, row: int) -> list[tuple[bytes, bytes | None]]:
 
 
 @pytest.mark.parametrize("kernel", [in_use("json_input"), uncompiled("json_input")])
-@given(st.lists(json_texts() | damaged_texts() | st.binary(max_size=9), max_size=4), st.booleans())
+@given(
+    st.lists(json_texts() | damaged_texts() | st.binary(max_size=9), max_size=4),
+    st.booleans(),
+    st.booleans(),
+)
 def test_the_kernel_reads_what_json_reads(
-    kernel: ModuleType, lines: list[bytes], ended: bool
+    kernel: ModuleType, lines: list[bytes], ended: bool, in_halves: bool
 ) -> None:
     lines = [line.replace(b"\n", b"") for line in lines]
     if not ended and lines and not lines[-1]:
@@ -209,6 +213,7 @@ def test_the_kernel_reads_what_json_reads(
     expected, wrong = read_by_json(lines)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_input, "kernel", kernel)
+        patch.setattr(json_input, "_HALVED_BYTES", 0 if in_halves else 1 << 30)
         found, error = columns_shown(b"\n".join(lines) + (b"\n" if ended and lines else b""))
     assert found == list(map(shown, expected))
     if wrong is None:
@@ -239,3 +244,28 @@ def test_lines_of_both_sorts_with_more_headers_than_expected() -> None:
     assert [row[2] for row in found] == [b"a\nb"] * 5
     assert [len(row[3]) for row in found] == [0, 150, 150, 0, 150]  # type: ignore[arg-type]
     assert {pair for row in found for pair in row[3]} == {("né".encode(), b"v")}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("bad", [None, 0, 1999, 2000, 3999])
+def test_many_lines_are_read_in_halves(bad: int | None) -> None:
+    """The first bad one counts, whichever half it is in; headers keep their places."""
+    lines = [
+        json.dumps(
+            {
+                "value": f"{number} é\n",
+                "headers": [{"key": "h", "value": str(number)}] * (number % 3),
+            }
+        ).encode()
+        for number in range(4000)
+    ]
+    if bad is not None:
+        lines[bad] = lines[3999] = b'{"vale": "%s"}' % (b"x" * 50)
+    data = b"\n".join(lines) + b"\n"
+    assert len(data) > json_input._HALVED_BYTES
+    found, error = columns_shown(data)
+    count = 4000 if bad is None else bad
+    assert found == [
+        (-1, None, f"{number} é\n".encode(), [(b"h", str(number).encode())] * (number % 3))
+        for number in range(count)
+    ]
+    assert (error and error.index) == bad

@@ -658,6 +658,7 @@ def _read_line(
 def read_lines(
     data: cython.const[cython.uchar][::1],
     at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
     room: cython.uchar[::1],
     names: cython.const[cython.uchar][::1],
     marks: cython.const[cython.int][::1],
@@ -669,9 +670,10 @@ def read_lines(
     bounds: cython.longlong[::1],
     before: cython.Py_ssize_t[::1],
 ) -> tuple[int, int, int, int]:
-    """Read lines from ``at``, the start of one, until a line is unsure or there is no more room.
+    """Read lines from ``at`` up to ``end``, starts of lines or the end of all, until a line is
+    unsure or there is no more room.
 
-    ``room`` is a copy of ``data``, or of its lines from ``at`` on. ``names[marks[i]:marks[i + 1]]``
+    ``room`` is a copy of ``data``, as far as these lines go. ``names[marks[i]:marks[i + 1]]``
     is the name of field i and its closing quote: key, value, topic, partition, offset, timestamp,
     timestampType, headers. ``base64``: that word and a quote. Column ``row`` of ``table`` and those
     behind it get timestamp, key start, key size, value start, value size; the places are in
@@ -694,7 +696,14 @@ def read_lines(
         or before.shape[0] != 16
     ):
         raise ValueError("arrays of different lengths")
-    if at < 0 or row < 0 or row > table.shape[1] or header < 0 or header > spans.shape[0]:
+    if (
+        end > data.shape[0]
+        or at < 0
+        or row < 0
+        or row > table.shape[1]
+        or header < 0
+        or header > spans.shape[0]
+    ):
         raise ValueError("a position outside its array")
     for field in range(8):
         if marks[field] > marks[field + 1]:
@@ -702,7 +711,7 @@ def read_lines(
     for field in range(16):
         before[field] = 0
     with cython.nogil:
-        while at < data.shape[0]:
+        while at < end:
             if row >= table.shape[1]:
                 why = 2
                 break
