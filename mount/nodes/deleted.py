@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from shlex import quote
@@ -17,6 +18,7 @@ from ..catalog import Catalog
 from ..changes import Changes
 from ..errnos import Forbidden, NoSuchName, Stale
 from ..inodes import Kind, pack
+from ..lifetimes import NOT_AT_ALL
 from .computed import ComputedFile
 from .node import Attributes, Directory, Run, directory_attributes, rows_of
 
@@ -24,8 +26,15 @@ from .node import Attributes, Directory, Run, directory_attributes, rows_of
 _FIRST_NUMBER: Final = 1 << 39
 
 
+class DeletedFile(ComputedFile):
+    """Its name changes as the deletion goes on, so it is never believed."""
+
+    def attributes(self) -> Attributes:
+        return replace(super().attributes(), name_lifetime=NOT_AT_ALL)
+
+
 class DeletedDirectory(Directory):
-    """A file for each deletion. Names change as deletions go on, so none is believed for long."""
+    """A file for each deletion."""
 
     def __init__(self, catalog: Catalog, changes: Changes, inode: int, parent_inode: int) -> None:
         self._catalog = catalog
@@ -36,7 +45,7 @@ class DeletedDirectory(Directory):
     def attributes(self) -> Attributes:
         return directory_attributes(self.inode, self._catalog.started_ns)
 
-    def child(self, name: str) -> ComputedFile:
+    def child(self, name: str) -> DeletedFile:
         deletion = self._deletions().get(name)
         if deletion is None:
             raise NoSuchName(name)
@@ -53,7 +62,7 @@ class DeletedDirectory(Directory):
         self.child(name)
         raise Forbidden(f"{printable(name)} goes when it cannot be brought back any more")
 
-    def by_number(self, number: int) -> ComputedFile:
+    def by_number(self, number: int) -> DeletedFile:
         """The file of an inode's number. Stale."""
         for name in self._deletions():
             if _number(name) == number:
@@ -64,10 +73,10 @@ class DeletedDirectory(Directory):
         """The oldest first. Of two topics of one name, the one deleted last."""
         return {name_of(each): each for each in self._changes.engine.deleted()}
 
-    def _file(self, name: str, deletion: Deletion) -> ComputedFile:
+    def _file(self, name: str, deletion: Deletion) -> DeletedFile:
         inode = pack(Kind.TOP, 0, _number(name))
         told = partial(self._told, deletion)
-        return ComputedFile(inode, deletion.deleted_at_ms * 1_000_000, told)
+        return DeletedFile(inode, deletion.deleted_at_ms * 1_000_000, told)
 
     def _told(self, deletion: Deletion) -> bytes:
         dirs = ",".join(each.path for each in self._catalog.engine.log_dirs.dirs)

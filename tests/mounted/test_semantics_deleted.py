@@ -1,0 +1,162 @@
+"""What SEMANTICS.md promises of what was deleted, sentence by sentence."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafkafs.storage.format.encoder import RecordColumns
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.mounted.conftest import Mounting
+from tests.mounted.mounting import ROOT, Mount, errno_of, wait_until
+from tests.mounted.promises import promise
+
+_END = 50
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The topics `t`, `empty` and `brief`, whose files are kept for two seconds; `t` and `brief`
+    have five segments of ten records each."""
+    with WritableEngine(str(tmp_path / "data")) as engine:
+        engine.create_topic("t", settings={"retention.ms": "-1"})
+        engine.create_topic("empty", 2)
+        brief = {"retention.ms": "-1", "file.delete.delay.ms": "2000"}
+        engine.create_topic("brief", settings=brief)
+        for topic in ("t", "brief"):
+            writer = engine.writer(topic, 0)
+            for base in range(0, _END, 10):
+                if base:
+                    writer.roll()
+                values = [bytes([offset]) * 1000 for offset in range(base, base + 10)]
+                writer.append_records(RecordColumns.from_values(values))
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def mounted(data: Path, mount: Mounting) -> Mount:
+    return mount(data, "writable")
+
+
+@pytest.fixture
+def point(mounted: Mount) -> Path:
+    return mounted.point
+
+
+def deleted(point: Path) -> list[str]:
+    return sorted(os.listdir(point / ".kafkafs/deleted"))
+
+
+def told(point: Path, name: str) -> Any:
+    return json.loads((point / ".kafkafs/deleted" / name).read_bytes())
+
+
+def kafkafs(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kafkafs", *words]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@promise(
+    "`.kafkafs/deleted` lists what can be brought back: `TOPIC-PARTITION@FIRST-LAST.json` for"
+    " records, with the first and the last offset that went, and `TOPIC@topic.json` for a topic."
+)
+def test_names(point: Path) -> None:
+    assert deleted(point) == []
+    os.unlink(point / "t/0/offset/12")
+    assert deleted(point) == ["t-0@0-12.json"]
+    os.unlink(point / f"t/0/segments/{20:020}.log")
+    assert deleted(point) == ["t-0@0-29.json"]
+    os.unlink(point / "brief/0/offset/3")
+    (point / ".kafkafs/control").write_bytes(b"delete-topic empty\n")
+    names = ["brief-0@0-3.json", "empty@topic.json", "t-0@0-29.json"]
+    wait_until(lambda: deleted(point) == names)
+    assert told(point, "empty@topic.json")["what"] == "topic empty, partitions 2"
+    assert errno_of(os.stat, point / ".kafkafs/deleted/t-0@0-12.json") == errno.ENOENT
+
+
+@promise(
+    "Each is a JSON object that says what went, why, when, until when it can be brought back, and"
+    " by which command.",
+    "The modification time of such a file is that of the deletion.",
+)
+def test_contents(data: Path, point: Path) -> None:
+    before = time.time()
+    os.unlink(point / "t/0/offset/12")
+    after = time.time()
+    found = told(point, "t-0@0-12.json")
+    assert (found["what"], found["why"]) == ("t/0, offsets 0 to 12", "DeleteRecords")
+    assert found["bringBack"] == f"kafkafs undelete {data} t/0"
+    assert found["deletion"]["segments"] == [0]
+    at = found["deletion"]["deletedAt"]
+    assert int(before * 1000) <= at <= after * 1000
+    assert found["deletion"]["until"] == at + 60_000
+    assert found["when"][:19] == time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at // 1000))
+    status = os.stat(point / ".kafkafs/deleted/t-0@0-12.json")
+    assert status.st_mtime_ns == at * 1_000_000
+
+
+@promise(
+    "What was brought back is there under its names as soon as `kafkafs undelete` has returned,"
+    " byte for byte as it was."
+)
+def test_undelete(data: Path, point: Path) -> None:
+    offsets = point / "t/0/offset"
+    before = {name: (offsets / name).read_bytes() for name in os.listdir(offsets)}
+    segment = point / f"t/0/segments/{0:020}.log"
+    log = segment.read_bytes()
+    held = offsets.joinpath("5").open("rb")
+    inode = os.fstat(held.fileno()).st_ino
+    for name in sorted(before, key=str):
+        if name.isdigit() and int(name) < 40:
+            os.unlink(offsets / name)
+    wait_until(lambda: not segment.exists() or not os.path.lexists(data / "t-0" / segment.name))
+    done = kafkafs("undelete", str(data), "t/0")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("t/0: offsets 0 to 39 are back")
+    assert {name: (offsets / name).read_bytes() for name in os.listdir(offsets)} == before
+    assert segment.read_bytes() == log
+    assert os.stat(offsets / "5").st_ino == inode
+    with held:
+        assert held.read() == before["5"]
+    assert deleted(point) == []
+
+
+@promise(
+    "What cannot be brought back any more is not listed, and `kafkafs undelete` says that there is"
+    " nothing."
+)
+def test_too_late(data: Path, point: Path) -> None:
+    os.unlink(point / "brief/0/offset/25")
+    assert deleted(point) == ["brief-0@0-25.json"]
+    wait_until(lambda: not deleted(point), 5.0)
+    done = kafkafs("undelete", str(data), "brief/0")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "cannot be brought back" in done.stderr
+    assert (point / "brief/0/offset/first").readlink() == Path("26")
+
+
+@promise("Nothing in `.kafkafs/deleted` can be changed or removed: EPERM.")
+def test_it_is_read_only(point: Path) -> None:
+    os.unlink(point / "t/0/offset/12")
+    [name] = deleted(point)
+    directory = point / ".kafkafs/deleted"
+    assert errno_of(os.unlink, directory / name) == errno.EPERM
+    assert errno_of(os.truncate, directory / name, 0) == errno.EPERM
+    assert errno_of(os.rename, directory / name, directory / "new") == errno.EPERM
+    assert errno_of(os.mkdir, directory / "new") == errno.EPERM
+    assert errno_of(os.rmdir, directory) == errno.EPERM
+    assert deleted(point) == [name]
+
+
+def test_nothing_of_it_on_a_mount_that_only_reads(data: Path, mount: Mounting) -> None:
+    point = mount(data).point
+    assert "deleted" not in os.listdir(point / ".kafkafs")
+    assert errno_of(os.listdir, point / ".kafkafs/deleted") == errno.ENOENT
