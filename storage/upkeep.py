@@ -92,7 +92,8 @@ class Upkeep:
 
     def remove_deleted(self) -> None:
         """Removes the files of segments and topics whose file.delete.delay.ms has passed."""
-        self.for_each_log(lambda _, writer: writer.remove_deleted())
+        # Each second: of thousands of logs few have anything to be removed.
+        self.for_each_log(lambda _, writer: writer.remove_deleted(), lambda log: log.has_deleted)
         self.for_each_dir(lambda each: each.remove_doomed(self._delete_delay_ms()))
 
     def expire_producers(self) -> None:
@@ -104,7 +105,9 @@ class Upkeep:
         self.for_each_dir(WritableLogDir.checkpoint)
         self.for_each_dir(WritableLogDir.checkpoint_high_watermarks)
 
-    def for_each_log(self, work: LogWork) -> None:
+    def for_each_log(
+        self, work: LogWork, wanted: Callable[[LogWriter], bool] = lambda log: True
+    ) -> None:
         def work_on(key: TopicPartition, writer: LogWriter) -> None:
             with suppress(UnknownPartition):  # deleted meanwhile
                 work(key, writer)
@@ -113,6 +116,7 @@ class Upkeep:
             partial(log_dir.do, partial(work_on, key, writer))
             for log_dir in self._dirs
             for key, writer in log_dir.sorted_logs()
+            if wanted(writer)
         )
 
     def for_each_dir(self, work: DirWork) -> None:

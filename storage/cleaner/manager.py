@@ -112,6 +112,8 @@ class CleanerManager:
         uncleanable."""
         found = []
         for key, log_dir, writer in self._compacted():
+            if not writer.has_rolled:
+                continue  # the active segment is never cleaned
             try:
                 candidate = self._planned(key, log_dir, writer)
             except (*_GONE, LogDirOffline):

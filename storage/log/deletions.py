@@ -120,6 +120,9 @@ class Deletions:
         self.held_below = self.held_until_ms = 0
         self._ranges: deque[DeletedRange] = deque()
 
+    def __len__(self) -> int:
+        return len(self._ranges)
+
     def __iter__(self) -> Iterator[DeletedRange]:
         """The oldest first."""
         return iter(self._ranges)

@@ -185,6 +185,10 @@ class UnifiedLog:
             self.producers.map_end_offset = max(self.producers.map_end_offset, offset)
             self.local.snapshots.start_moved(offset)
 
+    @property
+    def has_deleted(self) -> bool:
+        return len(self.local.deleted) > 0 or len(self.deletions) > 0
+
     def remove_deleted(self, now_ms: int) -> int:
         """Removes the files whose time has come; how many. What was in them is gone."""
         removed = self.local.deleted.remove_due(now_ms)

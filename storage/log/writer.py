@@ -155,6 +155,11 @@ class LogWriter:
         with self._lock:
             return sum(segment.size for segment in self._local.segments)
 
+    @property
+    def has_rolled(self) -> bool:
+        """Whether there are segments beside the active one."""
+        return len(self._local.rolled) > 0
+
     def retention_state(self) -> LogState:
         """The log as retention sees it."""
         with self._lock:
@@ -296,6 +301,11 @@ class LogWriter:
         """Deletes the segments below the log start offset, and nothing else; how many."""
         with self._changing():
             return self._log.delete_below_start(self._now(now_ms))
+
+    @property
+    def has_deleted(self) -> bool:
+        """Whether `remove_deleted` could find anything."""
+        return self._log.has_deleted
 
     def remove_deleted(self, now_ms: int | None = None) -> int:
         """Removes the files of deleted segments whose time has come; how many."""
