@@ -8,6 +8,9 @@ from .control import Control
 from .deleting import Deletions
 from .key_writing import KeyContents
 from .options import MountOptions
+from .scratch import ScratchFiles
+from .topic_changes import TopicChanges
+from .topic_settings import TopicSettingsFile
 from .verbs import prepared
 
 if TYPE_CHECKING:  # an engine that writes is much to load for who only reads
@@ -26,6 +29,9 @@ class Changes:
         self.deletions = Deletions(engine)
         self.keys = KeyContents(engine.clock.now_ms)
         self.control = Control(engine, prepared)
+        self.topics = TopicChanges(engine)
+        self.scratch = ScratchFiles()
+        self._settings_files: dict[int, TopicSettingsFile] = {}
 
     def end(self) -> None:
         """The mount ends: nobody waits any longer. Waits for nothing itself."""
@@ -35,6 +41,15 @@ class Changes:
         """Gives up what takes long, and finishes what was put off. No call may follow."""
         self.control.close()
         self.deletions.close()
+
+    def settings_file(self, place: int, topic: str, mtime_ns: int) -> TopicSettingsFile:
+        """The file with the settings of the topic that has this place; `mtime_ns`: its time as long
+        as it was not changed."""
+        file = self._settings_files.get(place)
+        if file is None:
+            file = TopicSettingsFile(self.engine, topic, mtime_ns)
+            file = self._settings_files.setdefault(place, file)
+        return file
 
     def writer(self, partition: Partition) -> LogWriter:
         """One partition, to append to. UnknownTopic, UnknownPartition, LogDirOffline."""

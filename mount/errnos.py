@@ -14,6 +14,8 @@ TreeError
 ├── Exists           making what is there already
 ├── Invalid          writing what is not understood or not allowed
 ├── TooLarge         writing more than one record, or one file here, can hold
+├── NoRoom           making or writing more files than a mount keeps in memory
+├── NameTooLong      looking up: no file system here has names of that length
 └── TooManyInodes    more topics, partitions and cleanings than inode numbers have room for
 """
 
@@ -88,6 +90,14 @@ class TooLarge(TreeError):
     """More was written than there is room for; `str()` names the bound."""
 
 
+class NoRoom(TreeError):
+    """More files than are kept in memory; `str()` names the bound."""
+
+
+class NameTooLong(TreeError):
+    """A name of more than 255 bytes."""
+
+
 class TooManyInodes(TreeError):
     """No inode number is left for another partition."""
 
@@ -108,6 +118,8 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     Exists: errno.EEXIST,
     Invalid: errno.EINVAL,
     TooLarge: errno.EFBIG,
+    NoRoom: errno.ENOSPC,
+    NameTooLong: errno.ENAMETOOLONG,
     TooManyInodes: errno.EOVERFLOW,
     errors.StorageError: errno.EIO,
     errors.LogDirError: errno.EIO,

@@ -53,6 +53,7 @@ class Kind(IntEnum):
     TIME = 6
     OTHER_FILE = 7
     SEGMENT_FILE = 8
+    SCRATCH = 29
     KEYED = 30
     NEW_KEY = 31
 

@@ -24,6 +24,7 @@ from kafkafs.storage.errors import LogDirError, StorageError, printable
 from . import render
 from .entries import Owner
 from .errnos import (
+    NameTooLong,
     NoSuchAttribute,
     NoSuchName,
     ReadOnly,
@@ -57,6 +58,7 @@ _RECENT: Final = 16384
 # threads for some time: what is not cached seldom comes alone.
 _LONG_SECONDS: Final = 0.002
 _DISK_SECONDS: Final = 0.25
+_MAX_NAME: Final = 255
 # Threads for directories that may read all of a partition, so that others are left for the rest.
 _MUCH_THREADS: Final = 8
 
@@ -189,6 +191,8 @@ class Operations(pyfuse3.Operations):
         return await self.look_up(parent_inode, name)
 
     async def look_up(self, parent_inode: int, name: bytes) -> pyfuse3.EntryAttributes:
+        if len(name) > _MAX_NAME:  # Linux lets four times as much through
+            raise NameTooLong
         offsets = self._tree.directory(parent_inode)
         if offsets is not None and name.isdigit():
             entry = self._record_entry(offsets, name)
@@ -266,7 +270,7 @@ class Operations(pyfuse3.Operations):
     async def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
         answer = pyfuse3.StatvfsData()
         answer.f_bsize = answer.f_frsize = 4096
-        answer.f_namemax = 255
+        answer.f_namemax = _MAX_NAME
         return answer
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:

@@ -58,9 +58,11 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as a place for inode numbers."""
+    """A topic as a place for inode numbers; `incarnation`: how often one of that name was removed
+    through the mount before."""
 
     name: str
+    incarnation: int = 0
 
 
 @dataclass(frozen=True, slots=True)

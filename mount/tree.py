@@ -15,6 +15,7 @@ from .nodes.node import Directory, Node
 from .nodes.offsets import OffsetDirectory
 from .nodes.partition import PartitionDirectory, member_by_number, member_node
 from .nodes.record import RECORD_FILES
+from .nodes.scratch import ScratchNode
 from .nodes.segments import segment_file_by_inode
 from .nodes.times import TimeLink, first_since
 from .nodes.top import RootDirectory, top_node
@@ -57,6 +58,8 @@ class Tree:
         inode = unpack(number)
         if inode.kind == Kind.TOP:
             return top_node(self.catalog, inode.number)
+        if inode.kind == Kind.SCRATCH:
+            return self._scratch_node(number)
         place = self.catalog.places[inode.place]
         if isinstance(place, Topic) != (inode.kind == Kind.TOPIC):
             raise Stale
@@ -85,14 +88,22 @@ class Tree:
     def is_near(self, number: int) -> bool:
         """Whether `node(number)` needs no more than memory and pages that are mostly cached."""
         inode = unpack(number)
-        if inode.kind == Kind.TOP:
+        if inode.kind in (Kind.TOP, Kind.SCRATCH):
             return True
         place = self.catalog.places[inode.place]
-        return isinstance(place, Topic) or (place.partition.is_known and inode.kind != Kind.TIME)
+        if isinstance(place, Topic):
+            return inode.number == DIRECTORY_NUMBER or self.catalog.changes is None
+        return place.partition.is_known and inode.kind != Kind.TIME
+
+    def _scratch_node(self, number: int) -> Node:
+        changes = self.catalog.changes
+        if changes is None:
+            raise Stale
+        return ScratchNode(changes.scratch, changes.scratch.by_inode(number))
 
     def _topic_node(self, place: Topic, inode: Inode) -> Node:
         topic = TopicDirectory(self.catalog, place.name)
-        if place.name not in self.catalog.topics():
+        if place.name not in self.catalog.topics() or topic.inode_place != inode.place:
             raise Stale
         if inode.number == DIRECTORY_NUMBER:
             return topic

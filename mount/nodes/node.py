@@ -241,9 +241,12 @@ def stream_attributes(inode: int, mtime_ns: int) -> Attributes:
 
 def rows_of(nodes: Iterable[tuple[str, Node]], start: int) -> Iterator[Run]:
     """Runs of a directory with few names, always in the same order."""
-    found = [
-        (name, node.attributes(), at) for at, (name, node) in enumerate(nodes, FIRST) if at >= start
-    ]
+    return rows_at(((at, name, node) for at, (name, node) in enumerate(nodes, FIRST)), start)
+
+
+def rows_at(nodes: Iterable[tuple[int, str, Node]], start: int) -> Iterator[Run]:
+    """The same of names with places of their own, in the order of these."""
+    found = [(name, node.attributes(), at) for at, name, node in nodes if at >= start]
     for shared, entries in itertools.groupby(found, lambda entry: _shared(entry[1])):
         rows = [
             (os.fsencode(name), of.inode, of.size, of.mtime_ns, at + 1) for name, of, at in entries

@@ -71,6 +71,23 @@ class RootDirectory(Directory):
             raise NoSuchName(name) from None
         return TopicDirectory(self._catalog, name)
 
+    def make_directory(self, name: str) -> Directory:
+        """A topic with one partition."""
+        changes = self._catalog.changes
+        if changes is None:
+            return super().make_directory(name)
+        changes.topics.make(name)
+        return TopicDirectory(self._catalog, name)
+
+    def remove_directory(self, name: str) -> None:
+        """A topic without records."""
+        changes = self._catalog.changes
+        if changes is None or name == ABOUT:
+            return super().remove_directory(name)
+        directory = self.child(name)
+        if isinstance(directory, TopicDirectory):
+            directory.remove_topic()
+
     def runs(self, start: int) -> Iterator[Run]:
         topics = self._catalog.topics()
         names = (ABOUT, *topics)

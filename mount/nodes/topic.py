@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
+from typing import Final
 
-from kafkafs.storage.errors import UnknownPartition, UnknownTopic
+from kafkafs.storage.errors import UnknownPartition, UnknownTopic, printable
+from kafkafs.storage.format.names import METADATA_TOPIC
 
 from .. import render
 from ..catalog import Catalog
-from ..errnos import NoSuchName
+from ..changes import Changes
+from ..deleting import is_emptied
+from ..errnos import Exists, Forbidden, Invalid, NoSuchName, NotEmpty
 from ..inodes import ROOT, Kind, pack
-from ..partition import Topic
+from ..partition import Partition
+from ..scratch import ScratchHandle, refuse_number
+from ..topic_changes import refuse_quorum
+from ..topic_settings import TopicSettingsFile
+from ..writing import WriteHandle
 from .computed import ComputedFile
-from .node import Attributes, Directory, Node, Run, directory_attributes, rows_of
+from .node import (
+    FIRST,
+    Attributes,
+    Directory,
+    File,
+    Node,
+    Run,
+    directory_attributes,
+    rows_at,
+    rows_of,
+)
 from .partition import PartitionDirectory
+from .scratch import ScratchNode
+from .settings import SettingsNode
 
 SETTINGS = "config.properties"
 DIRECTORY_NUMBER, SETTINGS_NUMBER = range(2)
+
+# Where things are in the listing of a topic that can be changed, so that a listing that was begun
+# goes on behind what came or went: partitions by their numbers, then scratch files, the settings.
+_SCRATCH_AT: Final = 1 << 32
+_SETTINGS_AT: Final = 1 << 61
+_RENAME_NOREPLACE: Final = 1
 
 
 class TopicDirectory(Directory):
@@ -25,30 +52,45 @@ class TopicDirectory(Directory):
     def __init__(self, catalog: Catalog, name: str) -> None:
         self._catalog = catalog
         self.name = name
-        self._place = catalog.places.number(Topic(name))
+        self._place = catalog.topic_place(name)
         self.inode = pack(Kind.TOPIC, self._place, DIRECTORY_NUMBER)
+
+    @property
+    def inode_place(self) -> int:
+        """The place in its inode number."""
+        return self._place
 
     def attributes(self) -> Attributes:
         return directory_attributes(self.inode, self._catalog.started_ns)
 
     def child(self, name: str) -> Node:
+        changes = self._changes
         if name == SETTINGS:
+            if changes is not None and not self._settings_file(changes).is_there:
+                raise NoSuchName(name)
             return self.settings()
-        number = int(name) if name.isascii() and name.isdigit() else -1
-        if str(number) != name:
+        number = int(name) if name.isascii() and name.isdigit() and len(name) < 11 else -1
+        if str(number) == name:
+            return self.partition(number)
+        if changes is None:
             raise NoSuchName(name)
-        return self.partition(number)
+        return ScratchNode(changes.scratch, changes.scratch.find(self._place, name))
+
+    def child_is_near(self, name: str) -> bool:
+        return self._changes is None or name != SETTINGS
 
     def partition(self, number: int) -> PartitionDirectory:
         """The directory of a partition. NoSuchName."""
         try:
-            partition = self._catalog.partition(self.name, number)
+            partition = self._partition(number)
         except (UnknownTopic, UnknownPartition):
             raise NoSuchName(str(number)) from None
         return PartitionDirectory(self._catalog, partition, self.inode)
 
-    def settings(self) -> ComputedFile:
+    def settings(self) -> File:
         inode = pack(Kind.TOPIC, self._place, SETTINGS_NUMBER)
+        if self._changes is not None:
+            return SettingsNode(inode, self._settings_file(self._changes))
         engine = self._catalog.engine
         return ComputedFile(
             inode,
@@ -57,12 +99,152 @@ class TopicDirectory(Directory):
         )
 
     def runs(self, start: int) -> Iterator[Run]:
-        return rows_of(self._children(), start)
+        changes = self._changes
+        if changes is None:
+            return rows_of(self._children(), start)
+        return rows_at(self._changeable(changes), start)
 
     def _children(self) -> Iterator[tuple[str, Node]]:
         yield SETTINGS, self.settings()
+        for node in self._partitions():
+            yield str(node.partition.number), node
+
+    def _changeable(self, changes: Changes) -> Iterator[tuple[int, str, Node]]:
+        """The names with their places. `rm -r` comes to the settings last."""
+        for node in self._partitions():
+            number = node.partition.number
+            yield FIRST + number, str(number), node
+        for name, file in changes.scratch.names(self._place):
+            yield _SCRATCH_AT + file.number, name, ScratchNode(changes.scratch, file)
+        if self._settings_file(changes).is_there:
+            yield _SETTINGS_AT, SETTINGS, self.settings()
+
+    def _partitions(self) -> Iterator[PartitionDirectory]:
         for number in self._catalog.topic(self.name):
             try:
-                yield str(number), self.partition(number)
+                yield self.partition(number)
             except NoSuchName:  # deleted since the topic was listed
                 continue
+
+    # -- changes --------------------------------------------------------------------------------
+
+    @property
+    def _changes(self) -> Changes | None:
+        """None also for the topic that only the quorum changes."""
+        return self._catalog.changes if self.name != METADATA_TOPIC else None
+
+    def _changeable_here(self) -> Changes:
+        """Forbidden."""
+        refuse_quorum(self.name)
+        if self._catalog.changes is None:
+            raise Forbidden("nothing can be changed here")
+        return self._catalog.changes
+
+    def _settings_file(self, changes: Changes) -> TopicSettingsFile:
+        return changes.settings_file(self._place, self.name, self._catalog.started_ns)
+
+    def remove_topic(self) -> None:
+        """NoSuchName, NotEmpty, Forbidden."""
+        changes = self._changeable_here()
+        beside = changes.scratch.names(self._place)
+        if beside:
+            raise NotEmpty(f"{self.name} has the file {printable(beside[0][0])}")
+        changes.topics.delete(self.name, lambda number: is_emptied(self._partition(number)))
+        self._catalog.note_removed(self.name)
+
+    def _partition(self, number: int) -> Partition:
+        return self._catalog.partition(self.name, number)
+
+    def make_directory(self, name: str) -> Node:
+        self._changeable_here().topics.add_partition(self.name, name)
+        return self.partition(int(name))
+
+    def remove_directory(self, name: str) -> None:
+        """A partition stays; what is removed is the topic."""
+        self._changeable_here()
+        directory = self.child(name)
+        if not isinstance(directory, PartitionDirectory):
+            raise NoSuchName(name)
+        if not is_emptied(directory.partition):
+            raise NotEmpty(f"{self.name}/{name} has records")
+        self._changeable_here().deletions.bury(directory.inode)
+
+    def create(self, name: str, flags: int) -> tuple[File, WriteHandle]:
+        changes = self._changeable_here()
+        if name == SETTINGS:
+            file = self._settings_file(changes)
+            if file.is_there and flags & os.O_EXCL:
+                raise Exists(f"{self.name}/{SETTINGS} exists")
+            is_new = not file.is_there
+            handle = self.settings().open_writing(flags | os.O_TRUNC if is_new else flags)
+            return self.settings(), handle
+        return self._create_scratch(changes, name, flags)
+
+    def _create_scratch(
+        self, changes: Changes, name: str, flags: int
+    ) -> tuple[File, ScratchHandle]:
+        scratch = changes.scratch
+        try:
+            file = scratch.create(self._place, name)
+        except Exists:
+            if flags & os.O_EXCL:
+                raise
+            file = scratch.find(self._place, name)
+        handle = ScratchHandle(scratch, file, appends=bool(flags & os.O_APPEND))
+        if flags & os.O_TRUNC:
+            handle.truncate(0)
+        return ScratchNode(scratch, file), handle
+
+    def remove(self, name: str, pid: int) -> None:
+        changes = self._changeable_here()
+        if name == SETTINGS:
+            self._settings_file(changes).put_aside()
+        else:
+            changes.scratch.remove(self._place, name)
+
+    def rename(self, name: str, target: Directory, new_name: str, flags: int) -> None:
+        """Of files beside each other, or beside those of another topic."""
+        changes = self._changeable_here()
+        if not isinstance(target, TopicDirectory):
+            raise Forbidden(f"{printable(name)} cannot be moved there")
+        target._changeable_here()
+        if flags & ~_RENAME_NOREPLACE:
+            raise Invalid("files are not exchanged here")
+        self._refuse_directory(name)
+        refuse_number(new_name)
+        if flags and target.has(new_name):
+            raise Exists(f"{target.name}/{printable(new_name)} exists")
+        if name == SETTINGS:
+            self._move_settings(changes, target, new_name)
+        elif new_name == SETTINGS:
+            self._become_settings(changes, name, target)
+        else:
+            changes.scratch.rename(self._place, name, target._place, new_name)
+
+    def has(self, name: str) -> bool:
+        """Whether there is anything of this name."""
+        try:
+            self.child(name)
+        except NoSuchName:
+            return False
+        return True
+
+    def _refuse_directory(self, name: str) -> None:
+        if isinstance(self.child(name), PartitionDirectory):
+            raise Forbidden(f"{self.name}/{name} is a partition and stays where it is")
+
+    def _move_settings(self, changes: Changes, target: TopicDirectory, new_name: str) -> None:
+        """The text goes, the settings stay."""
+        file = self._settings_file(changes)
+        data = file.content()
+        if new_name == SETTINGS:
+            target._settings_file(changes).replace(data, file.attributes)
+        else:
+            changes.scratch.put(target._place, new_name, data, file.attributes)
+        file.put_aside()
+
+    def _become_settings(self, changes: Changes, name: str, target: TopicDirectory) -> None:
+        found = changes.scratch.find(self._place, name)
+        data = changes.scratch.read(found, 0, len(found.buffer))
+        target._settings_file(changes).replace(data, found.attributes)
+        changes.scratch.remove(self._place, name)
