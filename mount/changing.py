@@ -71,6 +71,7 @@ class ChangingOperations(Operations):
         directory = await self._directory(parent_inode)
         created = await trio.to_thread.run_sync(directory.create, os.fsdecode(name), flags)
         node, handle = created
+        node.take_mode(mode)
         attributes = await trio.to_thread.run_sync(node.attributes)
         return self._opened(Writer(node, handle)), self._owner.entry(attributes)
 

@@ -224,7 +224,8 @@ class ScratchFiles:
         self._drop_if_gone(file)
 
     def _drop_if_gone(self, file: ScratchFile) -> None:
-        if file.at is None and not file.opened and self._by_inode.pop(file.inode, None):
+        if file.at is None and not file.opened:
+            del self._by_inode[file.inode]
             self._used -= file.charge
 
 

@@ -1,8 +1,8 @@
 """`config.properties` of a writable mount: what is written to it becomes a topic's settings.
 
-While somebody has it open for writing there is a draft, which everybody is shown. When a writer
-closes it, the draft is read as Java reads `.properties`; where it says something else than counts now,
-just that is changed. When no writer is left the file is again what the engine makes of the settings.
+What is written goes to a draft, which everybody is shown. When a writer closes it, the draft is
+read as Java reads `.properties`, and where it says something else than counts now, just that is
+changed; the file is then again what the engine makes of the settings.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MAX_REASON: Final = 300
 
 
 class _Draft(Enum):
-    """What happened to a draft since it last became the settings."""
+    """What happened to a draft since it last counted."""
 
     SAME = auto()
     EMPTIED = auto()
@@ -60,6 +60,7 @@ class TopicSettingsFile:
         self._writers = 0
         self._draft: Buffer | None = None
         self._state = _Draft.SAME
+        self._is_shown = False
         self._aside_until = 0.0
 
     @property
@@ -68,13 +69,16 @@ class TopicSettingsFile:
         return monotonic() >= self._aside_until
 
     def content(self) -> bytes:
-        """UnknownTopic."""
+        """What everybody is shown. UnknownTopic."""
         with self._lock:
-            return self._content()
+            return self._drafted().read() if self._is_shown else self._settings()
 
-    def _content(self) -> bytes:
-        if self._draft is not None:
-            return self._draft.read()
+    def draft(self) -> bytes:
+        """What a writer is shown, for whom nothing changes when it counts."""
+        with self._lock:
+            return self._drafted().read()
+
+    def _settings(self) -> bytes:
         return render.properties(self._engine.topic_config(self._topic).changed)
 
     def put_aside(self) -> None:
@@ -97,7 +101,7 @@ class TopicSettingsFile:
         with self._lock:
             draft = self._drafted()
             draft.write(len(draft) if position is None else position, data)
-            self._state = _Draft.WRITTEN
+            self._state, self._is_shown = _Draft.WRITTEN, True
 
     def truncate(self, size: int) -> None:
         """TooLarge."""
@@ -106,6 +110,7 @@ class TopicSettingsFile:
 
     def _truncate(self, size: int) -> None:
         self._drafted().truncate(size)
+        self._is_shown = True
         if size or self._state is _Draft.WRITTEN:
             self._state = _Draft.WRITTEN
         else:
@@ -113,8 +118,11 @@ class TopicSettingsFile:
 
     def _drafted(self) -> Buffer:
         if self._draft is None:
-            self._draft = Buffer(self._content())
+            self._draft = Buffer(self._settings())
         return self._draft
+
+    def _drop_draft(self) -> None:
+        self._draft, self._state, self._is_shown = None, _Draft.SAME, False
 
     def settle(self) -> None:
         """A writer has come to an end with what it wrote. Invalid, and then nothing is changed.
@@ -124,7 +132,9 @@ class TopicSettingsFile:
         """
         with self._lock:
             if self._state is _Draft.WRITTEN:
-                self._apply(self._content())
+                self._is_shown = False
+                self._apply(self._drafted().read())
+                self._state = _Draft.SAME
 
     def close(self) -> None:
         """One less writes; behind the last the draft goes. Invalid."""
@@ -133,7 +143,7 @@ class TopicSettingsFile:
             if self._writers:
                 return
             emptied = self._state is _Draft.EMPTIED
-            self._draft, self._state = None, _Draft.SAME
+            self._drop_draft()
             if emptied:
                 self._apply(b"")
 
@@ -143,16 +153,16 @@ class TopicSettingsFile:
         with self._lock:
             self._apply(data)
             self.attributes = replace(attributes)
-            self._draft = None
+            self._drop_draft()
             self._aside_until = 0.0
 
     def resize(self, size: int) -> None:
         """truncate(2). Invalid, TooLarge."""
         with self._lock:
-            cut = Buffer(self._content())
+            cut = Buffer(self._drafted().read() if self._is_shown else self._settings())
             cut.truncate(size)
             self._apply(cut.read())
-            self._draft = None
+            self._drop_draft()
 
     def _apply(self, data: bytes) -> None:
         given = parse(self._topic, data)
@@ -164,7 +174,6 @@ class TopicSettingsFile:
                 self._engine.set_topic_config(self._topic, changes)
             except ConfigError as error:
                 raise _invalid(self._topic, given.get(error.name), error) from None
-        self._state = _Draft.SAME
         self.attributes.mtime_ns = time.time_ns()
 
 
@@ -178,7 +187,7 @@ class SettingsHandle(WriteHandle):
         self._appends = appends
 
     def read(self, position: int, size: int) -> Data:
-        return self._file.content()[position : position + size]
+        return self._file.draft()[position : position + size]
 
     def write(self, position: int, data: bytes) -> int:
         self._file.write(None if self._appends else position, data)
@@ -205,8 +214,8 @@ def parse(topic: str, data: bytes) -> dict[str, Property]:
         for each in iter_properties(data):
             _check(topic, each)
             found[each.key] = each
-    except CorruptError as error:
-        raise _invalid(topic, None, error) from None
+    except CorruptError as error:  # which names the line itself
+        raise Invalid(f"{topic}/config.properties, {error}") from None
     return found
 
 

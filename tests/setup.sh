@@ -35,6 +35,8 @@ missing_packages() {
     if [ "$what" = test ]; then
         have javac || echo default-jdk-headless
         have mvn || echo maven
+        have vim || have vim.tiny || echo vim-tiny
+        have perl || echo perl
     fi
 }
 

@@ -211,6 +211,9 @@ class File(Node):
         """The file for writing, and for reading where open(2)'s `flags` ask for it."""
         raise Forbidden("what is in the file was appended to a log, and stays as it is")
 
+    def take_mode(self, mode: int) -> None:
+        """It was made by open(2) with this mode."""
+
     def truncate(self, size: int) -> None:
         """truncate(2), without the file being open."""
         raise Forbidden("what is in the file was appended to a log, and stays as it is")

@@ -37,6 +37,9 @@ class ScratchNode(File):
             self.truncate(0)
         return ScratchHandle(self._files, self._file, appends=bool(flags & os.O_APPEND))
 
+    def take_mode(self, mode: int) -> None:
+        self._file.attributes.mode = mode & 0o777
+
     def truncate(self, size: int) -> None:
         self._files.truncate(self._file, size)
 

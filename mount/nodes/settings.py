@@ -33,6 +33,9 @@ class SettingsNode(File):
             self._file, empty=bool(flags & os.O_TRUNC), appends=bool(flags & os.O_APPEND)
         )
 
+    def take_mode(self, mode: int) -> None:
+        self._file.attributes.mode = mode & 0o777
+
     def truncate(self, size: int) -> None:
         self._file.resize(size)
 

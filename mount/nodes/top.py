@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from enum import IntEnum
 from typing import Final
 
-from kafkafs.storage.errors import UnknownTopic
+from kafkafs.storage.errors import UnknownTopic, printable
 
 from .. import exposition, render, status
 from ..catalog import Catalog
-from ..errnos import NoSuchName, Stale
+from ..errnos import Forbidden, NoSuchName, Stale
 from ..inodes import ROOT, Kind, pack
 from .computed import ComputedFile
 from .control import ControlFile
@@ -75,7 +75,7 @@ class RootDirectory(Directory):
         """A topic with one partition."""
         changes = self._catalog.changes
         if changes is None:
-            return super().make_directory(name)
+            raise Forbidden("nothing can be made here")
         changes.topics.make(name)
         return TopicDirectory(self._catalog, name)
 
@@ -83,7 +83,7 @@ class RootDirectory(Directory):
         """A topic without records."""
         changes = self._catalog.changes
         if changes is None or name == ABOUT:
-            return super().remove_directory(name)
+            raise Forbidden(f"{printable(name)} cannot be removed")
         directory = self.child(name)
         if isinstance(directory, TopicDirectory):
             directory.remove_topic()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from kafkafs.storage.errors import UnknownPartition, UnknownTopic, printable
+from kafkafs.storage.format.layout import MAX_INT32
 from kafkafs.storage.format.names import METADATA_TOPIC
 
 from .. import render
@@ -44,6 +45,8 @@ DIRECTORY_NUMBER, SETTINGS_NUMBER = range(2)
 _SCRATCH_AT: Final = 1 << 32
 _SETTINGS_AT: Final = 1 << 61
 _RENAME_NOREPLACE: Final = 1
+# Of the greatest number that a partition can have.
+_MAX_DIGITS: Final = len(str(MAX_INT32))
 
 
 class TopicDirectory(Directory):
@@ -69,9 +72,10 @@ class TopicDirectory(Directory):
             if changes is not None and not self._settings_file(changes).is_there:
                 raise NoSuchName(name)
             return self.settings()
-        number = int(name) if name.isascii() and name.isdigit() and len(name) < 11 else -1
-        if str(number) == name:
-            return self.partition(number)
+        if name.isascii() and name.isdigit():
+            if name != "0" and (name[0] == "0" or len(name) > _MAX_DIGITS):
+                raise NoSuchName(name)
+            return self.partition(int(name))
         if changes is None:
             raise NoSuchName(name)
         return ScratchNode(changes.scratch, changes.scratch.find(self._place, name))
