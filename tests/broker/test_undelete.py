@@ -1,0 +1,112 @@
+"""What kafkafs brought back a real broker takes for what was never deleted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from kafkafs.storage.format.builder import SimpleRecord
+from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.transactional import TransactionalProducer
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.broker.driver import Driver, Message
+from tests.broker.handover import (
+    Ledger,
+    Txn,
+    check_dumps,
+    check_engine,
+    check_producers,
+    check_records,
+    warnings,
+)
+from tests.broker.kafka import Broker
+from tests.broker.readers import wait_until
+
+SMALL = {"internal.segment.bytes": "5000", "index.interval.bytes": "500", "retention.ms": "-1"}
+TOPICS = {"plain": 1, "transactions": 2, "gone": 2}
+KEYS = [(name, number) for name, count in TOPICS.items() for number in range(count)]
+
+
+def records(first: int, count: int) -> list[SimpleRecord]:
+    now = time.time_ns() // 1_000_000
+    return [SimpleRecord(now, b"k%d" % n, b"%d " % n * 30) for n in range(first, first + count)]
+
+
+def write(engine: WritableEngine, ledger: Ledger) -> None:
+    """Segments of all topics; aborted and committed transactions from the first segment on."""
+    for topic in ("plain", "gone"):
+        for number in range(TOPICS[topic]):
+            for first in range(0, 400, 20):
+                made = records(first, 20)
+                columns = RecordColumns.from_records(made)
+                appended = engine.writer(topic, number).append_records(columns, BatchPlan())
+                ledger.add((topic, number), appended, made)
+    producer = TransactionalProducer(engine)
+    for first in range(0, 300, 20):
+        txn = Txn()
+        producer.begin()
+        for number in range(2):
+            key = ("transactions", number)
+            made = records(first, 20)
+            ledger.add(key, producer.append(*key, made), made, txn)
+        commit = first % 60 == 0
+        producer.commit() if commit else producer.abort()
+        txn.end(commit)
+
+
+def delete_and_bring_back(engine: WritableEngine, ledger: Ledger) -> None:
+    """All of `plain` and `gone`; of `transactions` one partition from an offset in the middle of a
+    segment on."""
+    for topic, number in KEYS:
+        writer = engine.writer(topic, number)
+        writer.delete_records(writer.end_offset - 30)
+        assert writer.retain().count > 3
+    assert len(engine.undelete("plain")) == 1
+    assert engine.undelete("transactions", 0)[0].start_offset == 0
+    engine.undelete("transactions", 1, 107)
+    ledger.starts["transactions", 1] = 107
+    engine.undelete("gone")
+    engine.delete_topic("gone")
+    assert [each.path for each in engine.undelete("gone")] == ["gone"]
+
+
+@pytest.mark.slow
+def test_a_broker_serves_what_was_brought_back(
+    start_broker: Callable[..., Broker], start_driver: Callable[[Broker], Driver]
+) -> None:
+    broker = start_broker()
+    driver = start_driver(broker)
+    for name, count in TOPICS.items():
+        driver.create_topic(name, count, SMALL)
+    wait_until(lambda: all((broker.log_dir / f"{t}-{n}").is_dir() for t, n in KEYS))
+    driver.close()
+    broker.stop()
+
+    ledger = Ledger()
+    with WritableEngine(str(broker.log_dir)) as engine:
+        write(engine, ledger)
+        delete_and_bring_back(engine, ledger)
+        assert engine.problems == []
+        engine.upkeep.remove_deleted()
+        states = {key: engine.writer(*key).producer_states() for key in KEYS}
+    for left in broker.log_dir.rglob("*.deleted"):
+        left.unlink()  # of `transactions-1`, whose time has not come
+    check_dumps(ledger, broker.log_dir)
+    check_engine(ledger, broker.log_dir)
+
+    said = broker.output.stat().st_size
+    broker.start()
+    driver = start_driver(broker)
+    check_producers(states, driver)
+    check_records(ledger, driver, broker.log_dir)
+    sent = [Message(b"k", b"appended", time.time_ns() // 1_000_000)]
+    for key in KEYS:
+        offsets = driver.produce(key[0], sent, key[1], producer="idempotent")
+        ledger.add_sent(key, offsets, sent)
+    check_records(ledger, driver, broker.log_dir)
+    driver.close()
+    broker.stop()
+    assert warnings(broker, said) == []
+    check_engine(ledger, broker.log_dir)
