@@ -24,7 +24,7 @@ class EpochCheck:
 
     def __init__(self, directory: Directory, start_offset: int) -> None:
         """In front of `start_offset` epochs have been forgotten. So they have in front of the first
-        entry: the log's start goes up in the file first, and in its own checkpoint later, so that a
+        entry: the log's start goes up in the file and in its own checkpoint at two times, so that a
         crash may bring back what was deleted."""
         self._directory = directory
         self._start_offset = start_offset
