@@ -156,6 +156,19 @@ def test_no_layer_imports_one_above_it(layer: str) -> None:
     assert upward(layer, sources(layer)) == []
 
 
+def test_only_the_spark_source_needs_spark() -> None:
+    """And of it what plans and reads needs none, so that it can be tried without."""
+    doors = {f"kafkafs/spark/{name}.py" for name in ("__init__", "filters", "source")}
+    needing = {
+        found.file
+        for file, text in sources("kafkafs").items()
+        for found in imports(text, file)
+        if found.within("pyspark")
+        or (found.within("kafkafs.spark") and not file.startswith("kafkafs/spark/"))
+    }
+    assert needing == doors
+
+
 @pytest.mark.parametrize("layer", ["storage", "mount", "kafkafs", "tests", "examples"])
 def test_layers_are_imported_by_their_installed_names(layer: str) -> None:
     assert bare(sources(layer)) == []

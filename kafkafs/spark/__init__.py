@@ -21,9 +21,7 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format "kafkafs" known to the session, and lets Spark push filters down to it
-    (spark.sql.python.filterPushdown.enabled)."""
+    """Makes the format "kafkafs" known to the session."""
     from .source import KafkafsSource
 
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(KafkafsSource)

@@ -79,6 +79,7 @@ class Options:
     isolation: Isolation
     permissive: bool
     losses: bool
+    push_filters: bool
     timestamp_disorder_ms: int | None
     settings: Mapping[str, str]
 
@@ -117,6 +118,7 @@ class Options:
             isolation=Isolation(level or Isolation.READ_UNCOMMITTED),
             permissive=texts.get("mode", _one_of("failfast", "permissive")) == "permissive",
             losses=bool(texts.get("losses", _boolean)),
+            push_filters=bool(texts.get("pushFilters", _boolean)),
             timestamp_disorder_ms=texts.get("timestampDisorderMs", _not_negative),
             settings=texts.settings,
         )
@@ -153,7 +155,7 @@ _NAMES: Final = frozenset(
         *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
         *("startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition"),
         *("includeHeaders", "failOnDataLoss", "kafka.isolation.level"),
-        *("maxBytesPerPartition", "mode", "losses", "timestampDisorderMs"),
+        *("maxBytesPerPartition", "mode", "losses", "pushFilters", "timestampDisorderMs"),
     )
 )
 # Of Spark's Kafka source: how to reach a broker, and what only streams heed, which a batch of

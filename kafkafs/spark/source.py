@@ -56,7 +56,8 @@ class KafkafsSource(DataSource):
         """`schema` may be the user's own: some of the columns, and only these are then made."""
         options = Options.parse(self.options)
         _check_columns(schema, _LOSSES if options.losses else _COLUMNS)
-        return KafkafsReader(options, to_arrow_schema(schema, timezone="UTC"))
+        kind = FilteringReader if options.push_filters and not options.losses else KafkafsReader
+        return kind(options, to_arrow_schema(schema, timezone="UTC"))
 
 
 def _check_columns(schema: StructType, known: dict[str, str]) -> None:
@@ -90,13 +91,6 @@ class KafkafsReader(DataSourceReader):
             permissive=options.permissive,
         )
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
-        if self._options.losses:
-            return filters
-        self._wanted, left = push(filters)
-        self._reading = replace(self._reading, timestamps=self._wanted.milliseconds)
-        return left
-
     def partitions(self) -> list[InputPartition]:
         ranges = plan(self._reading.log_dirs, self._options, self._wanted)
         return [Task(each) for each in ranges]
@@ -107,3 +101,17 @@ class KafkafsReader(DataSourceReader):
         if self._options.losses:
             return self._reading.losses(partition.value, self._schema)
         return self._reading.records(partition.value, self._schema)
+
+
+class FilteringReader(KafkafsReader):
+    """One that Spark's filters reach, for who asks for it.
+
+    PySpark (4.1 to 4.3: PythonDataSourceV2.readInfo) keeps what was planned last with the loaded
+    DataFrame, and carries it out for every query on it, whatever that one's filters. Without
+    filters in the plan no harm is done by that; with them, records would be missing.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
+        self._wanted, left = push(filters)
+        self._reading = replace(self._reading, timestamps=self._wanted.milliseconds)
+        return left

@@ -25,6 +25,7 @@ def test_what_is_read_when_nothing_is_said() -> None:
     assert options.fail_on_data_loss
     assert not options.permissive
     assert not options.losses
+    assert not options.push_filters
     assert not options.include_headers
     assert options.max_bytes_per_partition == 128 << 20
     assert options.min_partitions is options.max_records_per_partition is None

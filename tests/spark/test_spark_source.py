@@ -12,6 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from tests import answers
+from tests.readme import ROOT, blocks, section
 
 pytestmark = pytest.mark.spark
 
@@ -148,6 +149,18 @@ def test_ranges_of_offsets(spark: SparkSession, corpus: Corpus) -> None:
     assert offsets(frame) == list(range(600, 700))
 
 
+def test_the_example_of_the_readme_runs(
+    spark: SparkSession, corpus: Corpus, capsys: pytest.CaptureFixture[str]
+) -> None:
+    [example] = blocks(section((ROOT / "README.md").read_text(), "Spark"), "python")
+    exec(example.replace("/data", str(corpus("kafka43-clean"))), {})
+    printed = capsys.readouterr().out
+    assert '{"order":1780,' in printed
+    assert "|        0| 6674|" in printed
+    assert "|        4|" in printed
+    assert "2026-09-01" in printed
+
+
 # -- filters --------------------------------------------------------------------------------------
 
 
@@ -155,10 +168,31 @@ def plan_of(frame: DataFrame) -> str:
     return str(frame._jdf.queryExecution().executedPlan().toString())
 
 
+def test_filters_are_left_to_spark_unless_asked_for(spark: SparkSession, corpus: Corpus) -> None:
+    """Spark carries out for all queries on a DataFrame what was planned for the last one."""
+    frame = load(spark, corpus("kafka43-clean"), subscribe="orders")
+    first, second = frame.where("partition = 0 AND offset < 7"), frame.where("partition = 1")
+    assert first.count() == 7
+    assert frame.count() == 20_000
+    assert second.union(first).count() == answers.offsets("kafka43-clean")["orders", 1].end + 7
+
+
+def test_spark_may_have_no_pushdown_at_all(spark: SparkSession, corpus: Corpus) -> None:
+    name = "spark.sql.python.filterPushdown.enabled"
+    spark.conf.set(name, "false")
+    try:
+        frame = load(spark, corpus("kafka43-clean"), subscribe="orders")
+        assert frame.where("offset < 7").count() == 21
+        with pytest.raises(PySparkException, match=re.escape(name)):
+            load(spark, corpus("kafka43-clean"), pushFilters="true").count()
+    finally:
+        spark.conf.set(name, "true")
+
+
 def test_filters_on_topic_partition_and_offset_are_done_by_the_source(
     spark: SparkSession, corpus: Corpus
 ) -> None:
-    frame = load(spark, corpus("kafka43-clean")).where(
+    frame = load(spark, corpus("kafka43-clean"), pushFilters="true").where(
         "topic = 'orders' AND partition IN (0, 2) AND offset >= 100 AND offset < 103"
     )
     assert "Filter (" not in plan_of(frame)
@@ -172,7 +206,8 @@ def test_filters_on_time_are_looked_at_again_by_spark(spark: SparkSession, corpu
     told = list(answers.records("kafka43-clean", "unordered", 0))
     low, high = sorted(record.timestamp for record in told)[len(told) // 4 :: len(told) // 2][:2]
     expected = [record.offset for record in told if low <= record.timestamp < high]
-    frame = load(spark, corpus("kafka43-clean"), subscribe="unordered").where(
+    options = {"subscribe": "unordered", "pushFilters": "true"}
+    frame = load(spark, corpus("kafka43-clean"), **options).where(
         f"timestamp >= timestamp_millis({low}) AND timestamp < timestamp_millis({high})"
     )
     assert "Filter (" in plan_of(frame)
@@ -181,7 +216,7 @@ def test_filters_on_time_are_looked_at_again_by_spark(spark: SparkSession, corpu
 
 
 def test_other_filters_are_left_to_spark(spark: SparkSession, corpus: Corpus) -> None:
-    frame = load(spark, corpus("kafka43-clean"), subscribe="orders")
+    frame = load(spark, corpus("kafka43-clean"), subscribe="orders", pushFilters="true")
     found = frame.where("cast(key as string) = 'customer-519' OR offset = 3").count()
     assert found == sum(
         told.key == b"customer-519" or told.offset == 3
