@@ -159,7 +159,8 @@ class ChangingOperations(Operations):
     @handler
     async def unlink(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
         directory = await self._directory(parent_inode)
-        await trio.to_thread.run_sync(directory.remove, os.fsdecode(name), ctx.pid)
+        text = os.fsdecode(name)
+        await self._run(directory.removal_is_near(text), directory.remove, text, ctx.pid)
 
     @handler
     async def rmdir(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:

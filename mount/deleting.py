@@ -41,6 +41,10 @@ class Deletions:
         self._names.note(partition, pid, name, first_base, start, offset)
         self._settling.soon((partition.topic, partition.number))
 
+    def is_near(self, partition: Partition) -> bool:
+        """Whether `delete_below` would change memory only, and wait for nobody."""
+        return self._writer(partition).is_idle
+
     def _writer(self, partition: Partition) -> LogWriter:
         try:
             return self._engine.writer(partition.topic, partition.number)

@@ -121,6 +121,8 @@ class Partition:
         self.cut_keys = CutKeys()
         #: When a name was last looked up or listed that the kernel may keep, by `monotonic`.
         self.visited_at = 0.0
+        #: The name in `offset` that was looked up last, and found.
+        self.found_last = ""
 
     def __repr__(self) -> str:
         return f"Partition({self.topic!r}, {self.number})"

@@ -23,6 +23,11 @@ class FairLock:
         # proper is not, in between. Appending and taking away are single steps of the interpreter.
         self._waiting: deque[threading.Lock] = deque()
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether who comes now would have to wait, as far as can be told."""
+        return bool(self._waiting) or self._lock.locked()
+
     def __enter__(self) -> None:
         if self._waiting or not self._lock.acquire(blocking=False):
             self._wait()

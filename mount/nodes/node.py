@@ -180,6 +180,10 @@ class Directory(Node):
         NoSuchName."""
         raise Forbidden(f"{printable(name)} cannot be removed")
 
+    def removal_is_near(self, name: str) -> bool:
+        """Whether `remove` needs no more than memory, and waits for nobody."""
+        return False
+
     def removed(self, name: str, pid: int) -> Node | None:
         """What stands for a name that is not there any more, but that process `pid` may still
         remove; None where there is nothing of the kind."""

@@ -73,7 +73,9 @@ class OffsetDirectory(MemberDirectory):
         offset, kind = parse_name(name)
         listed = name[0] != "0" or not name[1:2].isdigit()
         lifetime = self.partition.lifetime(FOR_EVER if listed else BRIEFLY)
-        return kind(self.partition, offset, lifetime)
+        node = kind(self.partition, offset, lifetime)
+        self.partition.found_last = name
+        return node
 
     def remove(self, name: str, pid: int) -> None:
         """Deletes the record, and with it all before it."""
@@ -90,8 +92,24 @@ class OffsetDirectory(MemberDirectory):
             return
         deletions.delete_below(partition, offset + 1, name, pid)
 
+    def removal_is_near(self, name: str) -> bool:
+        """The kernel looks each name up before it asks for its removal."""
+        changes = self.partition.changes
+        return (
+            changes is not None
+            and self._was_just_found(name)
+            and changes.deletions.is_near(self.partition)
+        )
+
+    def _was_just_found(self, name: str) -> bool:
+        is_offset = self.member is Member.OFFSET  # and not `key` or `compacted`, which are alike
+        return is_offset and name == self.partition.found_last and name.isdigit()
+
     def _removable(self, name: str) -> int:
         """The offset of the record that a name leads to. NoSuchName, OffsetNotFound, Forbidden."""
+        if self._was_just_found(name):
+            self.partition.found_last = ""
+            return int(name)
         if name in self.links:
             return int(self.link(name).target())
         node = self.child(name)

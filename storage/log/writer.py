@@ -107,6 +107,11 @@ class LogWriter:
         return self._health.failed
 
     @property
+    def is_idle(self) -> bool:
+        """Whether nobody is changing anything right now: what needs no disk need not wait then."""
+        return not self._lock.is_taken
+
+    @property
     def leader_epoch(self) -> int:
         return self._log.leader_epoch
 
