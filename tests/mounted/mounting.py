@@ -72,6 +72,12 @@ class Mount:
         (line,) = [line for line in status.splitlines() if line.startswith(f"{what}:")]
         return int(line.split()[1])
 
+    def cpu_seconds(self) -> float:
+        """What the daemon took of a processor so far, by itself and in the kernel."""
+        stat = Path(f"/proc/{self.daemon.pid}/stat").read_text(encoding="utf-8")
+        fields = stat.rpartition(")")[2].split()  # from the third on, see proc(5)
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def end(self) -> int:
         """Ends the daemon as SIGTERM does; its exit status."""
         if self.daemon.poll() is None:
