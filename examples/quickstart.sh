@@ -88,3 +88,26 @@ title 'The same tree without a mount; and the log directories are as they were'
 run 'kafkafs umount mnt'
 run 'kafkafs cat broker,textbook textbook/1/offset/268; echo'
 run 'sha256sum --check --quiet before.sha256 && echo unchanged'
+
+title 'A mount that writes: lines and JSON lines become records of a new topic'
+run 'kafkafs mount --rw -c log.retention.ms=-1 broker,textbook mnt'
+run 'mkdir mnt/large'
+run "jq -c 'select((.value | fromjson).total > 998)' mnt/orders/0/records.jsonl >> mnt/large/0/append.jsonl"
+run 'cut -c1-60 mnt/large/0/values'
+
+title 'Keys and settings are files; the cleaner takes what is superseded'
+run 'mkdir mnt/drinks'
+run "printf 'cleanup.policy=compact\nsegment.ms=1\n' > mnt/drinks/config.properties"
+run 'for drink in tea coffee cocoa; do echo $drink > mnt/drinks/0/key/karin; sleep 0.01; done'
+run 'cat mnt/drinks/0/key/karin; ls mnt/drinks/0/offset'
+run 'kafkafs compact --force broker,textbook drinks'
+run 'ls mnt/drinks/0/offset'
+run "sed -i s/=compact/=shrink/ mnt/drinks/config.properties 2> errors || tail -n1 mnt/.kafkafs/log | cut -d' ' -f2-"
+
+title 'rm deletes from the front of a log, segments with it, and for a minute it can be brought back'
+run 'rm mnt/textbook/1/time/2018-05-15T11:45:18.288Z'
+run 'ls -U mnt/textbook/1/offset | sed -n 3p'
+run "sleep 1; ls mnt/textbook/1/segments | grep '[.]log'"
+run "kafkafs undelete broker,textbook textbook/1 | sed 's/ (.*//'"
+run 'ls -U mnt/textbook/1/offset | sed -n 3p'
+run 'kafkafs umount mnt; kafkafs verify broker,textbook'
