@@ -49,9 +49,14 @@ def parse_options(text: str, base: MountOptions | None = None) -> MountOptions:
     """`base` changed by the options in `text`, separated by commas; of one given twice, the last
     counts. ConfigError names what does not exist, or what a value may be."""
     options = base or MountOptions()
-    for option in filter(None, map(str.strip, text.split(","))):
+    for option in filter(None, map(_stripped, text.split(","))):
         options = _changed(options, option)
     return options
+
+
+def _stripped(option: str) -> str:
+    """Without blanks around it, unless they are what separates keys from values."""
+    return option.lstrip() if option.lstrip().startswith("key_separator=") else option.strip()
 
 
 def _changed(options: MountOptions, option: str) -> MountOptions:
@@ -87,7 +92,8 @@ def _switched_on(options: MountOptions, name: str) -> MountOptions:
 def _separator(text: str) -> bytes:
     separator = os.fsencode(text)
     if not separator or b"\n" in separator:
-        raise ConfigError("key_separator", "needs a text without line breaks: key_separator==")
+        why = "needs a text without commas and line breaks: key_separator=="
+        raise ConfigError("key_separator", why)
     return separator
 
 

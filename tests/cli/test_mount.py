@@ -67,6 +67,18 @@ def test_several_directories_options_and_settings(
     assert [log_dir["path"] for log_dir in status["logDirs"]] == [f"{root}/dir1", f"{root}/dir2"]
 
 
+@pytest.mark.parametrize("option", ["--rw", "-o writable"])
+def test_for_writing(shell: Shell, tmp_path: Path, mountpoint: Path, option: str) -> None:
+    data = tmp_path / "data"
+    done = shell(
+        f"kafkafs topic create {data} t && kafkafs mount {option} -o key_separator=: {data}"
+        f" {mountpoint} && echo a:1 >> {mountpoint}/t/0/append && mkdir {mountpoint}/u"
+        f" && kafkafs umount {mountpoint} && kafkafs cat {data} t/0/keys t/0/values u/0/values"
+    )
+    assert (done.returncode, done.stdout.splitlines()[-2:]) == (0, ["a", "1"]), done.stderr
+    assert (data / ".kafka_cleanshutdown").exists()
+
+
 @contextmanager
 def in_foreground(
     programs: Path, environment: Mapping[str, str], log_dir: Path, mountpoint: Path
@@ -107,6 +119,8 @@ def test_in_the_foreground_until_it_is_told_to_end(
         ("{tmp} {mnt}", 1, "{tmp}: not a Kafka log directory: "),
         ("{clean} {clean}/one-0", 1, "{clean}/one-0: inside the log directory {clean}; mount "),
         ("-o bogus {clean} {mnt}", 2, "bogus: no such mount option; there are isolation=, "),
+        ("--rw -o key_separator= {clean} {mnt}", 2, "key_separator: needs a text without commas"),
+        ("-o writable=1 {clean} {mnt}", 2, "writable: takes no value"),
         ("-o isolation=none {clean} {mnt}", 2, "isolation: must be read_committed or read_unco"),
         ("-c retention.mz=1 {clean} {mnt}", 2, "retention.mz: no such setting"),
     ],

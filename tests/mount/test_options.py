@@ -14,9 +14,14 @@ def test_none() -> None:
 
 
 def test_all() -> None:
-    text = "isolation=read_uncommitted,allow_other,log=/var/log/k.log,debug,nosuid,noatime"
+    text = (
+        "isolation=read_uncommitted,writable,key_separator==,allow_other,log=/var/log/k.log,debug,"
+        "nosuid,noatime"
+    )
     assert parse_options(text) == MountOptions(
         isolation=Isolation.READ_UNCOMMITTED,
+        writable=True,
+        key_separator=b"=",
         allow_other=True,
         log="/var/log/k.log",
         debug=True,
@@ -41,6 +46,29 @@ def test_what_fstab_says_to_others() -> None:
     assert parse_options(text) == MountOptions()
 
 
+def test_only_writable_makes_a_mount_writable() -> None:
+    assert not parse_options("rw").writable
+    assert parse_options("rw,writable").writable
+    assert parse_options("ro,writable").writable  # what mount(8) adds by itself says nothing
+    assert parse_options("allow_other", MountOptions(writable=True)).writable  # `--rw`
+
+
+@pytest.mark.parametrize(
+    ("text", "separator"),
+    [
+        ("key_separator=:", b":"),
+        ("key_separator==", b"="),
+        ("key_separator= => ,debug", b" => "),
+        (" key_separator=\t", b"\t"),
+        ("key_separator=\u00e9", b"\xc3\xa9"),
+        ("key_separator=\udcff", b"\xff"),
+        ("key_separator=a,key_separator=b", b"b"),
+    ],
+)
+def test_key_separators(text: str, separator: bytes) -> None:
+    assert parse_options(text).key_separator == separator
+
+
 @pytest.mark.parametrize(
     ("text", "name"),
     [
@@ -50,6 +78,11 @@ def test_what_fstab_says_to_others() -> None:
         ("log", "log"),
         ("log=", "log"),
         ("allow_other=1", "allow_other"),
+        ("writable=yes", "writable"),
+        ("write", "write"),
+        ("key_separator", "key_separator"),
+        ("key_separator=", "key_separator"),
+        ("key_separator=a\nb", "key_separator"),
         ("debug=yes", "debug"),
         ("nosuid=1", "nosuid"),
         ("fsname=x", "fsname"),
