@@ -1,0 +1,332 @@
+"""Many readers and writers, retention and the cleaner at once, through one writable mount.
+
+    python -m tests.mounted.stress DIR SECONDS
+
+Each writer appends lines "<writer> <number>" to one of the partitions of `log` and to a compacted
+topic; retention deletes the oldest segments of `log` all the while, and the cleaner cleans. Readers
+read streams, records, segments, listings, keys and states at random. What is wrong is printed:
+an EIO, a record lost, seen twice or out of order, a call that does not return, memory or
+descriptors that grow.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.mounted.conversing import ask
+from tests.mounted.mounting import Mount, mounted
+
+READERS, WRITERS, PARTITIONS = 64, 8, 4
+# Keys of the compacted topic, for each writer.
+KEYS = 50
+# What may happen to who looks at a log from which the oldest goes.
+_GONE = (errno.ENOENT, errno.ESTALE, errno.EINTR)
+# How long one call may take before it counts as one that does not return.
+_HANGS_SECONDS = 60.0
+_SETTINGS = {
+    "log.initial.task.delay.ms": "100",
+    "log.retention.check.interval.ms": "200",
+    "log.cleaner.backoff.ms": "500",
+    "log.flush.offset.checkpoint.interval.ms": "1000",
+    "log.flush.start.offset.checkpoint.interval.ms": "1000",
+    "log.cleaner.dedupe.buffer.size": "8388608",
+}
+
+
+def make(directory: Path) -> None:
+    """The topics: `log`, of which some megabytes stay, and `keys`."""
+    small = {"segment.bytes": "1048576", "file.delete.delay.ms": "1000"}
+    with WritableEngine(str(directory)) as engine:
+        engine.create_topic("log", PARTITIONS, {**small, "retention.bytes": "4194304"})
+        engine.create_topic(
+            "keys",
+            PARTITIONS,
+            {**small, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.1"},
+        )
+
+
+@dataclass(slots=True)
+class Run:
+    """What is going on. `busy`: since when each thread is in a call; `written`: the lines that each
+    writer has appended; `problems`: what was wrong."""
+
+    point: Path
+    ends_at: float
+    problems: list[str] = field(default_factory=list)
+    calls: Counter[str] = field(default_factory=Counter)
+    written: list[int] = field(default_factory=lambda: [0] * WRITERS)
+    busy: dict[str, tuple[str, float]] = field(default_factory=dict)
+
+    @property
+    def goes_on(self) -> bool:
+        return time.monotonic() < self.ends_at and not self.problems
+
+    @contextmanager
+    def call(self, what: str, *allowed: int) -> Iterator[None]:
+        """Counts a call and how long it takes; the errors in `allowed` are none."""
+        name = threading.current_thread().name
+        self.busy[name] = what, time.monotonic()
+        self.calls[what] += 1
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in allowed:
+                self.problems.append(f"{name}: {what}: {error}")
+        finally:
+            del self.busy[name]
+
+
+# -- writers --------------------------------------------------------------------------------------
+
+
+def write(run: Run, writer: int) -> None:
+    """Appends numbered lines, to `log` in one handle and to `keys` in one that is opened anew."""
+    log = run.point / f"log/{writer % PARTITIONS}/append"
+    keys = run.point / f"keys/{writer % PARTITIONS}/append.jsonl"
+    filling = "x" * 200
+    with log.open("wb", buffering=0) as file:
+        number = 0
+        while run.goes_on:
+            lines = range(number, number + 100)
+            with run.call("append"):
+                file.write("".join(f"{writer} {each} {filling}\n" for each in lines).encode())
+                number += 100
+                run.written[writer] = number
+            records = "".join(
+                f'{{"key": "{writer}-{each % KEYS}", "value": "{each}"}}\n' for each in lines
+            )
+            with run.call("append.jsonl"), keys.open("wb", buffering=0) as other:
+                other.write(records.encode())
+            time.sleep(0.005)
+
+
+# -- readers --------------------------------------------------------------------------------------
+
+
+def check_lines(run: Run, data: bytes, where: str) -> None:
+    """Each writer's numbers follow each other."""
+    last: dict[bytes, int] = {}
+    for line in data.splitlines():
+        writer, number, _ = line.split(b" ", 2)
+        if int(number) != last.get(writer, int(number) - 1) + 1:
+            run.problems.append(f"{where}: {line[:30]!r} follows on {last[writer]}")
+            return
+        last[writer] = int(number)
+
+
+def read_values(run: Run, partition: Path) -> None:
+    with run.call("values"):
+        data = (partition / "values").read_bytes()
+        check_lines(run, data, str(partition / "values"))
+
+
+def read_record(run: Run, partition: Path) -> None:
+    with run.call("record", *_GONE):
+        last = int(os.readlink(partition / "offset/last"))
+        offset = random.randint(max(0, last - 20_000), last)
+        (partition / f"offset/{offset}").read_bytes()
+
+
+def read_first(run: Run, partition: Path) -> None:
+    with run.call("first", *_GONE):
+        (partition / "offset/first").read_bytes()
+
+
+def read_segment(run: Run, partition: Path) -> None:
+    with run.call("segment", *_GONE):
+        name = random.choice(os.listdir(partition / "segments"))
+        (partition / "segments" / name).read_bytes()
+
+
+def list_offsets(run: Run, partition: Path) -> None:
+    with run.call("listing", *_GONE):
+        numbers = [int(name) for name in os.listdir(partition / "offset") if name.isdigit()]
+        if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+            run.problems.append(f"{partition}/offset: a gap or a name twice in the listing")
+
+
+def read_status(run: Run, partition: Path) -> None:
+    with run.call("status", *_GONE):
+        (partition / "status.json").read_bytes()
+        (run.point / ".kafkafs/metrics").read_bytes()
+        (run.point / ".kafkafs/log").read_bytes()
+
+
+def read_key(run: Run, partition: Path) -> None:
+    """The latest value of a key is never one that is older than one seen before."""
+    writer = random.choice(
+        [each for each in range(WRITERS) if each % PARTITIONS == int(partition.name)]
+    )
+    key = random.randrange(KEYS)
+    path = run.point / f"keys/{partition.name}/key/{writer}-{key}"
+    with run.call("key", *_GONE):
+        before = int(path.read_bytes())
+        after = int(path.read_bytes())
+        if after < before or after % KEYS != key:
+            run.problems.append(f"{path}: {after} came after {before}")
+
+
+def read_keys(run: Run, partition: Path) -> None:
+    with run.call("keys"):
+        (run.point / f"keys/{partition.name}/records.jsonl").read_bytes()
+
+
+_READS: list[Callable[[Run, Path], None]] = [
+    *(read_values, read_record, read_record, read_first, read_segment),
+    *(list_offsets, read_status, read_key, read_key, read_keys),
+]
+
+
+def read(run: Run, reader: int) -> None:
+    while run.goes_on:
+        random.choice(_READS)(run, run.point / f"log/{reader % PARTITIONS}")
+        time.sleep(random.random() * 0.2)
+
+
+def follow(run: Run, partition: int) -> None:
+    """Each record once, in order, without a gap where nothing was deleted under the reader."""
+    last: dict[bytes, int] = {}
+    begun = b""
+    fd = os.open(run.point / f"log/{partition}/follow", os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        while run.goes_on:
+            data = b""
+            with run.call("follow", errno.EAGAIN, errno.EINTR):
+                data = os.read(fd, 1 << 20)
+            *lines, begun = (begun + data).split(b"\n")
+            for line in lines:
+                writer, number, _ = line.split(b" ", 2)
+                if int(number) <= last.get(writer, -1):
+                    run.problems.append(f"follow: {line[:30]!r} came after {last[writer]}")
+                last[writer] = int(number)
+            if not data:
+                time.sleep(0.02)
+    finally:
+        os.close(fd)
+
+
+# -- the whole ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of the daemon: kB of memory, and open descriptors."""
+
+    memory: int
+    descriptors: int
+
+    @classmethod
+    def of(cls, mount: Mount) -> Size:
+        return cls(mount.memory_kb("VmRSS"), len(os.listdir(f"/proc/{mount.daemon.pid}/fd")))
+
+
+def stress(directory: Path, seconds: float, told: Callable[[str], object] = print) -> list[str]:
+    """Runs it in the new directory `directory`; what was wrong, nothing when all was well."""
+    directory.mkdir()
+    make(directory / "data")
+    with mounted([directory / "data"], directory, "writable", _SETTINGS) as mount:
+        mount.expects_warnings = True
+        run = Run(mount.point, time.monotonic() + seconds)
+        threads = [
+            *(threading.Thread(target=write, args=(run, each)) for each in range(WRITERS)),
+            *(threading.Thread(target=follow, args=(run, each)) for each in range(PARTITIONS)),
+            *(threading.Thread(target=read, args=(run, each)) for each in range(READERS)),
+        ]
+        for thread in threads:
+            thread.daemon = True
+            thread.start()
+        sizes = _watch(run, mount, told)
+        for thread in threads:
+            thread.join(_HANGS_SECONDS)
+        hanging = [thread.name for thread in threads if thread.is_alive()]
+        run.problems += [f"{name} hangs in {run.busy.get(name)}" for name in hanging]
+        if not run.problems:
+            _check_all(run, mount)
+        run.problems += _growth(sizes)
+        told(f"{dict(run.calls)}, {sum(run.written)} lines in log")
+    return run.problems
+
+
+def _watch(run: Run, mount: Mount, told: Callable[[str], object]) -> list[Size]:
+    """Looks at the daemon until the time is over; its sizes, once a tenth of the time."""
+    sizes: list[Size] = []
+    step = (run.ends_at - time.monotonic()) / 10
+    while run.goes_on:
+        time.sleep(min(step, max(run.ends_at - time.monotonic(), 0)))
+        sizes.append(Size.of(mount))
+        told(f"{sizes[-1]}, {sum(run.calls.values())} calls, {sum(run.written)} lines in log")
+        for name, (what, since) in list(run.busy.items()):
+            if time.monotonic() - since > _HANGS_SECONDS:
+                run.problems.append(f"{name} is in {what} for too long")
+    return sizes
+
+
+def _growth(sizes: list[Size]) -> list[str]:
+    """What grew from the second third of the time to the last one."""
+    third = len(sizes) // 3
+    if not third:
+        return []
+    middle, last = sizes[third : 2 * third], sizes[-third:]
+    problems = []
+    most = max(size.memory for size in middle)
+    if min(size.memory for size in last) > most * 1.25 + 20_000:
+        problems.append(f"memory grew: {[size.memory for size in sizes]} kB")
+    most = max(size.descriptors for size in middle)
+    if min(size.descriptors for size in last) > most * 1.25 + 50:
+        problems.append(f"descriptors grew: {[size.descriptors for size in sizes]}")
+    return problems
+
+
+def _check_all(run: Run, mount: Mount) -> None:
+    """Every line that was written is there, or below the log start offset; each key has its last
+    value."""
+    for task in ("retention", "cleaner"):
+        ask(mount.point, f"run {task}")
+    runs = {task["task"]: task for task in ask(mount.point, "status")}
+    for task in ("retention", "cleaner"):
+        if runs[task]["failures"] or not runs[task]["runs"]:
+            run.problems.append(f"{task}: {runs[task]}")
+    for partition in range(PARTITIONS):
+        data = (mount.point / f"log/{partition}/values").read_bytes()
+        check_lines(run, data, f"log/{partition}/values")
+        last = dict(line.split(b" ", 2)[:2] for line in data.splitlines())
+        first = int(os.readlink(mount.point / f"log/{partition}/offset/first"))
+        writers = [each for each in range(WRITERS) if each % PARTITIONS == partition]
+        there = first + data.count(b"\n")
+        if there != sum(run.written[each] for each in writers):
+            run.problems.append(f"log/{partition}: {there} records were appended in all")
+        for writer in writers:
+            if int(last.get(b"%d" % writer, -1)) != run.written[writer] - 1:
+                run.problems.append(f"writer {writer}: the last of its lines is not the last there")
+            for key in range(KEYS):
+                expected = run.written[writer] - KEYS + key
+                path = mount.point / f"keys/{partition}/key/{writer}-{key}"
+                if int(path.read_bytes()) != expected:
+                    run.problems.append(f"{path}: {path.read_bytes()!r}, not {expected}")
+
+
+def main(arguments: list[str]) -> int:
+    directory = Path(tempfile.mkdtemp(dir=arguments[0])) / "stress"
+    try:
+        problems = stress(directory, float(arguments[1]), lambda text: print(text, flush=True))
+    finally:
+        shutil.rmtree(directory.parent, ignore_errors=True)
+    print("\n".join(problems) or "all is well")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

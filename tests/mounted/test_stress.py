@@ -1,0 +1,14 @@
+"""Many readers and writers, retention and the cleaner at once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.mounted.stress import stress
+
+
+@pytest.mark.slow
+def test_stress(tmp_path: Path) -> None:
+    assert stress(tmp_path / "stress", 40) == []
