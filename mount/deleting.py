@@ -49,6 +49,7 @@ class Deletions:
         try:
             return self._engine.writer(partition.topic, partition.number)
         except UnknownPartition:
+            self._engine.partition_dir(partition.topic, partition.number)  # or has it gone?
             why = "is the quorum's own log, or could not be opened for writing"
             raise Forbidden(f"{partition.topic}-{partition.number} {why}") from None
 

@@ -67,8 +67,9 @@ class Upkeep:
         left: set[TopicPartition] = set()
 
         def delete(key: TopicPartition, writer: LogWriter) -> None:
-            if self._cleaner.delete_below_start(key, writer) is None:
-                left.add(key)
+            with suppress(UnknownPartition):  # it has just been deleted
+                if self._cleaner.delete_below_start(key, writer) is None:
+                    left.add(key)
 
         touched = [each for each in self._dirs if not keys.isdisjoint(each.logs)]
         checkpoints = (each.checkpoint_start_offsets for each in touched)

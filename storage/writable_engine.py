@@ -212,7 +212,7 @@ class WritableEngine(Engine):
                     if not writer.seal(end):
                         return False
                     undo.callback(writer.unseal)
-                self._remove(topic)
+                self._remove(topic, comes_back=True)
             return True
 
     def set_topic_config(self, topic: str, changes: Mapping[str, str | None]) -> Resolved:

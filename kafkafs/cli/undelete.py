@@ -59,10 +59,12 @@ def command(
     was deleted: rm, retention, DeleteRecords or the deletion of a topic. Print what came back.
 
     What is deleted is kept for file.delete.delay.ms, a minute unless the topic says otherwise; the
-    records deleted last come back first, since a log has no gaps. Retention leaves what came back
-    alone for as long: for more, change the topic's settings. Where the directories are mounted with
-    --rw the mount does it. Where they are not, what a process deleted that has ended counts, too,
-    and is kept for that time once more. Exit 1 when something named could not be brought back.
+    records deleted last come back first, since a log has no gaps. A topic comes back as it was;
+    what was deleted of it before, as rm -r does, is told, and comes back the next time. Retention
+    leaves what came back alone for as long: for more, change the topic's settings. Where the
+    directories are mounted with --rw the mount does it. Where they are not, what a process deleted
+    that has ended counts, too, and is kept for that time once more. Exit 1 when something named
+    could not be brought back.
     """
     if not chosen and not lists:
         raise click.UsageError("name a topic or TOPIC/PARTITION; --list tells what there is")
@@ -96,7 +98,9 @@ def _do(
         with open_writable(log_dirs, settings, keeps_deleted=True) as engine:
             if lists:
                 return _listed(engine.deleted(), chosen), 0
-            return _each(engine, chosen, offset)
+            found, code = _each(engine, chosen, offset)
+            _tell_more(found, engine.deleted())
+            return found, code
     except LogDirLocked:
         mounted = mounted_engine.holding(log_dirs, settings)
         if mounted is None:
@@ -146,7 +150,17 @@ def _of_mount(
             rows, failed = [], failures.tell(failure)
         found += [Deletion.of_json(row) for row in rows]
         code = failed or code
+    _tell_more(found, map(Deletion.of_json, mounted.each("deleted")[0]))
     return found, code
+
+
+def _tell_more(back: Sequence[Deletion], deletions: Iterable[Deletion]) -> None:
+    """A topic that came back may lack what was deleted of it before."""
+    topics = {each.topic for each in back if each.partition < 0}
+    for each in deletions:
+        if each.topic in topics:
+            offsets = f"offsets {each.start_offset} to {each.end_offset - 1}"
+            failures.warn(f"{each.path}: {offsets} were deleted before; undelete brings them back")
 
 
 def _is_back(deletion: Deletion) -> str:

@@ -129,6 +129,20 @@ def test_undelete(data: Path, point: Path) -> None:
     assert deleted(point) == []
 
 
+def test_a_topic_that_was_removed_with_all_that_was_in_it(data: Path, point: Path) -> None:
+    values = (point / "t/0/values").read_bytes()
+    assert subprocess.run(["rm", "-r", point / "t"], check=False).returncode == 0
+    assert "t" not in os.listdir(point)
+    first = kafkafs("undelete", str(data), "t")
+    assert first.returncode == 0
+    assert first.stdout.startswith("t: topic, with 1 partition, is back")
+    assert "t/0: offsets 0 to 49 were deleted before" in first.stderr
+    assert (point / "t/0/values").read_bytes() == b""
+    second = kafkafs("undelete", str(data), "t")
+    assert (second.returncode, second.stderr) == (0, "")
+    assert (point / "t/0/values").read_bytes() == values
+
+
 @promise(
     "What cannot be brought back any more is not listed, and `kafkafs undelete` says that there is"
     " nothing."

@@ -243,6 +243,7 @@ _REMOVALS = [
     "find offset -name '[0-9]*' -delete",
     "find offset -newermt @1699999999 -type f -delete",
     "rm -r offset time segments values",
+    'rm -r "$PWD"',
 ]
 
 
