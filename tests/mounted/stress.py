@@ -74,6 +74,17 @@ class Run:
     def goes_on(self) -> bool:
         return time.monotonic() < self.ends_at and not self.problems
 
+    def thread(self, work: Callable[[Run, int], None], number: int) -> threading.Thread:
+        """What does `work(self, number)`; what it raises is a problem."""
+
+        def done() -> None:
+            try:
+                work(self, number)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+                self.problems.append(f"{work.__name__} {number}: {error!r}")
+
+        return threading.Thread(target=done, name=f"{work.__name__} {number}", daemon=True)
+
     @contextmanager
     def call(self, what: str, *allowed: int) -> Iterator[None]:
         """Counts a call and how long it takes; the errors in `allowed` are none."""
@@ -87,6 +98,10 @@ class Run:
                 self.problems.append(f"{name}: {what}: {error}")
         finally:
             del self.busy[name]
+
+
+def writers_of(partition: int) -> list[int]:
+    return [writer for writer in range(WRITERS) if writer % PARTITIONS == partition]
 
 
 # -- writers --------------------------------------------------------------------------------------
@@ -154,7 +169,7 @@ def read_segment(run: Run, partition: Path) -> None:
 def list_offsets(run: Run, partition: Path) -> None:
     with run.call("listing", *_GONE):
         numbers = [int(name) for name in os.listdir(partition / "offset") if name.isdigit()]
-        if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+        if numbers and numbers != list(range(numbers[0], numbers[0] + len(numbers))):
             run.problems.append(f"{partition}/offset: a gap or a name twice in the listing")
 
 
@@ -167,9 +182,7 @@ def read_status(run: Run, partition: Path) -> None:
 
 def read_key(run: Run, partition: Path) -> None:
     """The latest value of a key is never one that is older than one seen before."""
-    writer = random.choice(
-        [each for each in range(WRITERS) if each % PARTITIONS == int(partition.name)]
-    )
+    writer = random.choice(writers_of(int(partition.name)))
     key = random.randrange(KEYS)
     path = run.point / f"keys/{partition.name}/key/{writer}-{key}"
     with run.call("key", *_GONE):
@@ -241,12 +254,11 @@ def stress(directory: Path, seconds: float, told: Callable[[str], object] = prin
         mount.expects_warnings = True
         run = Run(mount.point, time.monotonic() + seconds)
         threads = [
-            *(threading.Thread(target=write, args=(run, each)) for each in range(WRITERS)),
-            *(threading.Thread(target=follow, args=(run, each)) for each in range(PARTITIONS)),
-            *(threading.Thread(target=read, args=(run, each)) for each in range(READERS)),
+            *(run.thread(write, each) for each in range(WRITERS)),
+            *(run.thread(follow, each) for each in range(PARTITIONS)),
+            *(run.thread(read, each) for each in range(READERS)),
         ]
         for thread in threads:
-            thread.daemon = True
             thread.start()
         sizes = _watch(run, mount, told)
         for thread in threads:
@@ -304,7 +316,7 @@ def _check_all(run: Run, mount: Mount) -> None:
         check_lines(run, data, f"log/{partition}/values")
         last = dict(line.split(b" ", 2)[:2] for line in data.splitlines())
         first = int(os.readlink(mount.point / f"log/{partition}/offset/first"))
-        writers = [each for each in range(WRITERS) if each % PARTITIONS == partition]
+        writers = writers_of(partition)
         there = first + data.count(b"\n")
         if there != sum(run.written[each] for each in writers):
             run.problems.append(f"log/{partition}: {there} records were appended in all")
