@@ -176,6 +176,9 @@ def test_the_quorums_own_log_stays(tmp_path: Path) -> None:
 def test_a_disk_that_fails(tmp_path: Path) -> None:
     mount = Writable(tmp_path / "data")
     fill(mount.create())
+    mount.engine.writer("t", 0).flush()
+    mount.remove("3")
+    mount.directory("t/0/offset").sync()
     with replaced(FailingCalls(0, errno.EIO, ("fsync",), lasting=True)):
         mount.remove("12")
         with pytest.raises(LogDirOffline):
@@ -186,7 +189,7 @@ def test_a_disk_that_fails(tmp_path: Path) -> None:
         assert problem.startswith("deletions: ")
         mount.close()
     view = Engine(str(tmp_path / "data")).log("t", 0).view()
-    assert (view.start_offset, view.end_offset) in ((0, 30), (13, 30))
+    assert (view.start_offset, view.end_offset) in ((4, 30), (13, 30))
 
 
 def test_a_power_cut(tmp_path: Path) -> None:
