@@ -96,6 +96,7 @@ run "jq -c 'select((.value | fromjson).total > 998)' mnt/orders/0/records.jsonl 
 run 'cut -c1-60 mnt/large/0/values'
 
 title 'Keys and settings are files; the cleaner takes what is superseded'
+run 'echo pause cleaner > mnt/.kafkafs/control'
 run 'mkdir mnt/drinks'
 run "printf 'cleanup.policy=compact\nsegment.ms=1\n' > mnt/drinks/config.properties"
 run 'for drink in tea coffee cocoa; do echo $drink > mnt/drinks/0/key/karin; sleep 0.01; done'
