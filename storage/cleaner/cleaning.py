@@ -12,7 +12,7 @@ Input comes from a view, which is only read. Damage in it ends the pass.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -32,13 +32,16 @@ from ..format.rewrite import rewrite
 from ..log.lookup import position_for
 from ..log.producer_state import ProducerState
 from ..log.view import View
+from ..segment.segment import Segment
 from .cleaned import CleanedSegment
 from .fates import Fate, Judge, Judged, Outcomes
 from .offset_map import OffsetMap
 from .plan import SegmentToClean, group, segments_of
-from .reading import Chunk, read_chunks
+from .reading import Chunk, read_chunks, read_chunks_ahead
 
 _RATE: Final = "log.cleaner.io.max.bytes.per.second"
+# Of less a thread is not worth its start.
+_AHEAD_BYTES: Final = 8 << 20
 # As Kafka's Throttler: a rate is looked at so often.
 _CHECK_MS: Final = 300
 
@@ -153,7 +156,8 @@ class LogToClean:
     records below `first_dirty` that they supersede go, too. `now_ms`: since 1970.
 
     `producers` tells the active producers; it is asked for each group. `check` raises what is to
-    end the pass, `told` is told its progress: bytes read, and to be read in all.
+    end the pass, `told` is told its progress: bytes read, and to be read in all. `reads_ahead`:
+    another thread reads, which is quicker where a processor has nothing else to do.
     """
 
     view: View
@@ -164,6 +168,7 @@ class LogToClean:
     producers: Callable[[], Iterable[ProducerState]]
     check: Callable[[], None]
     told: Callable[[int, int], None]
+    reads_ahead: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +251,7 @@ class _Cleaning:
         for segment in dirty:
             position = position_for(segment, low, self._limit)
             self._done += position
-            for chunk in read_chunks(segment, position, self._limit):
+            for chunk in self._chunks(segment, position):
                 self._spend(chunk.nbytes)
                 if not self._learn(chunk, outcomes):
                     return
@@ -325,7 +330,7 @@ class _Cleaning:
     def _put(self, segment: SegmentToClean, judge: Judge, sink: Sink, counts: Int64s) -> int:
         """Give the sink what stays of a segment: its bytes."""
         written = 0
-        for chunk in read_chunks(segment.segment, 0, self._limit):
+        for chunk in self._chunks(segment.segment, 0):
             self._spend(chunk.nbytes)
             kept = 0
             for judged in judge.judge(chunk, self._decoder):
@@ -335,6 +340,11 @@ class _Cleaning:
             self._pay(kept)
             written += kept
         return written
+
+    def _chunks(self, segment: Segment, position: int) -> Iterator[Chunk]:
+        if self._log.reads_ahead and segment.size - position > _AHEAD_BYTES:
+            return read_chunks_ahead(segment, position, self._limit)
+        return read_chunks(segment, position, self._limit)
 
     def _spend(self, count: int) -> None:
         """So many bytes were read."""

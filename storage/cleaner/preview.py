@@ -6,8 +6,8 @@ over what the one before has left. It holds as long as nothing changes below the
 offset: what is appended meanwhile lies above it, and stays in any case.
 
 Memory: the offset map, `log.cleaner.dedupe.buffer.size`, while the passes run; `KeptOffsets`, a bit
-for each record of an ordinary log, twice while a second pass runs; and the buffers of one decoder.
-The number of keys makes no difference.
+for each record of an ordinary log, twice while a second pass runs; three runs that are read, and
+the buffers of one decoder. The number of keys makes no difference.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def preview(
         while first_dirty < end:
             log = LogToClean(
                 question.view, question.config, first_dirty, end, question.now_ms,
-                lambda: states, check, told,
+                lambda: states, check, told, reads_ahead=True,
             )  # fmt: skip
             found.begin_pass()
             reached = clean(log, offset_map, found).end_offset

@@ -15,6 +15,7 @@ from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable, Walk
 from ..format.decoder import checksum_error, first_bad_checksum
 from ..format.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
+from ..format.rooms import ROOMS
 from .extent import Extent, Fault
 from .salvage import after, next_batch, suspicion, too_large
 
@@ -70,15 +71,20 @@ def walk_headers(extent: Extent) -> Iterator[BatchTable | Fault]:
             position, chunk = fault.resume, _AFTER_FAULT_BYTES
 
 
-def read_runs(extent: Extent, run_bytes: int = RUN_BYTES) -> Iterator[Run | Fault]:
-    """All batches with their bytes, checksums checked, about ``run_bytes`` at a time."""
+def read_runs(
+    extent: Extent, run_bytes: int = RUN_BYTES, *, stay_good: bool = False
+) -> Iterator[Run | Fault]:
+    """All batches with their bytes, checksums checked, about ``run_bytes`` at a time. They
+    ``stay_good`` when the next are asked for, if that is wanted."""
     largest = max(RECORD_BATCH_OVERHEAD, min(run_bytes, extent.end - extent.start))
     piece = min(largest, _FIRST_RUN_BYTES)
     buffer = memoryview(bytearray(piece))
     room = BatchTable.empty(_RUN_ROWS)
     position, previous = extent.start, extent.previous
     while position < extent.end:
-        if piece > len(buffer):
+        if stay_good:
+            buffer, room = ROOMS.lend(piece), BatchTable.empty(_RUN_ROWS)
+        elif piece > len(buffer):
             buffer = memoryview(bytearray(piece))
         wanted = min(piece, extent.end - position)
         got = extent.file.read_into(position, buffer[:wanted])

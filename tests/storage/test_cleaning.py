@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import gc
 import os
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
@@ -27,7 +29,7 @@ from kafkafs.storage.cleaner.cleaning import (
 from kafkafs.storage.cleaner.fates import Fate, Judged
 from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
 from kafkafs.storage.cleaner.plan import SegmentToClean
-from kafkafs.storage.cleaner.reading import read_chunks
+from kafkafs.storage.cleaner.reading import Chunk, read_chunks, read_chunks_ahead
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.durable import SyncFailed, WritableDirectory, replaced
 from kafkafs.storage.errors import CleaningAborted, ConfigError, CorruptError, LogDirOffline
@@ -471,6 +473,37 @@ def headers(view: View, end: int) -> list[BatchHeader]:
         for header in list(chunk.table)
         if segment.base_offset < end
     ]
+
+
+def copied(chunk: Chunk) -> tuple[int, bytes, list[list[int]]]:
+    return chunk.run.base, bytes(chunk.run.data), chunk.table.rows.tolist()
+
+
+def test_reading_ahead_gives_the_same_and_ends_with_the_same_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kafkafs.storage.segment.walk._FIRST_RUN_BYTES", 700)
+    monkeypatch.setattr("kafkafs.storage.segment.walk._RUN_GROWTH", 1)
+    made = [
+        build_batch([SimpleRecord(NOW, b"k", bytes(200))], BatchFields(base_offset=offset))
+        for offset in range(30)
+    ]
+    made[25] = made[25][:-1] + b"x"
+    write_partition(tmp_path / "t-0", made, TopicSettings(segment_bytes=1 << 20))
+    [segment] = open_view(tmp_path / "t-0").segments
+    kept: list[Chunk] = []
+    with pytest.raises(CorruptError, match="batch 25-25: crc"):
+        kept.extend(read_chunks_ahead(segment, 0, 1 << 20))
+    expected: list[tuple[int, bytes, list[list[int]]]] = []
+    with pytest.raises(CorruptError, match="batch 25-25: crc"):
+        expected.extend(map(copied, read_chunks(segment, 0, 1 << 20)))
+    # All of them are good, though others were read.
+    assert list(map(copied, kept)) == expected
+    assert len(kept) > 5
+    # Who has enough leaves no thread behind.
+    assert next(read_chunks_ahead(segment, 0, 1 << 20)).run.base == 0
+    gc.collect()
+    assert not [each for each in threading.enumerate() if "ahead" in each.name]
 
 
 # -- transactions ---------------------------------------------------------------------------------
