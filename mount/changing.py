@@ -61,7 +61,7 @@ class ChangingOperations(Operations):
         node = await self._node(inode)
         if not isinstance(node, File):
             raise WrongKind
-        handle = await trio.to_thread.run_sync(node.open_writing, flags)
+        handle = await self._run(node.opens_near(flags), node.open_writing, flags)
         return self._opened(Writer(node, handle))
 
     @handler

@@ -17,6 +17,7 @@ from kafkafs.storage.format.encoder import RecordColumns
 
 from .errnos import NoSuchName, Stale, TooLarge
 from .handles import Data
+from .own_writes import OwnWrites
 from .writing import WriteHandle
 
 if TYPE_CHECKING:
@@ -135,6 +136,7 @@ class KeyContents:
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
+        self.written = OwnWrites()
         self._open: dict[tuple[Partition, bytes], KeyContent] = {}
         self._numbers = itertools.count()
         self._lock = threading.Lock()  # guards _open, and how often each is open
@@ -164,7 +166,7 @@ class KeyContents:
                 if content is not None:
                     content.handles += 1
                     return content, False
-            content = self._new(writer, key)
+            content = self._new(partition, writer, key)
             present = value()  # may have to read
             if present is None:
                 content.make_bare()
@@ -189,12 +191,15 @@ class KeyContents:
         if content is None:
             if not is_there:
                 raise NoSuchName(os.fsdecode(key))
-            content = self._new(writer, key)
+            content = self._new(partition, writer, key)
         content.remove(is_there=is_there)
 
-    def _new(self, writer: LogWriter, key: bytes) -> KeyContent:
-        def append(value: bytes | None) -> object:
-            return writer.append_records(RecordColumns.from_values([value], [key], self._now_ms()))
+    def _new(self, partition: Partition, writer: LogWriter, key: bytes) -> KeyContent:
+        def append(value: bytes | None) -> None:
+            now = self._now_ms()
+            appended = writer.append_records(RecordColumns.from_values([value], [key], now))
+            size = -1 if value is None else len(value)
+            self.written.note(partition, appended, key, size, now)
 
         return KeyContent(next(self._numbers), key, append, writer.config.max_message_bytes)
 

@@ -202,10 +202,11 @@ class Operations(pyfuse3.Operations):
         if not isinstance(directory, Directory):
             raise NoSuchName(os.fsdecode(name))
         text = os.fsdecode(name)
-        if directory.reads_much:
+        if directory.reads_much and not directory.knows(text):
             node = await trio.to_thread.run_sync(directory.child, text, limiter=self._much)
         else:
-            node = await self._run(directory.child_is_near(text), directory.child, text)
+            is_near = directory.reads_much or directory.child_is_near(text)
+            node = await self._run(is_near, directory.child, text)
         while not node.still_holds():
             node = await trio.to_thread.run_sync(directory.child, text)
         self._remember(node)

@@ -20,7 +20,7 @@ from .nodes.segments import segment_file_by_inode
 from .nodes.times import TimeLink, first_since
 from .nodes.top import RootDirectory, top_node
 from .nodes.topic import DIRECTORY_NUMBER, SETTINGS_NUMBER, TopicDirectory
-from .nodes.writable_keys import key_file_by_inode
+from .nodes.writable_keys import key_file_by_inode, written_file
 from .options import MountOptions
 from .partition import Partition, Place, Topic
 
@@ -115,12 +115,25 @@ class Tree:
         partition = place.partition
         if not self.catalog.is_current(partition):
             raise Stale
+        number = place.window << NUMBER_BITS | inode.number
         try:
+            if (known := self._known_node(place, inode, number)) is not None:
+                return known
             partition.view()  # brings the versions up to date
             partition.check_current(place)
-            return self._node_in(partition, inode, place.window << NUMBER_BITS | inode.number)
+            return self._node_in(partition, inode, number)
         except (NoSuchName, OffsetNotFound, SegmentGone, UnknownPartition):
             raise Stale from None
+
+    def _known_node(self, place: Place, inode: Inode, number: int) -> Node | None:
+        """The node, if it is one that values are written through and needs no look at the log."""
+        partition = place.partition
+        if inode.kind == Kind.KEYED:
+            partition.check_current(place)
+            return written_file(partition, number)
+        if inode.kind == Kind.PARTITION and number == Member.KEY and partition.changes is not None:
+            return member_node(self.catalog, partition, Member.KEY)
+        return None
 
     def _node_in(self, partition: Partition, inode: Inode, number: int) -> Node:
         if inode.kind in RECORD_FILES:

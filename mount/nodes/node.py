@@ -172,6 +172,10 @@ class Directory(Node):
         """Whether `child(name)` needs no more than memory and pages that are mostly cached."""
         return True
 
+    def knows(self, name: str) -> bool:
+        """Of a directory that `reads_much`: whether `child(name)` needs nothing but memory."""
+        return False
+
     # Changes, on a writable mount. A directory allows what it has a method of its own for. Each may
     # wait for the disk, and raise what the engine raises.
 
@@ -217,6 +221,10 @@ class File(Node):
 
     def take_mode(self, mode: int) -> None:
         """It was made by open(2) with this mode."""
+
+    def opens_near(self, flags: int) -> bool:
+        """Whether `open_writing(flags)` needs nothing but memory."""
+        return False
 
     def truncate(self, size: int) -> None:
         """truncate(2), without the file being open."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from ..catalog import Catalog
@@ -17,10 +19,11 @@ from ..lifetimes import NOT_AT_ALL
 from ..partition import Partition, Scope
 from .keys import KeyDirectory
 from .node import AttributeChanges, Attributes, File
-from .record import ValueFile, locate
+from .record import ValueFile, locate, mtime_ns
 
 if TYPE_CHECKING:  # no mount that only reads loads what writes
     from ..key_writing import KeyContent, KeyHandle
+    from ..own_writes import Written
 
 _MODE: Final = stat.S_IFREG | 0o644
 
@@ -37,6 +40,9 @@ class WritableKeyDirectory(KeyDirectory):
         self._changes = changes
 
     def child(self, name: str) -> File:
+        written = self._written(name)
+        if written is not None and written.size >= 0:
+            return WritableKeyFile(self._changes, self.partition, written.offset, written)
         try:
             offset = self.offset_of(name)
         except NoSuchName:
@@ -44,7 +50,19 @@ class WritableKeyDirectory(KeyDirectory):
             if content is None:
                 raise
             return NewKeyFile(self._changes, self.partition, content)
-        return WritableKeyFile(self.partition, offset, NOT_AT_ALL)
+        return WritableKeyFile(self._changes, self.partition, offset)
+
+    def knows(self, name: str) -> bool:
+        written = self._written(name)
+        return written is not None and written.size >= 0
+
+    def _written(self, name: str) -> Written | None:
+        """The record that a name leads to, if it was written last."""
+        key = key_of(os.fsencode(name))
+        if isinstance(key, CutName):
+            return None
+        writer = self._changes.writer(self.partition)
+        return self._changes.keys.written.latest(self.partition, writer, key)
 
     def _content(self, name: str) -> KeyContent | None:
         """That of a key without a value which is open for writing."""
@@ -80,36 +98,51 @@ class WritableKeyDirectory(KeyDirectory):
         self._changes.keys.remove(self.partition, writer, file.key, is_there=is_there)
 
 
-class WritableKeyFile(ValueFile):
+class WritableKeyFile(File):
     """`key/K`: the latest record of K, and what its next one will be."""
 
-    kind = Kind.KEYED
+    def __init__(
+        self, changes: Changes, partition: Partition, offset: int, written: Written | None = None
+    ) -> None:
+        """`written`: the record, where it is known without reading it. Otherwise OffsetNotFound or
+        CorruptError."""
+        self._changes = changes
+        self.partition = partition
+        self._offset = offset
+        self._written = written
+        if written is not None:
+            self._size, self._mtime_ns = written.size, mtime_ns(written.timestamp)
+        else:
+            self._size, self._mtime_ns = self._record.size, self._record.mtime_ns
+        self.inode = partition.inode(Kind.KEYED, Scope.RECORDS, offset)
+
+    @cached_property
+    def _record(self) -> ValueFile:
+        return ValueFile(self.partition, self._offset, NOT_AT_ALL)
 
     @property
     def key(self) -> bytes:
-        located = locate(self.partition, self.offset)
+        if self._written is not None:
+            return self._written.key
+        located = locate(self.partition, self._offset)
         return located.columns.key(located.row) or b""
-
-    @property
-    def _changes(self) -> Changes:
-        assert self.partition.changes is not None
-        return self.partition.changes
-
-    @property
-    def is_at_hand(self) -> bool:
-        """Never: the kernel keeps nothing of it."""
-        return False
 
     def attributes(self) -> Attributes:
         """While it is being written, its size is that of what was written."""
-        size, keys = self.size, self._changes.keys
+        size, keys = self._size, self._changes.keys
         if keys.are_open(self.partition):
             content = keys.find(self.partition, self.key)
             size = size if content is None else content.size
-        return Attributes(self.inode, _MODE, size, self.mtime_ns, NOT_AT_ALL, NOT_AT_ALL)
+        return Attributes(self.inode, _MODE, size, self._mtime_ns, NOT_AT_ALL, NOT_AT_ALL)
+
+    def xattrs(self) -> Mapping[str, bytes]:
+        return self._record.xattrs()
 
     def open(self, *, waits: bool = True) -> Handle:
-        return BytesHandle(self.data(), direct_io=True)
+        return BytesHandle(self._record.data(), direct_io=True)
+
+    def opens_near(self, flags: int) -> bool:
+        return self._written is not None and bool(flags & os.O_TRUNC)
 
     def open_writing(self, flags: int) -> KeyHandle:
         from ..key_writing import KeyHandle
@@ -165,11 +198,21 @@ def truncate(file: WritableKeyFile | NewKeyFile, size: int) -> None:
         handle.close()
 
 
+def written_file(partition: Partition, offset: int) -> WritableKeyFile | None:
+    """The file of `key/` for the record at an offset, if that was written last; else it has to be
+    looked at."""
+    changes = partition.changes
+    if changes is None:
+        return None
+    written = changes.keys.written.at(partition, changes.writer(partition), offset)
+    return None if written is None else WritableKeyFile(changes, partition, offset, written)
+
+
 def key_file_by_inode(partition: Partition, inode: Inode, number: int) -> File:
     """The file of `key/` that an inode's number stands for. Stale when it has gone."""
-    if partition.changes is None:
+    changes = partition.changes
+    if changes is None:
         raise Stale
     if inode.kind == Kind.KEYED:
-        return WritableKeyFile(partition, number, NOT_AT_ALL)
-    content = partition.changes.keys.by_number(partition, number)
-    return NewKeyFile(partition.changes, partition, content)
+        return WritableKeyFile(changes, partition, number)
+    return NewKeyFile(changes, partition, changes.keys.by_number(partition, number))

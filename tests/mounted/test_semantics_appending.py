@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import random
 import signal
 import stat
 import subprocess
@@ -177,6 +178,50 @@ def test_many_writers(data: Path, mount: Mounting) -> None:
         assert int(number) == seen.get(name, 0)
         seen[name] = int(number) + 1
     assert seen == {b"%d" % name: each for name in range(16)}
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_random_writes_against_a_model(data: Path, mount: Mounting, seed: int) -> None:
+    """As fsx does: wherever writes are cut, and whatever else is done to the files, the records are
+    the lines of each open file."""
+    source = random.Random(seed)
+    path = mount(data, "writable").point / "t/0/append"
+    flags = os.O_WRONLY | os.O_CREAT
+    files = [os.open(path, flags | each) for each in (0, os.O_APPEND, os.O_TRUNC)]
+    rests = [b""] * len(files)
+    expected: list[bytes] = []
+
+    def end_line(which: int) -> None:
+        if rests[which]:
+            expected.append(rests[which])
+        rests[which] = b""
+
+    for _ in range(600):
+        which = source.randrange(len(files))
+        kind = source.choice(["write"] * 6 + ["truncate", "sync", "dup", "seek"])
+        if kind == "write":
+            length = source.choice([0, 1, 3, 50, 5000, 70_000])
+            piece = source.randbytes(length).translate(_FEW_BREAKS)
+            assert os.write(files[which], piece) == length
+            *lines, rests[which] = (rests[which] + piece).split(b"\n")
+            expected += lines
+        elif kind == "truncate":
+            os.ftruncate(files[which], source.randrange(1 << 20))
+        elif kind == "sync":
+            os.fsync(files[which])
+        elif kind == "seek":
+            os.lseek(files[which], source.randrange(1 << 20), os.SEEK_SET)
+        else:
+            os.close(os.dup(files[which]))
+            end_line(which)
+    for which, file in enumerate(files):
+        os.close(file)
+        end_line(which)
+    assert values(data) == expected
+
+
+# Random bytes with a line break in place of every tenth or so, and none where one was by chance.
+_FEW_BREAKS = bytes(10 if byte < 25 else 11 if byte == 10 else byte for byte in range(256))
 
 
 @promise(

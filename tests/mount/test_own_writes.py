@@ -1,0 +1,128 @@
+"""What is remembered of the values that were written last: never more than holds."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kafkafs.mount.changes import Changes
+from kafkafs.mount.nodes.writable_keys import WritableKeyDirectory, WritableKeyFile
+from kafkafs.mount.options import MountOptions
+from kafkafs.mount.tree import Tree
+from kafkafs.storage.errors import UnknownTopic
+from kafkafs.storage.format.encoder import RecordColumns
+from kafkafs.storage.transactional import TransactionalProducer
+from kafkafs.storage.writable_engine import WritableEngine
+
+
+class Keys:
+    """`t/0/key` of a writable tree."""
+
+    def __init__(self, engine: WritableEngine) -> None:
+        self.engine = engine
+        options = MountOptions(writable=True)
+        self.tree = Tree(engine, options, changes=Changes(engine, options))
+        node = self.tree.resolve("t/0/key")
+        assert isinstance(node, WritableKeyDirectory)
+        self.directory = node
+        self.writer = engine.writer("t", 0)
+
+    def write(self, name: str, value: bytes) -> None:
+        _, handle = self.directory.create(name, os.O_WRONLY | os.O_TRUNC)
+        handle.write(0, value)
+        handle.flush()
+        handle.close()
+
+    def by_others(self, name: str, value: bytes | None) -> None:
+        self.writer.append_records(RecordColumns.from_values([value], [name.encode()]))
+
+    def found(self, name: str) -> bytes:
+        file = self.directory.child(name)
+        assert isinstance(file, WritableKeyFile)
+        attributes = file.attributes()
+        data = bytes(file.open().read(0, 1 << 20))
+        assert attributes.size == len(data)
+        again = self.tree.node(attributes.inode)
+        assert isinstance(again, WritableKeyFile)
+        assert again.key == name.encode()
+        assert again.attributes() == attributes
+        return data
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> Iterator[Keys]:
+    with WritableEngine(str(tmp_path / "data")) as engine:
+        engine.create_topic("t", 1)
+        yield Keys(engine)
+
+
+def test_what_was_written_is_known_until_others_append(keys: Keys) -> None:
+    assert not keys.directory.knows("a")
+    keys.write("a", b"one")
+    keys.write("b", b"two")
+    assert keys.directory.knows("a")
+    assert keys.directory.knows("b")
+    assert (keys.found("a"), keys.found("b")) == (b"one", b"two")
+    keys.by_others("b", b"three")
+    assert not keys.directory.knows("a")
+    assert (keys.found("a"), keys.found("b")) == (b"one", b"three")
+    keys.write("a", b"four")
+    assert keys.directory.knows("a")
+    assert not keys.directory.knows("b")
+    assert (keys.found("a"), keys.found("b")) == (b"four", b"three")
+
+
+def test_what_was_removed_or_deleted_is_not_known(keys: Keys) -> None:
+    keys.write("a", b"one")
+    keys.write("b", b"two")
+    keys.directory.remove("b", 0)
+    assert not keys.directory.knows("b")
+    assert keys.directory.knows("a")
+    keys.writer.delete_records(1)
+    assert not keys.directory.knows("a")
+    keys.write("a", b"one")
+    keys.engine.truncate_to("t", 0, 1)
+    assert not keys.directory.knows("a")
+    keys.engine.delete_topic("t")
+    with pytest.raises(UnknownTopic):
+        keys.directory.knows("a")
+
+
+def test_nothing_is_known_beside_an_open_transaction(keys: Keys) -> None:
+    producer = TransactionalProducer(keys.engine)
+    with producer.transaction():
+        producer.append("t", 0, RecordColumns.from_values([b"v"], [b"other"]))
+        keys.write("a", b"one")
+        assert not keys.directory.knows("a")
+    assert keys.found("a") == b"one"
+
+
+def test_the_time_is_the_log_s(keys: Keys) -> None:
+    keys.engine.set_topic_config("t", {"message.timestamp.type": "LogAppendTime"})
+    keys.write("a", b"one")
+    assert keys.directory.knows("a")
+    known = keys.directory.child("a").attributes()
+    keys.by_others("b", b"")
+    assert keys.directory.child("a").attributes() == known
+
+
+def test_whatever_happens_it_is_the_latest_value(keys: Keys) -> None:
+    source = random.Random(22)
+    values: dict[str, bytes] = {}
+    for number in range(300):
+        name, value = source.choice("abcd"), b"%d" % number
+        kind = source.choice(["write", "write", "others", "remove"])
+        if kind == "write":
+            keys.write(name, value)
+        elif kind == "others":
+            keys.by_others(name, value)
+        elif name in values:
+            keys.directory.remove(name, 0)
+            del values[name]
+        if kind in ("write", "others"):
+            values[name] = value
+        assert {each: keys.found(each) for each in values} == values
