@@ -248,7 +248,7 @@ class WritableEngine(Engine):
         topics = [topic.deletion(delay_ms) for topic in self._deleted_topics()]
         found = [topic for topic in topics if now_ms < topic.until_ms]
         for writer in self.writers().values():
-            with suppress(LogDirOffline):  # it has just been deleted, or has failed
+            with suppress(LogDirOffline, UnknownPartition):  # it failed, or was deleted, just now
                 found += writer.deleted()
         return sorted(found, key=lambda each: each.deleted_at_ms)
 

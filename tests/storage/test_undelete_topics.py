@@ -119,6 +119,17 @@ def test_what_was_compacted_since_stays_deleted(root: Path, clock: SetClock) -> 
         refuse_complaints(engine)
 
 
+def test_a_partition_that_is_just_being_deleted_is_passed_over(root: Path, clock: SetClock) -> None:
+    with WritableEngine(str(root), clock=clock) as engine:
+        for topic in ("a", "b"):
+            engine.create_topic(topic, 1, SMALL)
+            fill(engine, topic)
+            engine.writer(topic, 0).delete_records(3)
+        engine.writer("a", 0).abandon()
+        assert [each.path for each in engine.deleted()] == ["b/0"]
+        del engine._dirs[0].logs["a", 0]  # as the deletion goes on
+
+
 # -- topics --------------------------------------------------------------------------------------
 
 
