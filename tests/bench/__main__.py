@@ -19,6 +19,7 @@ from tests.bench import (
     records,
     recovering,
     removing,
+    scanning,
     streaming,
     writing,
 )
@@ -49,6 +50,8 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     20: [writing.read_beside_writers],
     21: [removing.oldest],
     22: [writing.key_values],
+    31: [scanning.batch],
+    32: [scanning.by_time],
 }
 
 

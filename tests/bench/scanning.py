@@ -1,0 +1,112 @@
+"""Rows 31 and 32: Spark scans a log, against Parquet of the same columns; a hundredth by time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+import kafkafs.spark
+from kafkafs.spark.options import Options
+from kafkafs.spark.planning import plan as plan_ranges
+from kafkafs.spark.reading import Reading
+from kafkafs.storage.format.arrow import SCHEMA
+from tests.bench.data import kept, plain_log, time_of
+from tests.bench.plan import Plan
+from tests.bench.race import Call, Figure, Outcome, Outcomes, race, versus
+
+_COLUMNS = "value binary, partition int, offset bigint, timestamp timestamp"
+_AGGREGATES = ("count(*)", "sum(length(value))", "max(offset)", "max(timestamp)", "max(partition)")
+_CONFIGURATION = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "3g",
+    "spark.log.level": "ERROR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+_MOST_BYTES = Figure(0.05, "of the bytes")
+
+
+def batch(plan: Plan) -> Outcomes:
+    """The same aggregates of the same columns, on two cores; each turn loads anew."""
+    log = plain_log(plan.records)
+    with _spark() as spark:
+        parquet = kept(
+            f"parquet-{plan.records}", lambda to: _ours(spark, log).write.parquet(str(to / "t"))
+        )
+        seconds = race(
+            {
+                "kafkafs": Call(lambda: _aggregate(_ours(spark, log), plan.records)),
+                "parquet": Call(
+                    lambda: _aggregate(spark.read.parquet(str(parquet / "t")), plan.records)
+                ),
+            },
+            plan.repetitions,
+        )
+    yield versus(
+        31,
+        "Spark, batch scan",
+        (seconds["kafkafs"], seconds["parquet"]),
+        "Parquet of the same columns",
+        0.5,
+        amount=plan.records / 1e6,
+        unit="M rec/s",
+    )
+
+
+def by_time(plan: Plan) -> Outcomes:
+    """Bytes read by planning and reading, as the kernel counts them; what is mapped is not."""
+    log = plain_log(plan.records)
+    middle, hundredth = plan.records // 2, plan.records // 100
+    bounds = {
+        "startingTimestamp": str(time_of(middle)),
+        "endingTimestamp": str(time_of(middle + hundredth)),
+    }
+    everything, part = _bytes_read(log, {}), _bytes_read(log, bounds)
+    share = Figure(part / everything, "of the bytes")
+    yield Outcome(32, "Spark, scan of 1 % by timestamp", share, limit=_MOST_BYTES)
+
+
+@contextmanager
+def _spark() -> Iterator[SparkSession]:
+    builder = SparkSession.builder.master("local[2]").appName("kafkafs")
+    for name, value in _CONFIGURATION.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    kafkafs.spark.register(spark)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _ours(spark: SparkSession, log: Path) -> DataFrame:
+    return spark.read.format("kafkafs").schema(_COLUMNS).load(str(log))
+
+
+def _aggregate(frame: DataFrame, records: int) -> float:
+    start = time.perf_counter()
+    (row,) = frame.selectExpr(*_AGGREGATES).collect()
+    taken = time.perf_counter() - start
+    assert row[0] == records
+    return taken
+
+
+def _bytes_read(log: Path, bounds: dict[str, str]) -> int:
+    options = Options.parse({"path": str(log), **bounds})
+    before = _counted()
+    reading = Reading(options.paths, {}, options.isolation, True, False)
+    for piece in plan_ranges(options.paths, options):
+        for _ in reading.records(piece, SCHEMA):
+            pass
+    return _counted() - before
+
+
+def _counted() -> int:
+    """Bytes that this process has read so far."""
+    lines = Path("/proc/self/io").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("rchar")))
