@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Gets a Debian machine ready, and is quick when it is: packages, a virtual environment in .venv, kafkafs in it.
 #   tests/setup.sh mount   what mounting and examples/quickstart.sh need
-#   tests/setup.sh test    that, and what the tests need: linters, Java, the jars of a Kafka broker
+#   tests/setup.sh test    that, and what the tests need: linters, PySpark, Java, the jars of a Kafka broker
 # Installs packages as root, or through sudo. Says on stderr what it does, and on stdout where the environment is.
 # A machine that cannot have what is needed is refused with one line that says what is missing.
 set -euo pipefail

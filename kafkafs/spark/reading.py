@@ -18,13 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkafs.storage.engine import Engine
-from kafkafs.storage.errors import (
-    LogDirError,
-    SegmentGone,
-    StorageError,
-    UnknownPartition,
-    UnknownTopic,
-)
+from kafkafs.storage.errors import SegmentGone, StorageError, UnknownPartition, UnknownTopic
 from kafkafs.storage.format.arrow import to_record_batch
 from kafkafs.storage.format.columns import Columns, Damage
 from kafkafs.storage.log.transactions import Isolation
@@ -118,11 +112,12 @@ class Reading:
         raise StorageError(f"{piece}: its segments vanish faster than they can be read")
 
     def _view(self, piece: OffsetRange) -> View | None:
-        """The partition as it is now; None when it has gone and that is no error."""
+        """The partition as it is now; None when it has gone and that is no error. LogDirError where
+        the directory itself is not there: a worker that does not see it has lost nothing."""
         try:
             engine = _engine(self.log_dirs, tuple(sorted(self.settings.items())))
             return engine.log(piece.topic, piece.partition).view()
-        except (UnknownTopic, UnknownPartition, LogDirError) as error:
+        except (UnknownTopic, UnknownPartition) as error:
             report_loss(f"{piece}: {error}", self.fail_on_data_loss)
             return None
 

@@ -14,7 +14,7 @@ from kafkafs.spark.options import Options
 from kafkafs.spark.planning import EVERYTHING, DataLoss, OffsetRange, Wanted, find_log_dirs, plan
 from kafkafs.spark.reading import LOSSES, Reading
 from kafkafs.storage.disk import OpenFile
-from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.errors import CorruptError, LogDirError
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from tests import answers
 from tests.logs import TopicSettings, write_log_dir, write_partition
@@ -218,6 +218,16 @@ def test_a_partition_that_was_deleted(log: Path) -> None:
         next(read.reading.records(piece, OFFSETS))
     lenient = replace(read.reading, fail_on_data_loss=False)
     assert list(lenient.records(piece, OFFSETS)) == []
+
+
+def test_a_worker_that_does_not_see_the_directory(log: Path) -> None:
+    """That is no loss that may be passed over: the records are there."""
+    read = Read(log)
+    (piece,) = read.plan()
+    lenient = replace(read.reading, fail_on_data_loss=False)
+    log.rename(log.with_name("elsewhere"))
+    with pytest.raises(LogDirError, match="no such directory"):
+        next(lenient.records(piece, OFFSETS))
 
 
 def test_what_came_after_planning_is_not_read(log: Path) -> None:
