@@ -95,11 +95,17 @@ class OffsetDirectory(MemberDirectory):
     def removal_is_near(self, name: str) -> bool:
         """The kernel looks each name up before it asks for its removal."""
         changes = self.partition.changes
-        return (
-            changes is not None
-            and self._was_just_found(name)
-            and changes.deletions.is_near(self.partition)
-        )
+        if changes is None:
+            return False
+        if self._was_just_found(name):
+            return changes.deletions.is_near(self.partition)
+        return self._has_gone(name)
+
+    def _has_gone(self, name: str) -> bool:
+        """Whether it is that of a record in front of the log."""
+        seen = self.partition.last_seen
+        is_offset = self.member is Member.OFFSET and name.isdigit()
+        return is_offset and seen is not None and int(name) < seen.view.start_offset
 
     def _was_just_found(self, name: str) -> bool:
         is_offset = self.member is Member.OFFSET  # and not `key` or `compacted`, which are alike
