@@ -38,6 +38,9 @@ OTHERS_SECONDS: Final = 0.4
 #: its names: of thousands of partitions that were visited few are in use.
 VISIT_SECONDS: Final = 30.0
 
+#: How often files that were removed are let go of, so that their room on the disk is free.
+SWEEP_SECONDS: Final = 10.0
+
 Name = tuple[int, bytes]  # a directory's inode number, a name in it
 # Files whose names the kernel keeps for ever, and cannot forget with their directory while open.
 _HELD: Final = (RecordFile, SegmentFile)
@@ -70,7 +73,7 @@ class Watch:
 
     async def run(self) -> None:
         """Look until cancelled."""
-        look_at_all = -math.inf
+        look_at_all = sweep = -math.inf
         while True:
             await trio.sleep(FOLLOWED_SECONDS if self._changes else OTHERS_SECONDS)
             now = trio.current_time()
@@ -80,6 +83,9 @@ class Watch:
             look_at_all = now
             await self._leave()
             await self._look_at(self._visited())
+            if now - sweep >= SWEEP_SECONDS:
+                sweep = now
+                await trio.to_thread.run_sync(self._catalog.engine.context.let_go_of_removed)
 
     def _visited(self) -> list[Partition]:
         """The partitions of which the kernel may know names."""

@@ -254,6 +254,10 @@ class OpenFile:
         """Bytes in the file now."""
         return os.lseek(self.fd, 0, os.SEEK_END)  # where its offset is, nobody asks
 
+    def is_removed(self) -> bool:
+        """Whether it has no name any more: what it takes of the disk is free when it is closed."""
+        return os.fstat(self.fd).st_nlink == 0
+
     def next_data(self, position: int) -> int:
         """The first position from `position` on that is not in a hole (Linux's SEEK_DATA); the
         file's size when only a hole follows. What lies between reads as zeros."""
@@ -348,6 +352,16 @@ class FileCache(Generic[K, V]):
             keys = [key for key in self._values if condition(key)]
             forgotten = [self._values.pop(key) for key in keys]
         del forgotten
+
+    def drop_values(self, condition: Callable[[V], bool]) -> None:
+        """Forgets the values that `condition` answers true for; the others can be had meanwhile."""
+        with self._lock:
+            items = list(self._values.items())
+        wanted = [(key, value) for key, value in items if condition(value)]
+        with self._lock:
+            for key, value in wanted:
+                if self._values.get(key) is value:
+                    del self._values[key]
 
     def __len__(self) -> int:
         return len(self._values)

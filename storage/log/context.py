@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ..disk import FileCache, most_open_files
 from ..format.columns import Columns
 from ..format.decoder import Decoder
-from ..segment.segment import FilePool
+from ..segment.segment import FilePool, is_removed
 from .glance import Room
 
 if TYPE_CHECKING:
@@ -87,6 +87,11 @@ class ReadContext:
         self.markers: FileCache[tuple[tuple[int, int], tuple[int, int]], Markers] = FileCache(32)
         self._decoders: list[Decoder] = []  # idle; append and pop are atomic
         self._rooms: list[Room] = []  # the same
+
+    def let_go_of_removed(self) -> None:
+        """Closes the files that were removed, unless somebody reads them: what they take of the
+        disk is not free before. To be called now and then."""
+        self.files.drop_values(is_removed)
 
     @contextmanager
     def decoder(self) -> Iterator[Decoder]:

@@ -51,6 +51,10 @@ class OffsetIndex:
     def path(self) -> str:
         return self._file.file.path
 
+    def is_removed(self) -> bool:
+        """See `OpenFile.is_removed`."""
+        return self._file.file.is_removed()
+
     def refresh(self) -> bool:
         """Takes in what was written since; true when entries came or went."""
         return self._file.refresh()

@@ -28,6 +28,11 @@ FilePool = FileCache[Hashable, object]
 _LOG, _INDEX, _TIMEINDEX = map(str, (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX))
 
 
+def is_removed(value: object) -> bool:
+    """Whether what is in a pool is a file, or an index of one, that has no name any more."""
+    return isinstance(value, OpenFile | OffsetIndex | TimeIndex) and value.is_removed()
+
+
 class HeldFile:
     """A file that somebody keeps open.
 

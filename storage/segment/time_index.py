@@ -64,6 +64,10 @@ class TimeIndex:
         """That of the file."""
         return self._file.file.identity
 
+    def is_removed(self) -> bool:
+        """See `OpenFile.is_removed`."""
+        return self._file.file.is_removed()
+
     def refresh(self) -> bool:
         """Takes in what was written since; true when entries came or went."""
         return self._file.refresh()

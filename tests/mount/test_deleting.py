@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -171,6 +172,30 @@ def test_the_quorums_own_log_stays(tmp_path: Path) -> None:
         directory.remove("5", _PID)
     assert directory.child("0").attributes().size == 100
     again.close()
+
+
+def test_files_that_were_removed_take_no_room(writable: Writable) -> None:
+    fill(writable.create())
+    writable.engine.set_topic_config("t", {"file.delete.delay.ms": "0"})
+    offsets = writable.directory("t/0/offset")
+    for offset in range(_SEGMENTS * _EACH):  # opens all that there is
+        offsets.child(str(offset))
+    writable.partition.view().offset_for_time(0)
+    writable.remove("25")
+    offsets.sync()
+    writable.engine.run("deletion")
+    writable.engine.context.let_go_of_removed()
+    here = [
+        os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_open(fd)
+    ]
+    removed = [path for path in here if path.endswith("(deleted)") and "/t-0/" in path]
+    assert removed == []
+    assert [path for path in here if path.endswith(f"t-0/{20:020}.log")] != []
+    assert offsets.child("26").attributes().size == 100
+
+
+def _is_open(fd: str) -> bool:
+    return os.path.lexists(f"/proc/self/fd/{fd}")
 
 
 def test_a_disk_that_fails(tmp_path: Path) -> None:

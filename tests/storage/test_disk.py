@@ -297,6 +297,21 @@ class TestFileCache:
         cache.drop_where(lambda key: key % 2 == 0)
         assert len(cache) == 3
 
+    def test_drops_files_that_were_removed(self, directory: Directory) -> None:
+        cache: FileCache[str, OpenFile] = FileCache(3)
+        path = Path(directory.path)
+        for name in ("one", "two"):
+            (path / name).write_bytes(b"data")
+            cache.get(name, partial(directory.open, name))
+        held = cache.get("two", partial(directory.open, "two"))
+        for name in ("one", "two"):
+            (path / name).unlink()
+        (path / "three").write_bytes(b"data")
+        cache.get("three", partial(directory.open, "three"))
+        cache.drop_values(OpenFile.is_removed)
+        assert len(cache) == 1
+        assert held.read(0, 4) == b"data"
+
     def test_a_failing_open_leaves_nothing_behind(self) -> None:
         cache: FileCache[str, str] = FileCache(2)
 
