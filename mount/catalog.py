@@ -43,7 +43,6 @@ class Catalog:
         self.places: Places[Place | Topic] = Places()
         self.started_ns = time.time_ns()
         self._partitions: dict[tuple[str, int], Partition] = {}
-        self._incarnations: dict[str, int] = {}
         self._lock = threading.Lock()  # guards _partitions
 
     def topics(self) -> Mapping[str, list[int]]:
@@ -59,12 +58,8 @@ class Catalog:
 
     def topic_place(self, name: str) -> int:
         """The number of the place of the topic that has this name now."""
-        return self.places.number(Topic(name, self._incarnations.get(name, 0)))
-
-    def note_removed(self, topic: str) -> None:
-        """The kernel was told that a topic's directory was removed, and takes its inode for dead:
-        another topic of that name has another one."""
-        self._incarnations[topic] = self._incarnations.get(topic, 0) + 1
+        deleted = 0 if self.changes is None else self.changes.engine.incarnation(name)
+        return self.places.number(Topic(name, deleted))
 
     def partition(self, topic: str, number: int) -> Partition:
         """The partition as it is now: another one after it was deleted and created again.

@@ -51,6 +51,10 @@ class Changes:
             file = self._settings_files.setdefault(place, file)
         return file
 
+    def forget_topic(self, place: int) -> None:
+        """The topic that had this place is no more."""
+        self._settings_files.pop(place, None)
+
     def writer(self, partition: Partition) -> LogWriter:
         """One partition, to append to. UnknownTopic, UnknownPartition, LogDirOffline."""
         return self.engine.writer(partition.topic, partition.number)

@@ -58,8 +58,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as a place for inode numbers; `incarnation`: how often one of that name was removed
-    through the mount before."""
+    """A topic as a place for inode numbers. `incarnation`: how many of that name were deleted by
+    ourselves before; the kernel takes the inode of a directory that it removed for dead."""
 
     name: str
     incarnation: int = 0

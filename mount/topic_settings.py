@@ -22,7 +22,7 @@ from kafkafs.storage.config import (
     check_topic_settings,
     topic_config,
 )
-from kafkafs.storage.errors import ConfigError, CorruptError
+from kafkafs.storage.errors import ConfigError, CorruptError, UnknownTopic
 from kafkafs.storage.format.properties import Property, iter_properties
 
 from . import render
@@ -56,6 +56,7 @@ class TopicSettingsFile:
         self.attributes = KeptAttributes(_MODE, mtime_ns)
         self._engine = engine
         self._topic = topic
+        self._incarnation = engine.incarnation(topic)
         self._lock = threading.Lock()  # guards what follows
         self._writers = 0
         self._draft: Buffer | None = None
@@ -79,7 +80,13 @@ class TopicSettingsFile:
             return self._drafted().read()
 
     def _settings(self) -> bytes:
-        return render.properties(self._engine.topic_config(self._topic).changed)
+        return render.properties(self._resolved().changed)
+
+    def _resolved(self) -> Resolved:
+        """UnknownTopic also when another topic has the name now."""
+        if self._engine.incarnation(self._topic) != self._incarnation:
+            raise UnknownTopic(self._topic)
+        return self._engine.topic_config(self._topic)
 
     def put_aside(self) -> None:
         """It was removed or renamed: for a moment there is no file of that name, unless one is made
@@ -166,7 +173,7 @@ class TopicSettingsFile:
 
     def _apply(self, data: bytes) -> None:
         given = parse(self._topic, data)
-        shown = self._engine.topic_config(self._topic)
+        shown = self._resolved()
         kept = self._engine.topic_settings(self._topic)
         changes = differences(self._topic, given, shown, kept)
         if changes:

@@ -36,7 +36,7 @@ class Verb:
 
 def prepared(control: Control, line: bytes) -> Work:
     """What a line asks for. Invalid for what is no verb, or not how it is used."""
-    name, *words = line.decode("utf-8", "surrogateescape").split(None, 1)
+    name, *words = line.decode("utf-8", "surrogateescape").split(None, 1) or [""]
     verb = VERBS.get(name)
     if verb is None:
         raise Invalid("no such verb; `help` tells which there are")

@@ -93,6 +93,7 @@ class WritableEngine(Engine):
         check_rate(self.broker_config.log_cleaner_io_max_bytes_per_second)
         self._changing = threading.RLock()  # over topics being made, deleted, configured
         self._closed = False
+        self._incarnations: dict[str, int] = {}
         self._recovered = recovered or (lambda key, planned: None)
         self._keeps_deleted = keeps_deleted
         self._background = ThreadPoolExecutor(1, thread_name_prefix="kafkafs-flush")
@@ -234,6 +235,11 @@ class WritableEngine(Engine):
         writer.config = config
         if COMPACT in before.cleanup_policy and COMPACT not in config.cleanup_policy:
             self.cleaner.claims.abort(key)
+
+    def incarnation(self, topic: str) -> int:
+        """How many topics of this name were deleted since the directories were opened: what was
+        known of one is not to be taken for the next one's."""
+        return self._incarnations.get(topic, 0)
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
         """What is kept of the topic in kafkafs's own file."""
@@ -525,6 +531,7 @@ class WritableEngine(Engine):
         for log_dir in touched:
             log_dir.checkpoint()
         self._keep_settings(topic, {})
+        self._incarnations[topic] = self.incarnation(topic) + 1
 
     def _as_it_is(
         self,

@@ -154,7 +154,7 @@ class TopicDirectory(Directory):
         if beside:
             raise NotEmpty(f"{self.name} has the file {printable(beside[0][0])}")
         changes.topics.delete(self.name, lambda number: is_emptied(self._partition(number)))
-        self._catalog.note_removed(self.name)
+        changes.forget_topic(self._place)
 
     def _partition(self, number: int) -> Partition:
         return self._catalog.partition(self.name, number)

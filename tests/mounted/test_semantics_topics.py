@@ -195,6 +195,8 @@ def test_rmdir_races_with_appends(shared: Mount) -> None:
 )
 def test_a_topic_made_again(topic: Path) -> None:
     old = os.open(topic, os.O_DIRECTORY)
+    settings = os.open(topic / "config.properties", os.O_WRONLY)
+    os.write(settings, b"retention.ms=1\n#")
     (topic / "config.properties~").write_bytes(b"an editor's")
     os.unlink(topic / "config.properties~")
     inode = os.stat(topic).st_ino
@@ -204,6 +206,7 @@ def test_a_topic_made_again(topic: Path) -> None:
     assert os.stat(topic).st_ino != inode
     assert os.listdir(topic) == ["0", "config.properties"]
     assert (topic / "0/values").read_bytes() == b""
+    assert errno_of(os.close, settings) == errno.ENOENT
     assert (topic / "config.properties").read_bytes() == b""
     (topic / "0/append").write_bytes(b"new\n")
     assert os.listdir(topic / "0/offset") == ["first", "last", "0"]
