@@ -81,6 +81,8 @@ class WritableLogDir:
         self._held = held
         self._clock = clock
         self._guard = threading.Lock()  # over `offline` and each checkpoint file
+        # From looking at the logs to writing what they say, so that nothing older comes later.
+        self._checkpointing = threading.Lock()
         self._changing_cleaned = threading.Lock()  # from reading the cleaner's to writing it
         self._doomed: dict[str, Doomed] = {}  # directories of deleted partitions
         self._was_clean = self._may_mark_clean = False
@@ -300,9 +302,10 @@ class WritableLogDir:
 
     def _checkpoint_points(self, others: Mapping[TopicPartition, int]) -> None:
         """With those of `others`, which are not opened yet."""
-        points = {key: log.recovery_point for key, log in self.sorted_logs()}
-        before = self._log_dir.recovery_points
-        self._write_offsets(names.RECOVERY_POINT_FILE, {**points, **others}, before)
+        with self._checkpointing:
+            points = {key: log.recovery_point for key, log in self.sorted_logs()}
+            before = self._log_dir.recovery_points
+            self._write_offsets(names.RECOVERY_POINT_FILE, {**points, **others}, before)
 
     def checkpoint_start_offsets(self) -> None:
         """Only those that the first segment's base does not tell already."""
@@ -310,17 +313,19 @@ class WritableLogDir:
 
     def _checkpoint_starts(self, others: Mapping[TopicPartition, int]) -> None:
         """With those of `others`, which are not opened yet."""
-        starts = {
-            key: log.start_offset
-            for key, log in self.sorted_logs()
-            if log.start_offset > log.first_base_offset
-        }
-        before = self._log_dir.log_start_offsets
-        self._write_offsets(names.LOG_START_OFFSET_FILE, {**starts, **others}, before)
+        with self._checkpointing:
+            starts = {
+                key: log.start_offset
+                for key, log in self.sorted_logs()
+                if log.start_offset > log.first_base_offset
+            }
+            before = self._log_dir.log_start_offsets
+            self._write_offsets(names.LOG_START_OFFSET_FILE, {**starts, **others}, before)
 
     def checkpoint_high_watermarks(self) -> None:
-        marks = {key: log.high_watermark for key, log in self.sorted_logs()}
-        self._write_offsets(names.HIGH_WATERMARK_FILE, marks, self._log_dir.high_watermarks)
+        with self._checkpointing:
+            marks = {key: log.high_watermark for key, log in self.sorted_logs()}
+            self._write_offsets(names.HIGH_WATERMARK_FILE, marks, self._log_dir.high_watermarks)
 
     def cleaner_offset(self, key: TopicPartition) -> int | None:
         """The first offset of a partition that was not cleaned yet, as checkpointed; None without
@@ -348,8 +353,17 @@ class WritableLogDir:
 
     def _cleaner_offsets(self) -> dict[TopicPartition, int]:
         """As checkpointed, of the partitions that are there."""
-        listed = {(each.topic, each.partition) for each in self._log_dir.partitions()}
-        return {key: at for key, at in self._log_dir.cleaner_offsets.items() if key in listed}
+        there = self._there()
+        return {key: at for key, at in self._log_dir.cleaner_offsets.items() if key in there}
+
+    def _there(self) -> set[TopicPartition]:
+        """The partitions that a checkpoint may be about: not those that only wait for their
+        removal, since one of the same name may be made meanwhile."""
+        return {
+            (each.topic, each.partition)
+            for each in self._log_dir.partitions()
+            if each.state in (PartitionState.NORMAL, PartitionState.FUTURE)
+        }
 
     def _write_offsets(
         self,
@@ -358,8 +372,8 @@ class WritableLogDir:
         before: Mapping[TopicPartition, int],
     ) -> None:
         """Those of partitions that are not opened for writing stay as they were."""
-        listed = {(each.topic, each.partition) for each in self._log_dir.partitions()}
-        kept = {key: at for key, at in before.items() if key in listed and key not in self.logs}
+        there = self._there()
+        kept = {key: at for key, at in before.items() if key in there and key not in self.logs}
         self._write_file(name, {**kept, **offsets})
 
     def _write_file(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:

@@ -427,6 +427,30 @@ def test_deleting_an_unchanged_topic_races_with_appends(engine: WritableEngine) 
         assert len(taken) == end
 
 
+def test_checkpoints_never_tell_a_new_topic_of_an_old_one(engine: WritableEngine) -> None:
+    """Also those that another thread writes while one is deleted and made again."""
+    ended = threading.Event()
+
+    def checkpoint_without_pause() -> None:
+        while not ended.is_set():
+            for task in ("start-offsets", "recovery-points", "high-watermarks"):
+                engine.run(task)
+
+    thread = threading.Thread(target=checkpoint_without_pause)
+    thread.start()
+    try:
+        for _ in range(25):
+            engine.create_topic("again")
+            writer = engine.writer("again", 0)
+            assert (writer.start_offset, writer.recovery_point) == (0, 0)
+            assert append(engine, "again", b"x") == 0
+            writer.delete_records(1)
+            engine.delete_topic("again")
+    finally:
+        ended.set()
+        thread.join()
+
+
 def test_what_a_deleted_topic_left_is_removed_by_the_next_start(root: Path) -> None:
     with WritableEngine(str(root)) as engine:
         engine.create_topic("orders")
