@@ -376,6 +376,39 @@ def test_descriptors(point: Path) -> None:
     assert errno_of(os.unlink, path) == errno.ENOENT
 
 
+_CHANGES = st.one_of(
+    st.tuples(st.just("write"), st.integers(0, 9000), st.binary(min_size=1, max_size=5000)),
+    st.tuples(st.just("cut"), st.integers(0, 20_000), st.just(b"")),
+    st.tuples(st.just("read"), st.integers(0, 20_000), st.just(b"")),
+    st.tuples(st.just("reopen"), st.just(0), st.just(b"")),
+)
+
+
+@given(st.lists(_CHANGES, max_size=20))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_a_file_is_what_was_written(point: Path, changes: list[tuple[str, int, bytes]]) -> None:
+    """Whatever is written, cut and read where, in any order, as fsx does it."""
+    path, model = point / "u/fsx", bytearray()
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    for change, at, data in changes:
+        if change == "write":
+            assert os.pwrite(fd, data, at) == len(data)
+            model.extend(bytes(max(0, at + len(data) - len(model))))
+            model[at : at + len(data)] = data
+        elif change == "cut":
+            os.ftruncate(fd, at)
+            model[:] = model[:at] + bytes(max(0, at - len(model)))
+        elif change == "read":
+            assert os.pread(fd, 3000, at) == model[at : at + 3000]
+        else:
+            os.close(fd)
+            fd = os.open(path, os.O_RDWR)
+        assert os.fstat(fd).st_size == path.stat().st_size == len(model)
+    os.close(fd)
+    assert path.read_bytes() == model
+    os.unlink(path)
+
+
 # -- what hostile names can do ------------------------------------------------------------------
 
 _NAMES = st.binary(min_size=1, max_size=300).map(lambda name: name.replace(b"/", b"%2F"))

@@ -16,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.engine import Engine
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.encoder import RecordColumns
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.mounted.conftest import Mounting
 from tests.mounted.mounting import Mount, errno_of, mounted, sh, wait_until
@@ -148,6 +150,27 @@ def test_rmdir_of_a_topic(data: Path, shared: Mount, topic: Path) -> None:
     assert f"[{topic.name}]" not in (data / "kafkafs.topics").read_text()
 
 
+def test_rmdir_leaves_what_nobody_sees(tmp_path: Path, mount: Mounting) -> None:
+    """An open transaction may yet be committed; what is damaged may be repaired."""
+    data = tmp_path / "data"
+    with WritableEngine(str(data)) as engine:
+        for topic in ("open", "damaged"):
+            engine.create_topic(topic)
+        batch = build_batch(
+            [SimpleRecord(1_700_000_000_000, None, b"x")],
+            BatchFields(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True),
+        )
+        engine.writer("open", 0).append(bytearray(batch))
+        engine.writer("damaged", 0).append_records(RecordColumns.from_values([b"x", b"y"]))
+    log = data / "damaged-0" / f"{0:020}.log"
+    log.write_bytes(log.read_bytes()[:-1] + b"?")
+    mounted = mount(data, "writable")
+    mounted.expects_warnings = True
+    for topic in ("open", "damaged"):
+        assert errno_of(os.rmdir, mounted.point / topic) == errno.ENOTEMPTY, topic
+        assert (data / f"{topic}-0").is_dir()
+
+
 @promise(
     "What is appended while a topic is removed is never lost: either the topic stays, or the append"
     " is refused."
@@ -224,8 +247,9 @@ def test_a_topic_made_again(topic: Path) -> None:
 def test_what_is_not_for_changing(writable_corpus: Callable[[str], Path], mount: Mounting) -> None:
     point = mount(writable_corpus("kafka43-clean"), "writable").point
     quorum = point / "__cluster_metadata"
-    for path in (point / ".kafkafs", quorum, quorum / "0"):
+    for path in (point / ".kafkafs", quorum):
         assert errno_of(os.rmdir, path) == errno.EPERM, path
+    assert errno_of(os.rmdir, quorum / "0") in (errno.EPERM, errno.ENOTEMPTY)
     assert errno_of(os.mkdir, quorum / "1") == errno.EPERM
     assert errno_of(os.mkdir, point / ".kafkafs/x") == errno.EPERM
     for path in (point / ".kafkafs/config.properties", quorum / "config.properties"):

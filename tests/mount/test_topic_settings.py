@@ -1,0 +1,83 @@
+"""What is written to `config.properties`, as changes of settings."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkafs.mount import render
+from kafkafs.mount.errnos import Invalid
+from kafkafs.mount.topic_settings import differences, parse
+from kafkafs.storage.config import Resolved, Settings, topic_config
+
+_VALUES = {
+    "retention.ms": st.integers(-1, 10**12).map(str),
+    "segment.bytes": st.integers(1 << 20, 1 << 30).map(str),
+    "cleanup.policy": st.sampled_from(("delete", "compact", "compact,delete")),
+    "preallocate": st.sampled_from(("true", "false")),
+    "min.cleanable.dirty.ratio": st.floats(0, 1).map(str),
+    "compression.type": st.sampled_from(("zstd", "producer")),
+}
+_TEXTS = st.fixed_dictionaries({}, optional=_VALUES)
+
+
+def shown(own: dict[str, str], cluster: dict[str, str], run: dict[str, str]) -> Resolved:
+    return topic_config(Settings(run=run, topic_file=own, topic=cluster))
+
+
+def changed(own: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:
+    """A topic's own settings after changes."""
+    kept = {name: text for name, text in own.items() if name not in changes}
+    return {**kept, **{name: text for name, text in changes.items() if text is not None}}
+
+
+@given(_TEXTS, _TEXTS, _TEXTS)
+def test_what_is_shown_changes_nothing(
+    own: dict[str, str], cluster: dict[str, str], run: dict[str, str]
+) -> None:
+    now = shown(own, cluster, run)
+    given = parse("t", render.properties(now.changed))
+    assert {name: each.value for name, each in given.items()} == now.changed
+    assert differences("t", given, now, own) == {}
+
+
+@given(_TEXTS, _TEXTS, _TEXTS)
+def test_what_is_written_counts(
+    own: dict[str, str], cluster: dict[str, str], wanted: dict[str, str]
+) -> None:
+    """Whatever was there before; and what is left out is the cluster's, or the default."""
+    now = shown(own, cluster, {})
+    changes = differences("t", parse("t", render.properties(wanted)), now, own)
+    after = shown(changed(own, changes), cluster, {}).changed
+    normal = shown(wanted, {}, {}).changed
+    assert {name: after[name] for name in wanted} == normal
+    assert after.keys() - wanted.keys() <= cluster.keys()
+    assert changes.keys() <= own.keys() | wanted.keys()
+
+
+def test_what_was_said_for_the_run_stays() -> None:
+    now = shown({"retention.ms": "1"}, {}, {"retention.ms": "5"})
+    assert differences("t", parse("t", b"retention.ms=5"), now, {"retention.ms": "1"}) == {}
+    with pytest.raises(Invalid, match=r"t/config.properties, line 2: retention.ms: was given"):
+        differences("t", parse("t", b"\nretention.ms=6"), now, {"retention.ms": "1"})
+
+
+def test_what_nobody_understands_stays() -> None:
+    """A setting of a later Kafka in the file of settings is not shown, and so not taken back."""
+    own = {"later.setting": "1", "retention.ms": "5"}
+    assert differences("t", {}, shown(own, {}, {}), own) == {"retention.ms": None}
+
+
+@given(st.binary())
+def test_any_bytes(data: bytes) -> None:
+    """Are settings, or refused with one line that can be logged."""
+    reason = ""
+    try:
+        found = parse("t", data)
+    except Invalid as error:
+        found, reason = {}, str(error)
+    assert not reason or reason.startswith("t/config.properties, line ")
+    assert reason.isprintable()
+    assert len(reason) < 400
+    assert shown({name: each.value for name, each in found.items()}, {}, {}).problems == ()
