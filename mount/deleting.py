@@ -100,7 +100,7 @@ def is_emptied(partition: Partition) -> bool:
     """Whether nothing is left in a partition that anybody could read, now or later: no record, no
     transaction that is not decided, no damage."""
     view = partition.view()
-    if view.last_stable_offset < view.end_offset:
+    if view.last_stable_offset < view.end_offset or view.tail is not None:
         return False
     return next(view.scan(isolation=partition.isolation), None) is None
 
