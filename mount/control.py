@@ -48,6 +48,14 @@ class Work:
     is_quick: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What a verb asks for that takes `size` bytes behind its line; `then` makes work of them."""
+
+    size: int
+    then: Callable[[bytes], Work]
+
+
 class Ended(Exception):
     """The mount ends: what is under way is given up."""
 
@@ -58,10 +66,14 @@ class Ended(Exception):
 class Control:
     """The conversations of a mount. Any thread may use it."""
 
-    def __init__(self, engine: WritableEngine, prepare: Callable[[Control, bytes], Work]) -> None:
+    def __init__(
+        self, engine: WritableEngine, prepare: Callable[[Control, bytes], Work | Fed]
+    ) -> None:
         """`prepare`: what a line asks for; Invalid, or what the engine says of a name in it."""
         self.engine = engine
         self.prepare = prepare
+        #: Told of a topic that was deleted.
+        self.removed: Callable[[str], object] = lambda topic: None
         self._lock = threading.Lock()  # over both
         self._open = 0
         self._threads: set[threading.Thread] = set()
@@ -132,6 +144,8 @@ class ControlHandle(WriteHandle):
         self._control = control
         self._changed = threading.Condition()  # over all below
         self._line = bytearray()
+        self._fed: Fed | None = None  # what takes what comes next,
+        self._food = bytearray()  # and what has come of that
         self._waiting: deque[Work] = deque()
         self._is_working = False
         self._rows: deque[memoryview] = deque()
@@ -143,25 +157,45 @@ class ControlHandle(WriteHandle):
     def write(self, position: int, data: bytes) -> int:
         """Does or begins every whole line in `data`; Invalid for the first that cannot be, and the
         rest is not looked at."""
-        *lines, rest = data.split(b"\n")
-        for line in lines:
-            whole, self._line = bytes(self._line) + line, bytearray()
-            self._take(whole)
-        self._line += rest
-        if len(self._line) > MAX_LINE_BYTES:
+        at = 0
+        while at < len(data):
+            at += self._feed(data[at:]) if self._fed is not None else self._add(data[at:])
+        return len(data)
+
+    def _add(self, data: bytes) -> int:
+        """Takes the first line in `data`, or what there is of it; how many bytes that is."""
+        line, end, _ = data.partition(b"\n")
+        self._line += line
+        if end:
+            self._take_line()
+        elif len(self._line) > MAX_LINE_BYTES:
             self._line.clear()
             raise Invalid(f"control: a line of more than {MAX_LINE_BYTES} bytes")
-        return len(data)
+        return len(line) + len(end)
+
+    def _feed(self, data: bytes) -> int:
+        """Takes what belongs to the verb before; how many bytes that is."""
+        assert self._fed is not None
+        part = data[: self._fed.size - len(self._food)]
+        self._food += part
+        if len(self._food) == self._fed.size:
+            work = self._fed.then(bytes(self._food))
+            self._fed, self._food = None, bytearray()
+            self._begin(work)
+        return len(part)
 
     def truncate(self, size: int) -> None:
         """`>` does it, and there is nothing to be cut."""
 
     def flush(self) -> None:
         """A line may lack its end."""
-        line, self._line = bytes(self._line), bytearray()
-        self._take(line)
+        if self._fed is not None:
+            self._fed, self._food = None, bytearray()
+            raise Invalid("control: bytes are missing behind a line")
+        self._take_line()
 
-    def _take(self, line: bytes) -> None:
+    def _take_line(self) -> None:
+        line, self._line = bytes(self._line), bytearray()
         if not line.strip():
             return
         shown = printable(line[:_SHOWN_BYTES].decode(errors="replace"))
@@ -173,7 +207,17 @@ class ControlHandle(WriteHandle):
         except (Invalid, StorageError) as error:
             self._put(error_row(error))
             raise Invalid(f"control: {shown}: {error}") from None
-        logger.info("control: %s", shown)
+        if isinstance(work, Fed) and work.size:
+            self._fed = work
+            return
+        if isinstance(work, Fed):
+            work = work.then(b"")
+        else:
+            logger.info("control: %s", shown)
+        self._begin(work)
+
+    def _begin(self, work: Work) -> None:
+        """Does it at once, or has it done."""
         with self._changed:
             self._waiting.append(work)
             if self._is_working:

@@ -19,6 +19,7 @@ _ESCAPED: Final = re.compile(rb"\\([0-7]{3})")
 _USER: Final = re.compile(rb"(?:^|,)user_id=(\d+)(?:,|$)")
 _STATUS: Final = ".kafkafs/status.json"
 _MAX_STATUS_BYTES: Final = 64 << 20
+_MAX_COMMAND_BYTES: Final = 64 << 10
 # How long a mount may take to say what it is.
 _PATIENCE_SECONDS: Final = 5.0
 
@@ -78,6 +79,21 @@ def mounted_at(point: str) -> Mounted | None:
     above, name = os.path.split(os.path.abspath(point))
     real = os.path.join(os.path.realpath(above), name)
     return next((mounted for mounted in mounts() if mounted.point == real), None)
+
+
+def is_ending(pid: int) -> bool:
+    """Whether a process was a mount's daemon that has no mount any more, or none yet, as far as
+    those of this user tell."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            command = file.read(_MAX_COMMAND_BYTES)
+    except OSError:
+        return False
+    if b"kafkafs" not in command or b"mount" not in command:
+        return False
+    alive = (mounted for mounted in mounts() if mounted.is_ours and not mounted.is_dead())
+    found = (mounted.status() for mounted in alive)
+    return all(status is not None and status.get("pid") != pid for status in found)
 
 
 def log_dirs_of(status: dict[str, Any]) -> list[str]:

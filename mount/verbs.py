@@ -12,15 +12,16 @@ from kafkafs.storage.choice import Choice, choose
 from kafkafs.storage.errors import StorageError
 from kafkafs.storage.log.deletions import Deletion
 
-from .control import Control, Emit, Row, Work, error_row
+from .control import Control, Emit, Fed, Row, Work, error_row
 from .errnos import Invalid
+from .fed_lines import FIELDS, fed_lines
 
 # Of an int32.
 _PARTITION_DIGITS: Final = 10
 # Of an int64.
 _OFFSET_DIGITS: Final = 19
 
-Prepare = Callable[[Control, Sequence[str]], Work]
+Prepare = Callable[[Control, Sequence[str]], Work | Fed]
 Key = tuple[str, int]
 
 
@@ -34,15 +35,14 @@ class Verb:
     prepare: Prepare
 
 
-def prepared(control: Control, line: bytes) -> Work:
+def prepared(control: Control, line: bytes) -> Work | Fed:
     """What a line asks for. Invalid for what is no verb, or not how it is used."""
     name, *words = line.decode("utf-8", "surrogateescape").split(None, 1) or [""]
     verb = VERBS.get(name)
     if verb is None:
         raise Invalid("no such verb; `help` tells which there are")
-    if verb.prepare in _WITH_JSON:
-        return verb.prepare(control, words)
-    return verb.prepare(control, words[0].split() if words else [])
+    rest = words[0] if words else ""
+    return verb.prepare(control, [rest] if verb.prepare in _WITH_JSON else rest.split())
 
 
 # -- words ----------------------------------------------------------------------------------------
@@ -243,9 +243,14 @@ def _delete_topic(control: Control, words: Sequence[str]) -> Work:
 
     def delete(emit: Emit) -> None:
         control.engine.delete_topic(topic)
+        control.removed(topic)
         emit({"topic": topic, "deleted": True})
 
     return Work(delete)
+
+
+def _append(control: Control, words: Sequence[str]) -> Fed:
+    return fed_lines(control, _object(words, **FIELDS))
 
 
 def _configure_topic(control: Control, words: Sequence[str]) -> Work:
@@ -294,7 +299,7 @@ def _offset(word: str) -> int:
     return int(word)
 
 
-_WITH_JSON: Final = frozenset((_create_topic, _configure_topic))
+_WITH_JSON: Final[frozenset[Prepare]] = frozenset((_create_topic, _configure_topic, _append))
 
 VERBS: Final[dict[str, Verb]] = {
     verb.usage.split()[0]: verb
@@ -324,6 +329,12 @@ VERBS: Final[dict[str, Verb]] = {
             'configure-topic {"topic": …, "changes": {…}}',
             "changes settings of a topic, null takes one away",
             _configure_topic,
+        ),
+        Verb(
+            'append {"topic": …, "partition": …, "size": …, "format": …, "keySeparator": …, '
+            '"compression": …, "batchSize": …, "lines": …, "sync": …}',
+            "appends the lines in as many bytes as size says, which stand behind this line",
+            _append,
         ),
         Verb("deleted [TOPIC[/PARTITION]]...", "tells what can be brought back", _deleted),
         Verb(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, TYPE_CHECKING, Final
 
 import click
@@ -19,9 +21,10 @@ from .verb import Verb
 if TYPE_CHECKING:
     from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
     from kafkafs.storage.format.text_input import Parse
-    from kafkafs.storage.line_appender import LineAppender
     from kafkafs.storage.log.appending import Appended
     from kafkafs.storage.writable_engine import WritableEngine
+
+    from .mounted_engine import MountedEngine
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -105,28 +108,76 @@ def command(
     behind it are not looked at. What was appended is on the disk when the verb ends. No broker may
     be running on LOG_DIRS.
     """
+    from kafkafs.storage.errors import LogDirLocked
     from kafkafs.storage.format.encoder import BatchPlan
     from kafkafs.storage.format.layout import Codec
     from kafkafs.storage.line_appender import LineAppender
 
+    from . import mounted_engine
     from .opening import open_writable
 
     parse = _parser(form, key_separator)
     plan = BatchPlan(batch_bytes=batch_size, codec=Codec[compression.upper()])
     done = Done(*partition)
+
+    def take(append: Callable[[RecordColumns], Appended], records: RecordColumns) -> None:
+        appended = append(records)
+        done.add(appended.first_offset, appended.last_offset, len(records))
+
     try:
-        with (
-            open_writable(log_dirs, settings) as engine,
-            _appender(engine, partition, plan, in_transaction) as append,
-            output.bar(f"appending to {partition[0]}/{partition[1]}") as told,
-        ):
-            appender = LineAppender(parse, lambda records: done.add(append(records), len(records)))
-            append_lines(file, appender, done, linger_ms / 1000, told)
+        try:
+            with (
+                open_writable(log_dirs, settings) as engine,
+                _appender(engine, partition, plan, in_transaction) as append,
+                output.bar(f"appending to {partition[0]}/{partition[1]}") as told,
+            ):
+                appender = LineAppender(parse, partial(take, append))
+                append_lines(file, appender.append, done, linger_ms / 1000, told)
+        except LogDirLocked:
+            mounted = mounted_engine.holding(log_dirs, settings)
+            if mounted is None:
+                raise
+            if in_transaction:
+                why = "is mounted; a transaction needs it for itself"
+                raise failures.Failure(f"{','.join(log_dirs)}: {why}") from None
+            given = {
+                "topic": partition[0],
+                "partition": partition[1],
+                "format": form,
+                "keySeparator": key_separator or "",
+                "compression": compression,
+                "batchSize": batch_size,
+            }
+            _append_through(mounted, given, file, done, linger_ms / 1000)
     except BadInput:
         if not in_transaction:
             done.show(as_json)
         raise
     done.show(as_json)
+
+
+def _append_through(
+    mounted: MountedEngine, given: dict[str, object], file: IO[bytes], done: Done, linger: float
+) -> None:
+    """Has a mounted engine append the lines of `file`. BadInput, after what came before was told
+    to `done`."""
+    lines = 0
+
+    def append(data: bytes, *, sync: bool = False) -> None:
+        nonlocal lines
+        asked = {**given, "size": len(data), "lines": lines, "sync": sync}
+        (row,) = mounted.ask(f"append {json.dumps(asked)}", data)
+        if row["records"]:
+            done.add(row["firstOffset"], row["lastOffset"], row["records"])
+        lines = row["lines"]
+        if "badLine" in row:
+            raise BadInput(f"{_name(file)}: {row['badLine']}")
+
+    with output.bar(f"appending to {done.topic}/{done.partition}") as told:
+        try:
+            append_lines(file, append, done, linger, told)
+        finally:
+            append(b"", sync=True)
 
 
 class BadInput(failures.Failure):
@@ -144,10 +195,10 @@ class Done:
     records: int = 0
     size: int = 0  # bytes of the lines
 
-    def add(self, appended: Appended, records: int) -> None:
+    def add(self, first: int, last: int, records: int) -> None:
         if not self.records:
-            self.first = appended.first_offset
-        self.last = appended.last_offset
+            self.first = first
+        self.last = last
         self.records += records
 
     def show(self, as_json: bool) -> None:
@@ -171,7 +222,7 @@ class Done:
 
 def append_lines(
     file: IO[bytes],
-    appender: LineAppender,
+    append: Callable[[bytes], object],
     done: Done,
     linger: float,
     told: Callable[[int, int], None],
@@ -182,7 +233,7 @@ def append_lines(
     total = _size(file)
     for data in whole_lines(file, linger):
         try:
-            appender.append(data)
+            append(data)
         except BadLine as bad:
             raise BadInput(f"{_name(file)}: {bad}") from None
         done.size += len(data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import posixpath
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from operator import itemgetter
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 # As deep as Linux follows links. Ours lead to records, so one step is the rule.
 _MAX_LINKS = 40
+# How long a mount that has ended may hold its directories, and how often is looked.
+_ENDING_SECONDS = 30.0
+_LOOK_SECONDS = 0.05
 
 
 def open_engine(log_dirs: tuple[str, ...], settings: Iterable[Setting] = ()) -> Engine:
@@ -56,17 +60,39 @@ def open_writable(
             recovered(key, plan)
 
     with output.bar("opening partitions") as told:
-        engine = WritableEngine(
-            log_dirs,
-            dict(settings),
-            owner=owner,
-            loaded=told,
-            recovered=note,
-            keeps_deleted=keeps_deleted,
+        engine = _when_free(
+            lambda: WritableEngine(
+                log_dirs,
+                dict(settings),
+                owner=owner,
+                loaded=told,
+                recovered=note,
+                keeps_deleted=keeps_deleted,
+            )
         )
     for (topic, number), fault in sorted(lost, key=itemgetter(0)):
         failures.warn(f"{topic}-{number}: cut in recovery: {fault}")
     return engine
+
+
+def _when_free(open_engine: Callable[[], WritableEngine]) -> WritableEngine:
+    """Waits a while where the directories are held by a mount that has ended: umount(8) returns
+    before its daemon has written all."""
+    from kafkafs.mount.mount_table import is_ending
+    from kafkafs.storage.errors import LogDirLocked
+
+    deadline = time.monotonic() + _ENDING_SECONDS
+    waits = False
+    while True:
+        try:
+            return open_engine()
+        except LogDirLocked as locked:
+            if time.monotonic() > deadline or not (waits or is_ending(locked.pid)):
+                raise
+            if not waits:
+                failures.warn(f"{locked.path}: waiting for process {locked.pid}, a mount that ends")
+            waits = True
+        time.sleep(_LOOK_SECONDS)
 
 
 def open_tree(

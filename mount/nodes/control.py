@@ -5,7 +5,7 @@ from __future__ import annotations
 import stat
 
 from .. import render
-from ..control import Control, Row
+from ..control import Control, Row, Work
 from ..handles import BytesHandle, Handle
 from ..lifetimes import NOT_AT_ALL
 from ..writing import WriteHandle
@@ -28,7 +28,9 @@ class ControlFile(File):
 
     def open(self, *, waits: bool = True) -> Handle:
         rows: list[Row] = []
-        self._control.prepare(self._control, b"help").run(rows.append)
+        help_ = self._control.prepare(self._control, b"help")
+        assert isinstance(help_, Work)
+        help_.run(rows.append)
         return BytesHandle(b"".join(map(render.json_line, rows)), direct_io=True)
 
     def open_writing(self, flags: int) -> WriteHandle:

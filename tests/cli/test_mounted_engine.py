@@ -142,3 +142,22 @@ def test_a_mount_of_somebody_else_is_not_believed() -> None:
     assert not Mounted("/mnt", "fuse.kafkafs", "/data", os.geteuid() + 1).is_ours
     assert not Mounted("/mnt", "fuse.kafkafs", "/data").is_ours
     assert not Mounted("/mnt", "fuse.sshfs", "/data", os.geteuid()).is_ours
+
+
+def test_what_writes_waits_for_a_mount_that_is_ending(data: Path, mount: Mount) -> None:
+    mount.daemon.send_signal(signal.SIGSTOP)
+    try:
+        subprocess.run(["umount", mount.point], check=True)
+        command = [sys.executable, "-m", "kafkafs", "topic", "delete", str(data), "t"]
+        with subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as process:
+            assert process.stderr is not None
+            pid = mount.daemon.pid
+            expected = f"kafkafs: {data}: waiting for process {pid}, a mount that ends\n"
+            assert process.stderr.readline() == expected
+            mount.daemon.send_signal(signal.SIGCONT)
+            assert process.communicate(timeout=60) == ("t: deleted\n", "")
+            assert process.returncode == 0
+    finally:
+        mount.daemon.send_signal(signal.SIGCONT)

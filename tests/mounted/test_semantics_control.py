@@ -214,16 +214,16 @@ def test_control(data: Path, mount: Mounting) -> None:
 
 @promise(
     "The verbs are `help`, `status`, `run`, `pause` and `resume` with a task, `retain`, `compact`,"
-    " `create-topic`, `delete-topic` and `configure-topic`; `help`, and reading `control` without"
-    " having written, tell of each what may stand behind it."
+    " `undelete`, `create-topic`, `delete-topic`, `configure-topic` and `append`; `help`, and reading"
+    " `control` without having written, tell of each what may stand behind it."
 )
 def test_verbs(data: Path, mount: Mounting) -> None:
     point = mount(data, "writable").point
     rows = ask(point, "help")
-    assert [row["verb"].split()[0] for row in rows] == [
-        *("help", "status", "run", "pause", "resume", "retain", "compact"),
-        *("create-topic", "delete-topic", "configure-topic"),
-    ]
+    assert {row["verb"].split()[0] for row in rows} == {
+        *("help", "status", "run", "pause", "resume", "retain", "compact", "undelete"),
+        *("create-topic", "delete-topic", "configure-topic", "append"),
+    }
     assert all(set(row) == {"verb", "does"} for row in rows)
     text = (point / ".kafkafs/control").read_text()
     assert [json.loads(line) for line in text.splitlines()] == rows
@@ -357,6 +357,40 @@ def test_what_takes_long(tmp_path: Path, mount: Mounting) -> None:
         assert time.monotonic() - began < 0.5
         assert (point / "keys/0/offset/350000").exists()
     wait_until(lambda: not (point / "keys/0/offset/350000").exists())
+
+
+@promise(
+    "`kafkafs retain`, `compact`, `append` and `topic` on log directories that a mount of the same"
+    " user holds have that mount do the work, with the output and exit code that they have without"
+    " one; mounts that do not answer, and those of others, are passed by."
+)
+def test_the_cli(data: Path, mount: Mounting, tmp_path: Path) -> None:
+    """More of it in `tests/cli/test_mounted_engine.py`."""
+    copy = shutil.copytree(data, tmp_path / "copy")
+    point = mount(data, "writable", {"log.cleaner.enable": "false"}).point
+    for command in (
+        "retain --json DATA old",
+        "append --json --key-separator = DATA t/1",
+        "append --format jsonl DATA t/1",
+        "append DATA nowhere/0",
+        "topic delete DATA nowhere",
+    ):
+        through, alone = (
+            subprocess.run(
+                [sys.executable, "-m", "kafkafs", *command.replace("DATA", str(where)).split()],
+                input=b"k=v\nbad\n",
+                capture_output=True,
+                check=False,
+            )
+            for where in (data, copy)
+        )
+        assert (through.stdout, through.stderr, through.returncode) == (
+            alone.stdout,
+            alone.stderr,
+            alone.returncode,
+        ), command
+    assert (point / "t/1/values").read_bytes() == b"v\n"
+    assert not (point / "old/0/offset/0").exists()
 
 
 # A cleaner that takes some seconds for what `slow_to_clean` makes: it is held up after 300 ms.
