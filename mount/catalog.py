@@ -43,8 +43,6 @@ class Catalog:
         self.places: Places[Place | Topic] = Places()
         self.started_ns = time.time_ns()
         self._partitions: dict[tuple[str, int], Partition] = {}
-        if changes is not None:
-            changes.control.removed = self.note_removed
         self._lock = threading.Lock()  # guards _partitions
 
     def topics(self) -> Mapping[str, list[int]]:

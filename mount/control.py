@@ -72,8 +72,6 @@ class Control:
         """`prepare`: what a line asks for; Invalid, or what the engine says of a name in it."""
         self.engine = engine
         self.prepare = prepare
-        #: Told of a topic that was deleted.
-        self.removed: Callable[[str], object] = lambda topic: None
         self._lock = threading.Lock()  # over both
         self._open = 0
         self._threads: set[threading.Thread] = set()

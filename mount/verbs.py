@@ -243,7 +243,6 @@ def _delete_topic(control: Control, words: Sequence[str]) -> Work:
 
     def delete(emit: Emit) -> None:
         control.engine.delete_topic(topic)
-        control.removed(topic)
         emit({"topic": topic, "deleted": True})
 
     return Work(delete)

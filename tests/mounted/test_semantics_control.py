@@ -214,14 +214,15 @@ def test_control(data: Path, mount: Mounting) -> None:
 
 @promise(
     "The verbs are `help`, `status`, `run`, `pause` and `resume` with a task, `retain`, `compact`,"
-    " `undelete`, `create-topic`, `delete-topic`, `configure-topic` and `append`; `help`, and reading"
-    " `control` without having written, tell of each what may stand behind it."
+    " `deleted`, `undelete`, `create-topic`, `delete-topic`, `configure-topic` and `append`;"
+    " `help`, and reading `control` without having written, tell of each what may stand behind it."
 )
 def test_verbs(data: Path, mount: Mounting) -> None:
     point = mount(data, "writable").point
     rows = ask(point, "help")
     assert {row["verb"].split()[0] for row in rows} == {
-        *("help", "status", "run", "pause", "resume", "retain", "compact", "undelete"),
+        *("help", "status", "run", "pause", "resume", "retain", "compact"),
+        *("deleted", "undelete"),
         *("create-topic", "delete-topic", "configure-topic", "append"),
     }
     assert all(set(row) == {"verb", "does"} for row in rows)
