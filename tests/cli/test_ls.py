@@ -38,7 +38,8 @@ def test_topics(kafkafs: Kafkafs, clean: Path) -> None:
 
 def test_names_with_a_dot_in_front_are_hidden(kafkafs: Kafkafs, clean: Path) -> None:
     assert ".kafkafs" in names(kafkafs("ls", "-a", clean))
-    assert names(kafkafs("ls", clean, ".kafkafs")) == ["status.json", "config.properties"]
+    about = ["status.json", "config.properties", "metrics", "log"]
+    assert names(kafkafs("ls", clean, ".kafkafs")) == about
     assert names(kafkafs("ls", "-d", clean, ".kafkafs")) == [".kafkafs"]
 
 

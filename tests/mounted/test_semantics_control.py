@@ -85,7 +85,7 @@ def test_metrics(data: Path, mount: Mounting, live: LiveLog) -> None:
     assert found["kafkafs_log_end_offset"] == {"partition=0 topic=t": 6}
     assert found["kafkafs_log_segments"] == {"partition=0 topic=t": 3}
     assert "kafkafs_task_runs_total" not in found
-    point = mount(data, "writable").point
+    point = mount(data, "writable", QUIET).point
     ask(point, "run retention")
     found = metrics(point)
     assert set(found["kafkafs_log_size_bytes"]) == {
@@ -108,7 +108,7 @@ LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (INFO|WARNING|ERROR) 
     " whatever is in the names that they tell of; their number and size are bounded."
 )
 def test_log(data: Path, mount: Mounting) -> None:
-    mounted = mount(data, "writable")
+    mounted = mount(data, "writable", QUIET)
     mounted.expects_errors = True  # a name that looks like one
     point = mounted.point
     hostile = "a\n2030-01-01T00:00:00.000Z ERROR all is lost\x1b[2J\r"
@@ -137,7 +137,7 @@ def test_log(data: Path, mount: Mounting) -> None:
 
 @promise("`tail -f` follows `.kafkafs/log`.")
 def test_log_followed(data: Path, mount: Mounting) -> None:
-    point = mount(data, "writable").point
+    point = mount(data, "writable", QUIET).point
     ask(point, "pause cleaner")
     command = ["tail", "-n", "1", "-f", str(point / ".kafkafs/log")]
     with subprocess.Popen(
@@ -202,7 +202,7 @@ def test_status(data: Path, mount: Mounting) -> None:
 )
 def test_control(data: Path, mount: Mounting) -> None:
     assert not (mount(data).point / ".kafkafs/control").exists()
-    point = mount(data, "writable").point
+    point = mount(data, "writable", QUIET).point
     assert stat.S_IMODE((point / ".kafkafs/control").stat().st_mode) == 0o600
     script = (
         'exec 3<>control; echo "run retention" >&3; cat <&3; echo done; echo status >&3; cat <&3'
@@ -224,7 +224,7 @@ def test_control(data: Path, mount: Mounting) -> None:
     " `help`, and reading `control` without having written, tell of each what may stand behind it."
 )
 def test_verbs(data: Path, mount: Mounting) -> None:
-    point = mount(data, "writable").point
+    point = mount(data, "writable", QUIET).point
     rows = ask(point, "help")
     assert {row["verb"].split()[0] for row in rows} == {
         *("help", "status", "run", "pause", "resume", "retain", "compact"),
@@ -261,7 +261,7 @@ def test_verbs(data: Path, mount: Mounting) -> None:
     " the log."
 )
 def test_what_is_no_verb(data: Path, mount: Mounting) -> None:
-    point = mount(data, "writable").point
+    point = mount(data, "writable", QUIET).point
     for line, why in (
         ("bogus", "no such verb; `help` tells which there are"),
         ("pause nothing", "no such task; there are retention, cleaner, "),
