@@ -15,6 +15,7 @@ from .removed import Removed, RemovedNames
 from .settling import Settling
 
 if TYPE_CHECKING:  # an engine that writes is much to load for who only reads
+    from kafkafs.storage.log.view import View
     from kafkafs.storage.log.writer import LogWriter
     from kafkafs.storage.writable_engine import WritableEngine
 
@@ -100,9 +101,20 @@ def is_emptied(partition: Partition) -> bool:
     """Whether nothing is left in a partition that anybody could read, now or later: no record, no
     transaction that is not decided, no damage."""
     view = partition.view()
-    if view.last_stable_offset < view.end_offset or view.tail is not None:
+    if view.last_stable_offset < _end(partition, view) or view.tail is not None:
         return False
     return next(view.scan(isolation=partition.isolation), None) is None
+
+
+def _end(partition: Partition, view: View) -> int:
+    """Where the log ends: who writes it knows also of what cannot be read, and seems not to be
+    there (yet)."""
+    try:
+        if partition.changes is not None:
+            return partition.changes.writer(partition).end_offset
+    except UnknownPartition:
+        pass  # it is not opened for writing
+    return view.end_offset
 
 
 def ignore_removal(partition: Partition, name: str) -> None:

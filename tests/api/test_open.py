@@ -26,7 +26,7 @@ def test_everything_public_is_there_and_nothing_else() -> None:
     for name in kafkafs.__all__:
         assert hasattr(kafkafs, name)
     # What the module imported is private or a part of the package.
-    layers = {"api", "cli", "compacted", "mount", "settings", "storage", "writing"}
+    layers = {"api", "cli", "compacted", "mount", "settings", "spark", "storage", "writing"}
     public = {name for name in vars(kafkafs) if not name.startswith("_")} - layers
     assert public == set(kafkafs.__all__) - {"__version__"}
 

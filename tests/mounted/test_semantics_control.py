@@ -355,7 +355,8 @@ def test_what_takes_long(tmp_path: Path, mount: Mounting) -> None:
         handle.write("compact keys force\n")
         began = time.monotonic()
         libc = ctypes.CDLL(None, use_errno=True)  # os.read comes again by itself
-        assert libc.read(handle.fd, ctypes.create_string_buffer(100), 100) == -1
+        answer = ctypes.create_string_buffer(100)
+        assert libc.read(handle.fd, answer, len(answer)) == -1, answer.value
         assert ctypes.get_errno() == errno.EINTR
         assert 0.5 < time.monotonic() - began < 5
         began = time.monotonic()
@@ -402,18 +403,19 @@ def test_the_cli(data: Path, mount: Mounting, tmp_path: Path) -> None:
 
 # A cleaner that takes some seconds for what `slow_to_clean` makes: it is held up after 300 ms.
 SLOWLY: Mapping[str, str] = {
-    "log.cleaner.io.max.bytes.per.second": "20000000",
+    "log.cleaner.io.max.bytes.per.second": "50000000",
     "log.cleaner.enable": "false",
 }
 
 
 def slow_to_clean(directory: Path) -> Path:
-    """A topic `keys` with 400,000 records of many keys in segments of a megabyte."""
+    """A topic `keys` with 400,000 records of many keys in segments of a megabyte: enough for
+    the rate to be looked at more than once."""
     keys = [b"key %d" % number for number in range(40_000)]
     with WritableEngine(str(directory)) as engine:
         settings = {"cleanup.policy": "compact", "segment.bytes": "1048576"}
         engine.create_topic("keys", settings=settings)
         for _ in range(10):
-            values = [b"%0100d" % number for number in range(len(keys))]
+            values = [b"%0400d" % number for number in range(len(keys))]
             engine.writer("keys", 0).append_records(RecordColumns.from_values(values, keys))
     return directory
