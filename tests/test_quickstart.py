@@ -61,4 +61,5 @@ def test_the_quickstart_uses_these_tools(printed: str) -> None:
         "kafkafs",
         "python",
     }
-    assert printed.endswith("unchanged\n")
+    assert "\nunchanged\n" in printed
+    assert printed.endswith("nothing is wrong\n")

@@ -61,7 +61,6 @@ class Log:
         self._walked: tuple[object, ...] = ()  # what the active segment was when _tail was made
         self._cuts = 0
         self._view: View | None = None
-        self._gone: list[SegmentFiles] = []  # of segments that the listing before had
         # The listing, log start, and size and mtime of the active segment that _view shows, where
         # these alone decide.
         self._viewed: tuple[_Listing, int, int, int] | None = None
@@ -99,7 +98,6 @@ class Log:
         if listing is None or now is None or now != listing.stamp:
             self._context.files.drop(self.directory)
             listing = self._listing = _Listing(now, Segments(self._list()))
-            self._let_go(listing.segments)
         if not listing.segments:
             return self._empty_view(start)
         status = listing.segments[-1].files.log().stat()
@@ -111,16 +109,6 @@ class Log:
             # a fault is told only after some time
             self._viewed = viewed if self._tail.fault is None else None
         return view
-
-    def _let_go(self, segments: Segments) -> None:
-        """What was no longer listed when the directory changed before is not kept open any more;
-        until then whoever looked at it may go on. When the files of a deleted segment are removed
-        the directory changes once more, so that they take no room on the disk after that."""
-        for files in self._gone:
-            files.let_go()
-        listed = {segment.files for segment in segments}
-        before = self._view.segments if self._view is not None else ()
-        self._gone = [each.files for each in before if each.files not in listed]
 
     def _view_of(self, listing: _Listing, start: int, size: int, mtime_ns: int) -> View:
         """The view of a listing, with the active segment of that size and age."""

@@ -55,8 +55,7 @@ class SegmentFiles:
     """
 
     __slots__ = (
-        "_held", "_is_gone", "_lock", "_memory", "_pool", "base_offset", "directory", "identity",
-        "state",
+        "_held", "_lock", "_memory", "_pool", "base_offset", "directory", "identity", "state"
     )  # fmt: skip
 
     def __init__(
@@ -74,7 +73,6 @@ class SegmentFiles:
         self._pool = pool
         self._lock = threading.Lock()  # guards _memory and _held
         self._held: weakref.ref[HeldFile] | None = None
-        self._is_gone = False
         self._memory: dict[object, tuple[object, object]] = {}
 
     def name(self, kind: FileKind) -> str:
@@ -86,18 +84,9 @@ class SegmentFiles:
     def log(self) -> OpenFile:
         """The ``.log``. SegmentGone when it is no longer the file that was listed, unless somebody
         still holds it open."""
-        if self._is_gone:
-            return self._open_log()
         opened = self._pool.get((self.identity, _LOG), self._open_log)
         assert isinstance(opened, OpenFile)
         return opened
-
-    def let_go(self) -> None:
-        """The segment is no longer part of its log. Its files are kept open only for who holds
-        them: what is deleted shall not take room on the disk for as long as the pool has some."""
-        self._is_gone = True
-        for suffix in (_LOG, _INDEX, _TIMEINDEX):
-            self._pool.drop((self.identity, suffix))
 
     def _open(self, kind: FileKind) -> OpenFile:
         """The file of that kind, in the directory as it was listed last: a listing that finds
@@ -134,9 +123,6 @@ class SegmentFiles:
     def _index(self, suffix: str, kind: FileKind, what: type[Index]) -> Index | None:
         """None when the file is missing, is not a regular file, or may not be read: it is a help,
         and nothing hangs on it."""
-
-        if self._is_gone:
-            return None
 
         def open_index() -> Index:
             return what(self._open(kind), self.base_offset)

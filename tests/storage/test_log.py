@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -466,26 +464,3 @@ def test_many_threads_read_one_view_and_look_for_new_ones(directory: Path) -> No
         thread.join()
     assert not failures
     assert log.view().end_offset == 220
-
-
-def test_files_that_have_gone_are_not_kept_open(directory: Path) -> None:
-    """For a moment they are, so that who was reading goes on; then they would only take room."""
-    log = open_log(directory)
-    before = log.view()
-    pinned = replace(before, _pinned=[])
-    pinned.pin()
-    assert offsets(before) == list(range(20))
-    delete(directory, 0)
-    log.view()
-    assert offsets(before) == list(range(20))
-    (directory / "anything").touch()  # as when the deleted files are removed
-    log.view()
-    assert offsets(pinned) == list(range(20))
-    del pinned
-    gc.collect()
-    with pytest.raises(SegmentGone):
-        offsets(before)
-    links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
-    still_open = [os.readlink(link) for link in links if os.path.lexists(link)]
-    name = f"{directory}/{0:020}."
-    assert [path for path in still_open if path.startswith(name)] == []
