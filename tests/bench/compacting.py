@@ -43,22 +43,14 @@ from tests.bench.race import (
     race,
     versus,
 )
-from tests.broker.compaction import HELD, LET_GO, RATIO
+from tests.broker.compaction import HELD, LET_GO, LOGS_PASSES, RATIO
 from tests.broker.driver import Driver
 from tests.broker.kafka import Broker
 
 _PEER = "Kafka 4.3's LogCleaner"
 _PASS_SECONDS = 120
 _MAP_BYTES = str(128 << 20)
-_CLEANER = "org.apache.kafka.storage.internals.log"
-_JVM = (
-    "-XX:TieredStopAtLevel=4",
-    "-Xmx2g",
-    f"-Dorg.slf4j.simpleLogger.log.{_CLEANER}.Cleaner=info",
-    f"-Dorg.slf4j.simpleLogger.log.{_CLEANER}.LogCleaner=info",
-    "-Dorg.slf4j.simpleLogger.showDateTime=true",
-    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
-)
+_JVM = ("-XX:TieredStopAtLevel=4", "-Xmx2g", *LOGS_PASSES)
 _NANOSECONDS_A_KEY = 200  # five million keys a second
 
 

@@ -60,14 +60,15 @@ def sql(of: Filter, row: Row) -> bool | None:
     if isinstance(of, Not):
         said = sql(of.child, row)
         return None if said is None else not said
-    value = row[of.attribute[0]]  # type: ignore[attr-defined]
+    compared: Any = of  # all others have an attribute, most of them a value, too
+    value = row[compared.attribute[0]]
     if isinstance(of, IsNull | IsNotNull):
         return (value is None) is isinstance(of, IsNull)
     if isinstance(of, In):
         if value is None:
             return None
         return True if value in of.value else None if None in of.value else False
-    other = of.value  # type: ignore[attr-defined]
+    other = compared.value
     if isinstance(of, EqualNullSafe):
         return bool(value == other)
     if value is None or other is None:

@@ -164,18 +164,22 @@ def read_by_json(lines: list[bytes]) -> tuple[list[SimpleRecord], str | None]:
     return found, None
 
 
-def shown(record: SimpleRecord) -> tuple[object, ...]:
+# Timestamp, key, value and headers of a record.
+Shown = tuple[int, bytes | None, bytes | None, list[tuple[bytes, bytes | None]]]
+
+
+def shown(record: SimpleRecord) -> Shown:
     names = [
         (name.encode() if isinstance(name, str) else name, value) for name, value in record.headers
     ]
     return record.timestamp, record.key, record.value, names
 
 
-def columns_shown(data: bytes) -> tuple[list[tuple[object, ...]], InvalidRecord | None]:
+def columns_shown(data: bytes) -> tuple[list[Shown], InvalidRecord | None]:
     """The same of what `parse_json` makes of all of them."""
     parsed = parse_json(data)
     columns = parsed.records
-    rows: list[tuple[object, ...]] = []
+    rows: list[Shown] = []
     for row, timestamp in enumerate(columns.timestamps.tolist()):
         key, value = (
             None if size < 0 else bytes(field.data[start : start + size])
@@ -242,8 +246,8 @@ def test_lines_of_both_sorts_with_more_headers_than_expected() -> None:
     found, error = columns_shown(data)
     assert error is None
     assert [row[2] for row in found] == [b"a\nb"] * 5
-    assert [len(row[3]) for row in found] == [0, 150, 150, 0, 150]  # type: ignore[arg-type]
-    assert {pair for row in found for pair in row[3]} == {("né".encode(), b"v")}  # type: ignore[attr-defined]
+    assert [len(row[3]) for row in found] == [0, 150, 150, 0, 150]
+    assert {pair for row in found for pair in row[3]} == {("né".encode(), b"v")}
 
 
 @pytest.mark.parametrize("bad", [None, 0, 1999, 2000, 3999])

@@ -266,8 +266,9 @@ def _unescape_code(
     room: cython.uchar[::1],
     to: cython.Py_ssize_t,
 ):
-    """The escape ``\\uXXXX`` at ``at``, or two of them that are a pair of surrogates, written to
-    ``to``: the positions after it. (-1, -1) for anything else, a lone surrogate among it."""
+    """The escape ``\\u`` with four digits at ``at``, or two of them that are a pair of surrogates,
+    written to ``to``: the positions after it. (-1, -1) for anything else, a lone surrogate among
+    it."""
     low: cython.int
     code: cython.int = _hex4(data, at + 2)
     if code < 0 or (code >= 0xDC00 and code <= 0xDFFF):
