@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ EARLIEST: Final = -2
 TopicPartition = tuple[str, int]
 
 _MAX_BYTES_PER_PARTITION: Final = 128 << 20
+_MAX_TRIGGER_DELAY: Final = 15 * 60 * 1000  # ms
 _MAX_LONG: Final = (1 << 63) - 1
 
 
@@ -81,12 +82,16 @@ class Options:
     losses: bool
     push_filters: bool
     timestamp_disorder_ms: int | None
+    max_offsets_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay_ms: int
     settings: Mapping[str, str]
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Options:
+    def parse(cls, given: Mapping[str, str], streaming: bool | None = False) -> Options:
         """OptionError for a name that does not exist, a value that cannot be, or two options that
-        contradict each other."""
+        contradict each other. `streaming` None, where nobody knows yet whether it will be a stream
+        or a batch, leaves out what only one of them refuses."""
         texts = _Texts(given)
         topics = texts.get("subscribe", _topics)
         pattern = texts.get("subscribePattern", _pattern)
@@ -95,9 +100,15 @@ class Options:
         chosen = [name for name, value in strategies.items() if value is not None]
         if len(chosen) > 1:
             raise OptionError(chosen[1], f"cannot be together with {chosen[0]}")
-        starting = _limit(texts, "starting", EARLIEST)
+        starting = _limit(texts, "starting", LATEST if streaming else EARLIEST)
         ending = _limit(texts, "ending", LATEST)
-        _check_limits(starting, ending)
+        if streaming:
+            _refuse(texts, _NOT_OF_STREAMS)
+        elif streaming is False:
+            _check_limits(starting, ending)
+        most, least = (texts.get(f"{m}OffsetsPerTrigger", _positive) for m in ("max", "min"))
+        if most is not None and least is not None and least > most:
+            raise OptionError("minOffsetsPerTrigger", f"{least} is more than maxOffsetsPerTrigger")
         strategy = texts.get("startingOffsetsByTimestampStrategy", _one_of("error", "latest"))
         level = texts.get("kafka.isolation.level", _one_of(*(level.value for level in Isolation)))
         return cls(
@@ -120,6 +131,9 @@ class Options:
             losses=bool(texts.get("losses", _boolean)),
             push_filters=bool(texts.get("pushFilters", _boolean)),
             timestamp_disorder_ms=texts.get("timestampDisorderMs", _not_negative),
+            max_offsets_per_trigger=most,
+            min_offsets_per_trigger=least,
+            max_trigger_delay_ms=texts.get("maxTriggerDelay", _duration_ms) or _MAX_TRIGGER_DELAY,
             settings=texts.settings,
         )
 
@@ -147,6 +161,15 @@ class _Texts:
             raise OptionError(name, str(error)) from None
 
 
+_UNITS_MS: Final = {
+    "": 1,
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+}
 _NAMES: Final = frozenset(
     name.lower()
     for name in (
@@ -156,15 +179,21 @@ _NAMES: Final = frozenset(
         *("startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition"),
         *("includeHeaders", "failOnDataLoss", "kafka.isolation.level"),
         *("maxBytesPerPartition", "mode", "losses", "pushFilters", "timestampDisorderMs"),
+        # only streams heed these; a batch of Spark's own source ignores them, too
+        *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
     )
 )
-# Of Spark's Kafka source: how to reach a broker, and what only streams heed, which a batch of
-# Spark's ignores, too.
+# A stream has no end, and Spark pushes no filters down to it.
+_NOT_OF_STREAMS: Final = (
+    *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
+    *("pushFilters", "timestampDisorderMs"),
+)
+# Of Spark's Kafka source: how to reach a broker.
 _MEANINGLESS: Final = frozenset(
     name.lower()
     for name in (
         *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
-        *("groupIdPrefix", "maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
+        "groupIdPrefix",
     )
 )
 # Of Kafka's ConsumerConfig: those that Spark refuses, and those that only a connection needs.
@@ -239,6 +268,12 @@ def _limit(texts: _Texts, which: str, default: int) -> Limit:
         _refuse_below(EARLIEST, found, offsets)
         return Limit(offsets, each=found)
     return Limit(offsets, everywhere=default if found is None else found)
+
+
+def _refuse(texts: _Texts, names: Iterable[str]) -> None:
+    for name in names:
+        if texts.get(name, str) is not None:
+            raise OptionError(name, "not in a stream")
 
 
 def _refuse_below(least: int, each: Mapping[TopicPartition, int], option: str) -> None:
@@ -354,6 +389,14 @@ def _not_negative(text: str) -> int:
 
 def _positive(text: str) -> int:
     return _number(text, 1)
+
+
+def _duration_ms(text: str) -> int:
+    """As Spark's settings of time are written: a number of ms, or a number and a unit."""
+    found = re.fullmatch(r"([0-9]{1,9}) *([a-z]*)", text.lower(), re.ASCII)
+    if found is None or found[2] not in _UNITS_MS or not int(found[1]):
+        raise ValueError(f"a time such as 500ms, 30s, 15m, 2h or 1d, not {text!r}")
+    return int(found[1]) * _UNITS_MS[found[2]]
 
 
 def _number(text: str, least: int) -> int:

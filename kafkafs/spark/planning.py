@@ -35,7 +35,7 @@ Offsets = tuple[int, int]  # [start, end)
 
 # Planning goes over all segments once, in order: to keep their indexes open would be for nothing,
 # and a terabyte's, mapped, are half a gigabyte.
-_OPEN_FILES: Final = "kafkafs.open.files"
+_OPEN_FILES: Final = {"kafkafs.open.files": "64"}
 
 
 class DataLoss(Exception):
@@ -142,13 +142,12 @@ def plan(
     OptionError for a topic or partition that is not there, DataLoss for offsets that are not,
     LogDirError, ConfigError.
     """
-    engine = Engine(log_dirs, {_OPEN_FILES: "64", **options.settings})
+    engine = open_engine(log_dirs, options)
     try:
-        for problem in engine.problems:
-            LOGGER.warning("%s", problem)
-        chosen = _assigned(engine.topics(), options)
+        check_topics(engine.topics(), options)
+        chosen = assigned(engine.topics(), options)
         for limit in (options.starting, options.ending):
-            _check_named(limit, chosen)
+            check_named(limit, chosen)
         spans = [
             span
             for topic, partition in chosen
@@ -158,6 +157,14 @@ def plan(
         return _ranges(spans, options)
     finally:
         engine.close()
+
+
+def open_engine(log_dirs: Sequence[str], options: Options) -> Engine:
+    """The directories, as planning reads them. LogDirError, ConfigError."""
+    engine = Engine(log_dirs, {**_OPEN_FILES, **options.settings})
+    for problem in engine.problems:
+        LOGGER.warning("%s", problem)
+    return engine
 
 
 def report_loss(what: str, is_error: bool) -> None:
@@ -170,13 +177,21 @@ def report_loss(what: str, is_error: bool) -> None:
 # -- which partitions ------------------------------------------------------------------------------
 
 
-def _assigned(topics: Mapping[str, list[int]], options: Options) -> list[TopicPartition]:
-    """The partitions that the options ask for."""
+def check_topics(topics: Mapping[str, list[int]], options: Options) -> None:
+    """OptionError for a topic or partition that the options name and that is not there."""
+    for topic, partition in options.assigned or ():
+        if partition not in topics.get(topic, ()):
+            raise OptionError("assign", f"there is no partition {topic}-{partition}")
+    for topic in options.topics or ():
+        if topic not in topics:
+            raise OptionError("subscribe", f"there is no topic {topic}")
+
+
+def assigned(topics: Mapping[str, list[int]], options: Options) -> list[TopicPartition]:
+    """The partitions that the options ask for, as far as they are there, sorted."""
     if options.assigned is not None:
-        for topic, partition in options.assigned:
-            if partition not in topics.get(topic, ()):
-                raise OptionError("assign", f"there is no partition {topic}-{partition}")
-        return sorted(options.assigned)
+        there = (each for each in options.assigned if each[1] in topics.get(each[0], ()))
+        return sorted(there)
     names = options.topics
     if names is None:
         pattern = options.topic_pattern
@@ -185,13 +200,10 @@ def _assigned(topics: Mapping[str, list[int]], options: Options) -> list[TopicPa
             for topic in topics
             if topic not in INTERNAL_TOPICS and (pattern is None or pattern.fullmatch(topic))
         )
-    for topic in names:
-        if topic not in topics:
-            raise OptionError("subscribe", f"there is no topic {topic}")
-    return [(topic, partition) for topic in sorted(names) for partition in topics[topic]]
+    return [(topic, number) for topic in sorted(names) for number in topics.get(topic, ())]
 
 
-def _check_named(limit: Limit, chosen: Iterable[TopicPartition]) -> None:
+def check_named(limit: Limit, chosen: Iterable[TopicPartition]) -> None:
     """OptionError unless a limit by partition names just those that are read, as Spark wants it."""
     if limit.everywhere is not None:
         return
@@ -265,28 +277,25 @@ def _spans(
     except (UnknownTopic, UnknownPartition):
         report_loss(f"{topic}-{partition} was just deleted", options.fail_on_data_loss)
         return
-    start, end = _bounds(view, options)
+    start, end = (bound(view, limit, options) for limit in (options.starting, options.ending))
     start, end = _narrowed(view, start, end, options, wanted)
     for low, high in wanted.offsets:
         if max(low, start) < min(high, end):
             yield _Span.of(view, max(low, start), min(high, end))
 
 
-def _bounds(view: View, options: Options) -> Offsets:
-    """The offsets that starting and ending options name, as far as they are there."""
+def bound(view: View, limit: Limit, options: Options) -> int:
+    """The offset that a limit names, as far as it is there. DataLoss, OptionError."""
     latest = view.bound(options.isolation)
-    found = []
-    for limit in (options.starting, options.ending):
-        value = limit.of((view.topic, view.partition))
-        if limit.is_time:
-            value = _offset_for_time(view, value, limit, options)
-        value = {EARLIEST: view.start_offset, LATEST: latest}.get(value, value)
-        if not view.start_offset <= value <= latest:
-            there = f"offsets {view.start_offset} to {latest} are there"
-            what = f"{view.topic}-{view.partition}: {limit.option} says {value}, but only {there}"
-            report_loss(what, options.fail_on_data_loss)
-        found.append(min(max(value, view.start_offset), latest))
-    return found[0], found[1]
+    value = limit.of((view.topic, view.partition))
+    if limit.is_time:
+        value = _offset_for_time(view, value, limit, options)
+    value = {EARLIEST: view.start_offset, LATEST: latest}.get(value, value)
+    if not view.start_offset <= value <= latest:
+        there = f"offsets {view.start_offset} to {latest} are there"
+        what = f"{view.topic}-{view.partition}: {limit.option} says {value}, but only {there}"
+        report_loss(what, options.fail_on_data_loss)
+    return min(max(value, view.start_offset), latest)
 
 
 def _offset_for_time(view: View, time_ms: int, limit: Limit, options: Options) -> int:
@@ -324,6 +333,12 @@ def _narrowed(view: View, start: int, end: int, options: Options, wanted: Wanted
 
 
 # -- ranges ----------------------------------------------------------------------------------------
+
+
+def cut(parts: Iterable[tuple[View, int, int]], options: Options) -> list[OffsetRange]:
+    """Ranges of the sizes that the options ask for, of offsets [start, end) of each view, which
+    has them."""
+    return _ranges([_Span.of(*part) for part in parts if part[1] < part[2]], options)
 
 
 def _ranges(spans: Sequence[_Span], options: Options) -> list[OffsetRange]:

@@ -7,7 +7,13 @@ from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -38,7 +44,7 @@ _LOSSES: Final = {
 
 
 class KafkafsSource(DataSource):
-    """`spark.read.format("kafkafs")`."""
+    """`spark.read.format("kafkafs")` and `spark.readStream.format("kafkafs")`."""
 
     @classmethod
     def name(cls) -> str:
@@ -46,7 +52,7 @@ class KafkafsSource(DataSource):
 
     def schema(self) -> str:
         """Spark asks for it when `load` is called, which is when wrong options are refused."""
-        options = Options.parse(self.options)
+        options = Options.parse(self.options, streaming=None)
         columns = _LOSSES if options.losses else dict(_COLUMNS)
         if not options.losses and not options.include_headers:
             del columns["headers"]
@@ -58,6 +64,14 @@ class KafkafsSource(DataSource):
         _check_columns(schema, _LOSSES if options.losses else _COLUMNS)
         kind = FilteringReader if options.push_filters and not options.losses else KafkafsReader
         return kind(options, to_arrow_schema(schema, timezone="UTC"))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """As `reader`. ImportError before PySpark 4.2, whose streams know no limits."""
+        from .stream_reader import KafkafsStreamReader
+
+        options = Options.parse(self.options, streaming=True)
+        _check_columns(schema, _LOSSES if options.losses else _COLUMNS)
+        return KafkafsStreamReader(options, to_arrow_schema(schema, timezone="UTC"))
 
 
 def _check_columns(schema: StructType, known: dict[str, str]) -> None:
@@ -76,13 +90,12 @@ class Task(InputPartition):
         super().__init__(value)
 
 
-class KafkafsReader(DataSourceReader):
-    """One read: planned on the driver, pickled, and carried out by tasks."""
+class RangeReader:
+    """What tasks do: pickled with what it needs, it reads one range."""
 
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
-        self._wanted = EVERYTHING
         self._reading = Reading(
             log_dirs=tuple(find_log_dirs(options.paths)),
             settings=options.settings,
@@ -91,16 +104,22 @@ class KafkafsReader(DataSourceReader):
             permissive=options.permissive,
         )
 
-    def partitions(self) -> list[InputPartition]:
-        ranges = plan(self._reading.log_dirs, self._options, self._wanted)
-        return [Task(each) for each in ranges]
-
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition.value is None:  # what Spark makes of no partition at all
             return iter(())
         if self._options.losses:
             return self._reading.losses(partition.value, self._schema)
         return self._reading.records(partition.value, self._schema)
+
+
+class KafkafsReader(RangeReader, DataSourceReader):
+    """One read: planned on the driver, pickled, and carried out by tasks."""
+
+    _wanted = EVERYTHING
+
+    def partitions(self) -> list[InputPartition]:
+        ranges = plan(self._reading.log_dirs, self._options, self._wanted)
+        return [Task(each) for each in ranges]
 
 
 class FilteringReader(KafkafsReader):

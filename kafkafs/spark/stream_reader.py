@@ -1,0 +1,76 @@
+"""What Spark sees of a stream: PySpark's stream reader, from 4.2 on."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from .options import Options
+from .source import RangeReader, Task
+from .streaming import Positions, Stream, from_json, to_json
+
+# Before the first batch. Of that Spark keeps only the end, so where it begins is found out by the
+# options, also when it is done once more.
+_INITIAL: Final = {"startingOffsets": "as the options say"}
+
+
+class KafkafsStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One query: on the driver it decides about batches, tasks get it to read ranges."""
+
+    def __init__(self, options: Options, schema: pa.Schema) -> None:
+        super().__init__(options, schema)
+        self._opened: Stream | None = None  # never in a task
+
+    @property
+    def _stream(self) -> Stream:
+        if self._opened is None:
+            self._opened = Stream(self._reading.log_dirs, self._options)
+        return self._opened
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        return _INITIAL
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Whether there is a limit: PySpark has none that joins two, so those of the options are
+        heeded, whichever comes back."""
+        options = self._options
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._stream.stop_at_the_present_end()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        limited = not isinstance(limit, ReadAllAvailable)
+        return to_json(self._stream.next_end(_positions(start), limited))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        latest = self._stream.latest
+        return to_json(latest) if latest else None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        if start == end:
+            return []
+        ranges = self._stream.plan(_positions(start), from_json(end))
+        return [Task(each) for each in ranges]
+
+    def stop(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+
+
+def _positions(value: dict[str, Any]) -> Positions | None:
+    """None before the first batch."""
+    return None if value == _INITIAL else from_json(value)
