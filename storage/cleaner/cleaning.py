@@ -34,7 +34,7 @@ from ..log.producer_state import ProducerState
 from ..log.view import View
 from ..segment.segment import Segment
 from .cleaned import CleanedSegment
-from .fates import Fate, Judge, Judged, Outcomes
+from .fates import Fate, Judge, Judged, NewestInMap, Outcomes
 from .offset_map import OffsetMap
 from .plan import SegmentToClean, group, segments_of
 from .reading import Chunk, read_chunks, read_chunks_ahead
@@ -214,6 +214,72 @@ def _discard(sink: Sink, error: BaseException) -> None:
         error.add_note(f"then, removing what was written: {another}")
 
 
+def learned(
+    chunk: Chunk, low: int, outcomes: Outcomes, decoder: Decoder
+) -> Iterator[tuple[Columns, int]]:
+    """The records of a chunk whose keys a pass has to know, and the first row of each that counts,
+    with an offset from `low` on: all but markers and what was aborted."""
+    table = chunk.table
+    wanted = table.column(b.RECORD_COUNT) != 0
+    wanted &= table.column(b.LAST_OFFSET) >= low
+    wanted &= ~table.flagged(CONTROL_MASK)
+    in_transaction = np.flatnonzero(wanted & table.flagged(TRANSACTIONAL_MASK))
+    if len(in_transaction):
+        wanted[in_transaction] = np.logical_not(outcomes.aborted(chunk, in_transaction))
+    for columns in chunk.decode(table if wanted.all() else table.select(wanted), decoder):
+        yield columns, int(columns.offsets.searchsorted(low))
+
+
+def legacy_horizon_ms(
+    segments: Sequence[SegmentToClean], first_dirty: int, config: TopicConfig
+) -> int:
+    """When a segment must have been written last for its tombstones of magic 0 and 1 to go: so long
+    before the last one was that was cleaned before."""
+    clean = [s.mtime_ms for s in segments if s.base_offset < first_dirty]
+    return clean[-1] - config.delete_retention_ms if clean else 0
+
+
+class Copying:
+    """Groups of segments on their way into a sink, the records in them judged and counted."""
+
+    def __init__(
+        self,
+        judge: Judge,
+        decoder: Decoder,
+        read: Callable[[Segment], Iterator[Chunk]],
+        pay: Callable[[int], None] = lambda kept: None,
+    ) -> None:
+        """`pay` is told how many bytes stay."""
+        self._judge = judge
+        self._decoder = decoder
+        self._read = read
+        self._pay = pay
+        self._counts: Int64s = np.zeros(len(Fate), dtype=np.int64)
+        self._tombstones = 0
+        self._written = 0
+
+    def put(self, segments: Sequence[SegmentToClean], sink: Sink) -> None:
+        """Give the sink what stays of the segments, the next ones of the log."""
+        for segment in segments:
+            for chunk in self._read(segment.segment):
+                kept = 0
+                for judged in self._judge.judge(chunk, self._decoder):
+                    kept += sink.put(judged)
+                    self._counts += judged.counts()
+                    self._tombstones += tombstones(judged.columns, judged.keep)
+                self._pay(kept)
+                self._written += kept
+
+    def result(
+        self, end_offset: int, before: int, after: int, bytes_before: int, keys: int
+    ) -> CleaningResult:
+        """What it came to; the arguments are as in the result."""
+        counts = {fate: int(self._counts[fate]) for fate in Fate}
+        return CleaningResult(
+            end_offset, before, after, bytes_before, self._written, counts, keys, self._tombstones
+        )
+
+
 class _Cleaning:
     """One pass on its way."""
 
@@ -235,7 +301,6 @@ class _Cleaning:
             if segment.base_offset < log.first_uncleanable
         ]
         self._done = 0
-        self._tombstones = 0
         self._total = 2 * sum(segment.size for segment in self._segments)
 
     # -- the map --------------------------------------------------------------------------------
@@ -260,19 +325,10 @@ class _Cleaning:
 
     def _learn(self, chunk: Chunk, outcomes: Outcomes) -> bool:
         """Put a chunk's keys into the map; False when it is full."""
-        low = self._log.first_dirty
-        table = chunk.table
-        wanted = table.column(b.RECORD_COUNT) != 0
-        wanted &= table.column(b.LAST_OFFSET) >= low
-        wanted &= ~table.flagged(CONTROL_MASK)
-        in_transaction = np.flatnonzero(wanted & table.flagged(TRANSACTIONAL_MASK))
-        if len(in_transaction):
-            wanted[in_transaction] = np.logical_not(outcomes.aborted(chunk, in_transaction))
-        for columns in chunk.decode(table if wanted.all() else table.select(wanted), self._decoder):
-            first = int(columns.offsets.searchsorted(low))
+        for columns, first in learned(chunk, self._log.first_dirty, outcomes, self._decoder):
             stop = self._map.put(columns.data, columns.spans, columns.offsets, first)
             if stop < len(columns):
-                self._reach(_last_before(table, columns, stop))
+                self._reach(_last_before(chunk.table, columns, stop))
                 return False
         return True
 
@@ -294,52 +350,30 @@ class _Cleaning:
         size = sum(segment.size for segment in taken)
         self._total = self._done + size
         judge = self._judge()
-        counts: Int64s = np.zeros(len(Fate), dtype=np.int64)
-        written = 0
+        copying = Copying(judge, self._decoder, self._read, self._pay)
         for segments in groups:
             judge.set_producers(log.producers())
             sink.begin(segments)
-            for segment in segments:
-                written += self._put(segment, judge, sink, counts)
+            copying.put(segments, sink)
             log.check()
             sink.end()
-        return CleaningResult(
-            end_offset,
-            len(taken),
-            len(groups),
-            size,
-            written,
-            {fate: int(counts[fate]) for fate in Fate},
-            len(self._map),
-            self._tombstones,
-        )
+        return copying.result(end_offset, len(taken), len(groups), size, len(self._map))
 
     def _judge(self) -> Judge:
         log = self._log
-        clean = [s.mtime_ms for s in self._segments if s.base_offset < log.first_dirty]
         return Judge(
             log.view,
-            self._map,
-            log.first_dirty,
+            NewestInMap(self._map, log.first_dirty),
             log.first_uncleanable,
             log.now_ms,
             log.config.delete_retention_ms,
-            clean[-1] - log.config.delete_retention_ms if clean else 0,
+            legacy_horizon_ms(self._segments, log.first_dirty, log.config),
         )
 
-    def _put(self, segment: SegmentToClean, judge: Judge, sink: Sink, counts: Int64s) -> int:
-        """Give the sink what stays of a segment: its bytes."""
-        written = 0
-        for chunk in self._chunks(segment.segment, 0):
+    def _read(self, segment: Segment) -> Iterator[Chunk]:
+        for chunk in self._chunks(segment, 0):
             self._spend(chunk.nbytes)
-            kept = 0
-            for judged in judge.judge(chunk, self._decoder):
-                kept += sink.put(judged)
-                counts += judged.counts()
-                self._tombstones += tombstones(judged.columns, judged.keep)
-            self._pay(kept)
-            written += kept
-        return written
+            yield chunk
 
     def _chunks(self, segment: Segment, position: int) -> Iterator[Chunk]:
         if self._log.reads_ahead and segment.size - position > _AHEAD_BYTES:

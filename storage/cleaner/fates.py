@@ -11,10 +11,10 @@ Whether a transaction was aborted is asked its marker, as reading does. Nothing 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,30 +112,61 @@ class _Verdicts:
     aborted: Sequence[AbortedTxn]
 
 
+class Newest(Protocol):
+    """What tells which records are the newest of their keys.
+
+    `latest_offset`: records behind it are not looked at.
+    """
+
+    @property
+    def latest_offset(self) -> int: ...
+
+    def of(self, columns: Columns) -> Int64s:
+        """Of each row the offset of the newest record of its key, or some later one than its own
+        where there is a newer record; -1, or its own, where none is known."""
+
+
+class NewestInMap:
+    """What an offset map tells, which has the keys of the log from `first_dirty` on, up to its
+    latest offset."""
+
+    def __init__(self, offset_map: OffsetMap, first_dirty: int) -> None:
+        self._map = offset_map
+        self._newest = offset_map.newest(first_dirty)
+
+    @property
+    def latest_offset(self) -> int:
+        return self._map.latest_offset
+
+    def of(self, columns: Columns) -> Int64s:
+        """What was put into the map need not be looked for again."""
+        newest = self._newest.of(columns.offsets) if self._newest and len(columns) else None
+        return self._map.get(columns.data, columns.spans) if newest is None else newest
+
+
 class Judge:
-    """Judges the batches of one log in one pass, in order from its first segment on."""
+    """Judges the batches of one log in one pass, in order from its first segment on, or from
+    another one on, if it is told which transactions were open there."""
 
     def __init__(
         self,
         view: View,
-        offset_map: OffsetMap,
-        first_dirty: int,
+        newest: Newest,
         first_uncleanable: int,
         now_ms: int,
         delete_retention_ms: int,
         legacy_horizon_ms: int,
+        begun: Mapping[int, int] | None = None,
     ) -> None:
-        """The map has the keys of what is to be judged from `first_dirty` on, up to its latest
-        offset. `legacy_horizon_ms`: tombstones of magic 0 and 1 go from a segment that was last
-        written then or before."""
-        self._map = offset_map
-        self._newest = offset_map.newest(first_dirty)
+        """`legacy_horizon_ms`: tombstones of magic 0 and 1 go from a segment that was last written
+        then or before. `begun`: as of `OpenTransactions`."""
+        self._newest = newest
         self._last_offset = first_uncleanable - 1
         self._now_ms = now_ms
         horizon = now_ms + delete_retention_ms
         self._horizon_ms = horizon if horizon <= _LATEST_MS else NO_HORIZON
         self._legacy_horizon_ms = legacy_horizon_ms
-        self._transactions = _Transactions(view)
+        self._transactions = _Transactions(view, OpenTransactions(begun or {}))
         self._producers = _LastRecords(())
 
     def set_producers(self, states: Iterable[ProducerState]) -> None:
@@ -163,10 +194,9 @@ class Judge:
         fates, keep = np.empty((2, rows), dtype=np.uint8)
         tombstones = np.empty(len(table), dtype=np.uint8)
         counted = np.zeros(len(Fate), dtype=np.int64)
-        newest = self._newest_of(columns)
         kernel.judge_records(
-            columns.spans, columns.offsets, newest, columns.first_row, verdicts.rules[batches],
-            self._map.latest_offset, fates, keep, tombstones, counted,
+            columns.spans, columns.offsets, self._newest.of(columns), columns.first_row,
+            verdicts.rules[batches], self._newest.latest_offset, fates, keep, tombstones, counted,
         )  # fmt: skip
         return Judged(
             chunk.run.data,
@@ -180,12 +210,6 @@ class Judge:
             aborted,
             counted,
         )
-
-    def _newest_of(self, columns: Columns) -> Int64s:
-        """Of each row the offset of its key in the map, or a later one than its own where that has
-        a newer record. What was put into the map need not be looked for again."""
-        newest = self._newest.of(columns.offsets) if self._newest and len(columns) else None
-        return self._map.get(columns.data, columns.spans) if newest is None else newest
 
     def _horizons(self, table: BatchTable, discards: Bools, tombstones: UInt8s) -> Int64s:
         """The horizons to be set: of what waits from now on, and has none yet."""
@@ -266,6 +290,50 @@ class Outcomes:
         return aborted
 
 
+class OpenTransactions:
+    """The transactions that are open where one has come to in a log, and which ended on the way.
+
+    `begun`: of each producer the offset of the first batch of its transaction that was read.
+    `ended`: the producers of whose transactions an end was read.
+    """
+
+    def __init__(self, begun: Mapping[int, int]) -> None:
+        self.begun = dict(begun)
+        self.ended: set[int] = set()
+
+    def follow(
+        self, chunk: Chunk, data: Bools, control: Bools
+    ) -> Iterator[tuple[int, ControlType | None, int | None]]:
+        """Goes on over a chunk, of whose batches `data` are those of transactions: the number of
+        each control batch, how it ends a transaction, if it does, and where what is known of that
+        began. While one is looked at, this stands right behind it."""
+        table = chunk.table
+        done = 0
+        for end in np.flatnonzero(control).tolist():
+            self._begin(table, done, end, data)
+            yield end, *self._end(chunk, table[end])
+            done = end + 1
+        self._begin(table, done, len(table), data)
+
+    def _begin(self, table: BatchTable, first: int, end: int, data: Bools) -> None:
+        chosen = table.rows[first:end][data[first:end]]
+        if not len(chosen):
+            return
+        begun = self.begun
+        for producer_id, offset in chosen[:, (b.PRODUCER_ID, b.BASE_OFFSET)].tolist():
+            begun.setdefault(producer_id, offset)
+
+    def _end(self, chunk: Chunk, header: BatchHeader) -> tuple[ControlType | None, int | None]:
+        if not header.record_count:
+            return None, None
+        at = header.position - chunk.run.base
+        kind = control_type(chunk.run.data[at : at + header.size])
+        if kind not in (ControlType.ABORT, ControlType.COMMIT):
+            return None, None
+        self.ended.add(header.producer_id)
+        return kind, self.begun.pop(header.producer_id, None)
+
+
 class _Transactions:
     """The transactions of a log, as a pass comes along (`CleanedTransactionMetadata`).
 
@@ -273,9 +341,9 @@ class _Transactions:
     if that goes; the entry of an aborted one stays in the transaction index just as long.
     """
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: View, open_transactions: OpenTransactions) -> None:
         self._outcomes = Outcomes(view)
-        self._begun: dict[int, int] = {}  # first offset read of each producer's transaction
+        self._open = open_transactions
         self._indexed: dict[int, AbortedTxn] = {}  # by marker, of the segment that is gone through
         self._segment: Segment | None = None
 
@@ -290,35 +358,15 @@ class _Transactions:
         at = np.flatnonzero(data)
         discards[at] = self._outcomes.aborted(chunk, at)
         aborted: list[AbortedTxn] = []
-        done = 0
-        for end in np.flatnonzero(control).tolist():
-            self._begin(table, done, end, data)
-            discards[end] = self._end(chunk, table[end], aborted)
-            done = end + 1
-        self._begin(table, done, len(table), data)
+        for number, kind, first_offset in self._open.follow(chunk, data, control):
+            header = table[number]
+            if kind is None:
+                discards[number] = not header.record_count
+            else:
+                discards[number] = first_offset is None
+            if kind is ControlType.ABORT and first_offset is not None:
+                aborted.append(self._entry(chunk.segment, header, first_offset))
         return discards, aborted
-
-    def _begin(self, table: BatchTable, first: int, end: int, data: Bools) -> None:
-        """Of the batches in between, `data` are those of transactions."""
-        chosen = table.rows[first:end][data[first:end]]
-        if not len(chosen):
-            return
-        begun = self._begun
-        for producer_id, offset in chosen[:, (b.PRODUCER_ID, b.BASE_OFFSET)].tolist():
-            begun.setdefault(producer_id, offset)
-
-    def _end(self, chunk: Chunk, header: BatchHeader, aborted: list[AbortedTxn]) -> bool:
-        """Whether a control batch can be discarded."""
-        if not header.record_count:
-            return True
-        at = header.position - chunk.run.base
-        kind = control_type(chunk.run.data[at : at + header.size])
-        if kind not in (ControlType.ABORT, ControlType.COMMIT):
-            return False
-        first_offset = self._begun.pop(header.producer_id, None)
-        if first_offset is not None and kind is ControlType.ABORT:
-            aborted.append(self._entry(chunk.segment, header, first_offset))
-        return first_offset is None
 
     def _entry(self, segment: Segment, marker: BatchHeader, first_offset: int) -> AbortedTxn:
         """That of an aborted transaction: the one that is in the index, or made anew where the
@@ -328,7 +376,7 @@ class _Transactions:
         known = self._indexed.get(marker.base_offset)
         if known is not None and known.producer_id == marker.producer_id:
             return known
-        stable = min(self._begun.values(), default=marker.last_offset + 1)
+        stable = min(self._open.begun.values(), default=marker.last_offset + 1)
         return AbortedTxn(marker.producer_id, first_offset, marker.base_offset, stable)
 
 

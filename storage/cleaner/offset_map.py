@@ -19,6 +19,9 @@ from ..format.batch import Bytes, Int32s, Int64s
 from ..format.kernels import offset_map as kernel
 from ..format.layout import MAX_OFFSET
 
+#: Keys by their hashes with their offsets: two words and one, shape (n, 3).
+Entries = NDArray[np.uint64]
+
 SLOT_BYTES: Final = 24
 #: How many classes of keys ``OffsetMap.classes`` knows.
 CLASSES: Final = 1 << 16
@@ -83,6 +86,29 @@ class OffsetMap:
         if len(keyed):
             self.latest_offset = max(self.latest_offset, int(offsets[low + keyed[-1]]))
         return int(stop)
+
+    def put_entries(self, entries: Entries, low: int = 0, least: int = 0) -> int:
+        """Put keys from row ``low`` of entries on (see `key_entries`; all of one hasher, and none
+        by ``put``), those with offsets from ``least`` on. The row where it stopped for being full,
+        else their number."""
+        stop, added = kernel.put_entries(
+            self._table, self.slots, entries, low, least, self.capacity - self._entries,
+            self._scratch,
+        )  # fmt: skip
+        self._entries += added
+        return int(stop)
+
+    def get_entries(self, entries: Entries) -> Int64s:
+        """For each of some entries the offset of its key in the map, -1 where it is not there."""
+        found: Int64s = np.empty(len(entries), dtype=np.int64)
+        kernel.get_entries(self._table, self.slots, entries, found)
+        return found
+
+    def offsets(self) -> Int64s:
+        """The offsets of all keys, in no order."""
+        words = self._table[2 : 3 * self.slots : 3]
+        found: Int64s = words[words != 0].astype(np.int64) - 1
+        return found
 
     def get(self, data: Bytes, spans: Int32s) -> Int64s:
         """For each row of columns the offset of its key: -1 where it is null or not in the map."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import CorruptError
 from ..format import batch as b
@@ -48,12 +48,20 @@ class Chunk:
 
 
 def read_chunks(
-    segment: Segment, position: int, max_batch_bytes: int, *, stay_good: bool = False
+    segment: Segment,
+    position: int,
+    max_batch_bytes: int,
+    *,
+    end: int | None = None,
+    stay_good: bool = False,
 ) -> Iterator[Chunk]:
-    """All batches of a segment from byte `position` on, a batch boundary. CorruptError where there
-    is none, or one whose checksum is wrong. `stay_good`: as `read_runs` takes it."""
+    """All batches of a segment from byte `position` on, a batch boundary, up to another one, `end`,
+    or to its end. CorruptError where there is none, or one whose checksum is wrong. `stay_good`: as
+    `read_runs` takes it."""
     reached = segment.base_offset
     extent = extent_from(segment, position, max_batch_bytes)
+    if end is not None:
+        extent = replace(extent, end=end)
     for run in read_runs(extent, stay_good=stay_good):
         if isinstance(run, Fault):
             raise run.error
@@ -61,7 +69,7 @@ def read_chunks(
         yield Chunk(segment, run, reached)
         position = _end_of(run.table)
         reached = int(run.table.rows[-1, b.LAST_OFFSET]) + 1
-    if position < segment.size:
+    if position < extent.end:
         what = f"the file ends here; it had {segment.size} bytes"
         raise CorruptError(what, segment.path, position)
 

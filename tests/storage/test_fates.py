@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.cleaner.fates import Fate, Judge, Judged
+from kafkafs.storage.cleaner.fates import Fate, Judge, Judged, NewestInMap
 from kafkafs.storage.cleaner.offset_map import OffsetMap
 from kafkafs.storage.cleaner.reading import read_chunks
 from kafkafs.storage.errors import CorruptError
@@ -157,8 +157,7 @@ def judge(
     # Where nothing is dirty all keys are looked for: the map need not hold what the log does.
     made = Judge(
         view,
-        offset_map,
-        offset_map.latest_offset + 1,
+        NewestInMap(offset_map, offset_map.latest_offset + 1),
         first_uncleanable,
         NOW,
         delete_retention_ms,

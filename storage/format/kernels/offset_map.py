@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 # cython: initializedcheck=False, cdivision=True
-"""The loops of `cleaner.offset_map`: keys hashed, put and looked up.
+"""The loops of `cleaner.offset_map` and `cleaner.key_entries`: keys hashed, put and looked up.
 
 A slot is three words: the hash's two and the offset plus one, 0 where nothing is. A slot is a miss
 of every cache, so keys are taken a block at a time: all are hashed, then the slots where they begin
@@ -371,3 +371,203 @@ def classes(
             out[row] = cython.cast(cython.int, first & 0xFFFF)
     if not is_whole:
         raise ValueError("a key goes past the end of its buffer")
+
+
+def hashed(
+    key_low: cython.ulonglong,
+    key_high: cython.ulonglong,
+    data: cython.const[cython.uchar][::1],
+    spans: cython.const[cython.int][:, ::1],
+    offsets: cython.const[cython.longlong][::1],
+    low: cython.Py_ssize_t,
+    high: cython.Py_ssize_t,
+    out: cython.ulonglong[:, ::1],
+    count: cython.Py_ssize_t,
+    recent: cython.ulonglong[::1],
+) -> tuple[int, int]:
+    """Entries of rows [``low``, ``high``) behind the ``count`` that ``out`` has: the hash's two
+    words and the offset, until ``out`` is full. Null keys are passed over. Returns the first row
+    that was not looked at, and how many entries there are.
+
+    ``recent`` tells where keys were put lately, so that one that comes again gets its new offset
+    there and no other entry: of each place 32 bits of the hash and the row of ``out`` plus one. It
+    has 2 ** n words, zeros for an empty ``out``; without any, each row gets its entry.
+    """
+    row: cython.Py_ssize_t = low
+    start: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    known: cython.Py_ssize_t
+    place: cython.ulonglong
+    first: cython.ulonglong
+    second: cython.ulonglong
+    places: cython.ulonglong = recent.shape[0]
+    half: cython.ulonglong = 0xFFFFFFFF
+    is_whole: cython.bint = True
+    if low < 0 or high > spans.shape[0] or high > offsets.shape[0] or spans.shape[1] < 2:
+        raise ValueError("no such rows")
+    if out.shape[1] != 3 or count < 0 or count > out.shape[0] or out.shape[0] >= 1 << 31:
+        raise ValueError("no such entries")
+    if places & (places - 1):
+        raise ValueError("places are a power of two")
+    with cython.nogil:
+        while row < high:
+            start = spans[row, 0]
+            size = spans[row, 1]
+            if size >= 0:
+                if start < 0 or size > data.shape[0] - start:
+                    is_whole = False
+                    break
+                if count == out.shape[0]:
+                    break
+                first, second = _siphash(data, start, size, key_low, key_high)
+                known = -1
+                if places:
+                    place = second & (places - 1)
+                    if recent[place] >> 32 == first & half:
+                        known = cython.cast(cython.Py_ssize_t, recent[place] & half) - 1
+                    if known >= count or (
+                        known >= 0 and (out[known, 0] != first or out[known, 1] != second)
+                    ):
+                        known = -1
+                if known < 0:
+                    out[count, 0] = first
+                    out[count, 1] = second
+                    known = count
+                    count += 1
+                    if places:
+                        recent[place] = _word(first << 32) | cython.cast(cython.ulonglong, count)
+                out[known, 2] = cython.cast(cython.ulonglong, offsets[row])
+            row += 1
+    if not is_whole:
+        raise ValueError("a key goes past the end of its buffer")
+    return row, count
+
+
+def by_slices(
+    entries: cython.const[cython.ulonglong][:, ::1],
+    out: cython.ulonglong[:, ::1],
+    ends: cython.longlong[::1],
+) -> None:
+    """The entries in the order of their slices: those of slice i, of n, are then in rows
+    ``ends[i]`` to ``ends[i + 1]`` of ``out``; ``ends`` has n + 2 places. The slice is drawn from
+    other bits of the hash than the slot in a table."""
+    row: cython.Py_ssize_t
+    rows: cython.Py_ssize_t = entries.shape[0]
+    slices: cython.ulonglong = ends.shape[0] - 2
+    chosen: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    if ends.shape[0] < 3 or slices >= 1 << 32:
+        raise ValueError("there is one slice at least")
+    if entries.shape[1] != 3 or out.shape[1] != 3 or out.shape[0] < rows:
+        raise ValueError("no room for all entries")
+    with cython.nogil:
+        for at in range(ends.shape[0]):
+            ends[at] = 0
+        for row in range(rows):  # counted two places on, and summed up they are begins one place on
+            chosen = cython.cast(cython.Py_ssize_t, ((entries[row, 0] >> 32) * slices) >> 32)
+            ends[chosen + 2] += 1
+        for at in range(2, ends.shape[0]):
+            ends[at] += ends[at - 1]
+        for row in range(rows):
+            chosen = cython.cast(cython.Py_ssize_t, ((entries[row, 0] >> 32) * slices) >> 32)
+            at = ends[chosen + 1]
+            ends[chosen + 1] += 1
+            out[at, 0] = entries[row, 0]
+            out[at, 1] = entries[row, 1]
+            out[at, 2] = entries[row, 2]
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _touch(
+    table: cython.ulonglong[::1],
+    slots: cython.ulonglong,
+    entries: cython.const[cython.ulonglong][:, ::1],
+    low: cython.Py_ssize_t,
+    high: cython.Py_ssize_t,
+) -> cython.ulonglong:
+    """Look where a block's entries belong, which has the misses overlap."""
+    row: cython.Py_ssize_t
+    touched: cython.ulonglong = 0
+    for row in range(low, high):
+        touched ^= table[3 * (((entries[row, 1] >> 32) * slots) >> 32)]
+    return touched
+
+
+def put_entries(
+    table: cython.ulonglong[::1],
+    slots: cython.ulonglong,
+    entries: cython.const[cython.ulonglong][:, ::1],
+    low: cython.Py_ssize_t,
+    least: cython.ulonglong,
+    room: cython.longlong,
+    scratch: cython.ulonglong[:, ::1],
+) -> tuple[int, int]:
+    """As ``put``, of entries from row ``low`` on whose offsets are not below ``least``."""
+    rows: cython.Py_ssize_t = scratch.shape[0] - 1
+    high: cython.Py_ssize_t = entries.shape[0]
+    stop: cython.Py_ssize_t
+    row: cython.Py_ssize_t = low
+    added: cython.longlong = 0
+    slot: cython.longlong
+    offset: cython.ulonglong
+    if slots < 1 or slots >= 1 << 32 or slots > cython.cast(cython.ulonglong, table.shape[0] // 3):
+        raise ValueError("no such slots in this memory")
+    if low < 0 or low > high or entries.shape[1] != 3 or rows < 1 or scratch.shape[1] < 1:
+        raise ValueError("no such entries")
+    with cython.nogil:
+        while low < high and row == low:
+            stop = min(high, low + rows)
+            scratch[0, 0] = _touch(table, slots, entries, low, stop)
+            while row < stop:
+                offset = _word(entries[row, 2] + 1)
+                if offset > least:  # a 0 would be no offset at all
+                    if added >= room:
+                        break
+                    slot = _sought(
+                        table,
+                        slots,
+                        entries[row, 0],
+                        entries[row, 1],
+                        ((entries[row, 1] >> 32) * slots) >> 32,
+                    )
+                    if slot < 0:
+                        break
+                    if table[3 * slot + 2] == 0:
+                        table[3 * slot] = entries[row, 0]
+                        table[3 * slot + 1] = entries[row, 1]
+                        added += 1
+                    if table[3 * slot + 2] < offset:
+                        table[3 * slot + 2] = offset
+                row += 1
+            low = stop
+    return row, added
+
+
+def get_entries(
+    table: cython.ulonglong[::1],
+    slots: cython.ulonglong,
+    entries: cython.const[cython.ulonglong][:, ::1],
+    out: cython.longlong[::1],
+) -> None:
+    """As ``get``, of keys in entries."""
+    row: cython.Py_ssize_t
+    slot: cython.longlong
+    if slots < 1 or slots >= 1 << 32 or slots > cython.cast(cython.ulonglong, table.shape[0] // 3):
+        raise ValueError("no such slots in this memory")
+    if entries.shape[1] != 3 or out.shape[0] < entries.shape[0]:
+        raise ValueError("no room for all entries")
+    with cython.nogil:
+        for row in range(entries.shape[0]):
+            out[row] = -1
+            slot = _sought(
+                table,
+                slots,
+                entries[row, 0],
+                entries[row, 1],
+                ((entries[row, 1] >> 32) * slots) >> 32,
+            )
+            if slot >= 0:
+                out[row] = cython.cast(cython.longlong, table[3 * slot + 2]) - 1
