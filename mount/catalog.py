@@ -11,13 +11,13 @@ from kafkafs.storage.clock import Clock, SystemClock
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import UnknownPartition, UnknownTopic
 
-from .changes import Changes
+from .changing.changes import Changes
 from .inodes import Places
-from .metrics import Metrics
+from .insight.metrics import Metrics
+from .insight.recent_log import RecentLog
 from .options import MountOptions
 from .partition import FRESH_SECONDS, Partition, Place, Topic
-from .previews import Previews
-from .recent_log import RecentLog
+from .reading.previews import Previews
 
 
 class Catalog:

@@ -7,7 +7,7 @@ from typing import Final
 #: For what cannot change; where it goes the kernel is told.
 FOR_EVER: Final = float(10 * 365 * 86400)
 #: A removed or replaced name is believed for less than a second, of which this is a half and the
-#: look-out for changes (`watch.py`) the other.
+#: look-out for changes (`serving/watch.py`) the other.
 BRIEFLY: Final = 0.5
 #: For what is asked for each time.
 NOT_AT_ALL: Final = 0.0

@@ -25,7 +25,7 @@ from kafkafs.storage.log.log import Log
 from kafkafs.storage.log.transactions import Isolation
 from kafkafs.storage.log.view import View
 
-from .changes import Changes
+from .changing.changes import Changes
 from .errnos import Stale
 from .inodes import NUMBER_BITS, NUMBER_MASK, Kind, Places, pack
 from .key_names import CutKeys

@@ -7,7 +7,7 @@ from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import OffsetNotFound, SegmentGone, UnknownPartition
 
 from .catalog import Catalog
-from .changes import Changes
+from .changing.changes import Changes
 from .errnos import NoSuchName, Stale
 from .inodes import NUMBER_BITS, Inode, Kind, unpack
 from .nodes.member import Member

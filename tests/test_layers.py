@@ -169,6 +169,20 @@ def test_only_the_spark_source_needs_spark() -> None:
     assert needing == doors
 
 
+def test_only_the_event_loop_needs_fuse() -> None:
+    """So that the tree can be used without: by the commands, and by tests of its own."""
+    upper = ("mount/serving/", "mount/mounting/")
+    needing = [
+        str(found)
+        for file, text in sources("mount").items()
+        if not file.startswith(upper)
+        for found in imports(text, file)
+        if any(map(found.within, ("trio", "pyfuse3")))
+        or any(map(found.within, ("kafkafs.mount.serving", "kafkafs.mount.mounting")))
+    ]
+    assert needing == []
+
+
 @pytest.mark.parametrize("layer", ["storage", "mount", "kafkafs", "tests", "examples"])
 def test_layers_are_imported_by_their_installed_names(layer: str) -> None:
     assert bare(sources(layer)) == []

@@ -81,7 +81,7 @@ def command(
     What is logged goes to syslog, unless -o log=FILE names a file. To end it: kafkafs umount, or
     the signal TERM to the daemon.
     """
-    from kafkafs.mount import session
+    from kafkafs.mount.mounting import session
     from kafkafs.mount.options import MountOptions, parse_options
     from kafkafs.storage.log.transactions import Isolation
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kafkafs.mount.mount_table import Mounted, log_dirs_of, mounts
+from kafkafs.mount.mounting.mount_table import Mounted, log_dirs_of, mounts
 from kafkafs.storage import errors
 
 from . import failures

@@ -78,7 +78,7 @@ def open_writable(
 def _when_free(open_engine: Callable[[], WritableEngine]) -> WritableEngine:
     """Waits a while where the directories are held by a mount that has ended: umount(8) returns
     before its daemon has written all."""
-    from kafkafs.mount.mount_table import is_ending
+    from kafkafs.mount.mounting.mount_table import is_ending
     from kafkafs.storage.errors import LogDirLocked
 
     deadline = time.monotonic() + _ENDING_SECONDS

@@ -19,7 +19,7 @@ from .verb import Verb
 @click.argument("mountpoints", metavar="MOUNTPOINT...", nargs=-1, required=True, type=click.Path())
 def command(mountpoints: tuple[str, ...]) -> int:
     """End the mount at each MOUNTPOINT."""
-    from kafkafs.mount import session
+    from kafkafs.mount.mounting import session
 
     code = 0
     for mountpoint in mountpoints:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from kafkafs.storage.format.text_input import Parse
 
-from ..changes import Changes
+from ..changing.changes import Changes
 from ..errnos import Forbidden
 from ..handles import Handle
 from ..lifetimes import BRIEFLY, NOT_AT_ALL
@@ -17,7 +17,7 @@ from .member import Member, changed_ns, member_inode
 from .node import STREAM_BLOCK, AttributeChanges, Attributes, File
 
 if TYPE_CHECKING:  # no mount that only reads loads what appends
-    from ..appending import AppendHandle
+    from ..changing.appending import AppendHandle
 
 _MODE: Final = stat.S_IFREG | 0o200
 
@@ -51,7 +51,7 @@ class AppendFile(File):
         raise Forbidden(f"{self._name} can only be written")
 
     def open_writing(self, flags: int) -> AppendHandle:
-        from ..appending import AppendHandle
+        from ..changing.appending import AppendHandle
 
         return AppendHandle(self._changes, self._partition, self._name, self._parse())
 

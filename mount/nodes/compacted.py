@@ -25,8 +25,8 @@ from ..handles import Handle
 from ..lifetimes import BRIEFLY
 from ..partition import Partition
 from ..pending import Pending
-from ..previews import Previews
-from ..streams import Piece, PreparedStreamHandle
+from ..reading.previews import Previews
+from ..reading.streams import Piece, PreparedStreamHandle
 from .keys import KeyDirectory
 from .member import FixedDirectory, Member, MemberDirectory, changed_ns, member_inode
 from .node import (

@@ -5,10 +5,10 @@ from __future__ import annotations
 import stat
 
 from .. import render
-from ..control import Control, Row, Work
+from ..control.conversation import Control, Row, Work
 from ..handles import BytesHandle, Handle
 from ..lifetimes import NOT_AT_ALL
-from ..writing import WriteHandle
+from ..write_handle import WriteHandle
 from .node import Attributes, File
 
 MODE = stat.S_IFREG | 0o600

@@ -15,7 +15,7 @@ from kafkafs.storage.log.deletions import Deletion
 
 from .. import render
 from ..catalog import Catalog
-from ..changes import Changes
+from ..changing.changes import Changes
 from ..errnos import Forbidden, NoSuchName, Stale
 from ..inodes import Kind, pack
 from ..lifetimes import NOT_AT_ALL

@@ -7,11 +7,11 @@ from time import monotonic
 
 from kafkafs.storage.errors import printable
 
-from ..deleting import ignore_removal, is_emptied
+from ..changing.deleting import ignore_removal, is_emptied
+from ..changing.removed import Removed
 from ..errnos import NotEmpty, WrongKind
 from ..inodes import Kind
 from ..partition import Partition, Scope
-from ..removed import Removed
 from .node import Attributes, Directory, directory_attributes
 
 

@@ -16,7 +16,7 @@ from ..errnos import Forbidden
 from ..handles import Handle
 from ..lifetimes import BRIEFLY, NOT_AT_ALL
 from ..pending import Pending
-from ..writing import WriteHandle
+from ..write_handle import WriteHandle
 
 DIRECTORY_MODE: Final = stat.S_IFDIR | 0o555
 FILE_MODE: Final = stat.S_IFREG | 0o444

@@ -10,9 +10,9 @@ from kafkafs.storage.errors import UnknownPartition
 
 from ..catalog import Catalog
 from ..errnos import NoSuchName, Stale
+from ..insight.status import partition_status
+from ..insight.why import partition_why
 from ..partition import Partition
-from ..status import partition_status
-from ..why import partition_why
 from . import append, compacted
 from .computed import ComputedFile
 from .keys import KeyDirectory

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..handles import Handle
+from ..insight.recent_log import LogHandle, RecentLog
 from ..lifetimes import BRIEFLY, NOT_AT_ALL
-from ..recent_log import LogHandle, RecentLog
 from .node import FILE_MODE, Attributes, File
 
 

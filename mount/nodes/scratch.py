@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import stat
 
+from ..changing.scratch import ScratchFile, ScratchFiles, ScratchHandle
 from ..handles import Handle
 from ..lifetimes import NOT_AT_ALL
-from ..scratch import ScratchFile, ScratchFiles, ScratchHandle
-from ..writing import WriteHandle
+from ..write_handle import WriteHandle
 from .node import AttributeChanges, Attributes, File
 
 

@@ -12,7 +12,7 @@ from typing import Final
 from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone, printable
 from kafkafs.storage.format.names import FileKind, FileState, parse_segment_file, segment_file
 
-from ..deleting import is_emptied
+from ..changing.deleting import is_emptied
 from ..errnos import Busy, Forbidden, NoSuchName, ReadOnly, Stale
 from ..handles import FileHandle, Handle
 from ..inodes import NUMBER_MASK, Inode, Kind, segment_file_name, segment_kind

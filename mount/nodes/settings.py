@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import stat
 
+from ..changing.topic_settings import SettingsHandle, TopicSettingsFile
 from ..handles import BytesHandle, Handle
 from ..lifetimes import NOT_AT_ALL
-from ..topic_settings import SettingsHandle, TopicSettingsFile
 from .node import AttributeChanges, Attributes, File
 
 

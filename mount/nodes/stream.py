@@ -26,10 +26,10 @@ from kafkafs.storage.log.transactions import Isolation
 from kafkafs.storage.log.view import View
 
 from ..catalog import Catalog
-from ..following import FollowHandle
 from ..handles import Data, Handle
 from ..partition import Partition
-from ..streams import Piece, StreamHandle
+from ..reading.following import FollowHandle
+from ..reading.streams import Piece, StreamHandle
 from .member import Member, changed_ns, member_inode
 from .node import Attributes, File, stream_attributes
 

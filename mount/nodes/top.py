@@ -8,10 +8,11 @@ from typing import Final
 
 from kafkafs.storage.errors import UnknownTopic, printable
 
-from .. import exposition, render, status
+from .. import render
 from ..catalog import Catalog
 from ..errnos import Forbidden, NoSuchName, Stale
 from ..inodes import ROOT, Kind, pack
+from ..insight import exposition, status
 from .computed import ComputedFile
 from .control import ControlFile
 from .deleted import DeletedDirectory, is_deleted_number

@@ -12,15 +12,15 @@ from kafkafs.storage.format.names import METADATA_TOPIC
 
 from .. import render
 from ..catalog import Catalog
-from ..changes import Changes
-from ..deleting import is_emptied
+from ..changing.changes import Changes
+from ..changing.deleting import is_emptied
+from ..changing.scratch import ScratchHandle, refuse_number
+from ..changing.topic_changes import refuse_quorum
+from ..changing.topic_settings import TopicSettingsFile
 from ..errnos import Exists, Forbidden, Invalid, NoSuchName, NotEmpty
 from ..inodes import ROOT, Kind, pack
 from ..partition import Partition
-from ..scratch import ScratchHandle, refuse_number
-from ..topic_changes import refuse_quorum
-from ..topic_settings import TopicSettingsFile
-from ..writing import WriteHandle
+from ..write_handle import WriteHandle
 from .computed import ComputedFile
 from .node import (
     FIRST,

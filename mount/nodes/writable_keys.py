@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from ..catalog import Catalog
-from ..changes import Changes
+from ..changing.changes import Changes
 from ..errnos import Exists, Invalid, NoSuchName, Stale
 from ..handles import BytesHandle, Handle
 from ..inodes import Inode, Kind
@@ -22,8 +22,8 @@ from .node import AttributeChanges, Attributes, File
 from .record import ValueFile, locate, mtime_ns
 
 if TYPE_CHECKING:  # no mount that only reads loads what writes
-    from ..key_writing import KeyContent, KeyHandle
-    from ..own_writes import Written
+    from ..changing.key_writing import KeyContent, KeyHandle
+    from ..changing.own_writes import Written
 
 _MODE: Final = stat.S_IFREG | 0o644
 
@@ -82,7 +82,7 @@ class WritableKeyDirectory(KeyDirectory):
         return self._create(key, name, flags)
 
     def _create(self, key: bytes, name: str, flags: int) -> tuple[File, KeyHandle]:
-        from ..key_writing import KeyHandle, latest_value
+        from ..changing.key_writing import KeyHandle, latest_value
 
         if flags & os.O_EXCL and latest_value(self._changes, self.partition, key) is not None:
             raise Exists(f"the key has a value: {name}")
@@ -145,7 +145,7 @@ class WritableKeyFile(File):
         return self._written is not None and bool(flags & os.O_TRUNC)
 
     def open_writing(self, flags: int) -> KeyHandle:
-        from ..key_writing import KeyHandle
+        from ..changing.key_writing import KeyHandle
 
         return KeyHandle(self._changes, self.partition, self.key, flags)
 
@@ -177,7 +177,7 @@ class NewKeyFile(File):
         return BytesHandle(b"", direct_io=True)
 
     def open_writing(self, flags: int) -> KeyHandle:
-        from ..key_writing import KeyHandle
+        from ..changing.key_writing import KeyHandle
 
         return KeyHandle(self._changes, self._partition, self.key, flags)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.mount.mount_table import Mounted
+from kafkafs.mount.mounting.mount_table import Mounted
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.format.encoder import RecordColumns
 from kafkafs.storage.writable_engine import WritableEngine

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.mount.appending import AppendHandle
-from kafkafs.mount.changes import Changes
+from kafkafs.mount.changing.appending import AppendHandle
+from kafkafs.mount.changing.changes import Changes
 from kafkafs.mount.errnos import Invalid
 from kafkafs.mount.nodes.append import AppendFile
 from kafkafs.mount.options import MountOptions

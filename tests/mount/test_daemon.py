@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.mount.daemon import log_as_daemon
+from kafkafs.mount.mounting.daemon import log_as_daemon
 from kafkafs.mount.options import MountOptions
 
 

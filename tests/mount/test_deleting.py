@@ -11,8 +11,8 @@ from typing import cast
 
 import pytest
 
-from kafkafs.mount.changes import Changes
-from kafkafs.mount.deleting import is_emptied
+from kafkafs.mount.changing.changes import Changes
+from kafkafs.mount.changing.deleting import is_emptied
 from kafkafs.mount.errnos import Forbidden
 from kafkafs.mount.nodes.member import MemberDirectory
 from kafkafs.mount.options import MountOptions

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafkafs.mount.catalog import Catalog
-from kafkafs.mount.changes import Changes
-from kafkafs.mount.exposition import exposition
-from kafkafs.mount.metrics import BOUNDS, Metrics
+from kafkafs.mount.changing.changes import Changes
+from kafkafs.mount.insight.exposition import exposition
+from kafkafs.mount.insight.metrics import BOUNDS, Metrics
 from kafkafs.mount.options import MountOptions
 from kafkafs.mount.tree import Tree
 from kafkafs.storage.engine import Engine

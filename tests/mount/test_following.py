@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from kafkafs.mount.errnos import Idle, WouldBlock
-from kafkafs.mount.following import FollowHandle
 from kafkafs.mount.nodes.node import File
+from kafkafs.mount.reading.following import FollowHandle
 from kafkafs.mount.tree import Tree
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import CorruptError
@@ -105,7 +105,7 @@ def test_a_deleted_partition_is_the_end(log_dir: Path) -> None:
 
 
 def test_nothing_comes(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkafs.mount.following.IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("kafkafs.mount.reading.following.IDLE_SECONDS", 0.0)
     handle = follow(log_dir, waits=True)
     handle.read(0, 1000)
     with pytest.raises(Idle):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.mount.changes import Changes
+from kafkafs.mount.changing.changes import Changes
 from kafkafs.mount.nodes.writable_keys import WritableKeyDirectory, WritableKeyFile
 from kafkafs.mount.options import MountOptions
 from kafkafs.mount.tree import Tree

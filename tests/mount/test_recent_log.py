@@ -8,7 +8,13 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.mount.recent_log import MAX_BYTES, MAX_CHARACTERS, MAX_LINES, LogHandle, RecentLog
+from kafkafs.mount.insight.recent_log import (
+    MAX_BYTES,
+    MAX_CHARACTERS,
+    MAX_LINES,
+    LogHandle,
+    RecentLog,
+)
 
 LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (DEBUG|INFO|WARNING|ERROR) (.*)")
 

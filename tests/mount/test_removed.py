@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from kafkafs.mount.changing.removed import REMEMBERED_SECONDS, RemovedNames
 from kafkafs.mount.partition import Partition
-from kafkafs.mount.removed import REMEMBERED_SECONDS, RemovedNames
 from kafkafs.mount.tree import Tree
 from kafkafs.storage.writable_engine import WritableEngine
 

@@ -7,8 +7,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from kafkafs.mount.changing.scratch import (
+    MAX_BYTES,
+    MAX_FILE,
+    MAX_FILES,
+    ScratchFiles,
+    ScratchHandle,
+)
 from kafkafs.mount.errnos import Exists, Forbidden, NoRoom, NoSuchName, Stale, TooLarge
-from kafkafs.mount.scratch import MAX_BYTES, MAX_FILE, MAX_FILES, ScratchFiles, ScratchHandle
 
 _TOPICS = st.integers(0, 2)
 _NAMES = st.sampled_from(("a", "b", ".swp", "x~"))

@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 
 import pytest
 
-from kafkafs.mount.settling import AGAIN_SECONDS, SOON_SECONDS, Settling
+from kafkafs.mount.changing.settling import AGAIN_SECONDS, SOON_SECONDS, Settling
 from kafkafs.storage.log_dir import TopicPartition
 from tests.mounted.mounting import wait_until
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.mount import streams
-from kafkafs.mount.streams import Piece, StreamHandle
+from kafkafs.mount.reading import streams
+from kafkafs.mount.reading.streams import Piece, StreamHandle
 from kafkafs.storage.errors import CorruptError
 
 Part = bytes | CorruptError

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.mount import render
+from kafkafs.mount.changing.topic_settings import differences, parse
 from kafkafs.mount.errnos import Invalid
-from kafkafs.mount.topic_settings import differences, parse
 from kafkafs.storage.config import Resolved, Settings, topic_config
 
 _VALUES = {

@@ -9,12 +9,12 @@ import pyfuse3
 import pytest
 import trio
 
-from kafkafs.mount import watch
 from kafkafs.mount.nodes.member import Member, member_inode
 from kafkafs.mount.nodes.node import Node
 from kafkafs.mount.partition import Partition
+from kafkafs.mount.serving import watch
+from kafkafs.mount.serving.watch import Watch
 from kafkafs.mount.tree import Tree
-from kafkafs.mount.watch import Watch
 from kafkafs.storage.engine import Engine
 from tests.mounted.live import LiveLog
 

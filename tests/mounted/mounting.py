@@ -22,7 +22,7 @@ PATIENCE_SECONDS = 20.0
 _SERVE = """
 import functools, json, sys
 from kafkafs.mount.options import parse_options
-from kafkafs.mount.session import mount
+from kafkafs.mount.mounting.session import mount
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.writable_engine import WritableEngine
 options = parse_options(sys.argv[3])

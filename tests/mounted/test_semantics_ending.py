@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.mount import mountpoint
-from kafkafs.mount.mount_table import Mounted
+from kafkafs.mount.mounting import mountpoint
+from kafkafs.mount.mounting.mount_table import Mounted
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.format.columns import Damage
 from kafkafs.storage.format.encoder import RecordColumns

@@ -1,0 +1,121 @@
+"""Lines written to a partition's `append` and `append.jsonl`, as they become records."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from kafkafs.storage.errors import (
+    BadLine,
+    MessageTooLarge,
+    RecordListTooLarge,
+    printable,
+)
+from kafkafs.storage.format.encoder import RecordColumns
+from kafkafs.storage.format.text_input import Parse
+from kafkafs.storage.line_appender import LineAppender
+
+from ..errnos import Invalid, TooLarge, TreeError
+from ..partition import Partition
+from ..write_handle import WriteHandle
+from .changes import Changes
+
+# A byte of a record takes at most six in JSON, as an escape; what is around it, far less than this.
+_ESCAPE_BYTES: Final = 6
+_ROOM_BYTES: Final = 1 << 16
+# A line may have so many bytes, whatever the topic allows.
+_MAX_LINE_BYTES: Final = 256 << 20
+
+
+class AppendHandle(WriteHandle):
+    """An open `append`. The lines of each write are appended before it returns, all but the last if
+    its end has not come; that one waits for the rest, or for the file to be closed.
+
+    A handle that met a bad line refuses everything: what follows it may belong to it. After any
+    other error nothing of the failed write is there, and it can be repeated.
+    """
+
+    def __init__(self, changes: Changes, partition: Partition, name: str, parse: Parse) -> None:
+        self._changes = changes
+        self._name = printable(f"{partition.topic}/{partition.number}/{name}")
+        self._writer = changes.writer(partition)
+        self._appender = LineAppender(parse, self._append_records)
+        self._rest = bytearray()  # a line whose end has not come
+        self._is_torn = False  # a write has failed that would have gone on with it
+        self._bad: TreeError | None = None
+
+    def write(self, position: int, data: bytes) -> int:
+        """Takes all of it; or, when there was an error in the midst of many lines, those in front.
+        `position` is not looked at: a log grows at its end."""
+        self._refuse_bad()
+        end = data.rfind(b"\n") + 1
+        self._is_torn = True
+        if end:
+            taken = self._append(b"".join((self._rest, memoryview(data)[:end])))
+            if taken is not None:
+                return taken
+            self._rest.clear()
+        self._is_torn = False
+        self._rest += data[end:]
+        self._refuse_long()
+        return len(data)
+
+    def _append(self, lines: bytes) -> int | None:
+        """Appends them: None, or of how many bytes behind `_rest` the lines were appended before
+        an error."""
+        before = self._appender.lines
+        try:
+            self._appender.append(lines)
+        except BadLine as bad:
+            is_large = isinstance(bad.cause, MessageTooLarge | RecordListTooLarge)
+            self._refuse((TooLarge if is_large else Invalid)(f"{self._name}: {bad}"))
+        except Exception:
+            appended = self._appender.lines - before
+            if not appended:
+                raise
+            taken = len(b"\n".join(lines.split(b"\n")[:appended])) + 1 - len(self._rest)
+            self._rest.clear()
+            return taken
+        return None
+
+    def _append_records(self, records: RecordColumns) -> None:
+        self._writer.append_records(records.stamped(self._changes.engine.clock.now_ms()))
+
+    def _refuse_long(self) -> None:
+        """No line is kept that is longer than any record that the topic takes."""
+        limit = self._writer.config.max_message_bytes * _ESCAPE_BYTES + _ROOM_BYTES
+        limit = min(limit, _MAX_LINE_BYTES)
+        if len(self._rest) > limit:
+            number = self._appender.lines + 1
+            self._refuse(TooLarge(f"{self._name}: line {number}: longer than {limit} bytes"))
+
+    def _refuse(self, error: TreeError) -> None:
+        self._rest.clear()
+        self._bad = error
+        self._refuse_bad()
+
+    def _refuse_bad(self) -> None:
+        if self._bad is not None:
+            raise type(self._bad)(str(self._bad)) from None
+
+    def truncate(self, size: int) -> None:
+        """Takes nothing away from a log."""
+
+    @property
+    def flushes(self) -> bool:
+        return bool(self._rest) or self._bad is not None
+
+    @property
+    def closes(self) -> bool:
+        return False
+
+    def flush(self) -> None:
+        """Appends a last line without its end, unless a write has failed that belongs to it."""
+        self._refuse_bad()
+        if self._rest and not self._is_torn:
+            self._append(bytes(self._rest))
+            self._rest.clear()
+
+    def sync(self) -> None:
+        """Makes durable all whole lines that were written."""
+        self._refuse_bad()
+        self._writer.flush()

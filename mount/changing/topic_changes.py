@@ -1,0 +1,102 @@
+"""Topics made and deleted through a writable mount."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kafkafs.storage.errors import (
+    InvalidPartitions,
+    TopicExists,
+    UnknownPartition,
+    UnknownTopic,
+    printable,
+)
+from kafkafs.storage.format.names import METADATA_TOPIC
+
+from ..errnos import Exists, Forbidden, Invalid, NoSuchName, NotEmpty
+
+if TYPE_CHECKING:
+    from kafkafs.storage.writable_engine import WritableEngine
+
+logger = logging.getLogger(__name__)
+
+
+class TopicChanges:
+    """Any thread may use it; each call waits for the disk."""
+
+    def __init__(self, engine: WritableEngine) -> None:
+        self._engine = engine
+
+    def make(self, topic: str) -> None:
+        """Makes a topic with the partition 0. Exists; InvalidTopic, TopicExists for a name that is
+        too like another's."""
+        try:
+            self._engine.create_topic(topic)
+        except TopicExists as error:
+            if error.existing == topic:
+                raise Exists(str(error)) from None
+            raise
+        logger.info("topic %s made", topic)
+
+    def add_partition(self, topic: str, name: str) -> None:
+        """Makes the next partition of a topic, which must be what `name` says. Exists, Invalid,
+        NoSuchName; Forbidden for what is no number."""
+        refuse_quorum(topic)
+        if not (name.isascii() and name.isdigit()):
+            raise Forbidden(f"{topic}: only partitions can be made here, not {printable(name)}")
+        try:
+            self._add(topic, name)
+        except UnknownTopic:
+            raise NoSuchName(topic) from None
+
+    def _add(self, topic: str, name: str) -> None:
+        next_one = max(self._numbers(topic)) + 1
+        if name != str(next_one):
+            if name in map(str, self._numbers(topic)):
+                raise Exists(f"{topic}/{name} exists")
+            raise Invalid(f"{topic}: the next partition is {next_one}, not {name}")
+        try:
+            self._engine.create_partitions(topic, next_one + 1)
+        except InvalidPartitions:
+            if next_one in self._numbers(topic):  # another one was quicker
+                raise Exists(f"{topic}/{name} exists") from None
+            raise
+        logger.info("partition %s/%s made", topic, name)
+
+    def delete(self, topic: str, is_empty: Callable[[int], bool]) -> None:
+        """Deletes a topic of which no partition has a record, as `is_empty` says by number. What is
+        appended meanwhile is either in a topic that stays, or refused. NoSuchName, NotEmpty."""
+        refuse_quorum(topic)
+        try:
+            while not self._delete(topic, is_empty):
+                pass
+        except UnknownTopic:
+            raise NoSuchName(topic) from None
+        except UnknownPartition as error:
+            raise NotEmpty(f"{error} that could be opened; its topic stays") from None
+        logger.info("topic %s deleted", topic)
+
+    def _delete(self, topic: str, is_empty: Callable[[int], bool]) -> bool:
+        """False when something changed meanwhile."""
+        ends = {
+            number: self._engine.writer(topic, number).end_offset for number in self._numbers(topic)
+        }
+        for number in ends:
+            if not is_empty(number):
+                raise NotEmpty(f"{topic}/{number} has records")
+        return self._engine.delete_unchanged_topic(topic, ends)
+
+    def _numbers(self, topic: str) -> list[int]:
+        """UnknownTopic."""
+        try:
+            return self._engine.topics()[topic]
+        except KeyError:
+            raise UnknownTopic(topic) from None
+
+
+def refuse_quorum(topic: str) -> None:
+    """Forbidden for the topic that nobody but the quorum changes."""
+    if topic == METADATA_TOPIC:
+        raise Forbidden(f"{METADATA_TOPIC} is the quorum's own log, and not changed here")

@@ -1,0 +1,311 @@
+"""`.kafkafs/control`: verbs are written, a line each, and answers are read, in JSON lines.
+
+What takes long is done by a thread of the conversation's own, one verb after the other, whether or
+not anybody reads the answer; a conversation that is closed goes on to the end of what it was told.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkafs.storage.errors import StorageError, printable
+
+from .. import render
+from ..errnos import Busy, Idle, Invalid
+from ..handles import IDLE_SECONDS, Data
+from ..write_handle import WriteHandle
+
+if TYPE_CHECKING:
+    from kafkafs.storage.writable_engine import WritableEngine
+
+Row = dict[str, Any]
+Emit = Callable[[Row], None]
+
+logger = logging.getLogger(__name__)
+
+#: Conversations at a time; a line; what is not read yet of an answer, before its making waits; and
+#: verbs that wait for the one before.
+MAX_OPEN: Final = 16
+MAX_LINE_BYTES: Final = 1 << 20
+MAX_UNREAD_BYTES: Final = 1 << 20
+MAX_WAITING: Final = 64
+# Of a line in the log.
+_SHOWN_BYTES: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a verb asks for. `run` is called with what takes the rows of its answer; `is_quick`: it
+    is done before the write returns."""
+
+    run: Callable[[Emit], None]
+    is_quick: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """What a verb asks for that takes `size` bytes behind its line; `then` makes work of them."""
+
+    size: int
+    then: Callable[[bytes], Work]
+
+
+class Ended(Exception):
+    """The mount ends: what is under way is given up."""
+
+    def __str__(self) -> str:
+        return "the mount ends"
+
+
+class Control:
+    """The conversations of a mount. Any thread may use it."""
+
+    def __init__(
+        self, engine: WritableEngine, prepare: Callable[[Control, bytes], Work | Fed]
+    ) -> None:
+        """`prepare`: what a line asks for; Invalid, or what the engine says of a name in it."""
+        self.engine = engine
+        self.prepare = prepare
+        self._lock = threading.Lock()  # over both
+        self._open = 0
+        self._threads: set[threading.Thread] = set()
+        self._ending = threading.Event()
+
+    @property
+    def is_ending(self) -> bool:
+        return self._ending.is_set()
+
+    def open(self) -> ControlHandle:
+        """Busy when there are too many."""
+        with self._lock:
+            if self._open >= MAX_OPEN:
+                raise Busy(f"control is open {MAX_OPEN} times already")
+            self._open += 1
+        return ControlHandle(self)
+
+    def closed(self) -> None:
+        """One of the conversations is over."""
+        with self._lock:
+            self._open -= 1
+
+    def start(self, work: Callable[[], None]) -> None:
+        """Does `work` in a thread that `close` waits for. Ended when the mount ends."""
+
+        def run() -> None:
+            try:
+                work()
+            finally:
+                with self._lock:
+                    self._threads.discard(thread)
+
+        thread = threading.Thread(target=run, name="kafkafs-control", daemon=True)
+        with self._lock:
+            if self.is_ending:
+                raise Ended
+            self._threads.add(thread)
+            thread.start()
+
+    def check(self) -> None:
+        """Ended when the mount ends; to be asked between two steps of what takes long."""
+        if self.is_ending:
+            raise Ended
+
+    def end(self) -> None:
+        """The mount ends: nobody waits any longer for an answer. Waits for nothing itself."""
+        self._ending.set()
+
+    def close(self) -> None:
+        """Has what is under way given up, and waits until it is: a step of a cleaning, or the
+        retention of one partition."""
+        self.end()
+        with self._lock:
+            threads = list(self._threads)
+        if threads:
+            self.engine.cleaner.stop()
+        for thread in threads:
+            thread.join()
+
+
+class ControlHandle(WriteHandle):
+    """A conversation. Positions mean nothing: writes are lines in the order in which they come,
+    reads are what is next of the answer. Reading ends when all that was asked is answered."""
+
+    seekable = False
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._changed = threading.Condition()  # over all below
+        self._line = bytearray()
+        self._fed: Fed | None = None  # what takes what comes next,
+        self._food = bytearray()  # and what has come of that
+        self._waiting: deque[Work] = deque()
+        self._is_working = False
+        self._rows: deque[memoryview] = deque()
+        self._unread = 0
+        self._is_closed = False
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def write(self, position: int, data: bytes) -> int:
+        """Does or begins every whole line in `data`; Invalid for the first that cannot be, and the
+        rest is not looked at."""
+        at = 0
+        while at < len(data):
+            at += self._feed(data[at:]) if self._fed is not None else self._add(data[at:])
+        return len(data)
+
+    def _add(self, data: bytes) -> int:
+        """Takes the first line in `data`, or what there is of it; how many bytes that is."""
+        line, end, _ = data.partition(b"\n")
+        self._line += line
+        if end:
+            self._take_line()
+        elif len(self._line) > MAX_LINE_BYTES:
+            self._line.clear()
+            raise Invalid(f"control: a line of more than {MAX_LINE_BYTES} bytes")
+        return len(line) + len(end)
+
+    def _feed(self, data: bytes) -> int:
+        """Takes what belongs to the verb before; how many bytes that is."""
+        assert self._fed is not None
+        part = data[: self._fed.size - len(self._food)]
+        self._food += part
+        if len(self._food) == self._fed.size:
+            work = self._fed.then(bytes(self._food))
+            self._fed, self._food = None, bytearray()
+            self._begin(work)
+        return len(part)
+
+    def truncate(self, size: int) -> None:
+        """`>` does it, and there is nothing to be cut."""
+
+    def flush(self) -> None:
+        """A line may lack its end."""
+        if self._fed is not None:
+            self._fed, self._food = None, bytearray()
+            raise Invalid("control: bytes are missing behind a line")
+        self._take_line()
+
+    def _take_line(self) -> None:
+        line, self._line = bytes(self._line), bytearray()
+        if not line.strip():
+            return
+        shown = printable(line[:_SHOWN_BYTES].decode(errors="replace"))
+        with self._changed:
+            if len(self._waiting) >= MAX_WAITING or self._unread >= MAX_UNREAD_BYTES:
+                raise Busy(f"control: {shown}: first read what was answered")
+        try:
+            work = self._control.prepare(self._control, line)
+        except (Invalid, StorageError) as error:
+            self._put(error_row(error))
+            raise Invalid(f"control: {shown}: {error}") from None
+        if isinstance(work, Fed) and work.size:
+            self._fed = work
+            return
+        if isinstance(work, Fed):
+            work = work.then(b"")
+        else:
+            logger.info("control: %s", shown)
+        self._begin(work)
+
+    def _begin(self, work: Work) -> None:
+        """Does it at once, or has it done."""
+        with self._changed:
+            self._waiting.append(work)
+            if self._is_working:
+                return
+            self._is_working = True
+        if work.is_quick:
+            self._work()
+        else:
+            self._control.start(self._work)
+
+    # -- working --------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        """Does what waits until nothing does."""
+        while True:
+            with self._changed:
+                if not self._waiting or self._control.is_ending:
+                    self._is_working = False
+                    self._waiting.clear()
+                    self._changed.notify_all()
+                    return
+                work = self._waiting.popleft()
+            self._do(work)
+
+    def _do(self, work: Work) -> None:
+        try:
+            work.run(self._put if work.is_quick else self._put_slowly)
+        except Ended as ended:
+            self._put(error_row(ended))
+        except (StorageError, OSError) as error:
+            logger.info("control: %s", printable(str(error)))
+            self._put(error_row(error))
+        except Exception as error:
+            logger.exception("control failed, which is a fault of kafkafs")
+            self._put(error_row(error))
+
+    def _put(self, row: Row) -> None:
+        line = memoryview(render.json_line(row))
+        with self._changed:
+            if not self._is_closed:
+                self._rows.append(line)
+                self._unread += len(line)
+                self._changed.notify_all()
+
+    def _put_slowly(self, row: Row) -> None:
+        """No faster than somebody reads. Ended when nobody will."""
+        with self._changed:
+            while self._unread >= MAX_UNREAD_BYTES and not self._is_closed:
+                self._control.check()
+                self._changed.wait(IDLE_SECONDS)
+        self._put(row)
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def read(self, position: int, size: int) -> Data:
+        """What is next of the answer, nothing at its end; Idle when nothing came for a while."""
+        self.flush()
+        deadline = monotonic() + IDLE_SECONDS
+        with self._changed:
+            while not self._rows:
+                if not self._is_working:
+                    return b""
+                left = deadline - monotonic()
+                if left <= 0 or self._control.is_ending:
+                    raise Idle
+                self._changed.wait(left)
+            return self._next(size)
+
+    def _next(self, size: int) -> bytes:
+        parts = []
+        while size and self._rows:
+            row = self._rows.popleft()
+            if len(row) > size:
+                self._rows.appendleft(row[size:])
+            parts.append(row[:size])
+            size -= len(parts[-1])
+        data = b"".join(parts)
+        self._unread -= len(data)
+        self._changed.notify_all()
+        return data
+
+    def close(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._rows.clear()
+            self._changed.notify_all()
+        self._control.closed()
+
+
+def error_row(error: Exception, place: str = "") -> Row:
+    """`kind`: the error's class, for a program that reads the answer."""
+    row: Row = {"error": str(error), "kind": type(error).__name__}
+    return {**row, "where": place} if place else row

@@ -1,0 +1,1 @@
+"""Mounting and unmounting: where, in which process, and what is mounted already."""

@@ -1,0 +1,201 @@
+"""Mounting, serving until the mount ends, unmounting."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import resource
+import shutil
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from typing import Final
+
+import pyfuse3
+import trio
+
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.errors import printable
+
+from ..changing.changes import Changes
+from ..options import MountOptions
+from ..serving.changing_operations import ChangingOperations
+from ..serving.operations import Operations, ReadOnlyOperations
+from ..tree import Tree
+from .daemon import Ready, log_recent, log_to_stderr, run_in_background
+from .mountpoint import MountError, check, clear, unmount
+
+__all__ = ["MountError", "check", "mount", "unmount"]
+
+logger = logging.getLogger(__name__)
+
+# Requests answered at a time; readers of `follow` spend most of theirs waiting. A task more than
+# needed costs each request a turn of the event loop.
+_MAX_TASKS: Final = 4096
+_MIN_TASKS: Final = 1
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+# glibc's malloc.h: M_MMAP_THRESHOLD, M_TRIM_THRESHOLD (bytes), M_ARENA_MAX.
+_MALLOC: Final = {-3: 32 << 20, -1: 64 << 20, -8: 1}
+
+MakeEngine = Callable[[Sequence[str]], Engine]
+
+
+def mount(
+    log_dirs: Sequence[str],
+    mountpoint: str,
+    options: MountOptions,
+    *,
+    foreground: bool = False,
+    make_engine: MakeEngine = Engine,
+) -> None:
+    """Mount `log_dirs`; MountError or StorageError when that cannot be done.
+
+    In the foreground this returns when the mount has ended; else as soon as it answers, and a
+    daemon serves it.
+    """
+    clear(mountpoint)
+    check(log_dirs, mountpoint)
+    mountpoint = os.path.abspath(mountpoint)
+    paths = [os.path.abspath(path) for path in log_dirs]
+
+    def serve(ready: Ready) -> None:
+        _raise_file_limit()
+        _keep_memory()
+        recent_log = log_recent()
+        with closing(make_engine(paths)) as engine:
+            changes = _begin_changes(engine, options)
+            tree = Tree(engine, options, changes=changes)
+            tree.catalog.recent_log = recent_log
+            try:
+                _unwrapped(lambda: trio.run(_session, tree, mountpoint, options, ready))
+            finally:
+                if changes is not None:
+                    changes.close()
+
+    if foreground:
+        log_to_stderr(options)
+        serve(lambda: logger.info("%s is mounted", printable(mountpoint)))
+    else:
+        run_in_background(serve, options)
+        _wait_until_it_answers(mountpoint)
+
+
+def _begin_changes(engine: Engine, options: MountOptions) -> Changes | None:
+    """What a writable mount has beside the tree."""
+    if not options.writable:
+        return None
+    from kafkafs.storage.writable_engine import WritableEngine
+
+    assert isinstance(engine, WritableEngine), "a writable mount needs an engine that writes"
+    engine.start()
+    return Changes(engine, options)
+
+
+def _wait_until_it_answers(mountpoint: str) -> None:
+    """Not for the daemon itself: a thread of its own that waits for its answer would keep it, and
+    the mount, from ever ending if it were killed before it gives that."""
+    try:
+        os.stat(mountpoint)
+    except OSError as error:
+        why = f"the mount does not answer: {error.strerror}; the daemon's log may say why"
+        raise MountError(f"{printable(mountpoint)}: {why}") from None
+
+
+def _unwrapped(run: Callable[[], None]) -> None:
+    """An error comes out of each nursery in a group of one."""
+    try:
+        run()
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from None
+
+
+async def _session(tree: Tree, mountpoint: str, options: MountOptions, ready: Ready) -> None:
+    """Mount and serve until unmounted, or told to end by SIGINT or SIGTERM."""
+    async with trio.open_nursery() as nursery:
+        kind = ChangingOperations if options.writable else ReadOnlyOperations
+        operations: Operations = kind(tree, nursery)
+        # One that comes between mounting and listening for it would leave the mount behind.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        _init(operations, mountpoint, _kernel_options(tree, options))
+        try:
+            await nursery.start(_end_on_signal, operations)
+            nursery.start_soon(operations.watch.run)
+            nursery.start_soon(_tell_when_ready, mountpoint, ready)
+            await pyfuse3.main(_MIN_TASKS, _MAX_TASKS)
+        finally:
+            operations.end()
+            pyfuse3.close(unmount=True)
+            nursery.cancel_scope.cancel()
+
+
+def _init(operations: Operations, mountpoint: str, options: set[str]) -> None:
+    try:
+        pyfuse3.init(operations, mountpoint, options)
+    except RuntimeError as error:
+        raise MountError(f"{printable(mountpoint)}: {_why_not(error)}") from None
+
+
+def _why_not(error: RuntimeError) -> str:
+    """libfuse prints its own reasons to stderr; the frequent ones are found out here."""
+    if not os.path.exists("/dev/fuse"):
+        return "/dev/fuse is missing; load the kernel's module `fuse`"
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "this user may not use /dev/fuse"
+    if os.getuid() != 0 and shutil.which("fusermount3") is None:
+        return "the program fusermount3 is missing; install the package fuse3"
+    return f"{error}; what was printed before says why"
+
+
+async def _end_on_signal(
+    operations: Operations, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    with trio.open_signal_receiver(*_ENDING) as signals:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        task_status.started()
+        async for number in signals:
+            logger.info("%s: unmounting", signal.Signals(number).name)
+            operations.end()
+            pyfuse3.terminate()
+
+
+async def _tell_when_ready(mountpoint: str, ready: Ready) -> None:
+    """The mount answers when `stat` comes back."""
+    try:
+        await trio.to_thread.run_sync(os.stat, mountpoint, abandon_on_cancel=True)
+    except OSError:  # ended before it answered
+        return
+    ready()
+
+
+def _kernel_options(tree: Tree, options: MountOptions) -> set[str]:
+    source = tree.catalog.engine.log_dirs.dirs[0].path
+    source = source.replace("\\", "\\\\").replace(",", "\\,")
+    chosen = {"default_permissions", "subtype=kafkafs", f"fsname={source}"}
+    chosen.update(options.kernel_flags)
+    if not options.writable:
+        chosen.add("ro")
+    if options.allow_other:
+        chosen.add("allow_other")
+    return chosen
+
+
+def _keep_memory() -> None:
+    """Make glibc use freed memory again, where it would give pieces of streams back to the kernel
+    and be given empty pages for the next one: a sixth of the time that a stream takes. Other C
+    libraries have nothing of the kind."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        for parameter, value in _MALLOC.items():
+            mallopt(parameter, value)
+
+
+def _raise_file_limit() -> None:
+    """Open streams keep the segments that they show open."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

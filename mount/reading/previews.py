@@ -1,0 +1,225 @@
+"""What compaction would leave of partitions, found when somebody asks, and kept.
+
+Finding it takes as long as a cleaning, so it is found once for each state of a partition, and of
+one partition at a time: that also bounds the memory, to what `storage/cleaner/preview.py` says. Of
+what was found the partitions asked for last are kept, up to `_KEPT_BYTES` or one of any size.
+
+What was found in vain, because of damage, is not tried again before the log has changed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from time import monotonic
+from typing import Any, Final
+
+from kafkafs.storage.cleaner.compacted_view import CompactedView
+from kafkafs.storage.cleaner.preview import Preview, Question, Stamp, Told, preview
+from kafkafs.storage.clock import Clock
+from kafkafs.storage.config import broker_config
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.errors import CleaningAborted, CorruptError, SegmentGone
+
+from ..partition import FRESH_SECONDS, Partition
+from ..pending import Pending
+
+logger = logging.getLogger(__name__)
+
+_KEPT_BYTES: Final = 64 << 20
+# How often is begun anew when segments vanish meanwhile.
+_ATTEMPTS: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no preview of a log in this state."""
+
+    stamp: Stamp
+    error: CorruptError
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a preview is that is being found: bytes read, and to be read so far as is known."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was given last, and when, by `monotonic`."""
+
+    compacted: CompactedView
+    given_at: float
+
+
+Show = Callable[[], AbstractContextManager[Told]]
+
+
+@contextmanager
+def nobody_watches() -> Iterator[Told]:
+    """Progress is shown in `status.json` only."""
+    yield lambda done, total: None
+
+
+class Previews:
+    """The compacted views of a mount's partitions. Any thread may use it. `show`: gives what else
+    is told of progress while one is found."""
+
+    show: Show
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._broker = broker_config(engine.settings)
+        self._finding = threading.Lock()  # held while one is found
+        self._lock = threading.Lock()  # guards what follows, for no longer than a look
+        self._known: OrderedDict[Partition, Preview] = OrderedDict()
+        self._failures: dict[Partition, Failure] = {}
+        self._answers: dict[Partition, Answer] = {}
+        self._progress: dict[Partition, Progress] = {}
+        self._is_ending = False
+        self.show = nobody_watches
+
+    def pending(self, partition: Partition) -> Pending | None:
+        """What `of` may have to do that takes long; None when it was asked a moment ago. Costs
+        nothing."""
+        fresh, seen = self._at_hand(partition), partition.last_seen
+        if fresh is not None and seen is not None and fresh.question.whole is seen.view:
+            return None
+        return Pending(
+            partition,
+            lambda: self._look(partition) is not None,
+            lambda: self.of(partition),
+        )
+
+    def of(self, partition: Partition) -> CompactedView:
+        """The partition as compaction would leave it now. CorruptError, with file and position,
+        where that would stop for damage. May take long, and waits for whoever finds one."""
+        for _ in range(_ATTEMPTS):
+            try:
+                found = self._look(partition)
+                if found is None:
+                    with self._finding:
+                        found = self._look(partition) or self._find(partition)
+            except SegmentGone:  # deleted or replaced since the view was made
+                continue
+            return found
+        raise SegmentGone(partition.log.path)
+
+    def _look(self, partition: Partition) -> CompactedView | None:
+        """What is known and still holds. CorruptError if it is known that there is damage."""
+        fresh = self._at_hand(partition)
+        if fresh is not None and fresh.question.whole is partition.view():
+            return fresh
+        question = self._ask(partition)
+        known = self._remembered(partition, question)
+        return None if known is None else self._answer(partition, question, known)
+
+    def _answer(self, partition: Partition, question: Question, found: Preview) -> CompactedView:
+        compacted = CompactedView(question, found)
+        with self._lock:
+            self._answers[partition] = Answer(compacted, monotonic())
+        return compacted
+
+    def _at_hand(self, partition: Partition) -> CompactedView | None:
+        """What was given a moment ago, whatever happened since."""
+        answer = self._answers.get(partition)
+        if answer is None or monotonic() - answer.given_at >= FRESH_SECONDS:
+            return None
+        return answer.compacted
+
+    def status(self, partition: Partition) -> dict[str, Any]:
+        """What `status.json` says of it."""
+        progress = self._progress.get(partition)
+        if progress is not None:
+            return {"state": "computing", "done": progress.done, "total": progress.total}
+        if partition in self._failures:
+            return {"state": "failed", "why": str(self._failures[partition].error)}
+        return {"state": "known" if partition in self._known else "unknown"}
+
+    def forget(self, partition: Partition) -> None:
+        """The partition is no longer there."""
+        with self._lock:
+            self._known.pop(partition, None)
+            self._failures.pop(partition, None)
+            self._answers.pop(partition, None)
+
+    def _ask(self, partition: Partition) -> Question:
+        topic, number = partition.topic, partition.number
+        log_dir = self._engine.partition_dir(topic, number).log_dir
+        return Question.of(
+            partition.view(),
+            self._engine.topic_config(topic).config,
+            self._broker,
+            log_dir.cleaner_offsets.get((topic, number)),
+            self._clock.now_ms(),
+        )
+
+    def _remembered(self, partition: Partition, question: Question) -> Preview | None:
+        """The preview that answers the question, if it is known. CorruptError if it is known that
+        there is none."""
+        with self._lock:
+            failure = self._failures.get(partition)
+            if failure is not None and failure.stamp == question.stamp():
+                raise failure.error.with_traceback(None)  # it would grow with each time
+            known = self._known.get(partition)
+            if known is None or not known.answers(question):
+                return None
+            self._known.move_to_end(partition)
+            return known
+
+    def end(self) -> None:
+        """Give up what is being found, and find nothing more: the mount ends."""
+        self._is_ending = True
+
+    def _check(self) -> None:
+        if self._is_ending:
+            raise CleaningAborted("the mount ends")
+
+    def _find(self, partition: Partition) -> CompactedView:
+        question = self._ask(partition)
+
+        started = monotonic()
+        self._progress[partition] = Progress(0, sum(segment.size for segment in question.cleaned))
+        try:
+            found = self._found(partition, question)
+        except CorruptError as error:
+            partition.note_damage(error)
+            with self._lock:
+                self._known.pop(partition, None)
+                self._failures[partition] = Failure(question.stamp(), error)
+            raise
+        finally:
+            del self._progress[partition]
+        where, seconds = (partition.topic, partition.number), monotonic() - started
+        logger.info("%s-%d: found in %.3f s what compaction would leave", *where, seconds)
+        with self._lock:
+            self._failures.pop(partition, None)
+            self._known[partition] = found
+            self._known.move_to_end(partition)
+            self._drop_oldest()
+        return self._answer(partition, question, found)
+
+    def _found(self, partition: Partition, question: Question) -> Preview:
+        pinned = question.pinned()
+        with self.show() as show:
+
+            def told(done: int, total: int) -> None:
+                self._progress[partition] = Progress(done, total)
+                show(done, total)
+
+            return preview(pinned, told, self._check)
+
+    def _drop_oldest(self) -> None:
+        kept = sum(found.kept.nbytes for found in self._known.values())
+        while kept > _KEPT_BYTES and len(self._known) > 1:
+            partition, dropped = self._known.popitem(last=False)
+            self._answers.pop(partition, None)
+            kept -= dropped.kept.nbytes

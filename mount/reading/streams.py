@@ -1,0 +1,260 @@
+"""A partition as one stream of bytes: made piece by piece, readable at any position.
+
+Nobody knows how long a stream is, or which record lies at a position, before everything in front
+of it was rendered. So a `StreamHandle` keeps
+
+- a *window*: the consecutive pieces around the place that is being read;
+- *checkpoints*: positions at which rendering can be taken up, and with which offset. Going forward
+  renders and discards; going back starts at the nearest checkpoint before.
+
+Invariants:
+
+1. The window is what the source gives behind some checkpoint; its end is where the source goes on.
+2. A piece that a checkpoint stands before comes out the same, byte for byte, whenever the source is
+   started there: records do not change, and the view is pinned.
+3. Damage has a position, that of the next byte which can be read. A read stops short of it; the
+   read that begins there fails once, and from then on the damage is no more than a place where
+   nothing was.
+
+One thread at a time produces (`_producing`); what it made is handed over under `_state`, which is
+never held for longer than a copy. A thread in `keep_ahead` produces while the reader reads on.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from kafkafs.storage.errors import CorruptError, StorageError
+from kafkafs.storage.format.rooms import ROOMS
+
+from ..handles import Data, Handle
+from ..pending import Pending
+
+#: Bytes that are made ahead of a reader. Less than half of them wakes the thread that makes more.
+READ_AHEAD: Final = 8 << 20
+# How long that thread waits for a reader who pauses.
+_PAUSE_SECONDS: Final = 0.1
+# Bytes kept behind the place read last, for readers that step back a little (less, tail).
+_KEPT_BEHIND: Final = 1 << 20
+# Distance of checkpoints at first; it doubles when there are too many of them.
+_CHECKPOINT_DISTANCE: Final = 4 << 20
+_MAX_CHECKPOINTS: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some bytes of a stream. `restart`: where the source must be started so that it begins with
+    this very piece; -1 when it cannot be."""
+
+    data: Data
+    restart: int = -1
+
+
+class Source(Protocol):
+    """What a stream is made of."""
+
+    def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
+        """The pieces from the very beginning (`restart` -1) or a piece's `restart` on; where bytes
+        could not be read, the error."""
+
+
+class StreamHandle(Handle):
+    """An open stream. Any thread may read."""
+
+    direct_io = True
+
+    def __init__(self, source: Source, note_damage: Callable[[CorruptError], None]) -> None:
+        self._source = source
+        self._note_damage = note_damage
+        self._producing = threading.Lock()
+        self._pieces: Iterator[Piece | CorruptError] | None = None  # under _producing
+        self._checkpoints = _Checkpoints()  # under _producing
+        self._state = threading.Lock()  # guards what follows
+        self._moved = threading.Condition(self._state)  # the reader did
+        self._window: deque[tuple[int, memoryview]] = deque()
+        self._window_end = 0
+        self._length: int | None = None  # once the end was seen
+        self._damage: dict[int, CorruptError] = {}  # not yet told, by position
+        self._told: set[int] = set()
+        self._position = 0  # where the last read began, and where it ended or wants to end
+        self._reached = 0
+        self._closed = False
+
+    def read(self, position: int, size: int) -> Data:
+        """CorruptError once for each damage, when `position` is where it lies."""
+        with self._producing:
+            while (data := self.at_hand(position, size)) is None:
+                self._go_to(position)
+                self._produce(position)
+            return data
+
+    def at_hand(self, position: int, size: int) -> Data | None:
+        with self._state:
+            self._position, self._reached = position, position + size
+            if self._ahead() * 2 < READ_AHEAD:
+                self._moved.notify()
+            if position in self._damage:
+                self._told.add(position)
+                raise self._damage.pop(position)
+            return self._gather(position, position + size)
+
+    def wants_more(self) -> bool:
+        """Whether there should be more bytes ahead of the reader."""
+        with self._state:
+            return self._goes_on() and self._ahead() * 2 < READ_AHEAD
+
+    def keep_ahead(self, note_progress: Callable[[], object]) -> None:
+        """Make pieces ahead of the reader, until the stream ends or the reader pauses or goes
+        elsewhere. After each of them `note_progress` is called."""
+        try:
+            while self._wait_for_room():
+                with self._producing:
+                    self._produce(self._position)
+                note_progress()
+        except (StorageError, OSError):
+            return  # the read that comes there will meet it again, and tell
+
+    def _wait_for_room(self) -> bool:
+        with self._state:
+            if self._ahead() >= READ_AHEAD:
+                self._moved.wait_for(
+                    lambda: not self._goes_on() or self._ahead() * 2 < READ_AHEAD, _PAUSE_SECONDS
+                )
+            return self._goes_on() and self._ahead() < READ_AHEAD
+
+    def close(self) -> None:
+        with self._state:
+            self._closed = True
+            self._moved.notify()
+        with self._producing:
+            self._pieces = None
+        with self._state:
+            self._window.clear()
+
+    # -- under _state ---------------------------------------------------------------------------
+
+    def _ahead(self) -> int:
+        return self._window_end - self._reached
+
+    def _goes_on(self) -> bool:
+        """Whether to go on making pieces leads to what the reader wants."""
+        window_start = self._window[0][0] if self._window else self._window_end
+        is_near = window_start <= self._position <= self._window_end
+        return is_near and self._length is None and not self._closed
+
+    def _gather(self, position: int, end: int) -> Data | None:
+        """Bytes of the window up to `end`, less where damage or the stream's end comes before;
+        None when the window does not have them all."""
+        stop = min((at for at in self._damage if position < at < end), default=end)
+        if self._length is not None and position >= self._length:
+            return b""
+        if self._length is not None:
+            stop = min(stop, self._length)
+        if stop > self._window_end or not self._window or position < self._window[0][0]:
+            return None
+        parts = []
+        for start, data in self._window:
+            if start >= stop:
+                break
+            if start + len(data) > position:
+                parts.append(data[max(position - start, 0) : stop - start])
+        return parts[0] if len(parts) == 1 else _joined(parts)
+
+    def _trim(self, position: int) -> None:
+        keep = position - _KEPT_BEHIND
+        while self._window and self._window[0][0] + len(self._window[0][1]) <= keep:
+            self._window.popleft()
+
+    # -- under _producing -----------------------------------------------------------------------
+
+    def _go_to(self, position: int) -> None:
+        """Start anew where that is nearer to `position` than to go on, or where going on leads
+        away from it."""
+        start, restart = self._checkpoints.before(position)
+        window_start = self._window[0][0] if self._window else self._window_end
+        if self._pieces is not None and (window_start <= position and start <= self._window_end):
+            return
+        with self._state:
+            self._window.clear()
+            self._window_end = start
+            self._length = None
+        self._pieces = self._source.pieces(restart)
+
+    def _produce(self, position: int) -> None:
+        """One piece more, or the end. What lies well before `position` is dropped."""
+        if self._pieces is None:
+            self._go_to(self._window_end)
+        assert self._pieces is not None
+        try:
+            piece = next(self._pieces, None)
+        except (StorageError, OSError):
+            self._pieces = None  # a generator that raised gives nothing more
+            raise
+        if isinstance(piece, CorruptError):
+            self._note_damage(piece)
+            with self._state:
+                if self._window_end not in self._told:
+                    self._damage.setdefault(self._window_end, piece)
+            return
+        if piece is None:
+            with self._state:
+                self._length = self._window_end
+            return
+        self._checkpoints.add(self._window_end, piece.restart)
+        with self._state:
+            if len(piece.data):
+                self._window.append((self._window_end, memoryview(piece.data).cast("B")))
+                self._window_end += len(piece.data)
+            self._trim(position)
+
+
+class PreparedSource(Source, Protocol):
+    """One for which something must be done before it gives pieces."""
+
+    def pending(self) -> Pending | None:
+        """What that is; None when it has been done. Costs nothing."""
+
+
+class PreparedStreamHandle(StreamHandle):
+    """A stream of such a source. Whoever reads before that was done does it, or waits for it."""
+
+    def __init__(self, source: PreparedSource, note_damage: Callable[[CorruptError], None]) -> None:
+        super().__init__(source, note_damage)
+        self.pending = source.pending
+
+
+def _joined(parts: list[memoryview]) -> memoryview:
+    joined = ROOMS.lend(sum(map(len, parts)))
+    at = 0
+    for part in parts:
+        joined[at : at + len(part)] = part
+        at += len(part)
+    return joined
+
+
+class _Checkpoints:
+    """Positions, ascending, and what the source is started with there. The first is the begin."""
+
+    def __init__(self) -> None:
+        self._positions = [0]
+        self._restarts = [-1]
+        self._distance = _CHECKPOINT_DISTANCE
+
+    def before(self, position: int) -> tuple[int, int]:
+        """The last position <= `position`, and its restart."""
+        at = bisect_right(self._positions, position) - 1
+        return self._positions[at], self._restarts[at]
+
+    def add(self, position: int, restart: int) -> None:
+        if restart < 0 or position < self._positions[-1] + self._distance:
+            return
+        if len(self._positions) >= _MAX_CHECKPOINTS:
+            del self._positions[1::2], self._restarts[1::2]
+            self._distance *= 2
+        self._positions.append(position)
+        self._restarts.append(restart)

@@ -1,0 +1,155 @@
+"""An open directory: where a listing is, and how it goes on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from itertools import repeat
+from typing import Final
+
+import pyfuse3
+import trio
+
+from kafkafs.storage.errors import StorageError
+
+from ..nodes.node import Directory, Rows, Run
+from .entries import SECTOR, Owner
+
+logger = logging.getLogger(__name__)
+
+_DOT, _DOT_DOT = 1, 2
+# Rows handed over in one go at most. The kernel takes about two hundred with a request.
+_PART: Final = 512
+# How few rows are left when the next run is made.
+_FEW_ROWS: Final = 2048
+
+
+class Lister:
+    """Lists one directory. The kernel asks for one part at a time, nearly always the next.
+
+    Of `_run` the rows from `_at` on were not handed over yet, and `_next_start` is where the first
+    of them belongs. While the kernel works on its last rows the next run is made; more is not in
+    memory.
+
+    When names may have gone since a run was made it is made again, so that the kernel is never told
+    of a name after it was told to forget it.
+    """
+
+    def __init__(
+        self,
+        directory: Directory,
+        owner: Owner,
+        nursery: trio.Nursery,
+        limiter: trio.CapacityLimiter | None = None,
+    ) -> None:
+        """`limiter`: of the threads in which runs are made."""
+        self.directory = directory
+        self._limiter = limiter
+        self._owner = owner
+        self._nursery = nursery
+        self._one = trio.Lock()  # one at a time makes runs
+        self._entry = owner.entry(directory.attributes())
+        self._size = self._mtime_ns = -1  # what `_entry` says
+        self._next_start = -1
+        self._restart(0)
+
+    def _restart(self, start: int) -> None:
+        self._runs: Iterator[Run] | None = None
+        self._losses = self.directory.losses()
+        self._rows = Rows()
+        self._at = 0
+        self._upcoming: Run | None = None
+        self._next_start = start
+
+    async def reply(self, start: int, token: pyfuse3.ReaddirToken) -> None:
+        """Hand names from `start` on to the kernel, until it has no room for another."""
+        if start < _DOT_DOT:
+            if not self._reply_dots(start, token):
+                return
+            start = _DOT_DOT
+        if start != self._next_start or self._losses != self.directory.losses():
+            self._restart(start)
+        while self._reply_rows(token):
+            if not await self._go_on():
+                return
+        if self._upcoming is None and len(self._rows) - self._at < _FEW_ROWS:
+            self._nursery.start_soon(self._prepare)
+
+    def _reply_dots(self, start: int, token: pyfuse3.ReaddirToken) -> bool:
+        entry = self._owner.entry(self.directory.attributes())
+        if start < _DOT and not pyfuse3.readdir_reply(token, pyfuse3.FileNameT(b"."), entry, _DOT):
+            return False
+        entry.st_ino = pyfuse3.InodeT(self.directory.parent_inode)
+        return pyfuse3.readdir_reply(token, pyfuse3.FileNameT(b".."), entry, _DOT_DOT)
+
+    def _reply_rows(self, token: pyfuse3.ReaddirToken) -> bool:
+        """False when the kernel has no room left."""
+        rows = self._rows
+        while self._at < len(rows):
+            part = slice(self._at, self._at + _PART)
+            names, next_starts = rows.names[part], rows.next_starts[part]
+            entries = self._entries(rows, part)
+            answers = map(pyfuse3.readdir_reply, repeat(token), names, entries, next_starts)
+            taken = sum(iter(answers.__next__, False))  # true answers before a false one
+            if taken:
+                self._at += taken
+                self._next_start = next_starts[taken - 1]
+            if taken < len(names):
+                return False
+        return True
+
+    def _entries(self, rows: Rows, part: slice) -> Iterator[pyfuse3.EntryAttributes]:
+        """The same object for each row, with its attributes. This loop runs once for each name that
+        is listed, and setting an attribute is the most of it: what stays the same is not set."""
+        entry = self._entry
+        fields = zip(rows.inodes[part], rows.sizes[part], rows.mtimes_ns[part], strict=True)
+        for inode, size, mtime_ns in fields:
+            entry.st_ino = inode
+            if size != self._size:
+                entry.st_size = self._size = size
+                entry.st_blocks = (size + SECTOR - 1) // SECTOR
+            if mtime_ns != self._mtime_ns:
+                entry.st_mtime_ns = self._mtime_ns = mtime_ns
+            yield entry
+
+    async def _go_on(self) -> bool:
+        """Take the next run when all rows were handed over; False at the end of the directory."""
+        async with self._one:
+            while self._at >= len(self._rows):
+                if self._losses != self.directory.losses():
+                    self._restart(self._next_start)
+                run = self._upcoming or await self._make_run()
+                self._upcoming = None
+                if self._losses != self.directory.losses():
+                    continue
+                if run is None:
+                    return False
+                self._owner.set_shared(self._entry, run)
+                self._rows, self._at = run.rows, 0
+            return True
+
+    async def _prepare(self) -> None:
+        """Make the next run. An error in it is met again when it is asked for."""
+        try:
+            async with self._one:
+                if self._upcoming is None:
+                    self._upcoming = await self._make_run()
+        except (StorageError, OSError):
+            self._runs = None  # it gives nothing more; begin again behind what was made
+        except Exception:
+            self._runs = None
+            logger.exception("listing ahead failed")  # a fault of ours, which will be met again
+
+    async def _make_run(self) -> Run | None:
+        if self._runs is None:
+            self._runs = self.directory.runs(self._behind_ready())
+        runs = self._runs
+        run = await trio.to_thread.run_sync(next, runs, None, limiter=self._limiter)
+        return run if runs is self._runs else None
+
+    def _behind_ready(self) -> int:
+        """Where the first name belongs that is not ready yet."""
+        return self._rows.next_starts[-1] if self._at < len(self._rows) else self._next_start
+
+    def close(self) -> None:
+        self._restart(self._next_start)

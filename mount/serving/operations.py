@@ -1,0 +1,366 @@
+"""The handlers that pyfuse3 calls: find the node, call it, reply. No policy.
+
+A handler runs in the event loop and answers at once what memory and cached pages can answer; for
+all else it goes to a thread (`CONCURRENCY.md`). Every error leaves through `_refused`.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import resource
+from collections import OrderedDict
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import wraps
+from time import perf_counter
+from typing import Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar, cast
+
+import pyfuse3
+import trio
+
+from kafkafs.storage.errors import LogDirError, StorageError, printable
+
+from .. import render
+from ..errnos import (
+    NameTooLong,
+    NoSuchAttribute,
+    NoSuchName,
+    ReadOnly,
+    Stale,
+    TreeError,
+    WrongKind,
+    errno_of,
+)
+from ..handles import Handle, Table
+from ..nodes.node import Directory, File, Link, Node
+from ..nodes.record import RecordFile, ValueFile
+from ..reading.following import FollowHandle
+from ..reading.streams import PreparedStreamHandle, StreamHandle
+from ..tree import Tree
+from .entries import Owner
+from .listing import Lister
+from .page_cache import PageCache
+from .readers import AheadThreads, FollowReader, PreparedStreamReader, Reader, StreamReader
+from .waiting import Waiting
+from .watch import Watch
+
+logger = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+OperationsT = TypeVar("OperationsT", bound="Operations")
+Handler = Callable[Concatenate[OperationsT, P], Coroutine[Any, Any, T]]
+
+# A record that was looked up is opened next, as a rule. So many are kept, of those that are small.
+_RECENT: Final = 16384
+# When a call in the event loop takes longer than this because the disk had to be read, calls go to
+# threads for some time: what is not cached seldom comes alone.
+_LONG_SECONDS: Final = 0.002
+_DISK_SECONDS: Final = 0.25
+_MAX_NAME: Final = 255
+# Threads for directories that may read all of a partition, so that others are left for the rest.
+_MUCH_THREADS: Final = 8
+
+
+def _blocks_read() -> int:
+    """How often this thread has read from a disk so far."""
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
+
+
+def handler(function: Handler[OperationsT, P, T]) -> Handler[OperationsT, P, T]:
+    """Errors as pyfuse3 wants them: anything but a FUSEError would end the mount. Counts and times
+    the request."""
+    operation = function.__name__
+
+    @wraps(function)
+    async def answered(self: OperationsT, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        started = perf_counter()
+        try:
+            return await function(self, *args, **kwargs)
+        except (StorageError, TreeError, OSError) as error:
+            self.tell(error)
+            raise self.refusal(operation, error) from None
+        except Exception as error:
+            logger.exception("%s failed, which is a fault of kafkafs", operation)
+            raise self.refusal(operation, error) from None
+        finally:
+            self.metrics.add(operation, perf_counter() - started)
+
+    return answered
+
+
+class Operations(pyfuse3.Operations):
+    """Answers the kernel from a tree: what mounts that are only read and those that can be changed
+    have in common. The event loop alone uses it."""
+
+    supports_dot_lookup = False
+    #: Whether the owner may change directories.
+    is_writable = False
+
+    def __init__(self, tree: Tree, nursery: trio.Nursery) -> None:
+        super().__init__()
+        self._tree = tree
+        self._nursery = nursery
+        self._owner = Owner(self.is_writable)
+        self._files: Table[Reader] = Table()
+        self._directories: Table[Lister] = Table()
+        self._recent: OrderedDict[int, RecordFile] = OrderedDict()
+        self._disk_until = 0.0
+        self._blocks = _blocks_read()
+        self._told_last = ""
+        self._page_cache = PageCache()
+        self._ahead_threads = AheadThreads()
+        self._waiting = Waiting(nursery)
+        self._much = trio.CapacityLimiter(_MUCH_THREADS)
+        self.watch = Watch(tree.catalog, self._open_nodes)
+        self.metrics = tree.catalog.metrics
+        self.metrics.open_files = self._files.__len__
+        self.metrics.open_directories = self._directories.__len__
+
+    def tell(self, error: Exception) -> None:
+        """Log what is wrong with the disk or the log directories, not again and again. Damage was
+        told where it was met; what else is refused is for who asked."""
+        if isinstance(error, OSError | LogDirError) and str(error) != self._told_last:
+            self._told_last = str(error)
+            logger.warning("%s", printable(str(error)))
+
+    def refusal(self, operation: str, error: Exception) -> pyfuse3.FUSEError:
+        """What the kernel is told of an error."""
+        number = errno_of(error)
+        self.metrics.errors[operation, number] += 1
+        return pyfuse3.FUSEError(number)
+
+    def _open_nodes(self) -> list[Node]:
+        return [reader.node for reader in self._files.values()]
+
+    def end(self) -> None:
+        """The mount ends: nobody waits any longer for what may never come."""
+        self.watch.end()
+        self._tree.catalog.previews.end()
+        if self._tree.catalog.changes is not None:
+            self._tree.catalog.changes.end()
+
+    # -- nodes ----------------------------------------------------------------------------------
+
+    async def _run(self, is_near: bool, function: Callable[..., T], *args: Any) -> T:
+        """Call in the event loop what is quick, all else in a thread."""
+        started = perf_counter()
+        if not is_near or started < self._disk_until:
+            return await trio.to_thread.run_sync(function, *args)
+        try:
+            return function(*args)
+        finally:
+            self._note_call(started)
+
+    def _note_call(self, started: float) -> None:
+        """Something was called in the event loop. Did it wait for the disk?"""
+        ended = perf_counter()
+        if ended - started > _LONG_SECONDS:
+            before, self._blocks = self._blocks, _blocks_read()
+            if self._blocks != before:
+                self._disk_until = ended + _DISK_SECONDS
+
+    async def _node(self, inode: int) -> Node:
+        recent = self._recent.get(inode)
+        if recent is not None and recent.still_holds():
+            return recent
+        return await self._run(self._tree.is_near(inode), self._tree.node, inode)
+
+    async def _prepared(self, inode: int) -> Node:
+        """The node, when what it needs and takes long has been done."""
+        node = await self._node(inode)
+        pending = node.pending()
+        if pending is not None:
+            await self._waiting.wait(pending)
+        return node
+
+    def _remember(self, node: Node) -> None:
+        if isinstance(node, RecordFile) and node.is_at_hand:
+            self._recent[node.inode] = node
+            self._recent.move_to_end(node.inode)
+            if len(self._recent) > _RECENT:
+                self._recent.popitem(last=False)
+
+    # -- names and attributes -------------------------------------------------------------------
+
+    @handler
+    async def lookup(
+        self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
+    ) -> pyfuse3.EntryAttributes:
+        return await self.look_up(parent_inode, name)
+
+    async def look_up(self, parent_inode: int, name: bytes) -> pyfuse3.EntryAttributes:
+        if len(name) > _MAX_NAME:  # Linux lets four times as much through
+            raise NameTooLong
+        offsets = self._tree.directory(parent_inode)
+        if offsets is not None and name.isdigit():
+            entry = self._record_entry(offsets, name)
+            if entry is not None:
+                return entry
+        directory = offsets or await self._prepared(parent_inode)
+        if not isinstance(directory, Directory):
+            raise NoSuchName(os.fsdecode(name))
+        text = os.fsdecode(name)
+        if directory.reads_much and not directory.knows(text):
+            node = await trio.to_thread.run_sync(directory.child, text, limiter=self._much)
+        else:
+            is_near = directory.reads_much or directory.child_is_near(text)
+            node = await self._run(is_near, directory.child, text)
+        while not node.still_holds():
+            node = await trio.to_thread.run_sync(directory.child, text)
+        self._remember(node)
+        return self._owner.entry(node.attributes())
+
+    def _record_entry(self, offsets: Directory, name: bytes) -> pyfuse3.EntryAttributes | None:
+        """What nearly all look-ups are for, a record's value, without any turn that it does not
+        need; None when it has to be looked up anew, or the disk to be waited for."""
+        started = perf_counter()
+        if started < self._disk_until:
+            return None
+        try:
+            node = offsets.child(name.decode())
+        finally:
+            self._note_call(started)
+        if not isinstance(node, ValueFile) or not node.still_holds():
+            return None
+        self._remember(node)
+        return self._owner.record_entry(node)
+
+    @handler
+    async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
+        try:
+            node = await self._node(inode)
+        except Stale:
+            node = self._open_node(inode)
+        return self._owner.entry(node.attributes())
+
+    def _open_node(self, inode: int) -> Node:
+        """What has gone, but is open. Stale."""
+        node = next((node for node in self._open_nodes() if node.inode == inode), None)
+        if node is None:
+            raise Stale
+        return node
+
+    @handler
+    async def readlink(self, inode: int, ctx: pyfuse3.RequestContext) -> bytes:
+        node = await self._prepared(inode)
+        if not isinstance(node, Link):
+            raise WrongKind
+        return os.fsencode(await trio.to_thread.run_sync(node.target))
+
+    @handler
+    async def getxattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> bytes:
+        text = os.fsdecode(name)
+        if text.startswith(render.XATTR_PREFIX):  # ls and cp ask for those of others all the time
+            value = (await self._xattrs(inode)).get(text)
+            if value is not None:
+                return value
+        raise NoSuchAttribute
+
+    @handler
+    async def listxattr(self, inode: int, ctx: pyfuse3.RequestContext) -> Sequence[bytes]:
+        return render.listed_xattrs(await self._xattrs(inode))
+
+    async def _xattrs(self, inode: int) -> Mapping[str, bytes]:
+        node = await self._node(inode)
+        self._remember(node)
+        return node.xattrs()
+
+    @handler
+    async def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
+        answer = pyfuse3.StatvfsData()
+        answer.f_bsize = answer.f_frsize = 4096
+        answer.f_namemax = _MAX_NAME
+        return answer
+
+    async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
+        """Inode numbers are computed: there is nothing to forget."""
+
+    # -- files ----------------------------------------------------------------------------------
+
+    async def open_reading(self, inode: int, flags: int) -> pyfuse3.FileInfo:
+        node = await self._node(inode)
+        if not isinstance(node, File):
+            raise WrongKind
+        if isinstance(node, RecordFile) and node.is_at_hand:
+            self._remember(node)
+            self._page_cache.offer(node)
+            return pyfuse3.FileInfo(fh=self._files.add(Reader(node, node.open())))
+        waits = not flags & os.O_NONBLOCK
+        handle = await self._run(isinstance(node, RecordFile), lambda: node.open(waits=waits))
+        return pyfuse3.FileInfo(
+            fh=pyfuse3.FileHandleT(self._files.add(self._reader(node, handle))),
+            direct_io=handle.direct_io,
+            keep_cache=handle.keep_cache,
+            nonseekable=not handle.seekable,
+        )
+
+    def _reader(self, node: Node, handle: Handle) -> Reader:
+        if isinstance(handle, PreparedStreamHandle):
+            return PreparedStreamReader(
+                node, handle, self._nursery, self._ahead_threads, self._waiting
+            )
+        if isinstance(handle, StreamHandle):
+            return StreamReader(node, handle, self._nursery, self._ahead_threads)
+        if isinstance(handle, FollowHandle):
+            return FollowReader(node, handle, self._nursery, self.watch)
+        return Reader(node, handle)
+
+    @handler
+    async def read(self, fh: int, off: int, size: int) -> bytes:
+        # Any buffer will do; the types of pyfuse3 know of one kind only.
+        data = cast(bytes, await self._files[fh].read(off, size))
+        self.metrics.bytes_read += len(data)
+        return data
+
+    @handler
+    async def release(self, fh: int) -> None:
+        reader = self._files.remove(fh)
+        self._page_cache.note_closed(reader.node)
+        await reader.close()
+
+    @handler
+    async def poll(
+        self,
+        inode: int,
+        fh: int,
+        poll_handle: pyfuse3.PollHandle | None,
+        ctx: pyfuse3.RequestContext,
+    ) -> int:
+        return await self._files[fh].poll(poll_handle)
+
+    # -- directories ----------------------------------------------------------------------------
+
+    @handler
+    async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
+        node = await self._prepared(inode)
+        if not isinstance(node, Directory):
+            raise WrongKind
+        limiter = self._much if node.reads_much else None
+        return self._directories.add(Lister(node, self._owner, self._nursery, limiter))
+
+    @handler
+    async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
+        await self._directories[fh].reply(start_id, token)
+
+    @handler
+    async def releasedir(self, fh: int) -> None:
+        self._directories.remove(fh).close()
+
+
+class ReadOnlyOperations(Operations):
+    """Of a mount that changes nothing. The kernel refuses changes itself, unless somebody remounts
+    with `rw`."""
+
+    @handler
+    async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
+        if flags & os.O_ACCMODE != os.O_RDONLY:
+            raise ReadOnly
+        return await self.open_reading(inode, flags)
+
+    async def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
+        raise pyfuse3.FUSEError(errno.EROFS)
+
+    create = mkdir = mknod = symlink = link = rename = unlink = rmdir = _refuse
+    setattr = setxattr = removexattr = write = _refuse
