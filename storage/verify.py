@@ -26,7 +26,7 @@ from .format.checkpoints import (
     parse_partition_metadata,
 )
 from .format.names import PartitionState
-from .log.verify import LogCheck
+from .log.verify import FindChecked, LogCheck
 from .log_dir import LogDir, PartitionDir, TopicPartition
 from .segment.verify_index import Finding
 
@@ -89,13 +89,19 @@ class Verifier:
 
     def partition(self, found: PartitionDir) -> Iterator[Finding]:
         """What is wrong with one partition, and with what its directory says of it."""
+        yield from self.metadata(found)
+        yield from self.log(found)
+
+    def log(
+        self, found: PartitionDir, find_checked: FindChecked = lambda facts: None
+    ) -> Iterator[Finding]:
+        """What is wrong with a partition's log; `find_checked` as LogCheck's."""
         try:
-            yield from self._partition(found)
+            yield from self._log(found, find_checked)
         except SegmentGone as gone:
             yield Finding(gone.file, -1, "it went while it was looked at: is a broker running?")
 
-    def _partition(self, found: PartitionDir) -> Iterator[Finding]:
-        yield from self._metadata(found)
+    def _log(self, found: PartitionDir, find_checked: FindChecked) -> Iterator[Finding]:
         key = (found.topic, found.partition)
         files = self._files.get(found.log_dir.path, _DirFiles())
         check = LogCheck(
@@ -105,6 +111,7 @@ class Verifier:
             found.log_dir.is_clean and found.topic != names.METADATA_TOPIC,
             self._may_have_gaps(found),
             self._engine.context.limits,
+            find_checked,
         )
         yield from check.findings()
         for name, meaning in _OFFSET_FILES.items():
@@ -121,7 +128,8 @@ class Verifier:
             return True
         return "compact" in self._engine.topic_config(found.topic).config.cleanup_policy
 
-    def _metadata(self, found: PartitionDir) -> Iterator[Finding]:
+    def metadata(self, found: PartitionDir) -> Iterator[Finding]:
+        """What is wrong with what a partition's directory says of its topic."""
         path = found.directory.path_of(names.PARTITION_METADATA_FILE)
         try:
             data = found.directory.read_small(names.PARTITION_METADATA_FILE, _MAX_BYTES)

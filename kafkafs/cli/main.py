@@ -40,6 +40,7 @@ VERBS: Final = {
     "recover": "recover",
     "verify": "verify",
     "transactions": "transactions",
+    "spark": "spark",
     "completion": "completion",
 }
 

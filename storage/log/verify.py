@@ -7,12 +7,14 @@ the epoch file are held against that, as far as the log still has what they were
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 from ..disk import Directory, Entry
 from ..format.decoder import Decoder
 from ..format.names import FileKind, FileState, parse_segment_file, segment_file
 from ..segment.verify import SegmentCheck, SegmentFacts
+from ..segment.verify_digest import CheckedSegment
 from ..segment.verify_index import Finding
 from .context import ReadLimits
 from .verify_aborts import Aborts
@@ -21,6 +23,9 @@ from .verify_gaps import Gaps
 from .verify_producers import ProducerCheck
 
 _INDEXES = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
+
+# A segment that somebody has gone through already, None where nobody has.
+FindChecked = Callable[[SegmentFacts], CheckedSegment | None]
 
 
 class LogCheck:
@@ -36,33 +41,31 @@ class LogCheck:
         is_closed: bool,
         may_have_gaps: bool,
         limits: ReadLimits,
+        find_checked: FindChecked = lambda facts: None,
     ) -> None:
         """`start_offset`: the log's, as checkpointed. `is_closed`: the last stop was a clean one.
-        `may_have_gaps`: the log is compacted, or may be, so that a missing offset means nothing."""
+        `may_have_gaps`: the log is compacted, or may be, so that a missing offset means nothing.
+        `find_checked` has the segments that need not be gone through here."""
         self.base_offset = self.end_offset = 0
         self._directory = directory
         self._start_offset = start_offset
         self._is_closed = is_closed
         self._may_have_gaps = may_have_gaps
         self._limits = limits
+        self._find_checked = find_checked
         self._decoder = Decoder(limits.max_batch_bytes)
 
     def findings(self) -> Iterator[Finding]:
         """All that is wrong, file by file. SegmentGone when the directory has gone."""
-        listed = _Listed()
-        for entry in self._directory.list(lambda name: name.endswith(FileKind.LOG)):
-            listed.add(entry)
+        listed = Listed(self._directory)
         yield from self._orphans(listed)
         epochs = EpochCheck(self._directory, self._start_offset)
         yield from epochs.read()
-        bases = sorted(listed.sizes)
-        self.base_offset = self.end_offset = bases[0] if bases else 0
+        segments = listed.segments(self._is_closed)
+        self.base_offset = self.end_offset = segments[0].base_offset if segments else 0
         producers = ProducerCheck(self._directory, listed.snapshots, self.base_offset)
         gaps = Gaps(self.base_offset)
-        for base, next_base in zip(bases, [*bases[1:], -1], strict=False):
-            is_closed = self._is_closed or next_base >= 0
-            files = frozenset(kind for kind in _INDEXES if base in listed.files[kind])
-            facts = SegmentFacts(base, listed.sizes[base], next_base, is_closed, files)
+        for facts in segments:
             yield from self._segment(facts, epochs, producers, gaps)
         yield from epochs.finish(self.end_offset)
         yield from producers.finish(self.end_offset)
@@ -72,8 +75,9 @@ class LogCheck:
     def _segment(
         self, facts: SegmentFacts, epochs: EpochCheck, producers: ProducerCheck, gaps: Gaps
     ) -> Iterator[Finding]:
-        limit = self._limits.max_batch_bytes
-        check = SegmentCheck(self._directory, facts, self._decoder, limit)
+        check = self._find_checked(facts) or SegmentCheck(
+            self._directory, facts, self._decoder, self._limits.max_batch_bytes
+        )
         aborts = Aborts()
         for table in check.tables():
             gaps.batches(check, table)
@@ -86,7 +90,7 @@ class LogCheck:
         check.findings += aborts.held_against(entries, facts, check, knows_all)
         yield from sorted(check.findings)
 
-    def _orphans(self, listed: _Listed) -> Iterator[Finding]:
+    def _orphans(self, listed: Listed) -> Iterator[Finding]:
         for entry in listed.no_files:
             what = f"a {entry.kind}, not a regular file"
             yield Finding(self._directory.path_of(entry.name), -1, what)
@@ -96,20 +100,38 @@ class LogCheck:
                 yield Finding(self._directory.path_of(name), -1, "there is no .log to it")
 
 
-class _Listed:
-    """The files of a partition that count: `sizes` of the logs by base offset, the base offsets of
-    the `files` of each kind, the offsets of the `snapshots`; and what is no file."""
+class Listed:
+    """The files of a partition that count: `sizes` and `mtimes` (ns since 1970) of the logs by base
+    offset, the base offsets of the `files` of each kind, the offsets of the `snapshots`; and what
+    is no file."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Directory) -> None:
+        """SegmentGone when the directory has gone."""
         self.sizes: dict[int, int] = {}
+        self.mtimes: dict[int, int] = {}
         self.files: dict[FileKind, set[int]] = {kind: set() for kind in FileKind}
         self.no_files: list[Entry] = []
+        for entry in directory.list(lambda name: name.endswith(FileKind.LOG)):
+            self._add(entry)
 
     @property
     def snapshots(self) -> list[int]:
         return sorted(self.files[FileKind.SNAPSHOT])
 
-    def add(self, entry: Entry) -> None:
+    def segments(self, is_closed: bool) -> list[SegmentFacts]:
+        """In order; `is_closed`: also the last one is."""
+        return [
+            SegmentFacts(
+                base,
+                self.sizes[base],
+                next_base,
+                is_closed or next_base >= 0,
+                frozenset(kind for kind in _INDEXES if base in self.files[kind]),
+            )
+            for base, next_base in pairwise([*sorted(self.sizes), -1])
+        ]
+
+    def _add(self, entry: Entry) -> None:
         name = parse_segment_file(entry.name)
         if name is None or name.state is not FileState.LIVE:
             return
@@ -120,3 +142,4 @@ class _Listed:
         if name.kind is FileKind.LOG:
             assert entry.stat is not None  # asked for
             self.sizes[name.base_offset] = entry.stat.st_size
+            self.mtimes[name.base_offset] = entry.stat.st_mtime_ns

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from ..format.names import FileKind
 from ..segment.txn_index import AbortedTxn
-from ..segment.verify import SegmentCheck, SegmentFacts
+from ..segment.verify import SegmentFacts
+from ..segment.verify_digest import CheckedSegment
 from ..segment.verify_index import Finding
 
 
@@ -23,7 +24,7 @@ class Aborts:
         self,
         entries: list[tuple[int, AbortedTxn]],
         facts: SegmentFacts,
-        check: SegmentCheck,
+        check: CheckedSegment,
         knows_all: bool,
     ) -> Iterator[Finding]:
         """The `.txnindex` against what the log says. `knows_all`: it has all that the entries were
@@ -45,7 +46,7 @@ class Aborts:
                 )
                 yield Finding(path, -1, what)
 
-    def _wrong(self, entry: AbortedTxn, before: int, check: SegmentCheck, knows_all: bool) -> str:
+    def _wrong(self, entry: AbortedTxn, before: int, check: CheckedSegment, knows_all: bool) -> str:
         if entry.last_offset <= before:
             return f"it does not lie behind offset {before}"
         if not 0 <= entry.first_offset < entry.last_offset:

@@ -12,7 +12,7 @@ from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable
 from ..format.checkpoints import EpochEntry, parse_leader_epochs
 from ..format.names import LEADER_EPOCH_FILE
-from ..segment.verify import SegmentCheck
+from ..segment.verify_digest import CheckedSegment
 from ..segment.verify_index import Finding
 from .epochs import LeaderEpochs
 
@@ -50,7 +50,7 @@ class EpochCheck:
                 yield Finding(self._path, -1, f"epoch {one} does not follow epoch {other}")
             before = entry
 
-    def batches(self, check: SegmentCheck, table: BatchTable) -> None:
+    def batches(self, check: CheckedSegment, table: BatchTable) -> None:
         epochs = table.column(b.LEADER_EPOCH)
         is_served = table.column(b.BASE_OFFSET) >= self._first_offset()
         rows = np.flatnonzero((table.column(b.MAGIC) > 1) & (epochs >= 0) & is_served)
@@ -77,7 +77,7 @@ class EpochCheck:
         return max(self._start_offset, first)
 
     @staticmethod
-    def _compare(check: SegmentCheck, known: LeaderEpochs, header: BatchHeader) -> None:
+    def _compare(check: CheckedSegment, known: LeaderEpochs, header: BatchHeader) -> None:
         told = known.epoch_of(header.base_offset)
         if told == header.leader_epoch:
             told = known.epoch_of(header.last_offset)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..format import batch as b
 from ..format.batch import BatchTable
-from ..segment.verify import SegmentCheck
+from ..segment.verify_digest import CheckedSegment
 from ..segment.verify_index import Finding
 
 
@@ -22,7 +22,7 @@ class Gaps:
         self._is_behind_damage = False
         self._faults = 0  # seen in the present segment
 
-    def batches(self, check: SegmentCheck, table: BatchTable) -> None:
+    def batches(self, check: CheckedSegment, table: BatchTable) -> None:
         bases, lasts = table.column(b.BASE_OFFSET), table.column(b.LAST_OFFSET)
         counts = table.column(b.RECORD_COUNT)
         self._is_behind_damage |= check.faults > self._faults
@@ -42,7 +42,7 @@ class Gaps:
         self._is_behind_damage = False
         self._next = int(lasts[-1]) + 1
 
-    def end_of(self, check: SegmentCheck) -> None:
+    def end_of(self, check: CheckedSegment) -> None:
         """A segment has been gone through."""
         self._is_behind_damage |= check.faults > self._faults
         self._faults = 0

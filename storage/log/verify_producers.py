@@ -13,7 +13,7 @@ from ..format.batch import BatchHeader, BatchTable
 from ..format.control import EndTxnMarker
 from ..format.names import FileKind, segment_file
 from ..format.snapshot import ENTRY, HEADER, ProducerSnapshotEntry, parse_producer_snapshot
-from ..segment.verify import SegmentCheck
+from ..segment.verify_digest import CheckedSegment
 from ..segment.verify_index import Finding
 from .producer_rebuild import MAX_SNAPSHOT_BYTES
 from .producers import Producers
@@ -42,7 +42,7 @@ class ProducerCheck:
                 self.knows_all = True
 
     def batches(
-        self, check: SegmentCheck, table: BatchTable, aborts: Aborts, has_all: bool
+        self, check: CheckedSegment, table: BatchTable, aborts: Aborts, has_all: bool
     ) -> None:
         """`has_all`: all offsets up to here have been seen."""
         new = table.select(table.column(b.MAGIC) > 1)

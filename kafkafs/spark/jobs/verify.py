@@ -1,0 +1,244 @@
+"""`verify`: every batch, record and index of every segment held against Kafka's rules.
+
+Two rounds: tasks go through the segments, each by itself, and then, partition by partition, what
+goes on from one segment to the next is judged by the digests that they made (see
+`storage.segment.verify_digest`). What is found is what `kafkafs verify` finds.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Final
+
+from kafkafs.storage.errors import CorruptError, SegmentGone
+from kafkafs.storage.format.decoder import Decoder
+from kafkafs.storage.format.names import METADATA_TOPIC
+from kafkafs.storage.log.epochs import read_leader_epochs
+from kafkafs.storage.log.verify import Listed
+from kafkafs.storage.log_dir import PartitionDir
+from kafkafs.storage.segment.verify import SegmentCheck, SegmentFacts
+from kafkafs.storage.segment.verify_digest import DigestCheck, SegmentDigest
+from kafkafs.storage.segment.verify_index import Finding
+from kafkafs.storage.verify import Verifier
+
+from .notes import Notes
+from .places import Choice, Place
+from .report import Report, Row
+from .tasks import Told, collect, silent, spread
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Key = tuple[str, int]
+
+_COLUMNS: Final = ("topic", "partition", "segments", "bytes", "findings")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A segment to go through, or (`facts` None) a partition that has none. `stops` as
+    SegmentDigest's; `mtime_ns` tells one that was changed."""
+
+    topic: str
+    partition: int
+    facts: SegmentFacts | None = None
+    stops: tuple[int, ...] = ()
+    mtime_ns: int = 0
+
+    @property
+    def key(self) -> Key:
+        return self.topic, self.partition
+
+    @property
+    def size(self) -> int:
+        return self.facts.size if self.facts is not None else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A unit that was gone through: None for no segment, and for one that has gone meanwhile. An
+    `error` where it could not be read."""
+
+    unit: Unit
+    digest: SegmentDigest | None = None
+    error: str = ""
+    is_old: bool = False
+
+
+def verify(
+    spark: SparkSession,
+    log_dirs: str | Sequence[str],
+    topics: Sequence[Choice] = (),
+    *,
+    settings: Mapping[str, str] | None = None,
+    state: str | None = None,
+    told: Told = silent,
+) -> Report:
+    """What is wrong in `log_dirs`, or in the `topics` (and partitions) chosen; with a directory
+    `state`, segments that an earlier run noted there are not read again."""
+    place = Place.of(log_dirs, settings)
+    engine = place.engine()
+    verifier = Verifier(engine)
+    beside = list(verifier.directories())
+    partitions = place.partitions(topics) if topics else list(engine.log_dirs.partitions().values())
+    metadata = {_key(found): list(verifier.metadata(found)) for found in partitions}
+    units = [unit for found in partitions for unit in _units(found)]
+    notes = None
+    if state is not None:
+        notes, _ = Notes.of_job(state, {"job": "verify", "log_dirs": list(place.log_dirs)})
+    checked = spread(spark, units, lambda unit: unit.size).flatMap(partial(_check, place, notes))
+    judged = (
+        checked.keyBy(_key_of)
+        .groupByKey(_reducers(spark, partitions))
+        .map(partial(_judge, place, str(uuid.uuid4())))
+    )
+    found = {result.key: result for result in collect(spark, "verify", judged, told)}
+    return _report(partitions, units, beside if not topics else [], metadata, found)
+
+
+def _key(found: PartitionDir) -> Key:
+    return found.topic, found.partition
+
+
+def _reducers(spark: SparkSession, partitions: Sequence[PartitionDir]) -> int:
+    """How many tasks judge partitions."""
+    return max(min(len(partitions), 4 * spark.sparkContext.defaultParallelism), 1)
+
+
+def _units(found: PartitionDir) -> Iterator[Unit]:
+    """The segments of a partition as they are now."""
+    try:
+        # The quorum's log is recovered at every start, whatever the marker says of the others.
+        is_closed = found.log_dir.is_clean and found.topic != METADATA_TOPIC
+        listed = Listed(found.directory)
+        stops = _stops(found, listed)
+        segments = listed.segments(is_closed)
+    except SegmentGone:
+        segments, stops, listed = [], (), None
+    for facts in segments:
+        assert listed is not None
+        yield Unit(*_key(found), facts, stops, listed.mtimes[facts.base_offset])
+    if not segments:
+        yield Unit(*_key(found))
+
+
+def _stops(found: PartitionDir, listed: Listed) -> tuple[int, ...]:
+    """The offsets that the rules between segments look at: see LogCheck."""
+    starts = [found.log_dir.log_start_offsets.get(_key(found), 0)]
+    with suppress(CorruptError):  # which is a finding of its own
+        starts += [entry.start_offset for entry in read_leader_epochs(found.directory).entries[:1]]
+    return tuple(sorted({*listed.snapshots, *starts}))
+
+
+# -- in the tasks ----------------------------------------------------------------------------------
+
+
+def _check(place: Place, notes: Notes | None, units: Sequence[Unit]) -> Iterator[Checked]:
+    engine = place.engine()
+    limit = engine.context.limits.max_batch_bytes
+    decoder = Decoder(limit)
+    for unit in units:
+        if unit.facts is None:
+            yield Checked(unit)
+            continue
+        name = f"{place.log_dirs} {unit}"
+        if notes is not None and (noted := notes.get(name)) is not None:
+            yield Checked(unit, SegmentDigest.from_json(noted), is_old=True)
+            continue
+        try:
+            directory = engine.partition_dir(*unit.key).directory
+            check = SegmentCheck(directory, unit.facts, decoder, limit)
+            digest = SegmentDigest.of(check, unit.facts, unit.stops)
+        except SegmentGone:
+            yield Checked(unit)
+            continue
+        except OSError as error:
+            yield Checked(unit, error=f"{error.filename}: {error.strerror}")
+            continue
+        if notes is not None:
+            notes.put(name, digest.as_json())
+        yield Checked(unit, digest)
+
+
+def _key_of(checked: Checked) -> Key:
+    return checked.unit.key
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A partition: what is wrong with it, and how many of its segments were known before."""
+
+    key: Key
+    findings: tuple[Finding, ...]
+    errors: tuple[str, ...]
+    skipped: int
+
+
+def _judge(place: Place, job: str, group: tuple[Key, Sequence[Checked]]) -> Judged:
+    """Holds a partition against the rules between its segments. One that has changed since is gone
+    through here."""
+    key, checked = group[0], list(group[1])
+    digests = {each.unit.facts: each.digest for each in checked if each.digest is not None}
+    errors = [each.error for each in checked if each.error]
+    findings: list[Finding] = []
+    if not errors:
+        verifier = _verifier(place, job)
+        found = place.engine().partition_dir(*key)
+
+        def find_checked(facts: SegmentFacts) -> DigestCheck | None:
+            digest = digests.get(facts)
+            return None if digest is None else DigestCheck(digest)
+
+        try:
+            findings = list(verifier.log(found, find_checked))
+        except OSError as error:
+            errors.append(f"{error.filename}: {error.strerror}")
+    return Judged(key, tuple(findings), tuple(errors), sum(each.is_old for each in checked))
+
+
+@lru_cache(maxsize=1)
+def _verifier(place: Place, job: str) -> Verifier:
+    """One that knows the small files, for all partitions that the process judges in a job."""
+    verifier = Verifier(place.engine())
+    list(verifier.directories())
+    return verifier
+
+
+# -- the report ------------------------------------------------------------------------------------
+
+
+def _report(
+    partitions: Sequence[PartitionDir],
+    units: Sequence[Unit],
+    beside: Sequence[Finding],
+    metadata: Mapping[Key, Sequence[Finding]],
+    judged: Mapping[Key, Judged],
+) -> Report:
+    rows: list[Row] = []
+    wrong: list[Row] = [asdict(finding) for finding in beside]
+    segments: dict[Key, list[Unit]] = {}
+    for unit in units:
+        segments.setdefault(unit.key, []).append(unit)
+    for found in partitions:
+        key = _key(found)
+        those = [unit for unit in segments[key] if unit.facts is not None]
+        result = judged[key]
+        findings = [*metadata[key], *result.findings]
+        wrong += [asdict(finding) for finding in findings]
+        wrong += [{"topic": key[0], "partition": key[1], "what": what} for what in result.errors]
+        size = sum(unit.size for unit in those)
+        values = (*key, len(those), size, len(findings) + len(result.errors))
+        rows.append(dict(zip(_COLUMNS, values, strict=True)))
+    return Report(
+        "verify",
+        _COLUMNS,
+        rows,
+        wrong,
+        units=len(units),
+        skipped=sum(result.skipped for result in judged.values()),
+        totals={"partitions": len(rows), "bytes": sum(unit.size for unit in units)},
+    )
