@@ -41,6 +41,8 @@ BATCH_RECORDS = {
 KEY_BYTES = 16
 #: Segments of these logs: of several the last one is active, and stays as it is.
 KEYED_SEGMENT_BYTES = {Codec.NONE: 256 << 20, Codec.LZ4: 128 << 20, Codec.ZSTD: 64 << 20}
+#: Of those to compact by many processes.
+PART_SEGMENT_BYTES = 32 << 20
 #: Timestamp of the first record in ms, and how many records there are in a millisecond.
 EPOCH_MS = 1526384718283
 _RECORDS_PER_MS = 10
@@ -107,18 +109,30 @@ def plain_log(records: int, codec: Codec = Codec.NONE) -> Path:
 
 def keyed_log(records: int, keys: int, codec: Codec) -> Path:
     """The same with records of which each has one of so many keys, at random."""
-
-    def make(directory: Path) -> None:
-        settings = TopicSettings(segment_bytes=KEYED_SEGMENT_BYTES[codec])
-        write_partition(directory / f"{TOPIC}-0", _keyed_batches(records, keys, codec), settings)
-        write_log_dir(directory, {(TOPIC, 0): records})
-
-    return kept(f"keyed-{codec.kafka_name}-{records}-{keys}", make)
+    name = f"keyed-{codec.kafka_name}-{records}-{keys}"
+    return kept(name, lambda to: _write_keyed(to, records, keys, codec, KEYED_SEGMENT_BYTES[codec]))
 
 
-def _keyed_batches(records: int, keys: int, codec: Codec) -> Iterator[bytes]:
+def keyed_topic(records: int, keys: int, partitions: int) -> Path:
+    """The same, uncompressed, records and keys shared by so many partitions, in segments of
+    PART_SEGMENT_BYTES."""
+    of_each = records // partitions, keys // partitions, Codec.NONE, PART_SEGMENT_BYTES, partitions
+    return kept(f"keyed-{partitions}x-{records}-{keys}", lambda to: _write_keyed(to, *of_each))
+
+
+def _write_keyed(
+    to: Path, records: int, keys: int, codec: Codec, segment_bytes: int, partitions: int = 1
+) -> None:
+    settings = TopicSettings(segment_bytes=segment_bytes)
+    for number in range(partitions):
+        made = _keyed_batches(records, keys, codec, number)
+        write_partition(to / f"{TOPIC}-{number}", made, settings)
+    write_log_dir(to, {(TOPIC, number): records for number in range(partitions)})
+
+
+def _keyed_batches(records: int, keys: int, codec: Codec, seed: int) -> Iterator[bytes]:
     """The encoder makes them, as the builder would: it takes a minute less."""
-    chance = np.random.default_rng(0)
+    chance = np.random.default_rng(seed)
     size = BATCH_RECORDS[codec]
     everything = values(_DIFFERENT_BATCHES * 100)
     for base in range(0, records, size):

@@ -1,0 +1,513 @@
+"""A pass of the cleaner in pieces, which any number of processes do.
+
+Each sees the log and a common place, and the pieces of one step need nothing of each other:
+
+1. `learn`: the keys of a range of the log are written down, by slices of their hashes.
+2. `decide`: of the keys of some slices it is found which records are the newest.
+3. `copy`: segments that become one are gone through, as `cleaning` does it, and what stays of them
+   becomes a `.cleaned` segment.
+
+What is left is what one pass leaves whose offset map has room for all keys. A piece that is done
+twice, also at the same time, comes to the same; one that is done already is not done again. Nobody
+may change the log from the plan until the last piece is done.
+
+Memory of a piece: in `learn` two runs of entries, in `decide` the offset map of a slice and 8 bytes
+for each key, in `copy` 16 bytes for each record that stays.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from ..config import TopicConfig
+from ..disk import Directory
+from ..durable import WritableDirectory
+from ..errors import CleaningAborted, CorruptError, SegmentGone
+from ..format import batch as b
+from ..format.batch import Int64s
+from ..format.columns import Columns
+from ..format.decoder import Decoder
+from ..format.layout import CONTROL_MASK, MAX_OFFSET, TRANSACTIONAL_MASK
+from ..log.lookup import header_at, position_for
+from ..log.producer_state import ProducerState
+from ..log.view import View
+from ..segment.segment import Segment
+from .cleaned import CleanedSegment
+from .cleaning import CleanedSink, CleaningResult, Copying, LogToClean, learned, legacy_horizon_ms
+from .fates import Judge, OpenTransactions, Outcomes
+from .kept_offsets import KeptOffsets
+from .key_entries import EntryFile, EntryWriter, HashKey, new_hash_key
+from .live_keys import FIRST_BYTES
+from .offset_map import SLOT_BYTES, OffsetMap
+from .plan import SegmentToClean, group, segments_of
+from .reading import Chunk, read_chunks
+
+# Keys of a slice whose map mostly stays in a processor's cache.
+_SLICE_KEYS: Final = 1 << 17
+_MOST_SLICES: Final = 1 << 12
+_LOAD_FACTOR: Final = 0.9
+_OPEN_FILES: Final = 256
+_TRAILER_BYTES: Final = 8
+
+
+# -- the plan -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How a pass is cut: ranges of about `range_bytes` of `.log`, and all hashes in `slices`, which
+    `parts` share evenly."""
+
+    hash_key: HashKey
+    range_bytes: int
+    slices: int
+    parts: int
+
+    @classmethod
+    def of(cls, offsets: int, range_bytes: int, memory_bytes: int, parts: int) -> Shape:
+        """For so many dirty offsets, which are no fewer than keys. The map of a slice takes no more
+        than `memory_bytes`; at least so many parts."""
+        by_memory = -(-int(offsets * SLOT_BYTES / _LOAD_FACTOR) // memory_bytes)
+        parts = max(by_memory, parts, 1)
+        more = max(min(offsets // parts // _SLICE_KEYS, _MOST_SLICES // parts), 1)
+        return cls(new_hash_key(), max(range_bytes, 1), parts * more, parts)
+
+    def as_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def of_json(cls, data: bytes) -> Shape:
+        """What `as_json` gave; ValueError for anything else."""
+        try:
+            found = json.loads(data)
+            low, high = found.pop("hash_key")
+            return cls((int(low), int(high)), **found)
+        except (TypeError, AttributeError, KeyError) as error:
+            raise ValueError(f"not the shape of a pass: {error}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """The batches of a segment, which has `size` bytes, with last offsets in [`start`, `end`):
+    about `nbytes` of them."""
+
+    base_offset: int
+    size: int
+    start: int
+    end: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    """What one `learn` goes over, about so many bytes."""
+
+    number: int
+    group: int
+    pieces: tuple[Piece, ...]
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentGroup:
+    """Segments that become one: base offset and bytes of each. `begun`: the transactions that are
+    open in front of them, as of `OpenTransactions`."""
+
+    number: int
+    segments: tuple[tuple[int, int], ...]
+    begun: Mapping[int, int]
+
+    @property
+    def bases(self) -> list[int]:
+        return [base for base, _ in self.segments]
+
+    @property
+    def size(self) -> int:
+        return sum(size for _, size in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPass:
+    """What every piece knows: what `LogToClean` says, how it is cut, in how many ranges, and the
+    offsets at which groups begin, the first uncleanable one behind them."""
+
+    config: TopicConfig
+    first_dirty: int
+    first_uncleanable: int
+    now_ms: int
+    legacy_horizon_ms: int
+    producers: tuple[ProducerState, ...]
+    shape: Shape
+    ranges: int
+    bounds: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A pass that is to be done in pieces."""
+
+    split: SplitPass
+    ranges: tuple[LogRange, ...]
+    groups: tuple[SegmentGroup, ...]
+
+    @classmethod
+    def of(cls, log: LogToClean, shape: Shape) -> Plan:
+        """Reads no more of the log than its indexes' sizes, and an entry for each cut."""
+        segments = [s for s in segments_of(log.view) if s.base_offset < log.first_uncleanable]
+        groups = group(segments, log.first_uncleanable, log.first_uncleanable, log.config)
+        ranges = tuple(_numbered(_ranges(groups, shape.range_bytes)))
+        split = SplitPass(
+            config=log.config,
+            first_dirty=log.first_dirty,
+            first_uncleanable=log.first_uncleanable,
+            now_ms=log.now_ms,
+            legacy_horizon_ms=legacy_horizon_ms(segments, log.first_dirty, log.config),
+            producers=tuple(log.producers()),
+            shape=shape,
+            ranges=len(ranges),
+            bounds=(*(each[0].base_offset for each in groups), log.first_uncleanable),
+        )
+        named = [tuple((s.base_offset, s.size) for s in each) for each in groups]
+        return cls(split, ranges, tuple(SegmentGroup(n, each, {}) for n, each in enumerate(named)))
+
+    def with_transactions(self, learned: Sequence[Learned]) -> Plan:
+        """The same once all ranges, in order, were learned: now groups can be copied."""
+        begun: dict[int, int] = {}
+        at_start: dict[int, dict[int, int]] = {}
+        for each, found in zip(self.ranges, learned, strict=True):
+            at_start.setdefault(each.group, dict(begun))
+            begun = found.added_to(begun)
+        groups = tuple(replace(each, begun=at_start[each.number]) for each in self.groups)
+        return replace(self, groups=groups)
+
+
+def fingerprint(log: LogToClean) -> str:
+    """Differs whenever what is learned and decided of a log could."""
+    segments = [s.segment for s in segments_of(log.view) if s.base_offset < log.first_uncleanable]
+    what = [(s.base_offset, *s.files.identity, *s.state) for s in segments]
+    text = repr((what, log.first_dirty, log.first_uncleanable, log.config)).encode()
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
+def _ranges(
+    groups: Sequence[Sequence[SegmentToClean]], range_bytes: int
+) -> Iterator[tuple[int, list[Piece]]]:
+    """The number of its group and the pieces of each range; no range is of two groups."""
+    for number, segments in enumerate(groups):
+        pieces: list[Piece] = []
+        for segment in segments:
+            if pieces and _bytes(pieces) + segment.size > range_bytes:
+                yield number, pieces
+                pieces = []
+            *first, last = _cut(segment.segment, range_bytes)
+            for piece in first:
+                yield number, [*pieces, piece]
+                pieces = []
+            pieces.append(last)
+        if pieces:
+            yield number, pieces
+
+
+def _numbered(found: Iterable[tuple[int, list[Piece]]]) -> Iterator[LogRange]:
+    for number, (of_group, pieces) in enumerate(found):
+        yield LogRange(number, of_group, tuple(pieces), _bytes(pieces))
+
+
+def _cut(segment: Segment, range_bytes: int) -> Iterator[Piece]:
+    """A segment in pieces of about so many bytes, cut behind batches that its index names; wrong
+    entries make pieces of other sizes."""
+    base, end, size = segment.base_offset, segment.next_base, segment.size
+    parts = max(-(-size // range_bytes), 1)
+    index = segment.offset_index() if parts > 1 else None
+    found = set()
+    for part in range(1, parts if index is not None else 1):
+        assert index is not None
+        found.add(index.lookup_position(size * part // parts, size).offset + 1)
+    inner = sorted(offset for offset in found if base < offset < end)
+    for low, high in pairwise([base, *inner, end]):
+        yield Piece(base, size, low, high, size // (len(inner) + 1))
+
+
+def _bytes(pieces: Iterable[Piece]) -> int:
+    return sum(piece.nbytes for piece in pieces)
+
+
+# -- learning -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What a range did to transactions: as of `OpenTransactions`."""
+
+    begun: Mapping[int, int]
+    ended: frozenset[int]
+
+    def added_to(self, before: Mapping[int, int]) -> dict[int, int]:
+        """The transactions that are open behind the range, of those in front of it."""
+        left = {each: at for each, at in before.items() if each not in self.ended}
+        return {**self.begun, **left}
+
+    def as_json(self) -> bytes:
+        return json.dumps([list(self.begun.items()), sorted(self.ended)]).encode()
+
+    @classmethod
+    def of_json(cls, data: bytes) -> Learned:
+        begun, ended = json.loads(data)
+        return cls(dict(begun), frozenset(ended))
+
+
+def learn(split: SplitPass, view: View, each: LogRange, place: WritableDirectory) -> Learned:
+    """Write down the keys of a range. CorruptError for damage."""
+    name = _keys_name(each.number)
+    try:
+        return Learned.of_json(EntryFile(place, name, split.shape.slices).note())
+    except SegmentGone:
+        pass
+    new = f"{name}.{uuid.uuid4().hex}"
+    writer = EntryWriter(place.create(new), split.shape.hash_key, split.shape.slices)
+    found = _Learning(split, view, writer).learn(each)
+    writer.finish(found.as_json())
+    place.rename(new, name)
+    return found
+
+
+class _Learning:
+    """One range on its way."""
+
+    def __init__(self, split: SplitPass, view: View, writer: EntryWriter) -> None:
+        self._split = split
+        self._view = view
+        self._writer = writer
+        self._outcomes = Outcomes(view)
+        self._open = OpenTransactions({})
+
+    def learn(self, each: LogRange) -> Learned:
+        with self._view.context.decoder() as decoder:
+            for piece in each.pieces:
+                segment = _segment(self._view, piece.base_offset, piece.size)
+                for chunk in _chunks_of(segment, piece, self._view):
+                    self._follow(chunk)
+                    self._put_clean(chunk, decoder)
+                    low = self._split.first_dirty
+                    for columns, first in learned(chunk, low, self._outcomes, decoder):
+                        self._writer.put(columns, first, len(columns), latest=True)
+        return Learned(self._open.begun, frozenset(self._open.ended))
+
+    def _follow(self, chunk: Chunk) -> None:
+        control = chunk.table.flagged(CONTROL_MASK)
+        data = chunk.table.flagged(TRANSACTIONAL_MASK) & ~control
+        if (data | control).any():
+            for _ in self._open.follow(chunk, data, control):
+                pass
+
+    def _put_clean(self, chunk: Chunk, decoder: Decoder) -> None:
+        """Records that were cleaned before: each is only looked for among the dirty ones."""
+        low, table = self._split.first_dirty, chunk.table
+        before = (table.column(b.BASE_OFFSET) < low) | (table.column(b.MAGIC) < 2)
+        before &= (table.column(b.RECORD_COUNT) != 0) & ~table.flagged(CONTROL_MASK)
+        if low <= chunk.segment.base_offset or not before.any():
+            return
+        for columns in chunk.decode(table.select(before), decoder):
+            end = int(columns.offsets.searchsorted(low))
+            self._writer.put(columns, 0, end, latest=False)
+
+
+def _segment(view: View, base_offset: int, size: int) -> Segment:
+    """CleaningAborted when it is another than was planned."""
+    at = view.segments.floor_index(base_offset)
+    if at < 0 or view.segments[at].base_offset != base_offset or view.segments[at].size != size:
+        raise CleaningAborted(f"segment {base_offset} is another one than it was")
+    return view.segments[at]
+
+
+def _chunks_of(segment: Segment, piece: Piece, view: View) -> Iterator[Chunk]:
+    """The batches of a piece, whatever the index says."""
+    limit = view.context.limits.max_batch_bytes
+    is_first = piece.start == piece.base_offset
+    position = 0 if is_first else position_for(segment, piece.start - 1, limit)
+    end = _end_of(segment, piece.end, limit)
+    for chunk in read_chunks(segment, position, limit, end=end):
+        lasts = chunk.table.column(b.LAST_OFFSET)
+        low, high = lasts.searchsorted((piece.start, piece.end)).tolist()
+        if low < high:
+            table = chunk.table.select(slice(low, high))
+            yield chunk if len(table) == len(lasts) else _with(chunk, table)
+        if high < len(lasts):
+            return
+
+
+def _with(chunk: Chunk, table: b.BatchTable) -> Chunk:
+    return replace(chunk, run=replace(chunk.run, table=table))
+
+
+def _end_of(segment: Segment, offset: int, limit: int) -> int:
+    """The position behind the batch that ends with the offset before this one, if the index knows
+    it; else one behind that."""
+    position = position_for(segment, offset - 1, limit) if offset < segment.next_base else 0
+    header = header_at(segment.files.log(), position) if position else None
+    if header is None or header.last_offset != offset - 1:
+        return segment.size
+    return header.next_position
+
+
+def _keys_name(number: int) -> str:
+    return f"{number:08}.keys"
+
+
+# -- deciding -------------------------------------------------------------------------------------
+
+
+def decide(split: SplitPass, part: int, place: WritableDirectory) -> int:
+    """Find the newest records of the keys in one part of the slices; all ranges were learned. How
+    many keys there are."""
+    name = _newest_name(part)
+    try:
+        return _keys_in(place, name)
+    except SegmentGone:
+        pass
+    slices, parts = split.shape.slices, split.shape.parts
+    found: list[Int64s] = []
+    count = 0
+    ranges = _Ranges(split, place)
+    for number in range(slices * part // parts, slices * (part + 1) // parts):
+        newest, keys = ranges.newest(number)
+        found.append(newest)
+        count += keys
+    offsets = np.sort(np.concatenate(found))
+    starts = offsets.searchsorted(np.array(split.bounds, dtype=np.int64))
+    new = f"{name}.{uuid.uuid4().hex}"
+    file = place.create(new)
+    trailer = np.array([*starts, count], dtype=np.int64)
+    file.write(0, offsets.tobytes(), trailer.tobytes())
+    file.sync()
+    place.rename(new, name)
+    return count
+
+
+class _Ranges:
+    """The files of all ranges."""
+
+    def __init__(self, split: SplitPass, place: Directory) -> None:
+        self._split = split
+        self._open = lru_cache(_OPEN_FILES)(
+            lambda number: EntryFile(place, _keys_name(number), split.shape.slices)
+        )
+        # Ranges are in order, and those of what was cleaned before come first.
+        self._first_dirty = max(bisect_right(split.bounds, split.first_dirty) - 1, 0)
+
+    def newest(self, number: int) -> tuple[Int64s, int]:
+        """Of a slice: the offsets of the records that are the newest of their keys, in no order,
+        and how many keys are dirty."""
+        low = self._split.first_dirty
+        keys = OffsetMap(FIRST_BYTES, _LOAD_FACTOR)
+        for entries in self._entries(number):
+            row = 0
+            while (row := keys.put_entries(entries, row, low)) < len(entries):
+                keys = keys.moved_to(2 * keys.nbytes)
+        newest = [keys.offsets()]
+        if low > self._split.bounds[0]:
+            for entries in self._entries(number):
+                clean = entries[entries[:, 2] < low]
+                stays = keys.get_entries(np.ascontiguousarray(clean)) < 0
+                newest.append(clean[stays, 2].astype(np.int64))
+        return np.concatenate(newest), len(keys)
+
+    def _entries(self, number: int) -> Iterator[Any]:
+        for each in range(self._split.ranges):
+            file = self._open(each)
+            for run in range(file.runs):
+                yield file.entries(run, number)
+
+
+def _newest_name(part: int) -> str:
+    return f"{part:08}.newest"
+
+
+def _keys_in(place: Directory, name: str) -> int:
+    file = place.open(name)
+    at = file.size() - _TRAILER_BYTES
+    if at < 0:
+        raise CorruptError("not a file of offsets", file.path)
+    return int.from_bytes(file.read(at, _TRAILER_BYTES), "little")
+
+
+# -- copying --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedGroup:
+    """A `.cleaned` segment that is to take the place of those with these base offsets."""
+
+    directory: str
+    base_offset: int
+    size: int
+    bases: tuple[int, ...]
+    result: CleaningResult
+
+
+class NewestAmong:
+    """The newest records of some segments, by their offsets."""
+
+    def __init__(self, offsets: KeptOffsets, latest_offset: int) -> None:
+        self._offsets = offsets
+        self.latest_offset = latest_offset
+
+    def of(self, columns: Columns) -> Int64s:
+        is_newest = self._offsets.mask(columns.offsets)
+        return np.where(is_newest, columns.offsets, MAX_OFFSET)
+
+
+def copy(
+    split: SplitPass, view: View, each: SegmentGroup, place: Directory, into: WritableDirectory
+) -> CopiedGroup:
+    """Make one segment of a group, `.cleaned` in the directory `into`, whole and durable; all parts
+    were decided. CorruptError for damage."""
+    newest = NewestAmong(_newest_of(split, each, place), split.first_uncleanable - 1)
+    judge = Judge(
+        view,
+        newest,
+        split.first_uncleanable,
+        split.now_ms,
+        split.config.delete_retention_ms,
+        split.legacy_horizon_ms,
+        each.begun,
+    )
+    judge.set_producers(split.producers)
+    limit = view.context.limits.max_batch_bytes
+    segments = [SegmentToClean(_segment(view, *named), limit) for named in each.segments]
+    made: list[CleanedSegment] = []
+    sink = CleanedSink(into, split.config, lambda cleaned, _: made.append(cleaned))
+    with view.context.decoder() as decoder:
+        copying = Copying(judge, decoder, lambda segment: read_chunks(segment, 0, limit))
+        sink.begin(segments)
+        copying.put(segments, sink)
+        sink.end()
+    result = copying.result(split.first_uncleanable, len(segments), 1, each.size, 0)
+    return CopiedGroup(into.path, made[0].base_offset, made[0].size, tuple(each.bases), result)
+
+
+def _newest_of(split: SplitPass, each: SegmentGroup, place: Directory) -> KeptOffsets:
+    """The newest records in a group, as all parts have decided."""
+    bounds = len(split.bounds)
+    found = []
+    for part in range(split.shape.parts):
+        file = place.open(_newest_name(part))
+        starts_at = file.size() - _TRAILER_BYTES - 8 * bounds
+        low, high = np.frombuffer(file.read(starts_at + 8 * each.number, 16), np.int64).tolist()
+        if not 0 <= 8 * low <= 8 * high <= starts_at:
+            raise CorruptError("not a file of offsets", file.path)
+        found.append(np.frombuffer(file.read(8 * low, 8 * (high - low)), dtype=np.int64))
+    kept = KeptOffsets()
+    kept.add(np.sort(np.concatenate(found)))
+    kept.finish()
+    return kept
