@@ -18,6 +18,7 @@ from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Self
 
+from . import placing
 from .cleaner.cleaning import check_rate
 from .cleaner.manager import CleanerManager
 from .cleaner.plan import COMPACT
@@ -46,6 +47,7 @@ from .log.deletions import Deletion
 from .log.recovery import RecoveryPlan
 from .log.writer import LogWriter
 from .log_dir import LogDir, PartitionDir, TopicPartition
+from .placements import Placements
 from .tasks import Tasks, TaskStatus
 from .topic_settings import TopicSettings
 from .transaction_log import TransactionLog, read_decisions
@@ -116,7 +118,12 @@ class WritableEngine(Engine):
             self.upkeep = Upkeep(self._dirs, self.cleaner, self.clock, self._delete_delay_ms)
             self._tasks = Tasks(self.upkeep.tasks(self.broker_config), self.clock)
             self.transactions = TransactionLog(lambda: [each.directory for each in self._live()])
+            self.placements = Placements(
+                [each.directory for each in held], lambda: [each.directory for each in self._live()]
+            )
+            self._resume_placing()
             self._load(loaded or (lambda done, of: None))
+            placing.finish_decided(self)
             decided = [read_decisions(each.directory) for each in held]
             finish_decided(self, itertools.chain.from_iterable(decided))
             undo.pop_all()
@@ -421,6 +428,11 @@ class WritableEngine(Engine):
         return [*ours, *super().problems]
 
     # -- within ---------------------------------------------------------------------------------
+
+    def _resume_placing(self) -> None:
+        for log_dir in self._dirs:
+            with suppress(LogDirOffline), log_dir.guarded():
+                placing.resume_decided(log_dir.directory, self.placements)
 
     def _load(self, loaded: Callable[[int, int], None]) -> None:
         counting = threading.Lock()

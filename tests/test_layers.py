@@ -25,6 +25,7 @@ FLOORS = (
     ("log_dir", "choice", "cluster_metadata", "topic_settings", "engine", "verify", "why"),
     ("tasks", "held_directory", "deleted_topics", "writable_log_dir", "upkeep"),
     ("transaction_log", "transactional", "line_appender"),
+    ("segment_series", "placements", "staging", "placing"),
     ("writable_engine",),
     ("compaction", "retaining"),
 )

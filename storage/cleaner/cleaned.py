@@ -50,6 +50,11 @@ class CleanedSegment:
         """The largest timestamp of its batches in ms, -1 when none has one."""
         return self._builder.largest.timestamp
 
+    @property
+    def room(self) -> int:
+        """How many batches can be added before an index is full, at least."""
+        return max(self._builder.room, 0)
+
     def append(self, data: Buffer, table: BatchTable) -> None:
         """Add whole batches, one after the other in `data`, and their index entries; positions in
         `table` are those in `data`, and are changed to those in the segment."""
@@ -76,15 +81,16 @@ class CleanedSegment:
         self._aborted.write(self._aborted_size, data)
         self._aborted_size += len(data)
 
-    def finish(self, mtime_ns: int) -> None:
+    def finish(self, mtime_ns: int | None = None) -> None:
         """Nothing more comes: the last time entry is added, the log and its two indexes get this
-        mtime (by which retention goes where records have no timestamp), and all files are durable;
-        their names are not."""
+        mtime, if one is given (by which retention goes where records have no timestamp), and all
+        files are durable; their names are not."""
         times_end = self._builder.time_count * time_index.ENTRY.size
         if entry := self._builder.finish():
             self._times.write(times_end, entry)
-        for file in (self._log, self._offsets, self._times):
-            file.set_mtime_ns(mtime_ns)
+        if mtime_ns is not None:
+            for file in (self._log, self._offsets, self._times):
+                file.set_mtime_ns(mtime_ns)
         for file in self._files():
             file.sync()
 

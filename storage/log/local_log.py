@@ -212,6 +212,19 @@ class LocalLog:
         for segment in old[1:]:
             self._delete_snapshot(segment.base_offset, due)
 
+    def go_on_with(self, placed: Sequence[LoadedSegment], end_offset: int) -> None:
+        """Takes over segments that are there, durable, and have taken the place of the active one,
+        which was empty; the last of them is active now, and the log ends at `end_offset`."""
+        self.active.let_go()
+        *rolled, last = [
+            StoredSegment(self.directory, segment.base_offset, segment.size, is_synced=True)
+            for segment in placed
+        ]
+        self.rolled = [*self.rolled, *rolled]
+        self.active = self._writable(last, self.clock.now_ms())
+        self.end_offset = end_offset
+        self.mark_flushed(Unflushed([], None, end_offset, self._truncations))
+
     # -- shrinking -------------------------------------------------------------------------------
 
     def delete_oldest(self, now_ms: int) -> None:

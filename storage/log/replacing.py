@@ -44,6 +44,17 @@ def replace_files(
         raise LogDirOffline(directory.path, why) from error
 
 
+def commit_cleaned(directory: WritableDirectory, new: Sequence[int]) -> None:
+    """Lets an exchange count whose `.cleaned` segments are all there, some of them `.swap` already;
+    the next loading finishes it."""
+    for base in sorted(new, reverse=True):
+        for kind in FILES:
+            with suppress(FileNotFoundError):
+                cleaned = segment_file(base, kind, FileState.CLEANED)
+                directory.rename(cleaned, segment_file(base, kind, FileState.SWAP))
+    directory.sync()
+
+
 def discard_cleaned(directory: WritableDirectory, new: Sequence[int]) -> None:
     """Removes `.cleaned` segments that are not wanted any more. First those that are `.swap`
     already: a `.cleaned` file beside them tells that they do not count or, where there is none, the

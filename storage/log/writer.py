@@ -33,6 +33,7 @@ from .health import Health
 from .loaded import LoadedLog, LoadedSegment
 from .local_log import LocalLog, Rolled
 from .merging import RecordsRequest, may_merge, merge
+from .placing import Placing
 from .preparing import admit_rules, encoded, end_of_transaction
 from .producer_state import ProducerState
 from .producers import Producers
@@ -386,6 +387,19 @@ class LogWriter:
         with self._changing():
             self._log.replace_segments(new, bases, known)
 
+    # -- taking in segments ----------------------------------------------------------------------
+
+    @contextmanager
+    def placing(self) -> Iterator[Placing]:
+        """For segments that are put at the log's end, see there. Nothing else changes the log
+        meanwhile; readers do not wait."""
+        try:
+            with self._lock:
+                self._health.check()
+                yield Placing(self._log, self._noting)
+        finally:
+            self._afterwards.settle()
+
     # -- closing and failing ---------------------------------------------------------------------
 
     def close(self) -> None:
@@ -428,15 +442,21 @@ class LogWriter:
         try:
             with self._lock:
                 self._health.check()
-                try:
+                with self._noting():
                     yield
-                except (SyncFailed, LogDirOffline) as error:
-                    raise self._health.note(error) from error
-                except BaseException as error:
-                    self._health.note_interruption(error)
-                    raise
         finally:
             self._afterwards.settle()
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Keeps what an error says about the partition."""
+        try:
+            yield
+        except (SyncFailed, LogDirOffline) as error:
+            raise self._health.note(error) from error
+        except BaseException as error:
+            self._health.note_interruption(error)
+            raise
 
     def _failed_here(self, error: LogDirOffline) -> None:
         if self._on_failure is not None:

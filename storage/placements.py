@@ -1,0 +1,241 @@
+"""Which writes of staged segments were decided, and which are done: the file `kafkafs.placed`.
+
+A write puts segments into several partitions, one after the other. Stopped in between, by whatever,
+some would have theirs and others not. So it is noted before the first one gets its own, as a
+transaction is (`transaction_log`); who opens the directories next finishes what was decided.
+
+A writer that repeats itself after a restart (a streaming query does) numbers its writes. The
+number of the last one of each such writer stays noted, so that it is done once.
+
+The file lies in the root of a log directory, where a broker ignores it: the version, then JSON, a
+line for each writer or decided write:
+
+    0
+    {"writer": "6fd2…", "epoch": 41}
+    {"writer": "6fd2…", "epoch": 42, "parts": [{"topic": "orders", …}]}
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from .disk import Directory
+from .durable import SyncFailed, WritableDirectory
+from .errors import CorruptError, SegmentGone
+from .format.names import partition_dir
+from .segment_series import SealedSegment
+from .small_file import read_value
+
+PLACEMENTS_FILE = "kafkafs.placed"
+_VERSION = "0"
+_MAX_BYTES = 256 << 20
+# Writers whose last number is remembered; the one that wrote longest ago is forgotten first.
+_MAX_WRITERS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One write: of a `writer` that never comes again or, with an `epoch`, its write of that
+    number, which ascends."""
+
+    writer: str
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPart:
+    """Sealed segments in the directory `path` that go to one partition, in order. `keeps_offsets`:
+    theirs are final, else they count from 0. `records`: how many, at most."""
+
+    path: str
+    topic: str
+    partition: int
+    keeps_offsets: bool
+    segments: tuple[SealedSegment, ...]
+    records: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of its `.log` files."""
+        return sum(segment.size for segment in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPart:
+    """What one partition gets: the parts it is made from, and the segments as they are to be."""
+
+    topic: str
+    partition: int
+    staged: tuple[StagedPart, ...]
+    segments: tuple[SealedSegment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A write that is decided: each of these partitions gets its segments."""
+
+    write: Write
+    parts: tuple[PlacedPart, ...]
+
+
+def format_placements(latest: dict[str, int], pending: Iterable[Placement]) -> bytes:
+    """The file's bytes; of `latest` the writers that wrote last come last."""
+    notes: list[dict[str, Any]] = [
+        {"writer": writer, "epoch": epoch} for writer, epoch in latest.items()
+    ]
+    notes += [
+        {
+            "writer": each.write.writer,
+            "epoch": each.write.epoch,
+            "parts": [asdict(part) for part in each.parts],
+        }
+        for each in pending
+    ]
+    lines = [_VERSION, *(json.dumps(note, separators=(",", ":")) for note in notes)]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def parse_placements(data: bytes) -> tuple[dict[str, int], list[Placement]]:
+    """Of a file's bytes. CorruptError, with the number of the line, when it is no such file."""
+    lines = data.decode("utf-8", "replace").splitlines()
+    if lines[:1] != [_VERSION]:
+        raise CorruptError(f"line 1: no version {_VERSION} of placed writes", position=0)
+    latest: dict[str, int] = {}
+    pending: list[Placement] = []
+    for number, line in enumerate(lines[1:], 2):
+        try:
+            note = json.loads(line)
+            write = Write(_text(note["writer"]), _optional(note["epoch"]))
+            if "parts" in note:
+                pending.append(Placement(write, tuple(map(_placed_part, note["parts"]))))
+            else:
+                latest[write.writer] = _int(note["epoch"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            what = f"line {number}: not a write and what it places"
+            raise CorruptError(what, position=data.find(line.encode())) from None
+    return latest, pending
+
+
+def read_placements(directory: Directory) -> tuple[dict[str, int], list[Placement]]:
+    """Those noted in a log directory, none where there is no such file. CorruptError."""
+    try:
+        return read_value(directory, PLACEMENTS_FILE, _MAX_BYTES, parse_placements)
+    except SegmentGone:
+        return {}, []
+
+
+class Placements:
+    """The notes of a running engine, in the first of its directories that takes them. Any thread
+    may call."""
+
+    def __init__(
+        self,
+        directories: Sequence[Directory],
+        live: Callable[[], Sequence[WritableDirectory]],
+    ) -> None:
+        """As the `directories` have them; `live` gives those that are not offline. CorruptError."""
+        self._live = live
+        self._lock = threading.Lock()  # over all that follows
+        self._latest: dict[str, int] = {}
+        found: list[Placement] = []
+        for directory in directories:
+            latest, pending = read_placements(directory)
+            for writer, epoch in latest.items():
+                self._latest[writer] = max(epoch, self._latest.get(writer, epoch))
+            found += pending
+        # One that went offline may have kept what another one says is done.
+        self._pending = {each.write: each for each in found if not self._is_done(each.write)}
+
+    def is_done(self, write: Write) -> bool:
+        """Whether it, or a later one of its writer, was placed."""
+        with self._lock:
+            return self._is_done(write)
+
+    def _is_done(self, write: Write) -> bool:
+        return write.epoch is not None and self._latest.get(write.writer, -1) >= write.epoch
+
+    def pending(self) -> list[Placement]:
+        """Those that are decided and not done."""
+        with self._lock:
+            return list(self._pending.values())
+
+    def decide(self, placement: Placement) -> None:
+        """Makes it durable that it is decided. OSError: it is not. SyncFailed when that is not
+        certain: only opening the directories again tells."""
+        with self._lock:
+            pending = {**self._pending, placement.write: placement}
+            self._write(self._latest, pending)
+            self._pending = pending
+
+    def done(self, write: Write) -> None:
+        """All of it is in place. OSError: the file does not say so yet."""
+        with self._lock:
+            self._pending.pop(write, None)
+            if write.epoch is not None:
+                self._latest.pop(write.writer, None)  # so that it comes last
+                self._latest[write.writer] = write.epoch
+                for oldest in list(self._latest)[:-_MAX_WRITERS]:
+                    del self._latest[oldest]
+            self._write(self._latest, self._pending)
+
+    def _write(self, latest: dict[str, int], pending: dict[Write, Placement]) -> None:
+        data = format_placements(latest, pending.values())
+        failure = OSError(errno.EIO, "no log directory is live", PLACEMENTS_FILE)
+        for directory in self._live():
+            try:
+                directory.write_atomically(PLACEMENTS_FILE, data)
+            except OSError as error:
+                if not isinstance(failure, SyncFailed):  # what is certain of none counts
+                    failure = error
+            else:
+                return
+        raise failure
+
+
+def _placed_part(note: dict[str, Any]) -> PlacedPart:
+    return PlacedPart(
+        _text(note["topic"]),
+        _int(note["partition"]),
+        tuple(map(_staged_part, note["staged"])),
+        tuple(map(_segment, note["segments"])),
+    )
+
+
+def _staged_part(note: dict[str, Any]) -> StagedPart:
+    path, topic, partition = _text(note["path"]), _text(note["topic"]), _int(note["partition"])
+    if not path.startswith("/") or not path.endswith(f"/{partition_dir(topic, partition)}"):
+        raise ValueError(path)
+    return StagedPart(
+        path,
+        topic,
+        partition,
+        note["keeps_offsets"] is True,
+        tuple(map(_segment, note["segments"])),
+        _int(note["records"]),
+    )
+
+
+def _segment(note: dict[str, Any]) -> SealedSegment:
+    fields = ("base_offset", "size", "end_offset", "crc")
+    return SealedSegment(*(_int(note[field]) for field in fields))
+
+
+def _int(value: object) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(value)
+    return value
+
+
+def _optional(value: object) -> int | None:
+    return None if value is None else _int(value)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value

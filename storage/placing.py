@@ -1,0 +1,326 @@
+"""Staged segments put into their partitions: all of them or none, and once, whatever happens.
+
+1. Each log is made to end with an empty segment, and durable. The staged batches get the offsets
+   from there on, and are brought into the partition's directory as `.cleaned`; the staged files
+   stay.
+2. The write is decided: `placements` notes it, with the segments as they are to be.
+3. In each partition the new segments take the empty one's place (`log.placing`).
+4. The staged files go, and the write is noted as done.
+
+Stopped before 2, loading the partitions removes what was brought in. Stopped behind it, who opens
+the directories next goes on: before the partitions are loaded, with what is there as `.cleaned`
+(`resume_decided`); and after it, where a broker came first and has thrown that away, from the
+staged files once more (`finish_decided`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from .cleaner.manager import CleanerManager
+from .disk import Directory, OpenFile
+from .durable import SyncFailed, WritableDirectory
+from .errors import (
+    CorruptError,
+    LogDirOffline,
+    OffsetOutOfRange,
+    SegmentGone,
+    StorageError,
+    UnknownPartition,
+    UnknownTopic,
+)
+from .format import batch as b
+from .format.batch import BatchTable, parse_header
+from .format.layout import MAX_INT32, RECORD_BATCH_OVERHEAD
+from .format.names import FileKind, FileState, partition_dir, segment_file
+from .format.origin import Origin
+from .format.validate import Admitted
+from .log.appending import marker_reader
+from .log.placing import Placing
+from .log.replacing import commit_cleaned, discard_cleaned
+from .log.writer import LogWriter
+from .log_dir import TopicPartition
+from .placements import PlacedPart, Placement, Placements, StagedPart, Write
+from .segment.extent import Extent, Fault
+from .segment.walk import read_runs
+from .segment_series import SealedSegment, SegmentSeries
+
+logger = logging.getLogger(__name__)
+
+# Partitions whose segments are brought in at a time.
+_THREADS: Final = 4
+
+
+class Placeable(Protocol):
+    """The engine, as far as placing needs it."""
+
+    @property
+    def placements(self) -> Placements: ...
+    @property
+    def cleaner(self) -> CleanerManager: ...
+
+    def writer(self, topic: str, partition: int) -> LogWriter: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where the records are, [first, behind the last) offset by partition. `is_repeated`: they were
+    there already, and nothing was written."""
+
+    offsets: dict[TopicPartition, range]
+    is_repeated: bool = False
+
+
+def place(engine: Placeable, write: Write, parts: Sequence[StagedPart]) -> Placed:
+    """Puts staged parts at the ends of their partitions, those of a partition in the order given,
+    and removes them. Offsets that are kept must lie at the log's end or above it.
+
+    UnknownTopic, UnknownPartition, OffsetOutOfRange, CorruptError for staged files that are not
+    what was written, and an OSError leave everything as it was, the staged parts included.
+    LogDirOffline: it may be decided, and not finished; opening the directories again finishes it.
+    """
+    if engine.placements.is_done(write):
+        _remove(parts)
+        return Placed({}, is_repeated=True)
+    by_partition: defaultdict[TopicPartition, list[StagedPart]] = defaultdict(list)
+    for part in parts:
+        by_partition[part.topic, part.partition].append(part)
+    with ExitStack() as held:
+        bringing = [
+            held.enter_context(_bringing(engine, key, tuple(those)))
+            for key, those in sorted(by_partition.items())
+        ]
+        placed = _decide(engine.placements, write, bringing)
+        _exchange(bringing)
+    _remove(parts)
+    with suppress(OSError):  # all is in place; that it is decided stays noted, and does no harm
+        engine.placements.done(write)
+    return Placed({
+        (part.topic, part.partition): range(
+            part.segments[0].base_offset, part.segments[-1].end_offset
+        )
+        for part in placed
+    })  # fmt: skip
+
+
+@contextmanager
+def _bringing(
+    engine: Placeable, key: TopicPartition, parts: tuple[StagedPart, ...]
+) -> Iterator[_Bringing]:
+    """A partition that nobody else changes meanwhile: the cleaner has `.cleaned` files, too."""
+    with engine.cleaner.claims.paused(key), engine.writer(*key).placing() as placing:
+        yield _Bringing(key, placing, parts)
+
+
+class _Bringing:
+    """Staged parts on their way into one partition. `segments`: as they are to be in the log."""
+
+    def __init__(
+        self, key: TopicPartition, placing: Placing, parts: tuple[StagedPart, ...]
+    ) -> None:
+        self.key = key
+        self.placing = placing
+        self.parts = parts
+        self.segments: list[SealedSegment] = []
+        self._series: SegmentSeries | None = None
+
+    def bring_in(self) -> None:
+        """Makes the new segments, which do not count yet."""
+        first = self.parts[0]
+        base = first.segments[0].base_offset if first.keeps_offsets else self.placing.end_offset
+        self.placing.make_room(base)
+        series = self._series = SegmentSeries(self.placing.directory, base, self.placing.config)
+        for part in self.parts:
+            next_offset = series.end_offset
+            for segment in part.segments:
+                self._copy(series, part, segment, next_offset)
+        self.segments = series.finish()
+
+    def _copy(
+        self, series: SegmentSeries, part: StagedPart, segment: SealedSegment, base: int
+    ) -> None:
+        """`base`: the offset of the part's first record, unless it keeps its own."""
+        update, distance = self.placing.producers, 0 if part.keeps_offsets else base
+        for admitted in _batches(part, segment):
+            first = admitted.first_offset + distance
+            if first < series.end_offset:
+                what = f"{part.path}: offset {first} comes after {series.end_offset - 1}"
+                raise OffsetOutOfRange(what)
+            admitted.place(first, self.placing.leader_epoch)
+            known = len(update.aborted)
+            update.add(admitted.table, Origin.REPLICATION, marker_reader(admitted))
+            series.append(admitted.data, admitted.table, update.aborted[known:])
+
+    def discard(self) -> None:
+        if self._series is not None:
+            self._series.discard()
+
+    @property
+    def placed(self) -> PlacedPart:
+        return PlacedPart(*self.key, self.parts, tuple(self.segments))
+
+
+def _batches(part: StagedPart, segment: SealedSegment) -> Iterator[Admitted]:
+    """The batches of a staged segment, some at a time, each good until the next is asked for.
+    CorruptError when they are not what was written."""
+    file = _staged_log(part, segment)
+    if file.size() != segment.size:
+        what = f"{file.size()} bytes, not the {segment.size} that were written"
+        raise CorruptError(what, file.path)
+    extent = Extent(file, segment.base_offset, 0, segment.size, MAX_INT32)
+    for run in read_runs(extent):
+        if isinstance(run, Fault):
+            raise run.error
+        table = BatchTable(run.table.rows.copy())
+        table.rows[:, b.POSITION] -= run.base
+        yield Admitted(run.data, table)
+
+
+def _staged_log(part: StagedPart, segment: SealedSegment) -> OpenFile:
+    name = segment_file(segment.base_offset, FileKind.LOG, FileState.CLEANED)
+    return Directory(part.path).open(name)
+
+
+def _decide(
+    placements: Placements, write: Write, bringing: Sequence[_Bringing]
+) -> list[PlacedPart]:
+    """Brings all in and decides; else nothing is left of it."""
+    try:
+        with ThreadPoolExecutor(_THREADS) as executor:
+            list(executor.map(_Bringing.bring_in, bringing))
+    except BaseException:
+        _discard(bringing)
+        raise
+    placed = [each.placed for each in bringing]
+    try:
+        placements.decide(Placement(write, tuple(placed)))
+    except SyncFailed as error:
+        _give_up(bringing)
+        why = f"whether a write was decided is not known: {error}"
+        raise LogDirOffline(bringing[0].placing.directory.path, why) from error
+    except OSError:
+        _discard(bringing)
+        raise
+    except BaseException:
+        _give_up(bringing)
+        raise
+    return placed
+
+
+def _exchange(bringing: Sequence[_Bringing]) -> None:
+    """One partition that cannot be finished keeps back no other."""
+    failures: list[LogDirOffline] = []
+    left = list(bringing)
+    try:
+        while left:
+            try:
+                left[0].placing.exchange(left[0].segments)
+            except LogDirOffline as error:
+                failures.append(error)
+            del left[0]
+    finally:
+        _give_up(left)
+    if failures:
+        raise failures[0]
+
+
+def _discard(bringing: Sequence[_Bringing]) -> None:
+    for each in bringing:
+        with suppress(OSError):  # loading the partition removes what stays
+            each.discard()
+
+
+def _give_up(bringing: Sequence[_Bringing]) -> None:
+    for each in bringing:
+        with suppress(LogDirOffline):
+            each.placing.give_up()
+
+
+def _remove(parts: Sequence[StagedPart]) -> None:
+    """Of each part its files, and no others: who says where they are is a file in a log directory.
+    What stays is stale some day."""
+    for part in parts:
+        place, _, name = part.path.rpartition("/")
+        with suppress(OSError, StorageError):
+            above = WritableDirectory(place)
+            directory = above.child(name)
+            discard_cleaned(directory, [segment.base_offset for segment in part.segments])
+            if not directory.list():
+                above.remove_directory(name)
+
+
+# -- after a crash -------------------------------------------------------------------------------
+
+
+def resume_decided(log_dir: WritableDirectory, placements: Placements) -> None:
+    """Before the partitions in a log directory are loaded: lets loading put in place what is
+    decided and was brought in whole, and removes what was not."""
+    for placement in placements.pending():
+        for part in placement.parts:
+            with suppress(SegmentGone, FileNotFoundError):
+                _resume(log_dir.child(partition_dir(part.topic, part.partition)), part)
+
+
+def _resume(directory: WritableDirectory, part: PlacedPart) -> None:
+    if _is_placed(directory, part.segments[-1]):
+        return
+    bases = [segment.base_offset for segment in part.segments]
+    if all(_is_brought(directory, segment) for segment in part.segments):
+        commit_cleaned(directory, bases)
+    else:
+        discard_cleaned(directory, bases)
+        directory.sync()
+
+
+def _is_brought(directory: Directory, segment: SealedSegment) -> bool:
+    """Whether its `.log` is there, whatever it is called by now."""
+    states = (FileState.CLEANED, FileState.SWAP, FileState.LIVE)
+    return any(_is_placed(directory, segment, state) for state in states)
+
+
+def _is_placed(
+    directory: Directory, segment: SealedSegment, state: FileState = FileState.LIVE
+) -> bool:
+    """Whether the `.log` of a segment is this one, which may have grown since."""
+    try:
+        file = directory.open(segment_file(segment.base_offset, FileKind.LOG, state))
+        header = parse_header(file.read(0, RECORD_BATCH_OVERHEAD))
+    except (SegmentGone, CorruptError):
+        return False
+    return header.base_offset == segment.base_offset and header.crc == segment.crc
+
+
+def finish_decided(engine: Placeable) -> None:
+    """When the partitions are loaded: places from the staged files what somebody else has thrown
+    away, and notes what is done. What cannot be finished now is tried at the next opening."""
+    for placement in engine.placements.pending():
+        try:
+            missing = [part for part in placement.parts if _is_missing(engine, part)]
+            if missing:
+                place(engine, placement.write, [each for part in missing for each in part.staged])
+            else:
+                _remove([each for part in placement.parts for each in part.staged])
+                engine.placements.done(placement.write)
+        except (StorageError, OSError) as error:
+            logger.error("a write that was decided cannot be finished: %s", error)
+
+
+def _is_missing(engine: Placeable, part: PlacedPart) -> bool:
+    """Whether a partition has not got its segments and still can: they are removed once it has."""
+    try:
+        directory = engine.writer(part.topic, part.partition).directory
+    except (UnknownTopic, UnknownPartition):  # deleted meanwhile
+        return False
+    if _is_placed(directory, part.segments[0]):
+        return False
+    try:
+        _staged_log(part.staged[0], part.staged[0].segments[0])
+    except SegmentGone:
+        return False
+    return True

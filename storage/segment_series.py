@@ -1,0 +1,126 @@
+"""Batches to sealed segments, one after the other: what a log's writer would have made of them.
+
+They are written as the cleaner's are, under names that no reader takes for a segment's, each with
+its indexes, and rolled where an append would have rolled the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .cleaner.cleaned import CleanedSegment
+from .config import TopicConfig
+from .durable import WritableDirectory
+from .format import batch as b
+from .format.batch import BatchTable
+from .format.layout import MAX_INT32
+from .log.replacing import discard_cleaned
+from .log.roll import max_segment_ms
+from .segment.txn_index import AbortedTxn
+
+
+@dataclass(frozen=True, slots=True)
+class SealedSegment:
+    """A whole segment: bytes in its `.log`, the offset behind its last batch, and the checksum of
+    its first one, by which it is told from another at the same place."""
+
+    base_offset: int
+    size: int
+    end_offset: int
+    crc: int
+
+
+class SegmentSeries:
+    """Segments that are being written into a directory. One thread at a time.
+
+    `end_offset`: behind the last batch. After any error it is good for nothing but `discard`.
+    """
+
+    def __init__(self, directory: WritableDirectory, base_offset: int, config: TopicConfig) -> None:
+        """Nothing is made before the first batch."""
+        self.end_offset = base_offset
+        self._base = base_offset
+        self._directory = directory
+        self._config = config
+        self._limit_ms = max_segment_ms(config)
+        self._finished: list[SealedSegment] = []
+        self._bases: list[int] = []
+        self._open: CleanedSegment | None = None
+        self._crc = 0  # of the open one's first batch
+        self._first_timestamp = 0  # its largest timestamp
+
+    def append(
+        self, data: memoryview, table: BatchTable, aborted: Sequence[AbortedTxn] = ()
+    ) -> None:
+        """Whole batches, their positions in `table` counted from `data[0]`; and the aborted
+        transactions that end in them."""
+        first = 0
+        while first < len(table):
+            count = self._fitting(table, first)
+            if not count:
+                self._roll()
+                continue
+            piece = BatchTable(table.rows[first : first + count].copy())
+            self._write(data, piece, aborted)
+            first += count
+
+    def _write(self, data: memoryview, piece: BatchTable, aborted: Sequence[AbortedTxn]) -> None:
+        rows = piece.rows
+        start, last = int(rows[0, b.POSITION]), int(rows[-1, b.LAST_OFFSET])
+        end = int(rows[-1, b.POSITION] + rows[-1, b.SIZE])
+        segment = self._open
+        if segment is None:
+            base = int(rows[0, b.BASE_OFFSET]) if self._bases else self._base
+            self._bases.append(base)
+            segment = self._open = CleanedSegment(self._directory, base, self._config)
+            self._crc = int(rows[0, b.CRC])
+            self._first_timestamp = int(rows[0, b.MAX_TIMESTAMP])
+        rows[:, b.POSITION] -= start
+        segment.append(data[start:end], piece)
+        segment.append_aborted([e for e in aborted if self.end_offset <= e.last_offset <= last])
+        self.end_offset = last + 1
+
+    def _fitting(self, table: BatchTable, first: int) -> int:
+        """How many batches from `first` on go into the open segment; at least one into a new one
+        (see `log.roll.Filling`)."""
+        rows, segment = table.rows[first:], self._open
+        size = 0 if segment is None else segment.size
+        base = int(rows[0, b.BASE_OFFSET]) if segment is None else segment.base_offset
+        first_ms = int(rows[0, b.MAX_TIMESTAMP]) if segment is None else self._first_timestamp
+        fits = size + np.cumsum(rows[:, b.SIZE]) <= self._config.segment_size
+        fits &= rows[:, b.LAST_OFFSET] - base <= MAX_INT32
+        if first_ms >= 0:
+            fits &= rows[:, b.MAX_TIMESTAMP] - first_ms <= self._limit_ms
+        count = len(rows) if fits.all() else int(fits.argmin())
+        if segment is None:
+            return max(1, min(count, self._most_indexed))
+        return min(count, segment.room)
+
+    @property
+    def _most_indexed(self) -> int:
+        """For how many batches a new segment's indexes have room in any case."""
+        return max(1, self._config.segment_index_bytes // 12 - 1)
+
+    def _roll(self) -> None:
+        segment = self._open
+        assert segment is not None  # a batch always goes into a new one
+        segment.finish()
+        self._finished.append(
+            SealedSegment(segment.base_offset, segment.size, self.end_offset, self._crc)
+        )
+        self._open = None
+
+    def finish(self) -> list[SealedSegment]:
+        """All of them, durable, and so are their names."""
+        if self._open is not None:
+            self._roll()
+        self._directory.sync()
+        return list(self._finished)
+
+    def discard(self) -> None:
+        """Removes what was made. OSError when something stays."""
+        self._open = None
+        discard_cleaned(self._directory, self._bases)
