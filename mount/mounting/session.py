@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import logging
 import os
 import resource
@@ -21,6 +20,7 @@ from kafkafs.storage.errors import printable
 
 from ..changing.changes import Changes
 from ..options import MountOptions
+from ..serving import memory
 from ..serving.changing_operations import ChangingOperations
 from ..serving.operations import Operations, ReadOnlyOperations
 from ..tree import Tree
@@ -36,8 +36,6 @@ logger = logging.getLogger(__name__)
 _MAX_TASKS: Final = 4096
 _MIN_TASKS: Final = 1
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
-# glibc's malloc.h: M_MMAP_THRESHOLD, M_TRIM_THRESHOLD (bytes), M_ARENA_MAX.
-_MALLOC: Final = {-3: 32 << 20, -1: 64 << 20, -8: 1}
 
 MakeEngine = Callable[[Sequence[str]], Engine]
 
@@ -62,7 +60,7 @@ def mount(
 
     def serve(ready: Ready) -> None:
         _raise_file_limit()
-        _keep_memory()
+        memory.keep()
         recent_log = log_recent()
         with closing(make_engine(paths)) as engine:
             changes = _begin_changes(engine, options)
@@ -182,16 +180,6 @@ def _kernel_options(tree: Tree, options: MountOptions) -> set[str]:
     if options.allow_other:
         chosen.add("allow_other")
     return chosen
-
-
-def _keep_memory() -> None:
-    """Make glibc use freed memory again, where it would give pieces of streams back to the kernel
-    and be given empty pages for the next one: a sixth of the time that a stream takes. Other C
-    libraries have nothing of the kind."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        for parameter, value in _MALLOC.items():
-            mallopt(parameter, value)
 
 
 def _raise_file_limit() -> None:

@@ -27,6 +27,7 @@ from ..nodes.node import Node
 from ..nodes.record import RecordFile
 from ..nodes.segments import SegmentFile
 from ..partition import Partition, Seen
+from . import memory
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +39,8 @@ OTHERS_SECONDS: Final = 0.4
 #: its names: of thousands of partitions that were visited few are in use.
 VISIT_SECONDS: Final = 30.0
 
-#: How often files that were removed are let go of, so that their room on the disk is free.
+#: How often files that were removed are let go of, so that their room on the disk is free, and
+#: memory is given back.
 SWEEP_SECONDS: Final = 10.0
 
 Name = tuple[int, bytes]  # a directory's inode number, a name in it
@@ -85,7 +87,11 @@ class Watch:
             await self._look_at(self._visited())
             if now - sweep >= SWEEP_SECONDS:
                 sweep = now
-                await trio.to_thread.run_sync(self._catalog.engine.context.let_go_of_removed)
+                await trio.to_thread.run_sync(self._sweep)
+
+    def _sweep(self) -> None:
+        self._catalog.engine.context.let_go_of_removed()
+        memory.give_back()
 
     def _visited(self) -> list[Partition]:
         """The partitions of which the kernel may know names."""

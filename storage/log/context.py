@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..disk import FileCache, most_open_files
 from ..format.columns import Columns
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 # may be used again for other batches.
 BatchKey = tuple[tuple[int, int], tuple[int, ...]]
 
+# What a batch takes in memory beside its bytes and columns: the objects that make it up, and its
+# place among others.
+_ENTRY_BYTES: Final = 2048
+
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
@@ -39,8 +43,8 @@ class ReadLimits:
 
 
 class BatchCache:
-    """Decoded batches used last, bounded by their bytes. `hits`, `misses`: how often one that was
-    asked for was there, and was not."""
+    """Decoded batches used last, bounded by the bytes that they take. `hits`, `misses`: how often
+    one that was asked for was there, and was not."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -65,15 +69,20 @@ class BatchCache:
             return columns
 
     def put(self, key: BatchKey, columns: Columns) -> None:
-        size = columns.nbytes
+        size = entry_bytes(columns)
         if size > self._capacity:
             return
         with self._lock:
             replaced = self._batches.pop(key, None)
-            self._bytes += size - (replaced.nbytes if replaced is not None else 0)
+            self._bytes += size - (entry_bytes(replaced) if replaced is not None else 0)
             self._batches[key] = columns
             while self._bytes > self._capacity:
-                self._bytes -= self._batches.popitem(last=False)[1].nbytes
+                self._bytes -= entry_bytes(self._batches.popitem(last=False)[1])
+
+
+def entry_bytes(columns: Columns) -> int:
+    """What a batch takes of the cache."""
+    return columns.nbytes + _ENTRY_BYTES
 
 
 class ReadContext:

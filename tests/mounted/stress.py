@@ -6,7 +6,8 @@ Each writer appends lines "<writer> <number>" to one of the partitions of `log` 
 topic; retention deletes the oldest segments of `log` all the while, and the cleaner cleans. Readers
 read streams, records, segments, listings, keys and states at random. What is wrong is printed:
 an EIO, a record lost, seen twice or out of order, a call that does not return, memory or
-descriptors that grow.
+descriptors that grow. What a mount holds for those that read and write depends on what they do at
+the moment; so they rest after a third of the time, and what it holds then it must hold at the end.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
 
+from kafkafs.mount.serving.watch import SWEEP_SECONDS
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.mounted.conversing import ask
 from tests.mounted.mounting import Mount, mounted
@@ -37,6 +39,10 @@ KEYS = 50
 _GONE = (errno.ENOENT, errno.ESTALE, errno.EINTR)
 # How long one call may take before it counts as one that does not return.
 _HANGS_SECONDS = 60.0
+# How long until a daemon at rest has given its memory back; and how much more, in kB, it may have
+# at the end than at the first rest: caches fill, and less than 16 MiB that are free it keeps.
+_REST_SECONDS = SWEEP_SECONDS + 1
+_MAY_GROW = 24_000
 # Names that a reader lists.
 _LISTED = 5000
 _SETTINGS = {
@@ -46,6 +52,7 @@ _SETTINGS = {
     "log.flush.offset.checkpoint.interval.ms": "1000",
     "log.flush.start.offset.checkpoint.interval.ms": "1000",
     "log.cleaner.dedupe.buffer.size": "8388608",
+    "kafkafs.cache.bytes": "4194304",  # full after some seconds
 }
 
 
@@ -64,7 +71,7 @@ def make(directory: Path) -> None:
 @dataclass(slots=True)
 class Run:
     """What is going on. `busy`: since when each thread is in a call; `written`: the lines that each
-    writer has appended; `problems`: what was wrong."""
+    writer has appended; `problems`: what was wrong; `works`: set but while all rest."""
 
     point: Path
     ends_at: float
@@ -72,9 +79,12 @@ class Run:
     calls: Counter[str] = field(default_factory=Counter)
     written: list[int] = field(default_factory=lambda: [0] * WRITERS)
     busy: dict[str, tuple[str, float]] = field(default_factory=dict)
+    works: threading.Event = field(default_factory=threading.Event)
 
     @property
     def goes_on(self) -> bool:
+        """Asked between calls: returns when the rest is over, if there is one."""
+        self.works.wait()
         return time.monotonic() < self.ends_at and not self.problems
 
     def thread(self, work: Callable[[Run, int], None], number: int) -> threading.Thread:
@@ -265,23 +275,27 @@ def stress(directory: Path, seconds: float, told: Callable[[str], object] = prin
             *(run.thread(follow, each) for each in range(PARTITIONS)),
             *(run.thread(read, each) for each in range(READERS)),
         ]
+        run.works.set()
         for thread in threads:
             thread.start()
-        sizes = _watch(run, mount, told)
+        sizes, rested = _watch(run, mount, told)
         for thread in threads:
             thread.join(_HANGS_SECONDS)
         hanging = [thread.name for thread in threads if thread.is_alive()]
         run.problems += [f"{name} hangs in {run.busy.get(name)}" for name in hanging]
         if not run.problems:
             _check_all(run, mount)
+            run.problems += _kept(rested, _rested(mount, told))
         run.problems += _growth(sizes)
         told(f"{dict(run.calls)}, {sum(run.written)} lines in log")
     return run.problems
 
 
-def _watch(run: Run, mount: Mount, told: Callable[[str], object]) -> list[Size]:
-    """Looks at the daemon until the time is over; its sizes, once a tenth of the time."""
+def _watch(run: Run, mount: Mount, told: Callable[[str], object]) -> tuple[list[Size], Size]:
+    """Looks at the daemon until the time is over; its sizes, once a tenth of the time, and at rest
+    after three of these."""
     sizes: list[Size] = []
+    rested = Size.of(mount)
     step = (run.ends_at - time.monotonic()) / 10
     while run.goes_on:
         time.sleep(min(step, max(run.ends_at - time.monotonic(), 0)))
@@ -290,7 +304,40 @@ def _watch(run: Run, mount: Mount, told: Callable[[str], object]) -> list[Size]:
         for name, (what, since) in list(run.busy.items()):
             if time.monotonic() - since > _HANGS_SECONDS:
                 run.problems.append(f"{name} is in {what} for too long")
-    return sizes
+        if len(sizes) == 3:
+            rested = _rest(run, mount, told)
+    return sizes, rested
+
+
+def _rest(run: Run, mount: Mount, told: Callable[[str], object]) -> Size:
+    """Has all threads rest, which takes nothing of the run's time; the daemon's size then."""
+    began = time.monotonic()
+    run.works.clear()
+    try:
+        while run.busy and time.monotonic() - began < _HANGS_SECONDS:
+            time.sleep(0.1)
+        return _rested(mount, told)
+    finally:
+        run.ends_at += time.monotonic() - began
+        run.works.set()
+
+
+def _rested(mount: Mount, told: Callable[[str], object]) -> Size:
+    """The daemon's size when nobody wants anything of it."""
+    time.sleep(_REST_SECONDS)
+    size = Size.of(mount)
+    told(f"{size} at rest")
+    return size
+
+
+def _kept(before: Size, after: Size) -> list[str]:
+    """What a daemon at rest has and did not have before."""
+    problems = []
+    if after.memory > before.memory + _MAY_GROW:
+        problems.append(f"memory at rest grew from {before.memory} kB to {after.memory} kB")
+    if after.descriptors > before.descriptors + 50:
+        problems.append(f"descriptors at rest: {before.descriptors}, then {after.descriptors}")
+    return problems
 
 
 def _growth(sizes: list[Size]) -> list[str]:

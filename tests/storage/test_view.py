@@ -23,7 +23,7 @@ from kafkafs.storage.format.compress import compress
 from kafkafs.storage.format.kernels import COMPILED
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
-from kafkafs.storage.log.context import BatchCache, ReadLimits
+from kafkafs.storage.log.context import BatchCache, ReadLimits, entry_bytes
 from kafkafs.storage.log.trace import FoundStep, SegmentStep, Trace, Verdict, WalkStep
 from kafkafs.storage.log.view import View
 from tests.batches import MUTATIONS, mutated
@@ -510,7 +510,7 @@ def test_the_cache_keeps_what_was_used_last_within_its_bytes(tmp_path: Path) -> 
     write(tmp_path / "p-0", PARTS)
     view = open_view(tmp_path / "p-0")
     columns = [view.locate(offset)[0].copy() for offset in range(0, 10, 2)]
-    size = columns[0].nbytes
+    size = entry_bytes(columns[0])
     cache = BatchCache(3 * size)
     keys = [((1, 2), tuple(each.batches.rows[0].tolist())) for each in columns]
     for key, each in zip(keys, columns, strict=True):
@@ -525,6 +525,23 @@ def test_the_cache_keeps_what_was_used_last_within_its_bytes(tmp_path: Path) -> 
     small = BatchCache(size - 1)
     small.put(keys[0], columns[0])
     assert small.get(keys[0]) is None
+
+
+def test_batches_of_one_record_take_no_more_than_is_counted(tmp_path: Path) -> None:
+    write(tmp_path / "p-0", [part(base, 1) for base in range(600)])
+    view = open_view(tmp_path / "p-0")
+    cache = view.context.batches
+    for offset in range(100):
+        view.locate(offset)
+    tracemalloc.start()
+    try:
+        counted, taken = cache.nbytes, tracemalloc.get_traced_memory()[0]
+        for offset in range(100, 600):
+            view.locate(offset)
+        counted, taken = cache.nbytes - counted, tracemalloc.get_traced_memory()[0] - taken
+    finally:
+        tracemalloc.stop()
+    assert 0.8 * taken < counted < 1.5 * taken
 
 
 def test_a_batch_is_decoded_once_for_many_lookups(directory: Path) -> None:
