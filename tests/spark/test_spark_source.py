@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,12 +13,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests import answers
 from tests.readme import ROOT, blocks, section
+from tests.spark.told import told_by_kafka
 
 pytestmark = pytest.mark.spark
 
 Corpus = Callable[[str], Path]
 
-TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
 SCHEMA = (
     "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
     "timestamp:timestamp,timestampType:int>"
@@ -42,23 +42,6 @@ def rows(frame: DataFrame) -> list[dict[str, object]]:
 
 def offsets(frame: DataFrame) -> list[int]:
     return [int(str(row["offset"])) for row in rows(frame.select("offset"))]
-
-
-def told_by_kafka(corpus: str, isolation: str) -> Iterator[dict[str, object]]:
-    for topic, partition in answers.partitions_with_records(corpus):
-        if topic.startswith("__"):
-            continue
-        for told in answers.records(corpus, topic, partition, isolation):
-            yield {
-                "key": told.key,
-                "value": told.value,
-                "topic": topic,
-                "partition": partition,
-                "offset": told.offset,
-                "timestamp": None if told.timestamp == -1 else told.timestamp * 1000,
-                "timestampType": TYPES[told.timestamp_type],
-                "headers": [{"key": key, "value": value} for key, value in told.headers] or None,
-            }
 
 
 def parts(frame: DataFrame) -> int:

@@ -1,0 +1,249 @@
+"""A standalone cluster of Spark: a master and workers, each a process of its own on the loopback
+interface, and drivers that `spark-submit` starts, as users start them.
+
+Nothing outlives the process that started it. The kernel kills master, workers and drivers with it;
+an executor ends when its worker has gone, and its Python processes when the executor has.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+import pyspark
+
+from tests.readme import ROOT
+
+T = TypeVar("T")
+
+SPARK_HOME = Path(pyspark.__file__).parent
+START_SECONDS = 90
+STOP_SECONDS = 60
+LOOPBACK = "127.0.0.1"
+
+#: What starts a JVM fast; it matters more here than what it reaches after a minute.
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+CONFIGURATION = {
+    "spark.cores.max": "2",
+    "spark.driver.bindAddress": LOOPBACK,
+    "spark.driver.defaultJavaOptions": JVM,
+    "spark.driver.host": LOOPBACK,
+    "spark.driver.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.executor.defaultJavaOptions": JVM,
+    "spark.executor.memory": "512m",
+    "spark.log.level": "WARN",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+}
+
+
+class ClusterError(Exception):
+    """A process of the cluster did not start, or a driver failed; the text ends with its log."""
+
+
+class Driver:
+    """A driver that runs: the JVM of `spark-submit` and the Python program in it, one group."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
+        self._process = process
+        self.output = output
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def finish(self, seconds: float = 200) -> str:
+        """Waits for the end. What was printed; ClusterError when it failed or takes longer."""
+        try:
+            status = self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise ClusterError(f"still running after {seconds} s: {_tail(self.output)}") from None
+        if status:
+            raise ClusterError(f"the driver ended with {status}: {_tail(self.output)}")
+        return self.output.read_text(errors="replace")
+
+    def kill(self) -> None:
+        """SIGKILL for the whole group, if it still runs: as when its machine is switched off."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(STOP_SECONDS)
+
+
+class Cluster:
+    """A master and workers of one core each, with logs and scratch files in `directory`."""
+
+    def __init__(self, directory: Path, workers: int = 2) -> None:
+        self._directory = directory
+        self._count = workers
+        self._daemons: list[subprocess.Popen[bytes]] = []
+        self._drivers: list[Driver] = []
+        self.master = ""
+
+    def start(self) -> None:
+        """Returns when the workers have registered."""
+        (self._directory / "conf").mkdir(parents=True)
+        log = self._start_daemon("master", "--host", LOOPBACK, "--port", "0")
+        address = r"Starting Spark master at (spark://\S+)"
+        self.master = _found(lambda: re.search(address, log.read_text()), log)[1]
+        for number in range(self._count):
+            scratch = str(self._directory / f"work-{number}")
+            limits = ("--cores", "1", "--memory", "640m")
+            where = ("--host", LOOPBACK, "--work-dir", scratch)
+            self._start_daemon(f"worker-{number}", *where, *limits, self.master)
+        registered = "Registering worker"
+        _found(lambda: log.read_text().count(registered) == self._count or None, log)
+
+    def close(self) -> None:
+        """Ends whatever runs, and waits until all of it has ended."""
+        running = [pid for daemon in self._daemons for pid in descendants(daemon.pid)]
+        for driver in self._drivers:
+            driver.kill()
+        for daemon in reversed(self._daemons):
+            daemon.kill()
+            daemon.wait(STOP_SECONDS)
+        wait_until(lambda: not any(map(is_alive, running)), "executors outlive their worker")
+
+    def submit(
+        self,
+        program: Path,
+        *arguments: str,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> Driver:
+        """`spark-submit OPTIONS PROGRAM ARGUMENTS`. The driver sees the packages of this tree."""
+        settings = [part for pair in CONFIGURATION.items() for part in ("--conf", "=".join(pair))]
+        output = self._directory / f"driver-{len(self._drivers)}.log"
+        command = [str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.master, *settings]
+        process = self._popen(
+            output,
+            [*command, *options, str(program), *arguments],
+            {
+                "PYSPARK_DRIVER_PYTHON": sys.executable,
+                "PYSPARK_PYTHON": sys.executable,
+                "PYTHONPATH": str(ROOT),
+                **(environment or {}),
+            },
+            start_new_session=True,
+        )
+        self._drivers.append(Driver(process, output))
+        return self._drivers[-1]
+
+    def executors(self) -> list[int]:
+        """The JVMs in which tasks run now."""
+        return [
+            pid
+            for daemon in self._daemons
+            for pid in descendants(daemon.pid)
+            if b"CoarseGrainedExecutorBackend" in _read(pid, "cmdline")
+        ]
+
+    def _start_daemon(self, name: str, *arguments: str) -> Path:
+        """Starts a master or a worker. Its log."""
+        log = self._directory / f"{name}.log"
+        kind = name.split("-")[0]
+        main = f"org.apache.spark.deploy.{kind}.{kind.title()}"
+        command = [str(SPARK_HOME / "bin" / "spark-class"), main, "--webui-port", "0", *arguments]
+        self._daemons.append(self._popen(log, command, {}))
+        return log
+
+    def _popen(
+        self,
+        output: Path,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        start_new_session: bool = False,
+    ) -> subprocess.Popen[bytes]:
+        """Spark's scripts end in `exec`, so the process that is killed with us is the JVM."""
+        spark = {
+            "SPARK_CONF_DIR": str(self._directory / "conf"),
+            "SPARK_DAEMON_JAVA_OPTS": f"{JVM} -Dspark.master.rest.enabled=false",
+            "SPARK_DAEMON_MEMORY": "192m",
+            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_LOCAL_DIRS": str(self._directory / "local"),
+            "SPARK_LOCAL_IP": LOOPBACK,  # also where a web UI listens
+        }
+        with output.open("wb") as log:
+            return subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *command],
+                cwd=self._directory,
+                env={**os.environ, **spark, **environment},
+                start_new_session=start_new_session,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+
+def descendants(pid: int) -> Iterator[int]:
+    """The children of a process, and theirs."""
+    parents = {int(path.name): parent(int(path.name)) for path in Path("/proc").glob("[0-9]*")}
+    found = [pid]
+    for each in found:
+        found += [child for child, its_parent in parents.items() if its_parent == each]
+    yield from found[1:]
+
+
+def parent(pid: int) -> int:
+    """0 for a process that has gone."""
+    state, *numbers = _state(pid)
+    return int(numbers[0]) if state != b"Z" else 0
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it runs; one that is dead and was not waited for does not."""
+    return _state(pid)[0] != b"Z"
+
+
+def _state(pid: int) -> list[bytes]:
+    """State, parent and more of `/proc/PID/stat`; one that has gone is as one that is dead."""
+    return _read(pid, "stat").rpartition(b")")[2].split() or [b"Z"]
+
+
+def has_open(pid: int, suffix: str) -> bool:
+    """Whether the process has a file open whose name ends so."""
+    for descriptor in Path(f"/proc/{pid}/fd").glob("*"):
+        with suppress(OSError):
+            if os.readlink(descriptor).endswith(suffix):
+                return True
+    return False
+
+
+def wait_until(is_so: Callable[[], object], otherwise: str, seconds: float = 120) -> None:
+    """AssertionError when it does not become true."""
+    give_up = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < give_up, otherwise
+        time.sleep(0.05)
+
+
+def _found(find: Callable[[], T | None], log: Path) -> T:
+    """What `find` finds, once that is not None."""
+    give_up = time.monotonic() + START_SECONDS
+    while (found := find()) is None:
+        if time.monotonic() > give_up:
+            raise ClusterError(f"not there after {START_SECONDS} s: {_tail(log)}")
+        time.sleep(0.05)
+    return found
+
+
+def _read(pid: int, name: str) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except OSError:
+        return b""
+
+
+def _tail(log: Path) -> str:
+    lines = log.read_text(errors="replace").splitlines()
+    return "\n".join([f"{log}:", *lines[-40:]])
