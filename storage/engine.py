@@ -110,6 +110,11 @@ class Engine:
         except (UnknownTopic, UnknownPartition, SegmentGone):
             return MetadataImage()
 
+    def forget(self, topic: str, partition: int) -> None:
+        """A partition is no more: a directory made later may have the same inode number."""
+        with self._lock:
+            self._logs.pop((topic, partition), None)
+
     def close(self) -> None:
         """Forget the open files. They are opened again when they are needed."""
         self.context.files.drop_where(lambda key: True)

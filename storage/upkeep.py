@@ -7,7 +7,7 @@ failure is raised when all were tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from functools import partial
@@ -17,18 +17,16 @@ from .cleaner.manager import CleanerManager
 from .cleaner.plan import COMPACT
 from .clock import Clock
 from .config import UNLIMITED, BrokerConfig
-from .errors import StorageError, UnknownPartition
+from .errors import UnknownPartition
 from .log.retention import RetentionPlan
 from .log.writer import LogWriter
 from .log_dir import TopicPartition
 from .tasks import Task
 from .writable_log_dir import WritableLogDir
+from .writable_log_dirs import WritableLogDirs, do_all
 
 # How often is looked for files whose file.delete.delay.ms has passed.
 _DELETION_INTERVAL_MS = 1000
-
-LogWork = Callable[[TopicPartition, LogWriter], object]
-DirWork = Callable[[WritableLogDir], object]
 
 
 class Upkeep:
@@ -36,7 +34,7 @@ class Upkeep:
 
     def __init__(
         self,
-        dirs: Sequence[WritableLogDir],
+        dirs: WritableLogDirs,
         cleaner: CleanerManager,
         clock: Clock,
         delete_delay_ms: Callable[[], int],
@@ -58,7 +56,7 @@ class Upkeep:
                 if planned is not None and planned.count:
                     done[key] = planned
 
-        self.for_each_log(retain)
+        self._dirs.for_each_log(retain)
         return done
 
     def settle_deletions(self, keys: AbstractSet[TopicPartition]) -> set[TopicPartition]:
@@ -71,7 +69,7 @@ class Upkeep:
                 if self._cleaner.delete_below_start(key, writer) is None:
                     left.add(key)
 
-        touched = [each for each in self._dirs if not keys.isdisjoint(each.logs)]
+        touched = [each for each in self._dirs.dirs if not keys.isdisjoint(each.logs)]
         checkpoints = (each.checkpoint_start_offsets for each in touched)
         deletions = (
             partial(log_dir.do, partial(delete, key, writer))
@@ -79,7 +77,7 @@ class Upkeep:
             for key, writer in log_dir.sorted_logs()
             if key in keys
         )
-        _do_all(chain(checkpoints, deletions))
+        do_all(chain(checkpoints, deletions))
         return left
 
     def flush(self) -> None:
@@ -89,39 +87,24 @@ class Upkeep:
             if self._clock.now_ms() - writer.last_flush_ms >= writer.config.flush_ms:
                 writer.flush()
 
-        self.for_each_log(flush)
+        self._dirs.for_each_log(flush)
 
     def remove_deleted(self) -> None:
         """Removes the files of segments and topics whose file.delete.delay.ms has passed."""
         # Each second: of thousands of logs few have anything to be removed.
-        self.for_each_log(lambda _, writer: writer.remove_deleted(), lambda log: log.has_deleted)
-        self.for_each_dir(lambda each: each.remove_doomed(self._delete_delay_ms()))
+        self._dirs.for_each_log(
+            lambda _, writer: writer.remove_deleted(), lambda log: log.has_deleted
+        )
+        self._dirs.for_each(lambda each: each.remove_doomed(self._delete_delay_ms()))
 
     def expire_producers(self) -> None:
         """Forgets producers that were silent for producer.id.expiration.ms."""
-        self.for_each_log(lambda _, writer: writer.expire_producers())
+        self._dirs.for_each_log(lambda _, writer: writer.expire_producers())
 
     def checkpoint(self) -> None:
         """Writes all checkpoints."""
-        self.for_each_dir(WritableLogDir.checkpoint)
-        self.for_each_dir(WritableLogDir.checkpoint_high_watermarks)
-
-    def for_each_log(
-        self, work: LogWork, wanted: Callable[[LogWriter], bool] = lambda log: True
-    ) -> None:
-        def work_on(key: TopicPartition, writer: LogWriter) -> None:
-            with suppress(UnknownPartition):  # deleted meanwhile
-                work(key, writer)
-
-        _do_all(
-            partial(log_dir.do, partial(work_on, key, writer))
-            for log_dir in self._dirs
-            for key, writer in log_dir.sorted_logs()
-            if wanted(writer)
-        )
-
-    def for_each_dir(self, work: DirWork) -> None:
-        _do_all(partial(work, each) for each in self._dirs if each.offline is None)
+        self._dirs.for_each(WritableLogDir.checkpoint)
+        self._dirs.for_each(WritableLogDir.checkpoint_high_watermarks)
 
     def tasks(self, config: BrokerConfig) -> list[Task]:
         """The work as tasks, with the broker's intervals."""
@@ -132,7 +115,7 @@ class Upkeep:
         expiry = config.producer_id_expiration_check_interval_ms
         cleans = config.log_cleaner_enable and config.log_cleaner_threads > 0
         pause = config.log_cleaner_backoff_ms if cleans else UNLIMITED
-        each = self.for_each_dir
+        each = self._dirs.for_each
         by_points = partial(each, WritableLogDir.checkpoint_recovery_points)
         by_starts = partial(each, WritableLogDir.checkpoint_start_offsets)
         by_marks = partial(each, WritableLogDir.checkpoint_high_watermarks)
@@ -146,14 +129,3 @@ class Upkeep:
             Task("producers", self.expire_producers, expiry, expiry),
             Task("deletion", self.remove_deleted, _DELETION_INTERVAL_MS, first),
         ]
-
-
-def _do_all(jobs: Iterator[Callable[[], object]]) -> None:
-    failures: list[StorageError | OSError] = []
-    for job in jobs:
-        try:
-            job()
-        except (StorageError, OSError) as error:
-            failures.append(error)
-    if failures:
-        raise failures[0]

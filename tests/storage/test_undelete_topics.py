@@ -127,7 +127,7 @@ def test_a_partition_that_is_just_being_deleted_is_passed_over(root: Path, clock
             engine.writer(topic, 0).delete_records(3)
         engine.writer("a", 0).abandon()
         assert [each.path for each in engine.deleted()] == ["b/0"]
-        del engine._dirs[0].logs["a", 0]  # as the deletion goes on
+        del engine.dirs.dirs[0].logs["a", 0]  # as the deletion goes on
 
 
 # -- topics --------------------------------------------------------------------------------------

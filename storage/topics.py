@@ -1,0 +1,220 @@
+"""Topics made, deleted and configured in log directories that are held for writing.
+
+Kafka's ReplicationControlManager decides what may be made, its LogManager makes and deletes it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from functools import partial
+
+from .cleaner.manager import CleanerManager
+from .cleaner.plan import COMPACT
+from .clock import Clock
+from .config import Resolved, TopicConfig
+from .deleted_topics import DeletedPartition
+from .engine import Engine
+from .errors import (
+    InvalidPartitions,
+    InvalidTopic,
+    StorageError,
+    TopicExists,
+    UnknownTopic,
+    printable,
+)
+from .format.names import METADATA_TOPIC, is_legal_topic
+from .format.uuids import is_uuid_text, random_uuid_text
+from .kept_settings import KeptSettings
+from .log.writer import LogWriter
+from .log_dir import TopicPartition
+from .log_opening import LogOpening
+from .writable_log_dir import WritableLogDir
+from .writable_log_dirs import WritableLogDirs, refuse_offline
+
+# As many as one request to a controller may ask for (ReplicationControlManager).
+_MAX_PARTITIONS = 10_000
+
+
+class Topics:
+    """What an engine does to topics as such. Any thread may call: `changing` is held meanwhile."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        dirs: WritableLogDirs,
+        settings: KeptSettings,
+        opening: LogOpening,
+        cleaner: CleanerManager,
+        clock: Clock,
+    ) -> None:
+        """`engine`: what there is, for reading."""
+        self.changing = threading.RLock()  # over topics being made, deleted, configured
+        self._engine = engine
+        self._dirs = dirs
+        self._settings = settings
+        self._opening = opening
+        self._cleaner = cleaner
+        self._clock = clock
+        self._incarnations: dict[str, int] = {}
+
+    # -- making ---------------------------------------------------------------------------------
+
+    def create(
+        self, topic: str, partitions: int, settings: Mapping[str, str], topic_id: str
+    ) -> str:
+        """WritableEngine.create_topic"""
+        with self.changing:
+            self.refuse_name(topic)
+            _refuse_count(partitions)
+            topic_id = topic_id or random_uuid_text()
+            if not is_uuid_text(topic_id):
+                raise InvalidTopic(f"not a topic's id: {printable(topic_id)}")
+            config = self._settings.check(topic, settings).config
+            # First the settings: what a topic holds must never be kept by others than its own.
+            self._settings.keep(topic, settings)
+            try:
+                self._make_partitions(topic, range(partitions), topic_id, config)
+            except BaseException:
+                with suppress(StorageError, OSError):  # the first error is the one to tell
+                    self._remove(topic)
+                raise
+            return topic_id
+
+    def extend(self, topic: str, total: int) -> None:
+        """WritableEngine.create_partitions"""
+        with self.changing:
+            there = self._partitions_of(topic)
+            count = there[-1] + 1
+            _refuse_count(total)
+            if total <= count:
+                raise InvalidPartitions(f"{topic} has {count} partitions, not fewer than {total}")
+            config = self._engine.topic_config(topic).config
+            topic_id = self._engine.topic_id(topic)
+            self._make_partitions(topic, range(count, total), topic_id, config)
+
+    def _make_partitions(
+        self, topic: str, numbers: Sequence[int], topic_id: str, config: TopicConfig
+    ) -> None:
+        for number in numbers:
+            key = (topic, number)
+            open_log = partial(self._opening.open, key=key, config=config, is_clean=True)
+            self._dirs.make(key, topic_id, open_log)
+
+    def refuse_name(self, topic: str) -> None:
+        """InvalidTopic, TopicExists for what a new topic cannot be called."""
+        if not is_legal_topic(topic) or topic == METADATA_TOPIC:
+            allowed = "1 to 249 of A-Z a-z 0-9 . _ -, and neither . nor .."
+            raise InvalidTopic(f"{printable(topic)!r} cannot be a topic's name: {allowed}")
+        like = topic.replace(".", "_")
+        for existing in self._engine.topics():
+            if existing.replace(".", "_") == like:
+                raise TopicExists(topic, existing)
+
+    # -- configuring ----------------------------------------------------------------------------
+
+    def configure(self, topic: str, changes: Mapping[str, str | None]) -> Resolved:
+        """WritableEngine.set_topic_config"""
+        with self.changing:
+            self._partitions_of(topic)
+            settings = self._settings.changed(topic, changes)
+            resolved = self._settings.check(topic, settings)
+            self._settings.keep(topic, settings)
+            for key, writer in self._dirs.live_logs().items():
+                if key[0] == topic:
+                    self._configure(key, writer, resolved.config)
+            return resolved
+
+    def _configure(self, key: TopicPartition, writer: LogWriter, config: TopicConfig) -> None:
+        """What is no longer compacted is not cleaned any further (LogManager.updateTopicConfig)."""
+        before = writer.config
+        writer.config = config
+        if COMPACT in before.cleanup_policy and COMPACT not in config.cleanup_policy:
+            self._cleaner.claims.abort(key)
+
+    # -- deleting -------------------------------------------------------------------------------
+
+    def delete(self, topic: str) -> None:
+        """WritableEngine.delete_topic"""
+        with self.changing:
+            for number in self._partitions_of(topic):
+                refuse_offline(self._dirs.of((topic, number)))
+            self._remove(topic, comes_back=True)
+
+    def delete_unchanged(self, topic: str, ends: Mapping[int, int]) -> bool:
+        """WritableEngine.delete_unchanged_topic"""
+        with self.changing:
+            if self._partitions_of(topic) != sorted(ends):
+                return False
+            writers = [self._dirs.writer((topic, number)) for number in ends]
+            with ExitStack() as undo:
+                for writer, end in zip(writers, ends.values(), strict=True):
+                    if not writer.seal(end):
+                        return False
+                    undo.callback(writer.unseal)
+                self._remove(topic, comes_back=True)
+            return True
+
+    def incarnation(self, topic: str) -> int:
+        """WritableEngine.incarnation"""
+        return self._incarnations.get(topic, 0)
+
+    def _remove(self, topic: str, comes_back: bool = False) -> None:
+        """Takes out whatever there is of a topic: partitions, settings, checkpoints. `comes_back`:
+        it may be wanted again."""
+        keys = [key for key in self._engine.log_dirs.partitions() if key[0] == topic]
+        touched = set()
+        now_ms, topic_id = self._clock.now_ms(), self._engine.topic_id(topic) if keys else ""
+        for key in keys:
+            log_dir = self._dirs.of(key)
+            if log_dir is not None:
+                with self._cleaner.claims.paused(key):
+                    was = self._as_it_is(log_dir, key, topic_id, len(keys), now_ms)
+                    log_dir.delete(key, was if comes_back else None)
+                log_dir.forget_cleaner_offset(key)
+                self._cleaner.forget(key)
+                touched.add(log_dir)
+            self._engine.forget(*key)
+        for log_dir in touched:
+            log_dir.checkpoint()
+        self._settings.keep(topic, {})
+        self._incarnations[topic] = self.incarnation(topic) + 1
+
+    def _as_it_is(
+        self,
+        log_dir: WritableLogDir,
+        key: TopicPartition,
+        topic_id: str,
+        partitions: int,
+        now_ms: int,
+    ) -> DeletedPartition:
+        """One of so many partitions of a topic, about to be deleted."""
+        writer = log_dir.logs.get(key)
+        cleaned = log_dir.cleaner_offset(key)
+        return DeletedPartition(
+            topic=key[0],
+            topic_id=topic_id,
+            partition=key[1],
+            partitions=partitions,
+            start_offset=log_dir.log_start_offset(key) if writer is None else writer.start_offset,
+            recovery_point=log_dir.recovery_point(key) if writer is None else writer.recovery_point,
+            cleaner_offset=-1 if cleaned is None else cleaned,
+            size=0 if writer is None else writer.size,
+            deleted_at_ms=now_ms,
+            settings=self._settings.of(key[0]),
+        )
+
+    def _partitions_of(self, topic: str) -> list[int]:
+        """The numbers of a topic's partitions. UnknownTopic."""
+        there = self._engine.topics().get(topic)
+        if not there:
+            raise UnknownTopic(topic)
+        if topic == METADATA_TOPIC:
+            raise InvalidTopic(f"{METADATA_TOPIC} is the quorum's own log, and not changed here")
+        return there
+
+
+def _refuse_count(partitions: int) -> None:
+    if not 1 <= partitions <= _MAX_PARTITIONS:
+        raise InvalidPartitions(f"{partitions} partitions; 1 to {_MAX_PARTITIONS} can be made")

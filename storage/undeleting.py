@@ -1,0 +1,123 @@
+"""What was deleted a moment ago, and bringing it back: records of partitions, and whole topics."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from .cleaner.manager import CleanerManager
+from .clock import Clock
+from .deleted_topics import DeletedTopic, Doomed
+from .engine import Engine
+from .errors import CannotUndelete, LogDirOffline, StorageError, TopicExists, UnknownPartition
+from .kept_settings import KeptSettings
+from .log.deletions import Deletion
+from .log_dir import TopicPartition
+from .log_opening import LogOpening
+from .topics import Topics
+from .writable_log_dir import WritableLogDir
+from .writable_log_dirs import WritableLogDirs
+
+
+class Undeleting:
+    """Any thread may call; while something is brought back no topic is changed otherwise."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        topics: Topics,
+        dirs: WritableLogDirs,
+        settings: KeptSettings,
+        opening: LogOpening,
+        cleaner: CleanerManager,
+        clock: Clock,
+    ) -> None:
+        """`engine`: what there is, for reading."""
+        self._engine = engine
+        self._topics = topics
+        self._dirs = dirs
+        self._settings = settings
+        self._opening = opening
+        self._cleaner = cleaner
+        self._clock = clock
+
+    def deleted(self) -> list[Deletion]:
+        """WritableEngine.deleted"""
+        delay_ms, now_ms = self._settings.delete_delay_ms(), self._clock.now_ms()
+        topics = [topic.deletion(delay_ms) for topic in self._dirs.deleted_topics()]
+        found = [topic for topic in topics if now_ms < topic.until_ms]
+        for writer in self._dirs.live_logs().values():
+            with suppress(LogDirOffline, UnknownPartition):  # it failed, or was deleted, just now
+                found += writer.deleted()
+        return sorted(found, key=lambda each: each.deleted_at_ms)
+
+    def undelete(self, topic: str, partition: int | None, offset: int | None) -> list[Deletion]:
+        """WritableEngine.undelete"""
+        with self._topics.changing:
+            if partition is not None:
+                return self._records((topic, partition), offset)
+            if topic not in self._engine.topics():
+                return [self._topic(topic)]
+            keys = [key for key in self._dirs.live_logs() if key[0] == topic]
+            wanted = [key for key in keys if self._dirs.writer(key).deleted()]
+            if not wanted and any(_name(each) == topic for each in self._dirs.deleted_topics()):
+                raise TopicExists(topic, topic)
+            if not wanted:
+                raise CannotUndelete(topic, "nothing was deleted a moment ago")
+            return [found for key in wanted for found in self._records(key, offset)]
+
+    # -- records --------------------------------------------------------------------------------
+
+    def _records(self, key: TopicPartition, offset: int | None) -> list[Deletion]:
+        writer, log_dir = self._dirs.writer(key), self._dirs.of(key)
+        assert log_dir is not None  # where the writer is
+        with self._cleaner.claims.paused(key), log_dir.guarded():
+            found = writer.undelete(offset)
+            log_dir.checkpoint_start_offsets()
+            return found
+
+    # -- topics ---------------------------------------------------------------------------------
+
+    def _topic(self, topic: str) -> Deletion:
+        found = [each for each in self._dirs.deleted_topics() if _name(each) == topic]
+        delay_ms = self._settings.delete_delay_ms()
+        if not found or found[-1].deletion(delay_ms).until_ms <= self._clock.now_ms():
+            raise CannotUndelete(topic, "it was not deleted a moment ago, or its files are removed")
+        newest = found[-1]
+        self._topics.refuse_name(topic)
+        # First the settings: what a topic holds must never be kept by others than its own.
+        self._settings.keep(topic, newest.was[0].settings)
+        try:
+            for number, doomed in newest.partitions:
+                self._reopen(self._dirs.dirs[number], doomed)
+        except BaseException:
+            with suppress(StorageError, OSError):  # the first error is the one to tell
+                self._take_out_again(topic, newest)
+            raise
+        for log_dir in {self._dirs.dirs[number] for number, _ in newest.partitions}:
+            log_dir.checkpoint()
+        return newest.deletion(delay_ms)
+
+    def _reopen(self, log_dir: WritableLogDir, doomed: Doomed) -> None:
+        """Takes a partition of a deleted topic into service again. It was not closed."""
+        was = doomed.was
+        assert was is not None  # else it would be none of a topic that can come back
+        key = (was.topic, was.partition)
+        log_dir.bring_back(doomed)
+        if was.cleaner_offset >= 0:
+            log_dir.put_cleaner_offset(key, was.cleaner_offset)
+        with log_dir.guarded():
+            config = self._settings.config_of(was.topic)
+            log = self._opening.open(log_dir, key, config, is_clean=False, keeps_deleted=True)
+            log_dir.logs[key] = log
+
+    def _take_out_again(self, topic: str, deleted: DeletedTopic) -> None:
+        """What of it has come back goes; all that was known of it still is."""
+        there = self._engine.log_dirs.partitions()
+        for number, doomed in deleted.partitions:
+            if doomed.was is not None and (topic, doomed.was.partition) in there:
+                self._dirs.dirs[number].delete((topic, doomed.was.partition), doomed.was)
+        self._settings.keep(topic, {})
+
+
+def _name(deleted: DeletedTopic) -> str:
+    return deleted.was[0].topic

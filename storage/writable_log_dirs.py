@@ -1,0 +1,211 @@
+"""The log directories of one engine that writes, together: which partition is where, and opening,
+closing and walking through all of them.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+
+from .clock import Clock
+from .deleted_topics import DeletedTopic, deleted_topics
+from .errors import LogDirError, LogDirOffline, StorageError, UnknownPartition, printable
+from .format.names import PartitionState
+from .held_directory import HeldDirectory
+from .log.writer import LogWriter
+from .log_dir import LogDirs, PartitionDir, TopicPartition
+from .writable_log_dir import WritableLogDir
+
+LogWork = Callable[[TopicPartition, LogWriter], object]
+DirWork = Callable[[WritableLogDir], object]
+OpenLog = Callable[[WritableLogDir, PartitionDir, bool], LogWriter]
+
+
+class WritableLogDirs:
+    """`dirs`: all of them, in the order in which they were given. Any thread may ask."""
+
+    def __init__(
+        self, held: Sequence[HeldDirectory], log_dirs: LogDirs, clock: Clock, threads: int
+    ) -> None:
+        """`threads`: how many open and close partitions, for each directory. LogDirError when two
+        directories have the same partition: which one is right nobody can tell (LogManager)."""
+        self._log_dirs = log_dirs
+        _refuse_twice(log_dirs)
+        self.dirs = [
+            WritableLogDir(each, log_dir, clock)
+            for each, log_dir in zip(held, log_dirs.dirs, strict=True)
+        ]
+        self._threads = threads * len(self.dirs)
+
+    # -- which partition is where ---------------------------------------------------------------
+
+    def live(self) -> list[WritableLogDir]:
+        """Those that are not offline."""
+        return [each for each in self.dirs if each.offline is None]
+
+    def of(self, key: TopicPartition) -> WritableLogDir | None:
+        """Where a partition is, whether or not it could be opened."""
+        for log_dir in self.dirs:
+            if key in log_dir.logs:
+                return log_dir
+        found = self._log_dirs.partitions().get(key)
+        return next((each for each in self.dirs if found and each.holds(found)), None)
+
+    def log(self, key: TopicPartition) -> LogWriter | None:
+        """A partition that could be opened, also one whose directory is offline by now."""
+        return next((each.logs[key] for each in self.dirs if key in each.logs), None)
+
+    def writer(self, key: TopicPartition) -> LogWriter:
+        """A partition that can be written to. UnknownTopic, UnknownPartition, LogDirOffline."""
+        log_dir = self.of(key)
+        refuse_offline(log_dir)
+        writer = log_dir.logs.get(key) if log_dir is not None else None
+        if writer is None:
+            self._log_dirs.partition(*key)  # raises what it is that is not there
+            raise UnknownPartition(*key)
+        return writer
+
+    def live_logs(self) -> dict[TopicPartition, LogWriter]:
+        """All partitions that can be written to, by topic and number."""
+        live = (each.logs for each in self.live())
+        return dict(sorted(itertools.chain.from_iterable(map(dict.items, live))))
+
+    def make(
+        self, key: TopicPartition, topic_id: str, open_log: Callable[[WritableLogDir], LogWriter]
+    ) -> None:
+        """Makes a partition in the live directory with the fewest partitions; where that fails, in
+        the next. LogDirOffline or OSError when it fails in all."""
+        failure: OSError | LogDirError | None = self.dirs[0].offline
+        for log_dir in sorted(self.live(), key=lambda each: len(each.logs)):  # stable: keeps order
+            try:
+                with log_dir.guarded():
+                    log_dir.make(key, topic_id)
+                    log_dir.logs[key] = open_log(log_dir)
+                return
+            except (OSError, LogDirOffline) as error:
+                failure = error
+                log_dir.unmake(key)
+        assert failure is not None  # without a live one the first is offline
+        raise failure
+
+    def deleted_topics(self) -> list[DeletedTopic]:
+        """What could come back, what was deleted first before what was deleted later. Its numbers
+        are those of `dirs`."""
+        return deleted_topics(each.doomed for each in self.dirs)
+
+    # -- one after the other --------------------------------------------------------------------
+
+    def for_each_log(
+        self, work: LogWork, wanted: Callable[[LogWriter], bool] = lambda log: True
+    ) -> None:
+        """Does `work` for each log that is online. One that fails holds up none of the others: the
+        first failure is raised when all were tried."""
+
+        def work_on(key: TopicPartition, writer: LogWriter) -> None:
+            with suppress(UnknownPartition):  # deleted meanwhile
+                work(key, writer)
+
+        do_all(
+            partial(log_dir.do, partial(work_on, key, writer))
+            for log_dir in self.dirs
+            for key, writer in log_dir.sorted_logs()
+            if wanted(writer)
+        )
+
+    def for_each(self, work: DirWork) -> None:
+        """The same for each directory that is online."""
+        do_all(partial(work, each) for each in self.dirs if each.offline is None)
+
+    # -- opening and closing --------------------------------------------------------------------
+
+    def load(
+        self, open_log: OpenLog, loaded: Callable[[int, int], None], keeps_deleted: bool
+    ) -> None:
+        """Opens all partitions, by `open_log(log_dir, partition, is_clean)`; `loaded` is told how
+        many of how many are open, by any thread. `keeps_deleted` as for WritableLogDir.load."""
+        counting = threading.Lock()
+        done = total = 0
+
+        def one_more() -> None:
+            nonlocal done
+            with counting:
+                done += 1
+                loaded(done, total)
+
+        with self._executor() as executor:
+            jobs: list[Future[None]] = []
+            with counting:  # nobody reports before the total is known
+                for log_dir in self.dirs:
+                    jobs += log_dir.load(executor, open_log, one_more, keeps_deleted)
+                total = len(jobs)
+            for job in jobs:
+                job.result()
+        for log_dir in self.dirs:
+            log_dir.finish_loading()
+
+    def close(self) -> None:
+        """Closes all partitions in good order and lets others have the directories. What fails is
+        raised when all that can be closed is."""
+        failures: list[Exception] = []
+        with self._executor() as executor:
+            closing = [(each, each.close(executor)) for each in self.dirs]
+            for log_dir, futures in closing:
+                failed = _failures(futures)
+                try:
+                    log_dir.finish(is_well=not failed)
+                except (StorageError, OSError) as error:
+                    failed.append(error)
+                failures += failed
+        if failures:
+            raise failures[0]
+
+    def _executor(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._threads, thread_name_prefix="kafkafs-load")
+
+    @property
+    def failures(self) -> list[str]:
+        """Directories that are offline and partitions that could not be opened, a line each."""
+        offline = [str(each.offline) for each in self.dirs if each.offline is not None]
+        return [*offline, *(problem for each in self.dirs for problem in each.problems)]
+
+
+def refuse_offline(log_dir: WritableLogDir | None) -> None:
+    """LogDirOffline when it is."""
+    if log_dir is not None and log_dir.offline is not None:
+        raise LogDirOffline(*log_dir.offline.args)
+
+
+def do_all(jobs: Iterator[Callable[[], object]]) -> None:
+    """Does each; the first failure of the disk or the engine is raised when all were tried."""
+    failures: list[StorageError | OSError] = []
+    for job in jobs:
+        try:
+            job()
+        except (StorageError, OSError) as error:
+            failures.append(error)
+    if failures:
+        raise failures[0]
+
+
+def _refuse_twice(log_dirs: LogDirs) -> None:
+    seen: dict[TopicPartition, PartitionDir] = {}
+    for found in (each for log_dir in log_dirs.dirs for each in log_dir.partitions()):
+        key = (found.topic, found.partition)
+        if found.state is PartitionState.NORMAL and seen.setdefault(key, found) is not found:
+            why = f"the same partition as {printable(seen[key].path)}; remove one of them"
+            raise LogDirError(found.path, why)
+
+
+def _failures(jobs: Sequence[Future[None]]) -> list[Exception]:
+    """What closing raised. What is no failure of the disk or the engine passes."""
+    failures: list[Exception] = []
+    for job in jobs:
+        try:
+            job.result()
+        except (StorageError, OSError) as error:
+            failures.append(error)
+    return failures
