@@ -61,6 +61,9 @@ class Calls:
     def rename(self, old: str, new: str, directory: int) -> None:
         os.rename(old, new, src_dir_fd=directory, dst_dir_fd=directory)
 
+    def move(self, name: str, source: int, target: int) -> None:
+        os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+
     def unlink(self, name: str, directory: int) -> None:
         os.unlink(name, dir_fd=directory)
 
@@ -136,6 +139,13 @@ class WritableDirectory(Directory):
         self.path_of(new)
         with self._changing(old) as directory:
             _calls.rename(old, new, directory)
+
+    def take(self, name: str, source: WritableDirectory) -> None:
+        """Moves the file `name` here, at once; another one of that name is gone. OSError (EXDEV)
+        when `source` is on another file system."""
+        self.path_of(name)
+        with source._changing(name) as its, self._changing(name) as ours:
+            _calls.move(name, its, ours)
 
     def rename_child(self, old: str, new: str) -> None:
         """Gives the directory `old` the name `new`, durably. OSError when `new` exists and is not

@@ -81,6 +81,10 @@ class FailingCalls(Calls):
         call = super().rename
         self._call("rename", old, lambda: call(old, new, directory))
 
+    def move(self, name: str, source: int, target: int) -> None:
+        call = super().move
+        self._call("move", name, lambda: call(name, source, target))
+
     def unlink(self, name: str, directory: int) -> None:
         call = super().unlink
         self._call("unlink", name, lambda: call(name, directory))

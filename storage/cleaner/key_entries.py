@@ -25,7 +25,7 @@ from ..format.kernels import offset_map as kernel
 from .offset_map import SLOT_BYTES, Entries
 
 #: Entries of a run, which are in memory twice: 50 MB.
-RUN_ENTRIES: Final = 1 << 20
+RUN_ENTRIES = 1 << 20
 # Keys that are recognized when they come again; what knows them should stay in a processor's cache.
 _RECENT: Final = 1 << 16
 _TRAILER_BYTES: Final = 16
@@ -41,14 +41,12 @@ def new_hash_key() -> HashKey:
 class EntryWriter:
     """Writes the keys of records to a new file."""
 
-    def __init__(
-        self, file: WritableFile, hash_key: HashKey, slices: int, run_entries: int = RUN_ENTRIES
-    ) -> None:
+    def __init__(self, file: WritableFile, hash_key: HashKey, slices: int) -> None:
         self._file = file
         self._hash_key = hash_key
         self._slices = slices
-        self._run = np.empty((run_entries, 3), dtype=np.uint64)
-        self._sorted = np.empty((run_entries, 3), dtype=np.uint64)
+        self._run = np.empty((RUN_ENTRIES, 3), dtype=np.uint64)
+        self._sorted = np.empty((RUN_ENTRIES, 3), dtype=np.uint64)
         self._recent = np.zeros(_RECENT, dtype=np.uint64)
         self._none = np.zeros(0, dtype=np.uint64)
         self._count = 0

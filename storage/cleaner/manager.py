@@ -26,6 +26,7 @@ from ..errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from ..log.loaded import LoadedSegment
 from ..log.local_log import Rolled
 from ..log.retention import RetentionPlan
 from ..log.view import View
@@ -41,6 +42,10 @@ logger = logging.getLogger(__name__)
 _GONE = (SegmentGone, UnknownPartition, UnknownTopic)
 
 Told = Callable[[int, int], None]
+#: Puts a new segment in the place of those with these base offsets: `LogWriter.replace_segments`.
+Replace = Callable[[LoadedSegment, Sequence[int]], None]
+#: Cleans a log, and replaces what it has cleaned.
+Work = Callable[[LogToClean, Replace], CleaningResult]
 
 
 class CleanedDir(Protocol):
@@ -183,6 +188,19 @@ class CleanerManager:
         self, chosen: Candidate, offset_map: OffsetMap, told: Told | None = None
     ) -> CleaningResult:
         """One pass over a log. `told` is called with the bytes gone through, and of how many.
+        Raises what `clean_by` does."""
+        writer = chosen.writer
+        most = self._config.log_cleaner_io_max_bytes_per_second
+
+        def work(log: LogToClean, replace: Replace) -> CleaningResult:
+            sink = CleanedSink(writer.directory, writer.config, replace)
+            throttle = Throttle(most, self._clock, partial(self.claims.wait, chosen.key))
+            return clean(log, offset_map, sink, throttle)
+
+        return self.clean_by(chosen, work, told)
+
+    def clean_by(self, chosen: Candidate, work: Work, told: Told | None = None) -> CleaningResult:
+        """One pass over a log, which `work` does.
 
         CleaningAborted when the log was cut or deleted, or somebody else has it; LogDirOffline, or
         OSError (ENOSPC) that says nothing about the disk. After any other error, such as
@@ -199,7 +217,7 @@ class CleanerManager:
                     # Nothing may go for what a power cut could still take: a later record, or the
                     # end of its transaction, which may lie behind all that is cleaned.
                     writer.flush()
-                    result = self._clean(now, offset_map, told or (lambda done, of: None))
+                    result = self._clean(now, work, told or (lambda done, of: None))
                     log_dir.put_cleaner_offset(key, result.end_offset)
                     return result
             except _GONE as error:
@@ -210,30 +228,31 @@ class CleanerManager:
                 self._give_up(key, error)
                 raise
 
-    def _clean(self, now: Candidate, offset_map: OffsetMap, told: Told) -> CleaningResult:
-        writer = now.writer
+    def _clean(self, now: Candidate, work: Work, told: Told) -> CleaningResult:
         check = partial(self.claims.check, now.key)
         check()
-        log = LogToClean(
-            view=now.view,
-            config=writer.config,
-            first_dirty=now.plan.first_dirty,
-            first_uncleanable=now.plan.first_uncleanable,
+        log = self.log_to_clean(now, check, told)
+        result = work(log, lambda new, bases: now.writer.replace_segments(new, bases, now.rolled))
+        check()  # what is cut just now does not count as cleaned
+        return result
+
+    def log_to_clean(
+        self,
+        chosen: Candidate,
+        check: Callable[[], None] = lambda: None,
+        told: Told = lambda done, of: None,
+    ) -> LogToClean:
+        """What a pass over a candidate is about, begun now; nothing keeps anybody from it yet."""
+        return LogToClean(
+            view=chosen.view,
+            config=chosen.writer.config,
+            first_dirty=chosen.plan.first_dirty,
+            first_uncleanable=chosen.plan.first_uncleanable,
             now_ms=self._clock.now_ms(),
-            producers=writer.producer_states,
+            producers=chosen.writer.producer_states,
             check=check,
             told=told,
         )
-        sink = CleanedSink(
-            writer.directory,
-            writer.config,
-            lambda cleaned, bases: writer.replace_segments(cleaned, bases, now.rolled),
-        )
-        most = self._config.log_cleaner_io_max_bytes_per_second
-        throttle = Throttle(most, self._clock, partial(self.claims.wait, now.key))
-        result = clean(log, offset_map, sink, throttle)
-        check()  # what is cut just now does not count as cleaned
-        return result
 
     def new_map(self) -> OffsetMap:
         """An offset map as the settings want it. ConfigError when no key would fit into it."""

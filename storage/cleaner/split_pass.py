@@ -445,13 +445,21 @@ def _keys_in(place: Directory, name: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class CopiedGroup:
-    """A `.cleaned` segment that is to take the place of those with these base offsets."""
+class StagedSegment:
+    """A `.cleaned` segment in a directory of its own, that is to take the place of those with the
+    base offsets `bases`."""
 
     directory: str
     base_offset: int
     size: int
     bases: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Copied:
+    """A group's new segment, and what the pass came to as far as the group goes."""
+
+    segment: StagedSegment
     result: CleaningResult
 
 
@@ -469,7 +477,7 @@ class NewestAmong:
 
 def copy(
     split: SplitPass, view: View, each: SegmentGroup, place: Directory, into: WritableDirectory
-) -> CopiedGroup:
+) -> Copied:
     """Make one segment of a group, `.cleaned` in the directory `into`, whole and durable; all parts
     were decided. CorruptError for damage."""
     newest = NewestAmong(_newest_of(split, each, place), split.first_uncleanable - 1)
@@ -493,7 +501,9 @@ def copy(
         copying.put(segments, sink)
         sink.end()
     result = copying.result(split.first_uncleanable, len(segments), 1, each.size, 0)
-    return CopiedGroup(into.path, made[0].base_offset, made[0].size, tuple(each.bases), result)
+    (cleaned,) = made
+    staged = StagedSegment(into.path, cleaned.base_offset, cleaned.size, tuple(each.bases))
+    return Copied(staged, result)
 
 
 def _newest_of(split: SplitPass, each: SegmentGroup, place: Directory) -> KeptOffsets:

@@ -10,7 +10,8 @@ tasks of Spark (`tasks.py`), and gives a `Report`. A job that is started again g
 (`notes.py`).
 """
 
+from .compact import compact
 from .report import Report
 from .verify import verify
 
-__all__ = ["Report", "verify"]
+__all__ = ["Report", "compact", "verify"]

@@ -1,0 +1,412 @@
+"""`compact`: what `kafkafs compact` does, by many processes.
+
+Kafka's cleaner, spread: a task cleans a small partition as a whole, many tasks a large one in
+pieces (`storage.cleaner.split_pass`). They only read the log directories and write beside them. The
+driver holds the directories all the while, and when a partition is done it puts the new segments in
+the place of the old ones, as the cleaner does, oldest first. So a job that is killed leaves each
+log as it was, compacted, or as a cleaner leaves it that is killed between two segments.
+
+What the pieces of a large partition have learned and decided is still there when the job is started
+again; passes over small ones, and copies, are made anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+
+from kafkafs.storage.choice import choose
+from kafkafs.storage.cleaner.cleaning import CleaningResult, LogToClean
+from kafkafs.storage.cleaner.compacted_view import REASONS
+from kafkafs.storage.cleaner.fates import Fate
+from kafkafs.storage.cleaner.manager import Candidate, Replace
+from kafkafs.storage.cleaner.plan import COMPACT
+from kafkafs.storage.cleaner.split_pass import (
+    Copied,
+    Plan,
+    Shape,
+    StagedSegment,
+    fingerprint,
+)
+from kafkafs.storage.durable import WritableDirectory
+from kafkafs.storage.errors import CleaningAborted, CorruptError, SegmentGone, StorageError
+from kafkafs.storage.format.names import FileKind, FileState, partition_dir, segment_file
+from kafkafs.storage.log.replacing import discard_cleaned
+from kafkafs.storage.log_dir import TopicPartition
+from kafkafs.storage.segment.stored import FILES
+from kafkafs.storage.writable_engine import WritableEngine
+
+from . import compact_pieces as pieces
+from . import tasks
+from .compact_pieces import Failed, LargePartition, WholePass, map_bytes
+from .compact_staging import Staging
+from .places import Choice, Place
+from .report import Report, Row
+from .tasks import Told, silent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Unit = TypeVar("Unit")
+Result = TypeVar("Result")
+
+#: A partition with more to go through than so many bytes is cleaned in pieces.
+SPLIT_BYTES: Final = 512 << 20
+# Of a large partition a task reads so much; fewer where that keeps all processors at work.
+_MOST_RANGE_BYTES: Final = 1 << 30
+_LEAST_RANGE_BYTES: Final = 16 << 20
+_RANGES_A_PROCESSOR: Final = 4
+_PARTS_A_PROCESSOR: Final = 2
+# Partitions of so much for each processor are under way at a time, for the sake of the disk.
+_WAVE_TASKS: Final = 8
+_MOST_SHAPE_BYTES: Final = 4 << 10
+_SHAPE: Final = "shape.json"
+_COLUMNS: Final = (
+    *("topic", "partition", "segments", "segments_after", "bytes", "bytes_after", "kept"),
+    *(*REASONS, "markers", "tasks"),
+)
+
+
+class Run(Protocol):
+    """Who has units of work done: their results, in order."""
+
+    def __call__(
+        self,
+        what: str,
+        units: Sequence[Unit],
+        work: Callable[[Unit], Result],
+        size: Callable[[Unit], int] = ...,
+    ) -> list[Result]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """`force`: also logs that are not due. `split_bytes`: see SPLIT_BYTES. `staging`: where the
+    pieces are made, on the file system of the log directories; None: beside each. `processors`: how
+    many there are, about."""
+
+    force: bool = False
+    split_bytes: int = SPLIT_BYTES
+    staging: str | None = None
+    processors: int = 1
+
+
+def compact(
+    spark: SparkSession,
+    log_dirs: str | Sequence[str],
+    topics: Sequence[Choice] = (),
+    *,
+    force: bool = False,
+    split_bytes: int = SPLIT_BYTES,
+    staging: str | None = None,
+    settings: Mapping[str, str] | None = None,
+    told: Told = silent,
+) -> Report:
+    """Compacts the logs in `log_dirs` that Kafka's cleaner would clean now, or of the `topics` (and
+    partitions) chosen; with `force` also those that are not due. A row for each that was changed.
+
+    `settings` are those of the run, as of `kafkafs compact`: the offset map of a task has
+    log.cleaner.dedupe.buffer.size bytes at most. For `split_bytes` and `staging` see `Options`.
+
+    LogDirLocked when somebody has a directory, LogDirError, ConfigError, UnknownTopic,
+    UnknownPartition.
+    """
+    processors = spark.sparkContext.defaultParallelism
+    options = Options(force, split_bytes, staging, processors)
+    run = partial(tasks.run, spark, told=told)
+    place = Place.of(log_dirs, settings)
+    with WritableEngine(place.log_dirs, dict(place.settings)) as engine:
+        return Compaction(engine, place, options, run).compact(topics)
+
+
+@dataclass(slots=True)
+class _Log:
+    """A log on its way. `before`: its segments and bytes; `tasks`: by how many it is cleaned, 0
+    where there is nothing to be cleaned; `plan`: of one that is cleaned in pieces; `result`: once
+    its new segments are in place."""
+
+    chosen: Candidate
+    log: LogToClean
+    before: tuple[int, int]
+    is_wanted: bool
+    tasks: int = 0
+    staging: str = ""
+    plan: Plan | None = None
+    result: CleaningResult | None = None
+
+    @property
+    def key(self) -> TopicPartition:
+        return self.chosen.key
+
+    @property
+    def log_dir(self) -> str:
+        return os.path.dirname(self.chosen.writer.path)
+
+    @property
+    def segments(self) -> tuple[tuple[int, int], ...]:
+        """Base offsets and sizes of those that the pass is over."""
+        end = self.log.first_uncleanable
+        return tuple((s.base_offset, s.size) for s in self.log.view.segments if s.base_offset < end)
+
+    @property
+    def size(self) -> int:
+        return sum(size for _, size in self.segments)
+
+    @property
+    def dirty_offsets(self) -> int:
+        return self.log.first_uncleanable - self.log.first_dirty
+
+    @property
+    def name(self) -> str:
+        """Of its directory in the staging place; another one when the log is another."""
+        return f"{partition_dir(*self.key)}.{fingerprint(self.log)}"
+
+
+class Compaction:
+    """One compaction of the logs of an engine, which nobody else uses meanwhile."""
+
+    def __init__(self, engine: WritableEngine, place: Place, options: Options, run: Run) -> None:
+        self._engine = engine
+        self._place = place
+        self._options = options
+        self._run = run
+        self._wrong: list[Row] = []
+        self._map_bytes = engine.broker_config.log_cleaner_dedupe_buffer_size
+
+    def compact(self, topics: Sequence[Choice]) -> Report:
+        """See the module's `compact`."""
+        logs = [log for key in choose(self._engine.topics(), topics) for log in self._log(key)]
+        wanted = [each for each in logs if each.is_wanted]
+        large = [each for each in wanted if self._is_large(each)]
+        small = [each for each in wanted if each not in large]
+        staging = Staging(self._place.log_dirs, self._options.staging)
+        self._stage(staging, small, large)
+        wave_bytes = _WAVE_TASKS * self._options.processors * self._options.split_bytes
+        for wave in tasks.grouped(small, lambda each: each.size, wave_bytes):
+            self._clean_small(wave)
+        for wave in tasks.grouped(large, lambda each: each.size, wave_bytes):
+            self._clean_large(wave)
+        staging.remove()
+        rows = [row for each in logs for row in self._rows(each)]
+        totals = {"partitions": len(logs), "changed": len(rows)}
+        return Report("compact", _COLUMNS, rows, self._wrong, len(wanted), totals=totals)
+
+    # -- which ----------------------------------------------------------------------------------
+
+    def _log(self, key: TopicPartition) -> Iterator[_Log]:
+        """The log, if it is compacted, after its retention; what is wrong with it is noted."""
+        try:
+            writer = self._engine.writer(*key)
+            if COMPACT not in writer.config.cleanup_policy:
+                return
+            found = self._candidate(key)
+            before = len(found.view.segments), found.view.size
+            self._engine.cleaner.retain(key, writer)
+            found = self._candidate(key)
+            planned = found.plan
+            is_wanted = planned.first_dirty < planned.first_uncleanable
+            is_wanted &= planned.is_eligible or self._options.force
+            yield _Log(found, self._engine.cleaner.log_to_clean(found), before, is_wanted)
+        except (StorageError, OSError) as error:
+            self._note(key, error)
+
+    def _candidate(self, key: TopicPartition) -> Candidate:
+        found = self._engine.cleaner.candidate(key)
+        if found is None:
+            why = self._engine.cleaner.uncleanable.get(key, "somebody else is changing it")
+            raise CleaningAborted(why)
+        return found
+
+    def _is_large(self, each: _Log) -> bool:
+        needed = map_bytes(each.dirty_offsets)
+        return each.size > self._options.split_bytes or needed > self._map_bytes
+
+    def _stage(self, staging: Staging, small: Sequence[_Log], large: Sequence[_Log]) -> None:
+        for log_dir in {each.log_dir for each in (*small, *large)}:
+            ours = [each for each in large if each.log_dir == log_dir]
+            root = staging.begin(log_dir, {each.name for each in ours})
+            for each in ours:
+                each.staging = staging.large(root, each.name).path
+            for each in small:
+                if each.log_dir == log_dir:
+                    each.staging = staging.whole(root)
+
+    # -- small ones -----------------------------------------------------------------------------
+
+    def _clean_small(self, logs: Sequence[_Log]) -> None:
+        units = [self._whole(each) for each in logs]
+        found = self._run(
+            "compact: whole partitions", units, pieces.clean_whole, lambda unit: unit.size
+        )
+        for each, result in zip(logs, found, strict=True):
+            each.tasks = 1
+            if isinstance(result, Failed):
+                self._note(each.key, result.error)
+            else:
+                self._put_in_place(each, result.segments, result.result)
+
+    def _whole(self, each: _Log) -> WholePass:
+        log = each.log
+        return WholePass(
+            self._place,
+            each.key,
+            log.config,
+            log.first_dirty,
+            log.first_uncleanable,
+            log.now_ms,
+            tuple(log.producers()),
+            each.segments,
+            each.staging,
+        )
+
+    # -- large ones -----------------------------------------------------------------------------
+
+    def _clean_large(self, logs: Sequence[_Log]) -> None:
+        for each in logs:
+            each.plan = Plan.of(each.log, self._shape(each))
+            each.tasks = len(each.plan.ranges) + each.plan.split.shape.parts
+            each.tasks += len(each.plan.groups)
+        learned = self._step(logs, "learn keys", pieces.learn, _ranges, lambda unit: unit[1].size)
+        for each, found in learned:
+            assert each.plan is not None
+            each.plan = each.plan.with_transactions(found)
+        decided = self._step([each for each, _ in learned], "decide", pieces.decide, _parts)
+        keys = {each.key: sum(found) for each, found in decided}
+        logs = [each for each, _ in decided]
+        for each, copies in self._step(logs, "copy", pieces.copy, _groups):
+            result = _joined(each, copies, keys[each.key])
+            self._put_in_place(each, [copied.segment for copied in copies], result)
+
+    def _shape(self, each: _Log) -> Shape:
+        """How the partition is cut: as it was when an earlier job began with it."""
+        directory = WritableDirectory(each.staging)
+        with suppress(SegmentGone, ValueError):
+            return Shape.of_json(directory.read_small(_SHAPE, _MOST_SHAPE_BYTES))
+        processors = self._options.processors
+        even = each.size // (processors * _RANGES_A_PROCESSOR)
+        range_bytes = min(max(even, _LEAST_RANGE_BYTES), _MOST_RANGE_BYTES)
+        parts = processors * _PARTS_A_PROCESSOR
+        shape = Shape.of(each.dirty_offsets, range_bytes, self._map_bytes, parts)
+        directory.write_atomically(_SHAPE, shape.as_json())
+        return shape
+
+    def _step(
+        self,
+        logs: Sequence[_Log],
+        what: str,
+        work: Callable[..., Result | Failed],
+        units_of: Callable[[Plan], Sequence[Any]],
+        size: Callable[[tuple[int, Any]], int] = lambda unit: tasks.TASK_BYTES,
+    ) -> list[tuple[_Log, list[Result]]]:
+        """Does `work` on all units of all logs: the results of those of which all were done."""
+        plans = [each.plan for each in logs if each.plan is not None]
+        units = [(n, unit) for n, plan in enumerate(plans) for unit in units_of(plan)]
+        large = tuple(
+            LargePartition(self._place, each.key, plan.split, each.staging)
+            for each, plan in zip(logs, plans, strict=True)
+        )
+        found = self._run(f"compact: {what}", units, partial(work, large), size)
+        results: list[list[Result]] = [[] for _ in logs]
+        failed: dict[int, StorageError | OSError] = {}
+        for (number, _), result in zip(units, found, strict=True):
+            if isinstance(result, Failed):
+                failed.setdefault(number, result.error)
+            else:
+                results[number].append(result)
+        for number, error in failed.items():
+            self._note(logs[number].key, error)
+        return [pair for n, pair in enumerate(zip(logs, results, strict=True)) if n not in failed]
+
+    # -- putting in place -----------------------------------------------------------------------
+
+    def _put_in_place(
+        self, each: _Log, segments: Sequence[StagedSegment], result: CleaningResult
+    ) -> None:
+        """Exchanges the segments, oldest first, and notes how far the log is clean now."""
+        directory = each.chosen.writer.directory
+        expected = fingerprint(each.log)
+
+        def work(log: LogToClean, exchange: Replace) -> CleaningResult:
+            if fingerprint(log) != expected:
+                raise CleaningAborted("the log changed meanwhile")
+            for staged in segments:
+                _bring(directory, staged)
+                exchange(staged, staged.bases)
+            return result
+
+        try:
+            each.result = self._engine.cleaner.clean_by(each.chosen, work)
+            self._engine.cleaner.retain(each.key, each.chosen.writer)
+        except (StorageError, OSError) as error:
+            self._note(each.key, error)
+
+    # -- telling --------------------------------------------------------------------------------
+
+    def _note(self, key: TopicPartition, error: StorageError | OSError) -> None:
+        row: dict[str, Any] = {"topic": key[0], "partition": key[1], "what": str(error)}
+        if isinstance(error, CorruptError):
+            row |= {"what": error.what, "file": error.file, "position": error.position}
+        self._wrong.append(row)
+
+    def _rows(self, each: _Log) -> Iterator[Row]:
+        """What became of a log, if anything did."""
+        view = self._engine.log(*each.key).view()
+        after = len(view.segments), view.size
+        if each.result is None and after == each.before:
+            return
+        counts = Counter(each.result.counts if each.result is not None else {})
+        (segments, size), (segments_after, size_after) = each.before, after
+        gone = {reason: counts[fate] for reason, fate in REASONS.items()}
+        values = (
+            *(*each.key, segments, segments_after, size, size_after, counts[Fate.KEPT]),
+            *(*gone.values(), counts[Fate.MARKER], each.tasks),
+        )
+        yield dict(zip(_COLUMNS, values, strict=True))
+
+
+def _ranges(plan: Plan) -> Sequence[Any]:
+    return plan.ranges
+
+
+def _parts(plan: Plan) -> Sequence[Any]:
+    return range(plan.split.shape.parts)
+
+
+def _groups(plan: Plan) -> Sequence[Any]:
+    return plan.groups
+
+
+def _joined(each: _Log, copies: Sequence[Copied], keys: int) -> CleaningResult:
+    """What a pass in pieces came to."""
+    results = [copied.result for copied in copies]
+    return CleaningResult(
+        each.log.first_uncleanable,
+        sum(result.segments_before for result in results),
+        len(results),
+        sum(result.bytes_before for result in results),
+        sum(result.bytes_after for result in results),
+        sum((Counter(result.counts) for result in results), Counter()),
+        keys,
+        sum(result.tombstones for result in results),
+    )
+
+
+def _bring(directory: WritableDirectory, staged: StagedSegment) -> None:
+    """Moves a staged segment's files into the partition's directory, where they are `.cleaned`."""
+    source = WritableDirectory(staged.directory)
+    try:
+        for kind in FILES:
+            is_optional = kind is FileKind.TXNINDEX
+            with suppress(*([FileNotFoundError] if is_optional else [])):
+                directory.take(segment_file(staged.base_offset, kind, FileState.CLEANED), source)
+    except OSError as error:
+        try:
+            discard_cleaned(directory, [staged.base_offset])
+        except OSError as another:
+            error.add_note(f"then, removing what was brought: {another}")
+        raise

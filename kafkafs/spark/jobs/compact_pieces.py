@@ -1,0 +1,153 @@
+"""What tasks do of a compaction: passes over small partitions, and pieces of passes over large ones.
+All that they make is in a staging place beside the log directory, which only the driver changes.
+
+An error that says something about the log or the disk is a piece's result: others go on.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from kafkafs.storage.cleaner import split_pass
+from kafkafs.storage.cleaner.cleaned import CleanedSegment
+from kafkafs.storage.cleaner.cleaning import CleanedSink, CleaningResult, LogToClean, clean
+from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
+from kafkafs.storage.cleaner.split_pass import (
+    Copied,
+    Learned,
+    LogRange,
+    SegmentGroup,
+    SplitPass,
+    StagedSegment,
+)
+from kafkafs.storage.config import TopicConfig
+from kafkafs.storage.durable import WritableDirectory
+from kafkafs.storage.errors import CleaningAborted, StorageError
+from kafkafs.storage.log.producer_state import ProducerState
+from kafkafs.storage.log.view import View
+from kafkafs.storage.log_dir import TopicPartition
+
+from .places import Place
+
+Result = TypeVar("Result")
+
+LOAD_FACTOR: Final = 0.9
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What a piece came to that could not be done."""
+
+    error: StorageError | OSError
+
+
+@dataclass(frozen=True, slots=True)
+class WholePass:
+    """A pass over all of a partition. `segments`: base offset and size of those that it is over;
+    `staging`: where a directory for what it makes is made."""
+
+    place: Place
+    key: TopicPartition
+    config: TopicConfig
+    first_dirty: int
+    first_uncleanable: int
+    now_ms: int
+    producers: tuple[ProducerState, ...]
+    segments: tuple[tuple[int, int], ...]
+    staging: str
+
+    @property
+    def size(self) -> int:
+        return sum(size for _, size in self.segments)
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    """What stays of a partition, ready to take its segments' place, and what the pass came to."""
+
+    segments: Sequence[StagedSegment]
+    result: CleaningResult
+
+
+@dataclass(frozen=True, slots=True)
+class LargePartition:
+    """A partition that is cleaned in pieces, and where these are put."""
+
+    place: Place
+    key: TopicPartition
+    split: SplitPass
+    staging: str
+
+
+Pieces = Sequence[LargePartition]
+
+
+def map_bytes(offsets: int) -> int:
+    """The memory of an offset map that has room for the keys of so many records."""
+    return (int(offsets / LOAD_FACTOR) + 2) * SLOT_BYTES
+
+
+def clean_whole(unit: WholePass) -> Cleaned | Failed:
+    """One pass, by a map for all keys that there can be."""
+    return _tried(lambda: _clean_whole(unit))
+
+
+def learn(partitions: Pieces, unit: tuple[int, LogRange]) -> Learned | Failed:
+    """A range of a large partition; `unit`: number of the partition, and the range."""
+    large, each = partitions[unit[0]], unit[1]
+    staging = WritableDirectory(large.staging)
+    return _tried(lambda: split_pass.learn(large.split, _view(large), each, staging))
+
+
+def decide(partitions: Pieces, unit: tuple[int, int]) -> int | Failed:
+    """A part of a large partition's keys: how many there are."""
+    large = partitions[unit[0]]
+    return _tried(lambda: split_pass.decide(large.split, unit[1], WritableDirectory(large.staging)))
+
+
+def copy(partitions: Pieces, unit: tuple[int, SegmentGroup]) -> Copied | Failed:
+    """A group of a large partition's segments."""
+    large, each = partitions[unit[0]], unit[1]
+    staging = WritableDirectory(large.staging)
+    return _tried(
+        lambda: split_pass.copy(large.split, _view(large), each, staging, _attempt(staging))
+    )
+
+
+def _clean_whole(unit: WholePass) -> Cleaned:
+    view = unit.place.engine().log(*unit.key).view()
+    there = [(s.base_offset, s.size) for s in view.segments[: len(unit.segments)]]
+    if there != list(unit.segments):
+        raise CleaningAborted("its segments are others than they were")
+    into = _attempt(WritableDirectory(unit.staging))
+    segments: list[StagedSegment] = []
+
+    def made(cleaned: CleanedSegment, bases: Sequence[int]) -> None:
+        segments.append(StagedSegment(into.path, cleaned.base_offset, cleaned.size, tuple(bases)))
+
+    log = LogToClean(
+        view, unit.config, unit.first_dirty, unit.first_uncleanable, unit.now_ms,
+        lambda: unit.producers, lambda: None, lambda done, of: None,
+    )  # fmt: skip
+    offset_map = OffsetMap(map_bytes(unit.first_uncleanable - unit.first_dirty), LOAD_FACTOR)
+    result = clean(log, offset_map, CleanedSink(into, unit.config, made))
+    return Cleaned(segments, result)
+
+
+def _attempt(staging: WritableDirectory) -> WritableDirectory:
+    """A directory that no other attempt at the same piece writes to."""
+    return staging.make(f"attempt-{uuid.uuid4().hex}")
+
+
+def _view(large: LargePartition) -> View:
+    return large.place.engine().log(*large.key).view()
+
+
+def _tried(work: Callable[[], Result]) -> Result | Failed:
+    try:
+        return work()
+    except (StorageError, OSError) as error:
+        return Failed(error)

@@ -1,0 +1,74 @@
+"""Where a compaction makes its segments: a directory beside each log directory, where no broker
+looks, and on the same file system, so that they only have to be renamed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+
+from kafkafs.storage.disk import Directory
+from kafkafs.storage.durable import WritableDirectory
+from kafkafs.storage.errors import LogDirError, SegmentGone, printable
+
+_WHOLE = "whole"
+
+
+class Staging:
+    """The staging places of some log directories; only who holds those may use them."""
+
+    def __init__(self, log_dirs: Sequence[str], place: str | None) -> None:
+        """`place`: a directory for all of them, None: beside each."""
+        self._roots = {path: WritableDirectory(_root(path, place)) for path in log_dirs}
+
+    def begin(self, log_dir: str, kept: Collection[str]) -> WritableDirectory:
+        """That of a log directory, made where there is none. Of what an earlier job has left only
+        the directories `kept` stay. LogDirError when it is on another file system."""
+        root = self._roots[log_dir]
+        root.make_itself()
+        if root.stat().st_dev != Directory(log_dir).stat().st_dev:
+            why = f"on another file system than {printable(log_dir)}; name a staging place on its"
+            raise LogDirError(root.path, why)
+        for entry in root.list():
+            if entry.name not in kept:
+                _remove(root, entry.name)
+        root.make(_WHOLE)
+        return root
+
+    @staticmethod
+    def whole(root: WritableDirectory) -> str:
+        """Where passes over whole partitions make what they make."""
+        return root.path_of(_WHOLE)
+
+    @staticmethod
+    def large(root: WritableDirectory, name: str) -> WritableDirectory:
+        """The directory of a partition that is cleaned in pieces, without unfinished copies."""
+        with suppress(FileExistsError):
+            root.make(name)
+        directory = root.child(name)
+        for entry in directory.list():
+            if entry.is_dir:
+                directory.remove_directory(entry.name)
+        return directory
+
+    def remove(self) -> None:
+        """Nothing of it is needed any more."""
+        for root in self._roots.values():
+            above, name = os.path.split(root.path)
+            with suppress(SegmentGone, LogDirError, FileNotFoundError):
+                _remove(WritableDirectory(above), name)
+
+
+def _root(log_dir: str, place: str | None) -> str:
+    above, name = os.path.split(log_dir.rstrip("/"))
+    if place is None:
+        return os.path.join(above, f".{name}.kafkafs-compact")
+    digest = hashlib.sha256(log_dir.encode()).hexdigest()[:8]
+    return os.path.join(os.path.abspath(place), f"{name}-{digest}.kafkafs-compact")
+
+
+def _remove(directory: WritableDirectory, name: str) -> None:
+    with suppress(FileNotFoundError):
+        directory.remove_directory(name)
