@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # Verb to the module that has it, as `command`; in the order of the help.
 JOBS: Final = {
+    "compact": "spark_compact",
     "verify": "spark_verify",
 }
 

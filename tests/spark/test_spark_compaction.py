@@ -24,7 +24,6 @@ from kafkafs.storage import compaction
 from kafkafs.storage.cleaner import key_entries, split_pass
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.durable import replaced
-from kafkafs.storage.errors import LogDirLocked
 from kafkafs.storage.format.builder import SimpleRecord
 from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
 from kafkafs.storage.format.layout import Codec
@@ -212,9 +211,7 @@ def test_whole_partitions_come_to_what_the_cleaner_leaves(tmp_path: Path, seed: 
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_pieces_come_to_what_the_cleaner_leaves(
-    tmp_path: Path, cut_small: None, seed: int
-) -> None:
+def test_pieces_come_to_what_the_cleaner_leaves(tmp_path: Path, cut_small: None, seed: int) -> None:
     clock = write(tmp_path / "log", seed, partitions=1 + seed % 2)
     with copies(tmp_path, tmp_path / "log") as (ours, theirs):
         by_the_cleaner(theirs, clock)

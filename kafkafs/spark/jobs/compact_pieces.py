@@ -1,4 +1,5 @@
-"""What tasks do of a compaction: passes over small partitions, and pieces of passes over large ones.
+"""What tasks do of a compaction: passes over small partitions, pieces of passes over large ones.
+
 All that they make is in a staging place beside the log directory, which only the driver changes.
 
 An error that says something about the log or the disk is a piece's result: others go on.
