@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Gets a Debian machine ready, and is quick when it is: packages, a virtual environment in .venv, kafkafs in it.
 #   tests/setup.sh mount   what mounting and examples/quickstart.sh need
-#   tests/setup.sh test    that, and what the tests need: linters, PySpark, Java, the jars of a Kafka broker
+#   tests/setup.sh test    that, and what the tests need: linters, PySpark, Java, the jars of a Kafka broker and of Spark's Kafka source
 # Installs packages as root, or through sudo. Says on stderr what it does, and on stdout where the environment is.
 # A machine that cannot have what is needed is refused with one line that says what is missing.
 set -euo pipefail
@@ -99,6 +99,7 @@ if [ "$what" = test ]; then
     check_java
     install_kafkafs '[test]'
     "$venv/bin/python" -m tests.broker.kafka >/dev/null || refuse "the jars of a Kafka broker could not be had (the lines above say why)"
+    "$venv/bin/python" -m tests.spark.kafka_source >/dev/null || refuse "the jars of Spark's Kafka source could not be had (the lines above say why)"
 elif [ ! -e "$venv/kafkafs-test.stamp" ]; then
     install_kafkafs ''
 else

@@ -198,7 +198,7 @@ def assigned(topics: Mapping[str, list[int]], options: Options) -> list[TopicPar
         names = tuple(
             topic
             for topic in topics
-            if topic not in INTERNAL_TOPICS and (pattern is None or pattern.fullmatch(topic))
+            if topic not in INTERNAL_TOPICS and (pattern is None or pattern.search(topic))
         )
     return [(topic, number) for topic in sorted(names) for number in topics.get(topic, ())]
 

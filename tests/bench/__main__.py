@@ -52,6 +52,7 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     22: [writing.key_values],
     31: [scanning.batch],
     32: [scanning.by_time],
+    33: [scanning.against_kafka],
 }
 
 

@@ -1,4 +1,5 @@
-"""Rows 31 and 32: Spark scans a log, against Parquet of the same columns; a hundredth by time."""
+"""Rows 31 to 33: Spark scans a log, against Parquet of the same columns, and against its own Kafka
+source at a broker; a hundredth of the log by time."""
 
 from __future__ import annotations
 
@@ -14,9 +15,12 @@ from kafkafs.spark.options import Options
 from kafkafs.spark.planning import plan as plan_ranges
 from kafkafs.spark.reading import Reading
 from kafkafs.storage.format.arrow import SCHEMA
-from tests.bench.data import kept, plain_log, time_of
+from tests.bench.broker import serving
+from tests.bench.data import TOPIC, kept, plain_log, time_of
 from tests.bench.plan import Plan
 from tests.bench.race import Call, Figure, Outcome, Outcomes, race, versus
+from tests.broker.kafka import Broker
+from tests.spark import kafka_source
 
 _COLUMNS = "value binary, partition int, offset bigint, timestamp timestamp"
 _AGGREGATES = ("count(*)", "sum(length(value))", "max(offset)", "max(timestamp)", "max(partition)")
@@ -28,6 +32,8 @@ _CONFIGURATION = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+# As many tasks as our source makes of the log, or a single one would read the single partition.
+_KAFKA_TASKS = 8
 _MOST_BYTES = Figure(0.05, "of the bytes")
 
 
@@ -71,12 +77,33 @@ def by_time(plan: Plan) -> Outcomes:
     yield Outcome(32, "Spark, scan of 1 % by timestamp", share, limit=_MOST_BYTES)
 
 
+def against_kafka(plan: Plan) -> Outcomes:
+    """The same aggregates of the same columns, from the broker and from its directory."""
+    with serving(plain_log(plan.records)) as broker, _spark(kafka_source.jars()) as spark:
+        seconds = race(
+            {
+                "kafkafs": Call(lambda: _aggregate(_ours(spark, broker.log_dir), plan.records)),
+                "kafka": Call(lambda: _aggregate(_kafka(spark, broker), plan.records)),
+            },
+            plan.repetitions,
+        )
+    yield versus(
+        33,
+        "Spark, batch scan",
+        (seconds["kafkafs"], seconds["kafka"]),
+        "Spark's Kafka source, local broker",
+        3,
+        amount=plan.records / 1e6,
+        unit="M rec/s",
+    )
+
+
 @contextmanager
-def _spark() -> Iterator[SparkSession]:
+def _spark(jars: str = "") -> Iterator[SparkSession]:
     builder = SparkSession.builder.master("local[2]").appName("kafkafs")
     for name, value in _CONFIGURATION.items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    spark = builder.config("spark.jars", jars).getOrCreate()
     kafkafs.spark.register(spark)
     try:
         yield spark
@@ -85,7 +112,14 @@ def _spark() -> Iterator[SparkSession]:
 
 
 def _ours(spark: SparkSession, log: Path) -> DataFrame:
-    return spark.read.format("kafkafs").schema(_COLUMNS).load(str(log))
+    reader = spark.read.format("kafkafs").option("subscribe", TOPIC)
+    return reader.schema(_COLUMNS).load(str(log))
+
+
+def _kafka(spark: SparkSession, broker: Broker) -> DataFrame:
+    reader = spark.read.format("kafka").option("subscribe", TOPIC)
+    reader = reader.option("kafka.bootstrap.servers", broker.bootstrap)
+    return reader.option("minPartitions", _KAFKA_TASKS).load()
 
 
 def _aggregate(frame: DataFrame, records: int) -> float:

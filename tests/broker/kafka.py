@@ -71,7 +71,7 @@ def installation(version: str = VERSION) -> Path:
     """
     home = cache() / f"kafka-{version}"
     if not (home / "jars").is_dir():
-        _provide(home / "jars", lambda target: _download(version, target))
+        provide(home / "jars", lambda target: _download(version, target))
     if version != VERSION:
         return home
     source = b"".join(path.read_bytes() for path in java_sources())
@@ -79,7 +79,7 @@ def installation(version: str = VERSION) -> Path:
     if not driver.is_dir():
         for old in home.glob("driver-*"):
             shutil.rmtree(old)
-        _provide(driver, lambda target: _compile(home / "jars", target))
+        provide(driver, lambda target: _compile(home / "jars", target))
     return home
 
 
@@ -292,7 +292,8 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def _provide(target: Path, make: Callable[[Path], None]) -> None:
+def provide(target: Path, make: Callable[[Path], None]) -> None:
+    """`make`s the directory `target`, which is there whole or not at all."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         made = Path(scratch) / "made"
@@ -302,11 +303,18 @@ def _provide(target: Path, make: Callable[[Path], None]) -> None:
 
 
 def _download(version: str, target: Path) -> None:
-    maven = ["mvn", "-B", "-q", "-f", str(HERE / "pom.xml"), f"-Dkafka.version={version}"]
+    arguments = [f"-Dkafka.version={version}"]
     if version == OLDEST:  # its tools are in the same jar as its broker
-        maven.append("-Dwithout.tools")
+        arguments.append("-Dwithout.tools")
+    what = "fetching the jars of Kafka with Maven"
+    copy_dependencies(HERE / "pom.xml", target, what, *arguments)
+
+
+def copy_dependencies(pom: Path, target: Path, what: str, *arguments: str) -> None:
+    """The jars that a pom names, and all that they need, into `target`. KafkaError."""
+    maven = ["mvn", "-B", "-q", "-f", str(pom), *arguments]
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
-    _run([*maven, *goal], "fetching the jars of Kafka with Maven")
+    _run([*maven, *goal], what)
 
 
 def java_sources() -> list[Path]:

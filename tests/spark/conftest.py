@@ -11,6 +11,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 import kafkafs.spark
+from tests.spark import kafka_source
 
 CONFIGURATION = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -34,7 +35,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     for name, value in CONFIGURATION.items():
         builder = builder.config(name, value)
     session = (
-        builder.config("spark.local.dir", str(scratch / "local"))
+        builder.config("spark.jars", kafka_source.jars())
+        .config("spark.local.dir", str(scratch / "local"))
         .config("spark.sql.warehouse.dir", str(scratch / "warehouse"))
         .getOrCreate()
     )

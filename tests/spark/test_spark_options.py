@@ -145,3 +145,64 @@ def test_limits_by_partition_name_the_same_ones() -> None:
 def test_an_end_before_the_start() -> None:
     with pytest.raises(OptionError, match="option endingOffsets: a-0: 3 is before the 4"):
         parse(startingOffsets='{"a": {"0": 4}}', endingOffsets='{"a": {"0": 3}}')
+
+
+# -- streams --------------------------------------------------------------------------------------
+
+
+def parse_stream(**options: str) -> Options:
+    return Options.parse({"path": "/data", **options}, streaming=True)
+
+
+def test_a_stream_begins_with_what_comes() -> None:
+    options = parse_stream()
+    assert options.starting.everywhere == LATEST
+    assert options.max_offsets_per_trigger is options.min_offsets_per_trigger is None
+    assert options.max_trigger_delay_ms == 15 * 60 * 1000
+    assert parse_stream(startingOffsets='{"a": {"0": -1}}').starting.each == {("a", 0): LATEST}
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("700", 700), ("20ms", 20), ("30s", 30_000), (" 2 M ", 120_000), ("1h", 3_600_000)],
+)
+def test_times_are_written_as_sparks(text: str, ms: int) -> None:
+    assert parse_stream(maxTriggerDelay=text).max_trigger_delay_ms == ms
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("endingOffsets", "latest"),
+        ("endingTimestamp", "5"),
+        ("endingOffsetsByTimestamp", '{"a": {"0": 5}}'),
+        ("pushFilters", "false"),
+        ("timestampDisorderMs", "0"),
+    ],
+)
+def test_what_a_stream_does_not_have_is_refused(name: str, value: str) -> None:
+    with pytest.raises(OptionError, match=f"option {name}: not in a stream"):
+        parse_stream(**{name: value})
+    Options.parse({"path": "/data", name: value}, streaming=None)
+    parse(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("maxOffsetsPerTrigger", "0"),
+        ("minOffsetsPerTrigger", "few"),
+        ("maxTriggerDelay", "0"),
+        ("maxTriggerDelay", "7 parsecs"),
+    ],
+)
+def test_limits_of_a_stream_that_cannot_be(name: str, value: str) -> None:
+    with pytest.raises(OptionError, match=f"option {name}: "):
+        parse_stream(**{name: value})
+
+
+def test_what_only_a_batch_refuses_is_known_when_it_is_one() -> None:
+    latest = {"path": "/data", "startingOffsets": "latest"}
+    Options.parse(latest, streaming=None)
+    with pytest.raises(OptionError, match="cannot be latest"):
+        Options.parse(latest)

@@ -1,0 +1,282 @@
+"""Spark's own Kafka source at a running broker, and ours on the broker's directory: equal rows.
+
+Both get the same options. What makes batches of several kinds, gaps between offsets and records
+that not everybody sees is sent by Kafka's own client.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.answers import READ_COMMITTED, READ_UNCOMMITTED
+from tests.broker.driver import Driver, Message
+from tests.broker.kafka import Broker
+from tests.broker.readers import wait_until
+
+pytestmark = pytest.mark.spark
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+TOPICS = ("codecs", "transactions", "compacted", "appended", "trimmed", "empty")
+BASE_MS = 1_700_000_000_000
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "internal.segment.bytes": "20000",
+    "segment.index.bytes": "8192",
+}
+
+
+@dataclass(frozen=True)
+class Both:
+    """Both sources on the same broker."""
+
+    spark: SparkSession
+    broker: Broker
+
+    def theirs(self, **options: str) -> DataFrame:
+        reader = self.spark.read.format("kafka").options(**options)
+        return reader.option("kafka.bootstrap.servers", self.broker.bootstrap).load()
+
+    def ours(self, **options: str) -> DataFrame:
+        reader = self.spark.read.format("kafkafs").options(**options)
+        return reader.load(str(self.broker.log_dir))
+
+    def streams(self, **options: str) -> Iterator[DataFrame]:
+        """First Kafka's."""
+        reader = self.spark.readStream.format("kafka").options(**options)
+        yield reader.option("kafka.bootstrap.servers", self.broker.bootstrap).load()
+        ours = self.spark.readStream.format("kafkafs").options(**options)
+        yield ours.load(str(self.broker.log_dir))
+
+
+@pytest.fixture(scope="module")
+def both(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+    """A broker with TOPICS, one transaction of which is left open."""
+    broker = Broker(tmp_path_factory.mktemp("broker"))
+    broker.start()
+    driver = Driver(broker.bootstrap, tmp_path_factory.mktemp("driver") / "driver.log")
+    try:
+        fill(driver, broker)
+        yield Both(spark, broker)
+    finally:
+        driver.close()
+        broker.close()
+
+
+def fill(driver: Driver, broker: Broker) -> None:
+    driver.create_topic("codecs", len(CODECS))
+    for partition, codec in enumerate(CODECS):
+        configs = {"compression.type": codec}
+        driver.produce("codecs", odd(), partition, producer=codec, configs=configs, batch=70)
+    driver.create_topic("transactions", 2)
+    transactions(driver)
+    driver.create_topic("appended", 1, {"message.timestamp.type": "LogAppendTime"})
+    driver.produce("appended", odd()[:50], batch=20)
+    driver.create_topic("trimmed", 2)
+    driver.call("generate", topic="trimmed", partition=0, count=700, timestamp=BASE_MS, step=1000)
+    driver.call("delete_records", topic="trimmed", partition=0, before=123)
+    driver.create_topic("empty", 2)
+    driver.create_topic("compacted", 1, COMPACTED)
+    driver.call("generate", topic="compacted", partition=0, count=2500, keys=100, value_size=50)
+    active = max((broker.log_dir / "compacted-0").glob("*.log")).stem
+    noted(broker, "cleaner-offset-checkpoint", f"compacted 0 {int(active)}")
+    noted(broker, "log-start-offset-checkpoint", "trimmed 0 123")
+
+
+def noted(broker: Broker, checkpoint: str, line: str) -> None:
+    """Waits for what a broker writes down now and then; by then it is done."""
+    path = broker.log_dir / checkpoint
+    wait_until(lambda: path.exists() and line in path.read_text().splitlines())
+
+
+def odd() -> list[Message]:
+    """Records with and without keys, values and headers; some minutes go back."""
+    headers: Sequence[tuple[tuple[str, bytes | None], ...]] = (
+        (),
+        (("trace", b"\x00\xff"), ("trace", None), ("", b"")),
+        (("naïve", "ключ".encode()),),
+    )
+    keys = (None, b"", b"key")
+    values = (b"value " * 20, None, b"", bytes(range(256)))
+    kinds = itertools.cycle(itertools.product(keys, values, headers))
+    return [
+        Message(key, value, BASE_MS + number * 1000 - number % 7 * 60_000, headers)
+        for number, (key, value, headers) in zip(range(400), kinds, strict=False)
+    ]
+
+
+def transactions(driver: Driver) -> None:
+    """Kept and dropped ones side by side with plain records, and one that is open to the last."""
+    for number, end in enumerate(("commit", "abort", "commit", "abort")):
+        inside = {"producer": f"transactional-{number}", "transactional": True}
+        driver.call("begin", **inside)
+        for partition in range(2):
+            driver.produce("transactions", odd()[: 20 + number], partition, **inside)
+            driver.produce("transactions", odd()[30:35], partition)
+        driver.call(end, **inside)
+    left = {"producer": "left", "transactional": True}
+    driver.call("begin", **left)
+    driver.produce("transactions", odd()[:11], 1, **left)
+    driver.produce("transactions", odd()[:13], 1)
+
+
+def table(frame: DataFrame) -> pa.Table:
+    order = [(name, "ascending") for name in ("topic", "partition", "offset")]
+    return frame.toArrow().sort_by(order)
+
+
+def partitions(**topics: Sequence[int]) -> str:
+    """JSON with these numbers for the partitions 0, 1, … of each topic."""
+    return json.dumps(
+        {name: {str(n): value for n, value in enumerate(each)} for name, each in topics.items()}
+    )
+
+
+ALL = {"subscribe": ",".join(TOPICS), "includeHeaders": "true"}
+OPTIONS = {
+    "everything": ALL,
+    "without-headers": {"subscribe": "codecs"},
+    "pattern": {"subscribePattern": "c.*|appended"},
+    "assign": {"assign": '{"codecs": [0, 3], "transactions": [1]}'},
+    "offsets": {
+        "subscribe": "codecs",
+        "startingOffsets": partitions(codecs=[10, -2, 399, 77, 400]),
+        "endingOffsets": partitions(codecs=[11, 30, -1, 300, 400]),
+    },
+    "offsets-between-records": {
+        "subscribe": "transactions,compacted",
+        "startingOffsets": partitions(transactions=[20, 27], compacted=[7]),
+        "endingOffsets": partitions(transactions=[80, -1], compacted=[2490]),
+    },
+    "times": {
+        "subscribe": "codecs",
+        "startingTimestamp": str(BASE_MS + 50_000),
+        "endingTimestamp": str(BASE_MS + 200_000),
+    },
+    "times-by-partition": {
+        "subscribe": "trimmed,empty",
+        "startingOffsetsByTimestamp": partitions(trimmed=[BASE_MS + 200_000, 0], empty=[0, 5]),
+        "endingOffsetsByTimestamp": partitions(trimmed=[BASE_MS + 300_500, 7], empty=[9, 9]),
+        "startingOffsetsByTimestampStrategy": "latest",
+    },
+    "many-tasks": {**ALL, "minPartitions": "23"},
+    "small-tasks": {**ALL, "maxRecordsPerPartition": "90"},
+}
+
+
+@pytest.mark.parametrize("isolation", [READ_COMMITTED, READ_UNCOMMITTED])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_same_rows(both: Both, name: str, isolation: str) -> None:
+    options = {**OPTIONS[name], "kafka.isolation.level": isolation}
+    kafka, ours = both.theirs(**options), both.ours(**options)
+    assert ours.schema == kafka.schema
+    expected, found = table(kafka), table(ours)
+    assert found.schema == expected.schema
+    assert found.equals(expected)
+    assert len(expected) > 5
+
+
+def test_the_same_is_refused(both: Both) -> None:
+    wrong = [
+        {"subscribe": "codecs", "startingOffsets": "latest"},
+        {"subscribe": "codecs", "endingOffsets": "earliest"},
+        {"subscribe": "codecs", "startingOffsets": partitions(codecs=[0, 0])},
+        {"subscribe": "missing"},
+        {"subscribe": "trimmed", "startingTimestamp": str(BASE_MS * 2)},
+        {"subscribe": "codecs", "minPartitions": "0"},
+        {"subscribe": "codecs", "kafka.auto.offset.reset": "earliest"},
+    ]
+    for options in wrong:
+        options["fetchOffset.numRetries"] = "1"
+        with pytest.raises((PySparkException, Py4JJavaError)):
+            both.theirs(**options).count()
+        with pytest.raises(PySparkException, match=r"option \w+(\.\w+)*: "):
+            both.ours(**options).count()
+
+
+# -- streams --------------------------------------------------------------------------------------
+
+
+def all_now(frame: DataFrame, name: str, checkpoint: Path) -> StreamingQuery:
+    """A query of all that is there, its rows in the table `name`; done."""
+    writer = frame.writeStream.format("memory").queryName(name)
+    query = writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
+
+
+def ends(query: StreamingQuery) -> list[object]:
+    """Where each batch ended, but for those at the end that found nothing new."""
+    found = [json.loads(progress["sources"][0]["endOffset"]) for progress in query.recentProgress]
+    return [end for end, before in zip(found, [None, *found], strict=False) if end != before]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("all", {**ALL, "startingOffsets": "earliest"}),
+        ("limited", {**ALL, "startingOffsets": "earliest", "maxOffsetsPerTrigger": "1700"}),
+        (
+            "from_offsets",
+            {
+                "subscribe": "codecs,compacted",
+                "startingOffsets": partitions(codecs=[10, -2, -1, 77, 400], compacted=[30]),
+                "maxOffsetsPerTrigger": "1100",
+                "minPartitions": "9",
+            },
+        ),
+        ("from_a_time", {"subscribe": "codecs", "startingTimestamp": str(BASE_MS + 50_000)}),
+        ("from_now", {"subscribe": "codecs"}),
+    ],
+)
+def test_the_same_batches_of_a_stream(
+    both: Both, spark: SparkSession, tmp_path: Path, name: str, options: dict[str, str]
+) -> None:
+    options = {**options, "kafka.isolation.level": READ_COMMITTED}
+    kafka, ours = (
+        all_now(frame, f"{name}_{source}", tmp_path / source)
+        for source, frame in zip(("kafka", "ours"), both.streams(**options), strict=True)
+    )
+    assert ends(ours) == ends(kafka)
+    expected, found = (table(spark.table(f"{name}_{source}")) for source in ("kafka", "ours"))
+    assert found.equals(expected)
+    assert len(expected) > 0 or name == "from_now"
+
+
+def test_a_query_moves_from_the_broker_to_its_files_and_back(
+    both: Both, spark: SparkSession, tmp_path: Path
+) -> None:
+    """With its checkpoint: it goes on where the other source stopped."""
+    topic = "moving"
+    with_driver = Driver(both.broker.bootstrap, tmp_path / "driver.log")
+    try:
+        with_driver.create_topic(topic, 2)
+        for turn, source in enumerate((0, 1, 0, 1)):
+            for partition in range(2):
+                how = {"count": 100, "first": turn * 100}
+                with_driver.call("generate", topic=topic, partition=partition, **how)
+            frames = list(both.streams(subscribe=topic, startingOffsets="earliest"))
+            query = (
+                frames[source]
+                .writeStream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+                .format("parquet")
+                .option("path", str(tmp_path / "sink"))
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+            found = table(spark.read.parquet(str(tmp_path / "sink")))
+            assert found["offset"].to_pylist() == [*range((turn + 1) * 100)] * 2
+    finally:
+        with_driver.close()

@@ -1,0 +1,277 @@
+"""`spark.readStream.format("kafkafs")`: every record comes once into the sink, whatever is done to
+the directory meanwhile, and to the query."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+import kafkafs
+from kafkafs.writing import WritableDirectory
+from tests import answers
+from tests.spark.test_spark_source import told_by_kafka
+
+pytestmark = pytest.mark.spark
+
+Corpus = Callable[[str], Path]
+
+SMALL = {"segment.bytes": "100000"}
+COMPACTED = {**SMALL, "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.0"}
+
+
+def stream(spark: SparkSession, path: Path, **options: str) -> DataFrame:
+    return spark.readStream.format("kafkafs").options(**options).load(str(path))
+
+
+def start(frame: DataFrame, to: Path, **trigger: bool | str) -> StreamingQuery:
+    """Into Parquet under `to`, where the checkpoint is, too."""
+    writer = frame.writeStream.format("parquet").option("path", str(to / "rows"))
+    writer = writer.option("checkpointLocation", str(to / "checkpoint"))
+    return (writer.trigger(**trigger) if trigger else writer).start()  # type: ignore[arg-type]
+
+
+def all_now(frame: DataFrame, to: Path) -> StreamingQuery:
+    query = start(frame, to, availableNow=True)
+    query.awaitTermination()
+    return query
+
+
+def rows(spark: SparkSession, to: Path) -> list[dict[str, object]]:
+    """What the sink has, in order; timestamps in microseconds since 1970."""
+    frame = spark.read.parquet(str(to / "rows")).orderBy("topic", "partition", "offset")
+    frame = frame.withColumn("timestamp", frame["timestamp"].cast("double") * 1_000_000)
+    frame = frame.withColumn("timestamp", frame["timestamp"].cast("long"))
+    found: list[dict[str, object]] = frame.toArrow().to_pylist()
+    return found
+
+
+def offsets(spark: SparkSession, path: Path) -> dict[tuple[str, int], list[int]]:
+    """Of a sink, sorted."""
+    found: dict[tuple[str, int], list[int]] = {}
+    for row in spark.read.parquet(str(path)).select("topic", "partition", "offset").collect():
+        found.setdefault((row.topic, row.partition), []).append(row.offset)
+    return {key: sorted(each) for key, each in found.items()}
+
+
+@contextmanager
+def directory(path: Path, **settings: str) -> Iterator[WritableDirectory]:
+    """One on which nothing runs by itself."""
+    settings = {"log.cleaner.enable": "false", **settings}
+    with kafkafs.open(path, writable=True, settings=settings) as opened:
+        yield opened
+
+
+def append(logs: WritableDirectory, topic: str, partition: int, count: int) -> None:
+    """Records whose keys and values are their offsets."""
+    first = logs[topic, partition].end_offset
+    names = [b"%d" % number for number in range(first, first + count)]
+    logs[topic, partition].append([(name, name) for name in names])
+
+
+@pytest.mark.parametrize("isolation", [answers.READ_COMMITTED, answers.READ_UNCOMMITTED])
+def test_every_record_as_kafka_gave_it(
+    spark: SparkSession, corpus: Corpus, tmp_path: Path, isolation: str
+) -> None:
+    frame = stream(
+        spark,
+        corpus("kafka43-clean"),
+        **{"kafka.isolation.level": isolation, "startingOffsets": "earliest"},
+        includeHeaders="true",
+        maxOffsetsPerTrigger="15000",
+        maxBytesPerPartition="200000",
+    )
+    query = all_now(frame, tmp_path)
+    told = list(told_by_kafka("kafka43-clean", isolation))
+    assert rows(spark, tmp_path) == sorted(
+        told, key=lambda row: (row["topic"], row["partition"], row["offset"])
+    )
+    progress = [each for each in query.recentProgress if each["numInputRows"]]
+    assert len(progress) > 2
+    last = json.loads(progress[-1]["sources"][0]["endOffset"])
+    which = "last_stable" if isolation == answers.READ_COMMITTED else "end"
+    for (topic, partition), ends in answers.offsets("kafka43-clean").items():
+        if not topic.startswith("__"):
+            assert last[topic][str(partition)] == getattr(ends, which)
+    (checkpoint,) = (tmp_path / "checkpoint" / "commits").glob(str(progress[-1]["batchId"]))
+    written = tmp_path / "checkpoint" / "offsets" / checkpoint.name
+    assert json.loads(written.read_text().splitlines()[-1]) == last
+
+
+def test_a_directory_that_is_written_rolled_retained_and_compacted_meanwhile(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Retention takes only what has been read; every key comes once, so compaction takes nothing
+    and replaces every segment."""
+    with directory(tmp_path / "logs") as logs:
+        logs.create_topic("plain", 2, SMALL)
+        logs.create_topic("keyed", 1, COMPACTED)
+        frame = stream(spark, tmp_path / "logs", startingOffsets="earliest")
+        query = start(frame, tmp_path)
+        for turn in range(6):
+            for topic, partition in (("plain", 0), ("plain", 1), ("keyed", 0)):
+                append(logs, topic, partition, 1500)
+            if turn == 3:
+                logs.create_topic("later")
+                append(logs, "later", 0, 70)
+            logs.compact("keyed", force=True)
+            query.processAllAvailable()
+            logs["plain", 0].delete_records(1500 * (turn + 1) - 10)
+            logs.run("start-offsets")
+            logs.run("retention")
+        query.processAllAvailable()
+        query.stop()
+        assert logs["plain", 0].start_offset == 8990
+        assert (tmp_path / "logs" / "keyed-0" / f"{0:020}.log").stat().st_size > 0
+    assert offsets(spark, tmp_path / "rows") == {
+        ("plain", 0): [*range(9000)],
+        ("plain", 1): [*range(9000)],
+        ("keyed", 0): [*range(9000)],
+        ("later", 0): [*range(70)],
+    }
+
+
+# A driver of its own, which writes each batch where its number says, and takes its time with it.
+DRIVER = """
+import sys, time
+from pyspark.sql import SparkSession
+import kafkafs.spark
+from tests.spark.conftest import CONFIGURATION
+from tests.spark.test_spark_streaming import batches_to, stream
+from pathlib import Path
+
+where = Path(sys.argv[1])
+builder = SparkSession.builder.master("local[2]")
+for name, value in CONFIGURATION.items():
+    builder = builder.config(name, value)
+spark = builder.config("spark.local.dir", str(where / "local")).getOrCreate()
+kafkafs.spark.register(spark)
+frame = stream(spark, where / "logs", startingOffsets="earliest", maxOffsetsPerTrigger="400")
+batches_to(frame, where, seconds=0.3).start().awaitTermination()
+"""
+
+
+def batches_to(frame: DataFrame, where: Path, seconds: float = 0.0):  # type: ignore[no-untyped-def]
+    """A query that writes each batch to a place of its own: done again, it is written again."""
+
+    def write(rows: DataFrame, number: int) -> None:
+        time.sleep(seconds)
+        rows.write.mode("overwrite").parquet(str(where / "sink" / f"batch={number}"))
+
+    writer = frame.writeStream.foreachBatch(write)
+    return writer.option("checkpointLocation", str(where / "checkpoint"))
+
+
+def test_a_killed_driver_and_another_one_read_everything_once(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The log rolls, loses what was read, and is compacted between the two."""
+    with directory(tmp_path / "logs") as logs:
+        logs.create_topic("plain", 2, SMALL)
+        logs.create_topic("keyed", 1, COMPACTED)
+        for topic, partition in (("plain", 0), ("plain", 1), ("keyed", 0)):
+            append(logs, topic, partition, 3000)
+        done = tmp_path / "checkpoint" / "commits"
+        driver = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, str(tmp_path)],
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+            start_new_session=True,
+        )
+        try:
+            give_up = time.monotonic() + 200
+            while len(list(done.glob("[0-9]*"))) < 3:
+                assert driver.poll() is None
+                assert time.monotonic() < give_up
+                time.sleep(0.05)
+        finally:
+            os.killpg(driver.pid, signal.SIGKILL)
+            driver.wait()
+        begun, finished = (
+            max(int(path.name) for path in (tmp_path / "checkpoint" / name).glob("[0-9]*"))
+            for name in ("offsets", "commits")
+        )
+        assert finished >= 2
+        committed = tmp_path / "checkpoint" / "offsets" / str(finished)
+        position = json.loads(committed.read_text().splitlines()[-1])
+        logs["plain", 0].delete_records(position["plain"]["0"])
+        logs.run("start-offsets")
+        logs.run("retention")
+        logs.compact("keyed", force=True)
+        append(logs, "plain", 1, 1000)
+    frame = stream(spark, tmp_path / "logs", startingOffsets="earliest")
+    query = batches_to(frame, tmp_path).trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert query.recentProgress[0]["batchId"] == max(begun, finished + 1)
+    assert offsets(spark, tmp_path / "sink") == {
+        ("plain", 0): [*range(3000)],
+        ("plain", 1): [*range(4000)],
+        ("keyed", 0): [*range(3000)],
+    }
+
+
+def test_what_retention_took_fails_the_query_or_is_passed_over(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with directory(tmp_path / "logs") as logs:
+        logs.create_topic("t", 1, SMALL)
+        append(logs, "t", 0, 500)
+        options = {"subscribe": "t", "startingOffsets": "earliest"}
+        all_now(stream(spark, tmp_path / "logs", **options), tmp_path)
+        append(logs, "t", 0, 500)
+        logs["t", 0].delete_records(700)
+        logs.run("start-offsets")
+        told = "t-0 offsets 500 to 699 are not there any more: the log starts at 700 now"
+        with pytest.raises(PySparkException, match=told):
+            all_now(stream(spark, tmp_path / "logs", **options), tmp_path)
+        all_now(stream(spark, tmp_path / "logs", **options, failOnDataLoss="false"), tmp_path)
+    assert offsets(spark, tmp_path / "rows") == {("t", 0): [*range(500), *range(700, 1000)]}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"endingOffsets": "latest"}, "option endingOffsets: not in a stream"),
+        ({"endingTimestamp": "7"}, "option endingTimestamp: not in a stream"),
+        ({"endingOffsetsByTimestamp": "{}"}, "option endingOffsetsByTimestamp: not in a stream"),
+        ({"pushFilters": "true"}, "option pushFilters: not in a stream"),
+        ({"maxOffsetsPerTrigger": "many"}, "option maxOffsetsPerTrigger: a whole number"),
+        (
+            {"minOffsetsPerTrigger": "7", "maxOffsetsPerTrigger": "6"},
+            "option minOffsetsPerTrigger: 7 is more than maxOffsetsPerTrigger",
+        ),
+        ({"maxTriggerDelay": "soon"}, "option maxTriggerDelay: a time such as"),
+        ({"subscribe": "odrers"}, "option subscribe: there is no topic odrers"),
+    ],
+)
+def test_wrong_options_are_refused(
+    spark: SparkSession, corpus: Corpus, tmp_path: Path, options: dict[str, str], why: str
+) -> None:
+    with pytest.raises(PySparkException, match=why):
+        all_now(stream(spark, corpus("kafka43-clean"), **options), tmp_path)
+
+
+def test_damage_fails_the_query_or_is_skipped_and_listed(
+    spark: SparkSession, corpus: Corpus, tmp_path: Path
+) -> None:
+    options = {"subscribe": "crash-txn", "startingOffsets": "earliest"}
+    torn = corpus("kafka43-torn")
+    with pytest.raises(PySparkException, match=r"0+2648\.log: position 10401: .*crc"):
+        all_now(stream(spark, torn, **options), tmp_path / "failed")
+    all_now(stream(spark, torn, **options, mode="PERMISSIVE"), tmp_path / "skipped")
+    found = offsets(spark, tmp_path / "skipped" / "rows")["crash-txn", 0]
+    assert not set(range(2873, 2881)) & set(found)
+    assert {2871, 2881} <= set(found)
+    all_now(stream(spark, torn, **options, losses="true"), tmp_path / "losses")
+    (loss,) = spark.read.parquet(str(tmp_path / "losses" / "rows")).collect()
+    assert (loss.firstOffset, loss.nextOffset, loss.position) == (2873, 2881, 10401)
