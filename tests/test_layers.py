@@ -160,7 +160,9 @@ def test_no_layer_imports_one_above_it(layer: str) -> None:
 
 def test_only_the_spark_source_needs_spark() -> None:
     """And of it what plans and reads needs none, so that it can be tried without."""
-    doors = {f"kafkafs/spark/{name}.py" for name in ("__init__", "filters", "source")}
+    doors = {
+        f"kafkafs/spark/{name}.py" for name in ("__init__", "filters", "source", "stream_reader")
+    }
     needing = {
         found.file
         for file, text in sources("kafkafs").items()
