@@ -13,6 +13,8 @@ from .params import (
     Choice,
     Setting,
     choice_argument,
+    dry_run_option,
+    human_option,
     json_option,
     log_dirs_argument,
     settings_option,
@@ -22,6 +24,9 @@ from .verb import Verb
 
 if TYPE_CHECKING:
     from kafkafs.storage.compaction import Compaction, KeptKey
+    from kafkafs.storage.writable_engine import WritableEngine
+
+    from .mounted_engine import MountedEngine
 
 # Why records stay, as people may read it.
 _STAYS = {
@@ -63,14 +68,14 @@ Work = Callable[[tuple[str, int], Callable[[int, int], None]], "Compaction | Non
 )
 @log_dirs_argument
 @choice_argument
-@click.option("-n", "--dry-run", is_flag=True, help="Change nothing, and take no lock.")
+@dry_run_option
 @click.option("-f", "--force", is_flag=True, help="Also logs that are not due.")
 @time_option
 @click.option("-k", "--keys", is_flag=True, help="With --dry-run: the keys that stay, a line each.")
 @click.option(
     "-a", "--all", "everything", is_flag=True, help="Also the logs that stay as they are."
 )
-@click.option("-h", "--human-readable", "human", is_flag=True, help="Sizes like 7.5K, 12M, 3.0G.")
+@human_option
 @settings_option
 @json_option("one JSON object a line for each log")
 def command(
@@ -190,50 +195,44 @@ def _compact(
     """What compaction came to, and the exit code."""
     from kafkafs.storage.choice import choose
     from kafkafs.storage.compaction import Compaction, compact
-    from kafkafs.storage.errors import LogDirLocked
 
-    from . import mounted_engine
-    from .opening import open_writable
+    from .mounted_engine import change, words
 
     # The verb tells of damage itself; what the cleaner logs is for those that run by themselves.
     logging.getLogger("kafkafs").addHandler(logging.NullHandler())
-    try:
-        with open_writable(log_dirs, settings) as engine:
-            offset_map = engine.cleaner.new_map()
-            return _each(
-                choose(engine.topics(), chosen),
-                chosen,
-                lambda key, told: compact(engine, key, offset_map, force, told),
-            )
-    except LogDirLocked:
-        mounted = mounted_engine.holding(log_dirs, tuple(settings))
-        if mounted is None:
-            raise
-    options = "all force" if force else "all"
-    rows, code = mounted.each(f"compact {mounted_engine.words(chosen)} {options}")
-    return [Compaction.of_json(row) for row in rows], code
+
+    def here(engine: WritableEngine) -> Compactions:
+        offset_map = engine.cleaner.new_map()
+        return _each(
+            choose(engine.topics(), chosen),
+            chosen,
+            lambda key, told: compact(engine, key, offset_map, force, told),
+        )
+
+    def there(mounted: MountedEngine) -> Compactions:
+        rows, code = mounted.each(f"compact {words(chosen)} all{' force' if force else ''}")
+        return [Compaction.of_json(row) for row in rows], code
+
+    return change(log_dirs, settings, here, there)
 
 
 def _each(keys: Iterable[tuple[str, int]], chosen: Sequence[Choice], work: Work) -> Compactions:
     """Does `work` on every partition, whatever becomes of the others."""
-    from kafkafs.storage.errors import StorageError
+    from .opening import for_each_partition
 
     named = {topic for topic, _ in chosen}
     found: list[Compaction] = []
-    code = 0
-    for topic, number in keys:
-        try:
-            with output.bar(f"{topic}/{number}") as told:
-                done = work((topic, number), told)
-        except (StorageError, OSError) as error:
-            code = failures.tell(error, f"{topic}-{number}")
-            continue
+
+    def do(key: tuple[str, int]) -> None:
+        with output.bar("{}/{}".format(*key)) as told:
+            done = work(key, told)
         if done is not None:
             found.append(done)
-        elif topic in named:
-            failures.warn(f"{topic}-{number}: its cleanup.policy does not say compact")
-            code = 1
-    return found, code
+        elif key[0] in named:
+            why = "its cleanup.policy does not say compact"
+            raise failures.Failure("{}-{}: {}".format(*key, why))
+
+    return found, for_each_partition(keys, do)
 
 
 def _rows(found: Iterable[Compaction], human: bool) -> Iterator[tuple[str, ...]]:

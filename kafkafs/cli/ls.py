@@ -8,6 +8,7 @@ from . import failures
 from .params import (
     Setting,
     as_of_option,
+    human_option,
     json_option,
     log_dirs_argument,
     paths_argument,
@@ -33,7 +34,7 @@ from .verb import Verb
 @log_dirs_argument
 @paths_argument(required=False)
 @click.option("-l", "long", is_flag=True, help="With kind and mode, size, time (UTC).")
-@click.option("-h", "--human-readable", "human", is_flag=True, help="Sizes like 7.5K, 12M, 3.0G.")
+@human_option
 @click.option("-1", "single", is_flag=True, help="A name a line; so it is in a pipe, too.")
 @click.option("-a", "--all", "hidden", is_flag=True, help="Also names that begin with a dot.")
 @click.option("-d", "--directory", "itself", is_flag=True, help="Directories themselves.")

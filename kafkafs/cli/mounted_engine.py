@@ -9,17 +9,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkafs.mount.mounting.mount_table import Mounted, log_dirs_of, mounts
 from kafkafs.storage import errors
 
 from . import failures
+from .opening import open_writable
 from .params import Choice, Setting
 
+if TYPE_CHECKING:
+    from kafkafs.storage.writable_engine import WritableEngine
+
 Row = dict[str, Any]
+T = TypeVar("T")
 
 _READ_BYTES: Final = 1 << 20
 
@@ -69,6 +74,27 @@ def holding(log_dirs: Sequence[str], settings: Sequence[Setting]) -> MountedEngi
                 raise failures.Failure(f"{','.join(log_dirs)}: {why}")
             return MountedEngine(mounted.point)
     return None
+
+
+def change(
+    log_dirs: tuple[str, ...],
+    settings: Iterable[Setting],
+    here: Callable[[WritableEngine], T],
+    there: Callable[[MountedEngine], T],
+    *,
+    keeps_deleted: bool = False,
+) -> T:
+    """What `here` makes of the directories, opened for writing; where a mount of ours holds them,
+    what comes of asking it, `there`. LogDirLocked where somebody else does."""
+    given = tuple(settings)
+    try:
+        with open_writable(log_dirs, given, keeps_deleted=keeps_deleted) as engine:
+            return here(engine)
+    except errors.LogDirLocked:
+        mounted = holding(log_dirs, given)
+        if mounted is None:
+            raise
+    return there(mounted)
 
 
 def _error_class(name: str) -> type[errors.StorageError]:

@@ -140,3 +140,16 @@ def for_each(paths: Iterable[str], work: Callable[[str], int | None]) -> int:
                 raise  # stdout's: no other path would fare better
             code = failures.tell(error, path or "/")
     return code
+
+
+def for_each_partition(
+    keys: Iterable[tuple[str, int]], work: Callable[[tuple[str, int]], object]
+) -> int:
+    """The same for partitions."""
+    code = 0
+    for key in keys:
+        try:
+            work(key)
+        except (failures.Failure, StorageError, OSError) as error:
+            code = failures.tell(error, "{}-{}".format(*key))
+    return code

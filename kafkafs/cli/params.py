@@ -126,6 +126,20 @@ def _at_option(what: str) -> Callable[[Function], Function]:
     )
 
 
+def dry_run_option(function: Function) -> Function:
+    """`dry_run`: a flag."""
+    return click.option("-n", "--dry-run", is_flag=True, help="Change nothing, and take no lock.")(
+        function
+    )
+
+
+def human_option(function: Function) -> Function:
+    """`human`: a flag, for `output.size_text`."""
+    return click.option(
+        "-h", "--human-readable", "human", is_flag=True, help="Sizes like 7.5K, 12M, 3.0G."
+    )(function)
+
+
 def json_option(what: str) -> Callable[[Function], Function]:
     return click.option("--json", "as_json", is_flag=True, help=f"Print {what}.")
 

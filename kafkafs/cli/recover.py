@@ -12,6 +12,7 @@ from .params import (
     Choice,
     Setting,
     choice_argument,
+    dry_run_option,
     json_option,
     log_dirs_argument,
     settings_option,
@@ -39,7 +40,7 @@ Plans = dict[tuple[str, int], "RecoveryPlan"]
 )
 @log_dirs_argument
 @choice_argument
-@click.option("-n", "--dry-run", is_flag=True, help="Change nothing, and take no lock.")
+@dry_run_option
 @settings_option
 @json_option("one JSON object a line for each partition, also those where nothing is to be done")
 def command(
@@ -77,18 +78,17 @@ def _foretell(
 ) -> int:
     """Makes every plan; the exit code."""
     from kafkafs.storage.choice import choose
-    from kafkafs.storage.errors import StorageError
 
-    from .opening import open_engine
+    from .opening import for_each_partition, open_engine
 
     engine = open_engine(log_dirs, settings)
     _refuse_held(engine)
-    code = 0
-    for key in output.progress(choose(engine.topics(), chosen), "reading partitions"):
-        try:
-            plans[key] = plan_for(engine, *key)
-        except (StorageError, OSError) as error:
-            code = failures.tell(error, f"{key[0]}-{key[1]}")
+
+    def make(key: tuple[str, int]) -> None:
+        plans[key] = plan_for(engine, *key)
+
+    keys = choose(engine.topics(), chosen)
+    code = for_each_partition(output.progress(keys, "reading partitions"), make)
     for key, plan in plans.items():
         for fault in plan.faults:
             failures.warn(f"{key[0]}-{key[1]}: would be cut: {fault}")

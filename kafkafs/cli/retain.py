@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from . import failures, output
+from . import output
 from .params import (
     Choice,
     Setting,
     choice_argument,
+    dry_run_option,
+    human_option,
     json_option,
     log_dirs_argument,
     settings_option,
@@ -22,6 +24,9 @@ from .verb import Verb
 if TYPE_CHECKING:
     from kafkafs.storage.log.retention import Outlook
     from kafkafs.storage.retaining import SegmentFuture
+    from kafkafs.storage.writable_engine import WritableEngine
+
+    from .mounted_engine import MountedEngine
 
 
 @click.command(
@@ -38,10 +43,10 @@ if TYPE_CHECKING:
 )
 @log_dirs_argument
 @choice_argument
-@click.option("-n", "--dry-run", is_flag=True, help="Change nothing, and take no lock.")
+@dry_run_option
 @time_option
 @click.option("-a", "--all", "everything", is_flag=True, help="Also the segments that stay.")
-@click.option("-h", "--human-readable", "human", is_flag=True, help="Sizes like 7.5K, 12M, 3.0G.")
+@human_option
 @settings_option
 @json_option("one JSON object a line for each segment; times are milliseconds since 1970")
 def command(
@@ -103,37 +108,29 @@ def _retain(
 ) -> Futures:
     """What became of every segment, and the exit code."""
     from kafkafs.storage.choice import choose
-    from kafkafs.storage.errors import LogDirLocked
     from kafkafs.storage.retaining import SegmentFuture, retain
 
-    from . import mounted_engine
-    from .opening import open_writable
+    from .mounted_engine import change, words
 
-    try:
-        with open_writable(log_dirs, settings) as engine:
-            keys = output.progress(choose(engine.topics(), chosen), "deleting segments")
-            return _each(keys, lambda key: retain(engine, key))
-    except LogDirLocked:
-        mounted = mounted_engine.holding(log_dirs, tuple(settings))
-        if mounted is None:
-            raise
-    rows, code = mounted.each(f"retain {mounted_engine.words(chosen)} all")
-    return [SegmentFuture.of_json(row) for row in rows], code
+    def here(engine: WritableEngine) -> Futures:
+        keys = output.progress(choose(engine.topics(), chosen), "deleting segments")
+        return _each(keys, lambda key: retain(engine, key))
+
+    def there(mounted: MountedEngine) -> Futures:
+        rows, code = mounted.each(f"retain {words(chosen)} all")
+        return [SegmentFuture.of_json(row) for row in rows], code
+
+    return change(log_dirs, settings, here, there)
 
 
 def _each(
     keys: Iterable[tuple[str, int]], work: Callable[[tuple[str, int]], list[SegmentFuture]]
 ) -> Futures:
     """Does `work` on every partition, whatever becomes of the others."""
-    from kafkafs.storage.errors import StorageError
+    from .opening import for_each_partition
 
     futures: list[SegmentFuture] = []
-    code = 0
-    for key in keys:
-        try:
-            futures += work(key)
-        except (StorageError, OSError) as error:
-            code = failures.tell(error, "{}-{}".format(*key))
+    code = for_each_partition(keys, lambda key: futures.extend(work(key)))
     return futures, code
 
 

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from . import failures, topic_change, topic_config
-from .params import Setting, json_option, log_dirs_argument, settings_option, topics_argument
+from . import topic_change, topic_config
+from .params import (
+    Setting,
+    human_option,
+    json_option,
+    log_dirs_argument,
+    settings_option,
+    topics_argument,
+)
 from .verb import Verb
 
 if TYPE_CHECKING:
@@ -64,7 +71,7 @@ class PartitionSummary:
 )
 @log_dirs_argument
 @topics_argument(required=False)
-@click.option("-h", "--human-readable", "human", is_flag=True, help="Sizes like 7.5K, 12M, 3.0G.")
+@human_option
 @settings_option
 @json_option("one JSON object a line for each topic")
 def list_topics(
@@ -106,19 +113,17 @@ def _chosen(engine: Engine, names: Sequence[str]) -> list[str]:
 
 def _summarize(engine: Engine, topics: Sequence[str]) -> tuple[list[PartitionSummary], int]:
     """Of every partition that can be read, and the exit code."""
-    from kafkafs.storage.errors import StorageError
-
+    from .opening import for_each_partition
     from .output import progress
 
     there = engine.topics()
     partitions = [(topic, number) for topic in topics for number in there.get(topic, ())]
-    summaries, failed = [], 0
-    for topic, number in progress(partitions, "reading partitions"):
-        try:
-            summaries.append(_summary(engine, topic, number))
-        except (StorageError, OSError) as error:
-            failed = failures.tell(error, f"{topic}-{number}")
-    return summaries, failed
+    summaries: list[PartitionSummary] = []
+    code = for_each_partition(
+        progress(partitions, "reading partitions"),
+        lambda key: summaries.append(_summary(engine, *key)),
+    )
+    return summaries, code
 
 
 def _summary(engine: Engine, topic: str, number: int) -> PartitionSummary:

@@ -105,19 +105,14 @@ def delete(
     file.delete.delay.ms has passed, or by the next verb that writes, or broker, after that. No
     broker may be running on LOG_DIRS.
     """
-    from kafkafs.storage.errors import LogDirLocked
+    from .mounted_engine import MountedEngine, change
 
-    from . import mounted_engine
-    from .opening import open_writable
+    def there(mounted: MountedEngine) -> int:
+        return _delete_each(topics, lambda topic: list(mounted.ask(f"delete-topic {topic}")))
 
-    try:
-        with open_writable(log_dirs, settings) as engine:
-            return _delete_each(topics, engine.delete_topic)
-    except LogDirLocked:
-        mounted = mounted_engine.holding(log_dirs, settings)
-        if mounted is None:
-            raise
-    return _delete_each(topics, lambda topic: list(mounted.ask(f"delete-topic {topic}")))
+    return change(
+        log_dirs, settings, lambda engine: _delete_each(topics, engine.delete_topic), there
+    )
 
 
 def _delete_each(topics: tuple[str, ...], delete: Callable[[str], object]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
@@ -20,6 +20,11 @@ from .params import (
     settings_option,
 )
 from .verb import Verb
+
+if TYPE_CHECKING:
+    from kafkafs.storage.writable_engine import WritableEngine
+
+    from .mounted_engine import MountedEngine
 
 Row = tuple[str, str, str]
 
@@ -93,21 +98,17 @@ def _changed(
     settings: tuple[Setting, ...],
 ) -> dict[str, Any]:
     """The settings as JSON has them, after the change."""
-    from kafkafs.storage.errors import LogDirLocked
+    from .mounted_engine import change
 
-    from . import mounted_engine
-    from .opening import open_writable
+    def here(engine: WritableEngine) -> dict[str, Any]:
+        return engine.set_topic_config(topic, changes).as_json()
 
-    try:
-        with open_writable(log_dirs, settings) as engine:
-            return engine.set_topic_config(topic, changes).as_json()
-    except LogDirLocked:
-        mounted = mounted_engine.holding(log_dirs, settings)
-        if mounted is None:
-            raise
-    asked = json.dumps({"topic": topic, "changes": dict(changes)})
-    (found,) = mounted.ask(f"configure-topic {asked}")
-    return found
+    def there(mounted: MountedEngine) -> dict[str, Any]:
+        asked = json.dumps({"topic": topic, "changes": dict(changes)})
+        (found,) = mounted.ask(f"configure-topic {asked}")
+        return found
+
+    return change(log_dirs, settings, here, there)
 
 
 def _shown(settings: Mapping[str, Mapping[str, str]], everything: bool) -> Iterator[Row]:

@@ -77,21 +77,19 @@ def _open_transactions(
 ) -> tuple[Found, int]:
     """As the newest snapshots and the records behind them tell; nothing is locked or changed."""
     from kafkafs.storage.choice import choose
-    from kafkafs.storage.errors import StorageError
 
-    from .opening import open_engine
+    from .opening import for_each_partition, open_engine
     from .recover import plan_for
 
     engine = open_engine(log_dirs, settings)
     found: Found = []
-    code = 0
-    for topic, number in output.progress(choose(engine.topics(), chosen), "reading partitions"):
-        try:
-            producers = plan_for(engine, topic, number, is_clean=True).producers
-            found += [(topic, number, each) for each in producers.open_transactions()]
-        except (StorageError, OSError) as error:
-            code = failures.tell(error, f"{topic}-{number}")
-    return found, code
+
+    def look(key: tuple[str, int]) -> None:
+        producers = plan_for(engine, *key, is_clean=True).producers
+        found.extend((*key, each) for each in producers.open_transactions())
+
+    keys = output.progress(choose(engine.topics(), chosen), "reading partitions")
+    return found, for_each_partition(keys, look)
 
 
 def _abort(
@@ -102,23 +100,21 @@ def _abort(
 ) -> tuple[Found, int]:
     """Those that were aborted, and the exit code: 1 also when there was none."""
     from kafkafs.storage.choice import choose
-    from kafkafs.storage.errors import StorageError
     from kafkafs.storage.transactional import abort_transaction
 
-    from .opening import open_writable
+    from .opening import for_each_partition, open_writable
 
     found: Found = []
-    code = 0
     with open_writable(log_dirs, settings) as engine:
-        for topic, number in choose(engine.topics(), chosen):
-            try:
-                writer = engine.writer(topic, number)
-                for each in writer.producers.open_transactions():
-                    if each.producer_id == producer_id:
-                        abort_transaction(writer, producer_id)
-                        found.append((topic, number, each))
-            except (StorageError, OSError) as error:
-                code = failures.tell(error, f"{topic}-{number}")
+
+        def abort(key: tuple[str, int]) -> None:
+            writer = engine.writer(*key)
+            for each in writer.producers.open_transactions():
+                if each.producer_id == producer_id:
+                    abort_transaction(writer, producer_id)
+                    found.append((*key, each))
+
+        code = for_each_partition(choose(engine.topics(), chosen), abort)
     if not found and not code:
         raise failures.Failure(f"producer {producer_id} has no transaction open there")
     return found, code

@@ -12,6 +12,7 @@ from .params import (
     Choice,
     Setting,
     choice_argument,
+    human_option,
     json_option,
     log_dirs_argument,
     settings_option,
@@ -43,7 +44,7 @@ Found = tuple[list["Deletion"], int]
 @click.option(
     "--offset", type=click.IntRange(min=0), metavar="N", help="Of one partition: from there on."
 )
-@click.option("-h", "--human-readable", "human", is_flag=True, help="Sizes like 7.5K, 12M, 3.0G.")
+@human_option
 @settings_option
 @json_option("one JSON object a line for each deletion; times are milliseconds since 1970")
 def command(
@@ -89,23 +90,19 @@ def _do(
     settings: tuple[Setting, ...],
 ) -> Found:
     """What can come back, or came back, and the exit code."""
-    from kafkafs.storage.errors import LogDirLocked
+    from .mounted_engine import change
 
-    from . import mounted_engine
-    from .opening import open_writable
+    def here(engine: WritableEngine) -> Found:
+        if lists:
+            return _listed(engine.deleted(), chosen), 0
+        found, code = _each(engine, chosen, offset)
+        _tell_more(found, engine.deleted())
+        return found, code
 
-    try:
-        with open_writable(log_dirs, settings, keeps_deleted=True) as engine:
-            if lists:
-                return _listed(engine.deleted(), chosen), 0
-            found, code = _each(engine, chosen, offset)
-            _tell_more(found, engine.deleted())
-            return found, code
-    except LogDirLocked:
-        mounted = mounted_engine.holding(log_dirs, settings)
-        if mounted is None:
-            raise
-    return _of_mount(mounted, chosen, lists, offset)
+    def there(mounted: MountedEngine) -> Found:
+        return _of_mount(mounted, chosen, lists, offset)
+
+    return change(log_dirs, settings, here, there, keeps_deleted=True)
 
 
 def _listed(deletions: Iterable[Deletion], chosen: Sequence[Choice]) -> list[Deletion]:

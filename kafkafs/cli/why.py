@@ -11,6 +11,7 @@ from . import output
 from .params import (
     Setting,
     as_of_option,
+    human_option,
     json_option,
     log_dirs_argument,
     partition_argument,
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 @log_dirs_argument
 @partition_argument
 @as_of_option
-@click.option("-h", "--human-readable", "human", is_flag=True, help="Sizes like 7.5K, 12M, 3.0G.")
+@human_option
 @settings_option
 @json_option("one JSON object, as why.json in a mount; times are milliseconds since 1970")
 def command(
