@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from kafkafs.storage.config import reader_config, texts
-from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.errors import CorruptError, LogDirOffline, UnknownPartition
 from kafkafs.storage.log.log import Log
 from kafkafs.storage.log.view import View
 from kafkafs.storage.segment.segment import Segment
@@ -71,10 +71,14 @@ def _segments(view: View) -> dict[str, int]:
 
 
 def _writer(partition: Partition) -> dict[str, int] | None:
-    """What is so now, whatever the checkpoints say; None on a mount that only reads."""
+    """What is so now, whatever the checkpoints say; None on a mount that only reads, and of what it
+    does not write to: the quorum's own log, what could not be opened, a directory that failed."""
     if partition.changes is None:
         return None
-    writer = partition.changes.writer(partition)
+    try:
+        writer = partition.changes.writer(partition)
+    except (UnknownPartition, LogDirOffline):
+        return None
     return {
         "highWatermark": writer.high_watermark,
         "recoveryPoint": writer.recovery_point,
@@ -135,6 +139,7 @@ def mount_status(catalog: Catalog) -> bytes:
             "writable": catalog.changes is not None,
             "pid": os.getpid(),
             "isolation": catalog.options.isolation.value,
+            "keySeparator": catalog.options.key_separator.decode(errors="backslashreplace"),
             "allowOther": catalog.options.allow_other,
             "mountedAt": catalog.started_ns // 1_000_000,
             "topics": len(topics),
