@@ -289,7 +289,8 @@ def test_bad_lines(
 
 @promise(
     "A line whose end does not come is EFBIG at once when it is longer than six times"
-    " `max.message.bytes` and 64 KiB: that is all that an open file keeps in memory."
+    " `max.message.bytes` and 64 KiB, or than 256 MiB: that is all that an open file keeps in"
+    " memory."
 )
 def test_a_line_without_an_end(data: Path, mount: Mounting) -> None:
     path = mount(data, "writable").point / "small/0/append.jsonl"

@@ -67,8 +67,8 @@ def metrics(point: Path) -> dict[str, dict[str, float]]:
 
 @promise(
     "`.kafkafs/metrics` is text in Prometheus' format: requests, errors, bytes, open files, caches"
-    " and the partitions that somebody opened; on a writable mount all partitions, the cleaner and"
-    " the background tasks, too."
+    " and the partitions that somebody opened; on a writable mount those that it writes to, the"
+    " cleaner and the background tasks, too; in either case of 10,000 partitions at most."
 )
 def test_metrics(data: Path, mount: Mounting, live: LiveLog) -> None:
     point = mount(live.directory).point
@@ -368,9 +368,9 @@ def test_what_takes_long(tmp_path: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "`kafkafs retain`, `compact`, `append` and `topic` on log directories that a mount of the same"
-    " user holds have that mount do the work, with the output and exit code that they have without"
-    " one; mounts that do not answer, and those of others, are passed by."
+    "`kafkafs retain`, `compact`, `append`, `undelete` and `topic` on log directories that a mount"
+    " of the same user holds have that mount do the work, with the output and exit code that they"
+    " have without one; mounts that do not answer, and those of others, are passed by."
 )
 def test_the_cli(data: Path, mount: Mounting, tmp_path: Path) -> None:
     """More of it in `tests/cli/test_mounted_engine.py`."""
