@@ -6,8 +6,9 @@ import itertools
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from kafkafs.storage.errors import printable
@@ -62,6 +63,16 @@ class Rows:
     def of(cls, rows: Iterable[Row]) -> Rows:
         return cls(*zip(*rows, strict=True))
 
+    def first(self, count: int) -> Rows:
+        """So many of them."""
+        return Rows(
+            self.names[:count],
+            self.inodes[:count],
+            self.sizes[:count],
+            self.mtimes_ns[:count],
+            self.next_starts[:count],
+        )
+
     def __len__(self) -> int:
         return len(self.names)
 
@@ -81,6 +92,26 @@ class Run:
     lifetime: float = BRIEFLY
     block_size: int = _BLOCK
     generation: int = 0
+
+    def up_to(self, place: int) -> Run:
+        """The rows that go on at `place` or before it; itself if all do."""
+        places = self.rows.next_starts
+        if not places or places[-1] <= place:
+            return self
+        return replace(self, rows=self.rows.first(bisect_right(places, place)))
+
+
+#: What gives the names of a listing from some place on.
+Listing = Callable[[int], Iterator[Run]]
+
+
+def ending_at(place: int, runs: Listing, start: int) -> Iterator[Run]:
+    """Runs up to the last row that goes on at `place` or before it."""
+    for run in runs(start):
+        shown = run.up_to(place)
+        yield shown
+        if shown is not run:
+            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +179,18 @@ class Directory(Node):
         """The names from `start` on: 0, or what a row had as its last field. `.` and `..` are left
         out; their places are 1 and 2. Each step may read from disk."""
 
+    def listing(self) -> Listing:
+        """`runs` of a listing that begins now. Of a directory that may grow faster than somebody
+        reads, they end with what is there now. May read from disk."""
+        return self.runs
+
     def losses(self) -> int:
         """How often names may have gone from here. Costs nothing."""
         return 0
 
     def list(self, start: int = 0) -> Iterator[Entry]:
-        """The same, name by name."""
-        for run in self.runs(start):
+        """A listing name by name."""
+        for run in self.listing()(start):
             for name, inode, size, mtime_ns, next_start in run.rows:
                 attributes = Attributes(
                     inode,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -23,10 +24,12 @@ from .node import (
     LINK_MODE,
     Attributes,
     Link,
+    Listing,
     Node,
     Row,
     Rows,
     Run,
+    ending_at,
     link_attributes,
 )
 from .record import JsonFile, KeyFile, RecordFile, ValueFile, mtime_ns
@@ -148,6 +151,10 @@ class OffsetDirectory(MemberDirectory):
                 yield self._links(start)
                 has_links = True
             yield from self._records(columns)
+
+    def listing(self) -> Listing:
+        end = self.partition.bound(self.partition.view()) + _OFFSETS_FROM
+        return partial(ending_at, end, self.runs)
 
     def scan(self, offset: int) -> Iterator[Columns | Damage]:
         """What is listed now, from `offset` on."""

@@ -6,7 +6,8 @@ import hashlib
 import os
 import stat
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone, printable
@@ -19,7 +20,7 @@ from ..inodes import NUMBER_MASK, Inode, Kind, segment_file_name, segment_kind
 from ..lifetimes import BRIEFLY, FOR_EVER, NOT_AT_ALL
 from ..partition import Partition, Scope
 from .member import Member, MemberDirectory
-from .node import FILE_MODE, Attributes, File, Run, rows_of
+from .node import FILE_MODE, FIRST, Attributes, File, Listing, Run, rows_at
 from .removed import RemovedName
 
 # The files of a segment that stand for it when they are removed.
@@ -64,14 +65,26 @@ class SegmentsDirectory(MemberDirectory):
         return RemovedName(self.partition)
 
     def runs(self, start: int) -> Iterator[Run]:
-        """In order of name. Names come and go, so a place in the listing is a count of names, and
-        one that is created meanwhile may show twice."""
+        return self.listing()(start)
+
+    def listing(self) -> Listing:
+        """In order of name. A place is that of a name among those which are there now, so that none
+        is left out because others come or go meanwhile."""
+        entries = self.partition.log.directory.list()
+        return partial(self._runs_of, sorted(entry.name for entry in entries if entry.is_file))
+
+    def _runs_of(self, names: Sequence[str], start: int) -> Iterator[Run]:
+        """Those of the names that are still there."""
         self.visit()
         losses = self.losses()
-        entries = self.partition.log.directory.list(lambda name: True)
-        files = sorted((e.name, e.stat) for e in entries if e.is_file and e.stat is not None)
-        nodes = [SegmentFile(self.partition, name, status, losses) for name, status in files]
-        return rows_of(((node.name, node) for node in nodes), start)
+        entries = self.partition.log.directory.list(frozenset(names).__contains__)
+        found = {e.name: e.stat for e in entries if e.is_file and e.stat is not None}
+        nodes = (
+            (at, name, SegmentFile(self.partition, name, found[name], losses))
+            for at, name in enumerate(names, FIRST)
+            if name in found
+        )
+        yield from rows_at(nodes, start)
 
 
 def _end_of_segment(partition: Partition, name: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 from kafkafs.storage.errors import CorruptError
@@ -16,7 +17,18 @@ from ..inodes import Kind
 from ..lifetimes import NOT_AT_ALL
 from ..partition import Partition, Scope
 from .member import Member, MemberDirectory
-from .node import FIRST, LINK_MODE, Attributes, Link, Row, Rows, Run, link_attributes
+from .node import (
+    FIRST,
+    LINK_MODE,
+    Attributes,
+    Link,
+    Listing,
+    Row,
+    Rows,
+    Run,
+    ending_at,
+    link_attributes,
+)
 from .removed import RemovedName
 
 _MAX_MS: Final = 2**63 - 1
@@ -83,6 +95,11 @@ class TimeDirectory(MemberDirectory):
     def child_is_near(self, name: str) -> bool:
         return False
 
+    def listing(self) -> Listing:
+        """Ends with the latest time: there is no end of those that come later."""
+        end = _place_behind(self.partition.view().max_timestamp)
+        return partial(ending_at, end, self.runs)
+
     def runs(self, start: int) -> Iterator[Run]:
         """Rows end in the time + 1, behind the places of `.` and `..`."""
         partition = self.partition
@@ -92,13 +109,17 @@ class TimeDirectory(MemberDirectory):
         rows: list[Row] = []
         for timestamp in _indexed(view, after, latest):
             inode = partition.inode(Kind.TIME, Scope.PARTITION, timestamp)
-            next_start = min(timestamp + 1 + FIRST, MAX_OFFSET)
+            next_start = _place_behind(timestamp)
             rows.append((b"%d" % timestamp, inode, 0, timestamp * 1_000_000, next_start))
             if len(rows) == _ROWS:
                 yield Run(Rows.of(rows), LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
                 rows = []
         if rows:
             yield Run(Rows.of(rows), LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
+
+
+def _place_behind(timestamp: int) -> int:
+    return min(timestamp + 1 + FIRST, MAX_OFFSET)
 
 
 def _indexed(view: View, after: int, latest: int) -> Iterator[int]:

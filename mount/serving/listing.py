@@ -12,7 +12,7 @@ import trio
 
 from kafkafs.storage.errors import StorageError
 
-from ..nodes.node import Directory, Rows, Run
+from ..nodes.node import Directory, Listing, Rows, Run
 from .entries import SECTOR, Owner
 
 logger = logging.getLogger(__name__)
@@ -30,6 +30,9 @@ class Lister:
     Of `_run` the rows from `_at` on were not handed over yet, and `_next_start` is where the first
     of them belongs. While the kernel works on its last rows the next run is made; more is not in
     memory.
+
+    A listing ends with what was there when its first run was made: what grows faster than somebody
+    reads would else be listed for ever.
 
     When names may have gone since a run was made it is made again, so that the kernel is never told
     of a name after it was told to forget it.
@@ -51,6 +54,7 @@ class Lister:
         self._entry = owner.entry(directory.attributes())
         self._size = self._mtime_ns = -1  # what `_entry` says
         self._next_start = -1
+        self._begun = _Begun(directory)
         self._restart(0)
 
     def _restart(self, start: int) -> None:
@@ -64,10 +68,12 @@ class Lister:
     async def reply(self, start: int, token: pyfuse3.ReaddirToken) -> None:
         """Hand names from `start` on to the kernel, until it has no room for another."""
         if start < _DOT_DOT:
+            self._begun = _Begun(self.directory)
+            self._restart(_DOT_DOT)
             if not self._reply_dots(start, token):
                 return
             start = _DOT_DOT
-        if start != self._next_start or self._losses != self.directory.losses():
+        elif start != self._next_start or self._losses != self.directory.losses():
             self._restart(start)
         while self._reply_rows(token):
             if not await self._go_on():
@@ -142,7 +148,7 @@ class Lister:
 
     async def _make_run(self) -> Run | None:
         if self._runs is None:
-            self._runs = self.directory.runs(self._behind_ready())
+            self._runs = self._begun.runs(self._behind_ready())
         runs = self._runs
         run = await trio.to_thread.run_sync(next, runs, None, limiter=self._limiter)
         return run if runs is self._runs else None
@@ -153,3 +159,16 @@ class Lister:
 
     def close(self) -> None:
         self._restart(self._next_start)
+
+
+class _Begun:
+    """A listing from its beginning, however often it is taken up."""
+
+    def __init__(self, directory: Directory) -> None:
+        self._directory = directory
+        self._listing: Listing | None = None
+
+    def runs(self, start: int) -> Iterator[Run]:
+        if self._listing is None:
+            self._listing = self._directory.listing()
+        yield from self._listing(start)

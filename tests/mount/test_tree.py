@@ -29,6 +29,7 @@ from kafkafs.storage.format.properties import parse_properties
 from kafkafs.storage.log.transactions import Isolation
 from tests import answers
 from tests.answers import ExpectedRecord
+from tests.mounted.live import LiveLog
 
 #: Corpora that a consumer read as they are.
 READ = [name for name in answers.CORPORA if answers.partitions_with_records(name)]
@@ -482,3 +483,17 @@ def test_the_tree_needs_neither_fuse_nor_trio() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, check=True
     )
     assert done.stdout == "set()\n"
+
+
+def test_a_listing_of_segments_leaves_none_out_that_stays(tmp_path: Path) -> None:
+    live = LiveLog(tmp_path / "logs")
+    directory = Tree(Engine(str(live.directory))).resolve("t/0/segments")
+    assert isinstance(directory, Directory)
+    before = [row for run in directory.listing()(0) for row in run.rows]
+    listing = directory.listing()
+    live.delete_before(2)
+    live.roll()
+    names = [name for run in listing(before[1][-1]) for name in run.rows.names]  # two are known
+    there = {os.fsencode(name) for name in os.listdir(live.partition)}
+    assert names == [row[0] for row in before[2:] if row[0] in there]
+    assert there - set(names) >= {b"%020d.log" % live.end}

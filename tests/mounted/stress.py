@@ -40,9 +40,10 @@ _GONE = (errno.ENOENT, errno.ESTALE, errno.EINTR)
 # How long one call may take before it counts as one that does not return.
 _HANGS_SECONDS = 60.0
 # How long until a daemon at rest has given its memory back; and how much more, in kB, it may have
-# at the end than at the first rest: caches fill, and less than 16 MiB that are free it keeps.
+# at the end than at the first rest: caches fill, less than 16 MiB that are free it keeps, and of
+# pages that are free in part ever more come, up to some number.
 _REST_SECONDS = SWEEP_SECONDS + 1
-_MAY_GROW = 24_000
+_MAY_GROW = 48_000
 # Names that a reader lists.
 _LISTED = 5000
 _SETTINGS = {
