@@ -92,7 +92,7 @@ class Options:
         """OptionError for a name that does not exist, a value that cannot be, or two options that
         contradict each other. `streaming` None, where nobody knows yet whether it will be a stream
         or a batch, leaves out what only one of them refuses."""
-        texts = _Texts(given)
+        texts = Texts(given, _NAMES, _check_meaningless)
         topics = texts.get("subscribe", _topics)
         pattern = texts.get("subscribePattern", _pattern)
         assigned = texts.get("assign", _partitions)
@@ -106,31 +106,31 @@ class Options:
             _refuse(texts, _NOT_OF_STREAMS)
         elif streaming is False:
             _check_limits(starting, ending)
-        most, least = (texts.get(f"{m}OffsetsPerTrigger", _positive) for m in ("max", "min"))
+        most, least = (texts.get(f"{m}OffsetsPerTrigger", positive) for m in ("max", "min"))
         if most is not None and least is not None and least > most:
             raise OptionError("minOffsetsPerTrigger", f"{least} is more than maxOffsetsPerTrigger")
-        strategy = texts.get("startingOffsetsByTimestampStrategy", _one_of("error", "latest"))
-        level = texts.get("kafka.isolation.level", _one_of(*(level.value for level in Isolation)))
+        strategy = texts.get("startingOffsetsByTimestampStrategy", one_of("error", "latest"))
+        level = texts.get("kafka.isolation.level", one_of(*(level.value for level in Isolation)))
         return cls(
-            paths=_paths(texts),
+            paths=paths_of(texts),
             topics=topics,
             topic_pattern=pattern,
             assigned=assigned,
             starting=starting,
             ending=ending,
             no_match_is_latest=strategy == "latest",
-            min_partitions=texts.get("minPartitions", _positive),
-            max_records_per_partition=texts.get("maxRecordsPerPartition", _positive),
-            max_bytes_per_partition=texts.get("maxBytesPerPartition", _positive)
+            min_partitions=texts.get("minPartitions", positive),
+            max_records_per_partition=texts.get("maxRecordsPerPartition", positive),
+            max_bytes_per_partition=texts.get("maxBytesPerPartition", positive)
             or _MAX_BYTES_PER_PARTITION,
-            include_headers=bool(texts.get("includeHeaders", _boolean)),
-            fail_on_data_loss=texts.get("failOnDataLoss", _boolean) is not False,
+            include_headers=bool(texts.get("includeHeaders", boolean)),
+            fail_on_data_loss=texts.get("failOnDataLoss", boolean) is not False,
             # Kafka's own default, which Spark's source has, too
             isolation=Isolation(level or Isolation.READ_UNCOMMITTED),
-            permissive=texts.get("mode", _one_of("failfast", "permissive")) == "permissive",
-            losses=bool(texts.get("losses", _boolean)),
-            push_filters=bool(texts.get("pushFilters", _boolean)),
-            timestamp_disorder_ms=texts.get("timestampDisorderMs", _not_negative),
+            permissive=texts.get("mode", one_of("failfast", "permissive")) == "permissive",
+            losses=bool(texts.get("losses", boolean)),
+            push_filters=bool(texts.get("pushFilters", boolean)),
+            timestamp_disorder_ms=texts.get("timestampDisorderMs", not_negative),
             max_offsets_per_trigger=most,
             min_offsets_per_trigger=least,
             max_trigger_delay_ms=texts.get("maxTriggerDelay", _duration_ms) or _MAX_TRIGGER_DELAY,
@@ -138,17 +138,24 @@ class Options:
         )
 
 
-class _Texts:
-    """The options as they were given."""
+class Texts:
+    """The options as they were given. `settings`: those of the storage engine."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        given: Mapping[str, str],
+        names: frozenset[str],
+        check_other: Callable[[str], None],
+    ) -> None:
+        """`names`: those that have a meaning, in lower case; `check_other` refuses another one, or
+        passes it over."""
         self._values = {name.lower(): value for name, value in given.items()}
         self.settings: dict[str, str] = {}
         for name, value in self._values.items():
             if name.startswith("kafkafs."):
                 self.settings[name] = value
-            elif name not in _NAMES:
-                _check_meaningless(name)
+            elif name not in names:
+                check_other(name)
 
     def get(self, name: str, parse: Callable[[str], Any]) -> Any:
         """The option parsed, None when it is not given."""
@@ -218,7 +225,7 @@ _CONNECTION: Final = frozenset(
         *("socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms"),
     )
 )
-_CONNECTION_PREFIXES: Final = ("ssl.", "sasl.", "security.", "config.providers")
+CONNECTION_PREFIXES: Final = ("ssl.", "sasl.", "security.", "config.providers")
 
 
 def _check_meaningless(name: str) -> None:
@@ -229,12 +236,12 @@ def _check_meaningless(name: str) -> None:
     if setting != name:
         if setting in _REFUSED:
             raise OptionError(name, "not supported, nor by Spark's Kafka source")
-        if setting in _CONNECTION or setting.startswith(_CONNECTION_PREFIXES):
+        if setting in _CONNECTION or setting.startswith(CONNECTION_PREFIXES):
             return
     raise OptionError(name, "there is no such option")
 
 
-def _paths(texts: _Texts) -> tuple[str, ...]:
+def paths_of(texts: Texts) -> tuple[str, ...]:
     """`load("/a,/b")` gives `path`, `load(["/a", "/b"])` gives `paths` as JSON."""
     listed = texts.get("paths", _json_list) or texts.get("path", lambda text: [text]) or []
     paths = [path.strip() for text in listed for path in text.split(",") if path.strip()]
@@ -252,11 +259,11 @@ def _local(path: str) -> str:
     return "/" + path[scheme.end() :].lstrip("/")
 
 
-def _limit(texts: _Texts, which: str, default: int) -> Limit:
+def _limit(texts: Texts, which: str, default: int) -> Limit:
     """The first of three options that is given, in the order of Spark's preference."""
     by_time, offsets = f"{which}Timestamp", f"{which}Offsets"
     by_partition = f"{which}OffsetsByTimestamp"
-    time = texts.get(by_time, _not_negative)
+    time = texts.get(by_time, not_negative)
     times = texts.get(by_partition, _by_partition)
     found = texts.get(offsets, _offsets)
     if time is not None:
@@ -270,7 +277,7 @@ def _limit(texts: _Texts, which: str, default: int) -> Limit:
     return Limit(offsets, everywhere=default if found is None else found)
 
 
-def _refuse(texts: _Texts, names: Iterable[str]) -> None:
+def _refuse(texts: Texts, names: Iterable[str]) -> None:
     for name in names:
         if texts.get(name, str) is not None:
             raise OptionError(name, "not in a stream")
@@ -368,13 +375,13 @@ def _is_int(value: object) -> bool:
     return type(value) is int and abs(value) <= _MAX_LONG
 
 
-def _boolean(text: str) -> bool:
+def boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError(f"true or false, not {text!r}")
     return text.lower() == "true"
 
 
-def _one_of(*choices: str) -> Callable[[str], str]:
+def one_of(*choices: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text.lower() not in choices:
             raise ValueError(f"{' or '.join(choices)}, not {text!r}")
@@ -383,11 +390,11 @@ def _one_of(*choices: str) -> Callable[[str], str]:
     return parse
 
 
-def _not_negative(text: str) -> int:
+def not_negative(text: str) -> int:
     return _number(text, 0)
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
     return _number(text, 1)
 
 

@@ -11,6 +11,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     Filter,
     InputPartition,
 )
@@ -21,6 +23,7 @@ from .filters import push
 from .options import OptionError, Options
 from .planning import EVERYTHING, OffsetRange, find_log_dirs, plan
 from .reading import Reading
+from .write_options import WriteOptions
 
 _COLUMNS: Final = {
     "key": "binary",
@@ -65,6 +68,22 @@ class KafkafsSource(DataSource):
         kind = FilteringReader if options.push_filters and not options.losses else KafkafsReader
         return kind(options, to_arrow_schema(schema, timezone="UTC"))
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """OptionError for `overwrite`: a log only grows. LogDirLocked."""
+        from .writer import KafkafsWriter
+
+        _refuse_overwrite(overwrite)
+        return KafkafsWriter(WriteOptions.parse(self.options), schema)
+
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """As `writer`."""
+        from .writer import KafkafsStreamWriter
+
+        _refuse_overwrite(overwrite)
+        return KafkafsStreamWriter(WriteOptions.parse(self.options, streaming=True), schema)
+
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """As `reader`. ImportError before PySpark 4.2, whose streams know no limits."""
         from .stream_reader import KafkafsStreamReader
@@ -72,6 +91,11 @@ class KafkafsSource(DataSource):
         options = Options.parse(self.options, streaming=True)
         _check_columns(schema, _LOSSES if options.losses else _COLUMNS)
         return KafkafsStreamReader(options, to_arrow_schema(schema, timezone="UTC"))
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise OptionError("mode", "overwrite is not allowed, nor in Spark's Kafka sink: append is")
 
 
 def _check_columns(schema: StructType, known: dict[str, str]) -> None:

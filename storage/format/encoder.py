@@ -151,6 +151,12 @@ class Field:
         """Rows [low, high), sharing the buffer."""
         return Field(self.data, self.starts[low:high], self.sizes[low:high])
 
+    def take(self, rows: Int64s) -> Field:
+        """These rows, in this order, sharing the buffer."""
+        if not len(self.sizes):
+            return self
+        return Field(self.data, self.starts[rows], self.sizes[rows])
+
 
 @dataclass(frozen=True, slots=True)
 class Headers:
@@ -184,6 +190,15 @@ class Headers:
         if not len(self.spans):
             return 0
         return int(self.spans[:, 1::2].sum()) + (_HEADER_OVERHEAD + 1) * len(self.spans)
+
+    def take(self, rows: Int64s) -> Headers:
+        """Those of these records, in this order, sharing the buffer."""
+        if not len(self.bounds):
+            return self
+        counts = np.diff(self.bounds)[rows]
+        bounds = _bounds(counts)
+        chosen = np.arange(bounds[-1]) + np.repeat(self.bounds[rows] - bounds[:-1], counts)
+        return Headers(self.data, self.spans[chosen], bounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +297,15 @@ class RecordColumns:
             headers,
         )
 
+    def take(self, rows: Int64s) -> RecordColumns:
+        """These rows, in this order, sharing the buffers."""
+        return RecordColumns(
+            self.timestamps[rows],
+            self.keys.take(rows),
+            self.values.take(rows),
+            self.headers.take(rows),
+        )
+
 
 def encode(records: RecordColumns, plan: BatchPlan) -> Encoded:
     """Batches of the records at consecutive offsets from ``plan.base_offset`` on, with checksums.
@@ -375,7 +399,7 @@ def _refusal(why: int, row: int, records: RecordColumns) -> Exception:
     return ValueError(f"record {row}: a key, value or header lies outside its buffer")
 
 
-def _bounds(counts: Sequence[int] | NDArray[np.int32]) -> Int64s:
+def _bounds(counts: Sequence[int] | NDArray[np.int32] | Int64s) -> Int64s:
     bounds: Int64s = np.zeros(len(counts) + 1, dtype=np.int64)
     np.cumsum(counts, out=bounds[1:])
     return bounds

@@ -1,0 +1,141 @@
+"""Options of a write, by the names of Spark's own Kafka sink: parsed, checked, frozen.
+
+As with a read, options that concern only how a broker is reached are taken and mean nothing here;
+every other name is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kafkafs.storage.format.encoder import DEFAULT_BATCH_BYTES
+from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.format.names import is_legal_topic
+
+from .options import (
+    CONNECTION_PREFIXES,
+    OptionError,
+    Texts,
+    boolean,
+    not_negative,
+    one_of,
+    paths_of,
+    positive,
+)
+
+_CODECS: Final = {"none": Codec.NONE} | {codec.kafka_name: codec for codec in Codec if codec}
+_LEVELS: Final = {
+    codec: f"kafka.compression.{codec.kafka_name}.level"
+    for codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD)
+}
+_NAMES: Final = frozenset(
+    name.lower()
+    for name in (
+        *("path", "paths", "topic", "checkpointLocation"),
+        *("stagingDir", "createTopics", "queryId", "epoch"),
+        *("kafka.compression.type", "kafka.batch.size", "kafka.partitioner.ignore.keys"),
+        *_LEVELS.values(),
+    )
+)
+# Of Kafka's ProducerConfig: those that Spark refuses, those that would have records go elsewhere or
+# count otherwise, and those that only a connection needs.
+_REFUSED: Final = ("key.serializer", "value.serializer", "interceptor.classes")
+_NOT_HERE: Final = ("partitioner.class", "transactional.id")
+_CONNECTION: Final = frozenset(
+    (
+        *("acks", "bootstrap.servers", "buffer.memory", "client.dns.lookup", "client.id"),
+        *("connections.max.idle.ms", "delivery.timeout.ms", "enable.idempotence"),
+        *("enable.metrics.push", "linger.ms", "max.block.ms"),
+        *("max.in.flight.requests.per.connection", "max.request.size", "metadata.max.age.ms"),
+        *("metadata.max.idle.ms", "metadata.recovery.rebootstrap.trigger.ms"),
+        *("metadata.recovery.strategy", "metric.reporters", "metrics.num.samples"),
+        *("metrics.recording.level", "metrics.sample.window.ms"),
+        *("partitioner.adaptive.partitioning.enable", "partitioner.availability.timeout.ms"),
+        *("receive.buffer.bytes", "reconnect.backoff.max.ms", "reconnect.backoff.ms"),
+        *("request.timeout.ms", "retries", "retry.backoff.max.ms", "retry.backoff.ms"),
+        *("send.buffer.bytes", "socket.connection.setup.timeout.max.ms"),
+        *("socket.connection.setup.timeout.ms", "transaction.timeout.ms"),
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """All options of a write.
+
+    `topic`: of every record, whatever its column says; None: the column's. `create_topics`: how
+    many partitions a topic gets that is not there, None where that is an error. `level` None is
+    Kafka's default. `writer` and `epoch`: who numbers its writes, so that each is done once.
+    `settings` are the storage engine's (`kafkafs.…`).
+    """
+
+    paths: tuple[str, ...]
+    topic: str | None
+    staging_dir: str | None
+    create_topics: int | None
+    codec: Codec
+    level: int | None
+    batch_bytes: int
+    ignore_keys: bool
+    writer: str | None
+    epoch: int | None
+    settings: Mapping[str, str]
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], streaming: bool = False) -> WriteOptions:
+        """OptionError for a name that does not exist, a value that cannot be, or two options that
+        contradict each other."""
+        texts = Texts(given, _NAMES, _check_meaningless)
+        writer, epoch = texts.get("queryId", _text), texts.get("epoch", not_negative)
+        if streaming and epoch is not None:
+            raise OptionError("epoch", "a stream numbers its batches itself")
+        if not streaming and (writer is None) is not (epoch is None):
+            raise OptionError("epoch" if epoch is None else "queryId", "is wanted with the other")
+        codec = _CODECS[texts.get("kafka.compression.type", one_of(*_CODECS)) or "none"]
+        levels = {each: texts.get(name, int) for each, name in _LEVELS.items()}
+        return cls(
+            paths=paths_of(texts),
+            topic=texts.get("topic", _topic),
+            staging_dir=texts.get("stagingDir", _absolute),
+            create_topics=texts.get("createTopics", positive),
+            codec=codec,
+            level=levels.get(codec),
+            batch_bytes=texts.get("kafka.batch.size", positive) or DEFAULT_BATCH_BYTES,
+            ignore_keys=bool(texts.get("kafka.partitioner.ignore.keys", boolean)),
+            writer=writer,
+            epoch=epoch,
+            settings=texts.settings,
+        )
+
+
+def _check_meaningless(name: str) -> None:
+    """OptionError unless the option exists, and means nothing without a broker."""
+    setting = name.removeprefix("kafka.")
+    if setting != name:
+        if setting in _REFUSED:
+            raise OptionError(name, "not supported, nor by Spark's Kafka sink")
+        if setting in _NOT_HERE:
+            raise OptionError(name, "not supported")
+        if setting in _CONNECTION or setting.startswith(CONNECTION_PREFIXES):
+            return
+    raise OptionError(name, "there is no such option")
+
+
+def _topic(text: str) -> str:
+    if not is_legal_topic(text):
+        raise ValueError(f"{text!r} cannot be a topic's name")
+    return text
+
+
+def _text(text: str) -> str:
+    if not text:
+        raise ValueError("is empty")
+    return text
+
+
+def _absolute(text: str) -> str:
+    if not text.startswith("/"):
+        raise ValueError(f"{text!r} is no absolute path")
+    return text

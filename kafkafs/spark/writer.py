@@ -1,0 +1,145 @@
+"""What Spark sees of a write: PySpark's Arrow writers, of batches and of streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from kafkafs.storage.format.encoder import BatchPlan
+from kafkafs.storage.placements import StagedPart, Write
+
+from .job_names import new_job
+from .options import OptionError
+from .planning import find_log_dirs
+from .write_options import WriteOptions
+from .writing import Target, TaskWriter, WriteError, commit, refuse_held, remove_job, remove_stale
+
+_HEADERS = "array<struct<key:string,value:binary>>"
+_TYPES: Mapping[str, tuple[str, ...]] = {
+    "topic": ("string",),
+    "key": ("string", "binary", "void"),
+    "value": ("string", "binary", "void"),
+    "headers": (_HEADERS,),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
+# Which Spark sets for the tasks of a stream (StreamExecution.QUERY_ID_KEY); it comes from the
+# checkpoint, so that a restarted query has it, too.
+_QUERY_ID = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True)
+class Staged(WriterCommitMessage):
+    """What one task has staged: of which job and, in a stream, of which query."""
+
+    job: str
+    query: str | None
+    task: int
+    parts: tuple[StagedPart, ...]
+
+
+class _Writing:
+    """What batches and streams have in common. Pickled with the tasks."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        """OptionError for columns that cannot be written; LogDirLocked."""
+        _check_columns(schema, options)
+        log_dirs = tuple(find_log_dirs(options.paths))
+        refuse_held(log_dirs)
+        self._options = options
+        self._target = Target(
+            log_dirs=log_dirs,
+            settings=dict(options.settings),
+            staging_dir=options.staging_dir,
+            job=new_job(),
+            topic=options.topic,
+            create_topics=options.create_topics,
+            plan=BatchPlan(
+                batch_bytes=options.batch_bytes, codec=options.codec, level=options.level
+            ),
+            ignore_keys=options.ignore_keys,
+        )
+        remove_stale(self._target)
+
+    def _stage(self, batches: Iterator[pa.RecordBatch]) -> Staged:
+        context = TaskContext.get()
+        assert context is not None
+        task = context.partitionId()
+        attempt = f"{task}-{context.attemptNumber()}-{context.taskAttemptId()}"
+        parts = TaskWriter(self._target, task, attempt).write(batches)
+        query = context.getLocalProperty(_QUERY_ID)
+        return Staged(self._target.job, query, task, tuple(parts))
+
+    def _commit(self, messages: Sequence[Staged], write: Write) -> None:
+        ordered = sorted(messages, key=lambda message: message.task)
+        parts = [part for message in ordered for part in message.parts]
+        jobs = {self._target.job, *(message.job for message in messages)}
+        commit(self._target, write, parts, jobs)
+
+    def _abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        for job in {self._target.job, *(message.job for message in _staged(messages))}:
+            remove_job(self._target, job)
+
+
+class KafkafsWriter(_Writing, DataSourceArrowWriter):
+    """One write of a batch: made on the driver, pickled, carried out by tasks, and committed."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        return self._stage(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        options = self._options
+        write = Write(options.writer or self._target.job, options.epoch)
+        self._commit(_staged(messages), write)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._abort(messages)
+
+
+class KafkafsStreamWriter(_Writing, DataSourceStreamArrowWriter):
+    """The writes of a stream. Spark makes a new one for each batch's commit."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
+        return self._stage(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        staged = _staged(messages)
+        query = self._options.writer or (staged[0].query if staged else "")
+        if query is None:
+            raise OptionError("queryId", "Spark does not tell which query this is; say it")
+        self._commit(staged, Write(query, batchId))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        self._abort(messages)
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    """Without those of tasks that failed."""
+    return [message for message in messages if isinstance(message, Staged)]
+
+
+def _check_columns(schema: StructType, options: WriteOptions) -> None:
+    """As Spark's KafkaWriter; other columns are passed over, as there."""
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    if "topic" not in types and options.topic is None:
+        raise WriteError(
+            "topic option required when no 'topic' attribute is present. "
+            "Use the topic option for setting a topic."
+        )
+    if "value" not in types:
+        raise WriteError("Required attribute 'value' not found.")
+    for name, allowed in _TYPES.items():
+        if types.get(name, allowed[0]) not in allowed:
+            wanted = " or ".join(kind for kind in allowed if kind != "void")
+            raise WriteError(
+                f"{name} attribute unsupported type {types[name]}. {name} must be a {wanted}"
+            )

@@ -1,0 +1,304 @@
+"""Arrow record batches to staged segments: what a task of a write does, and what its driver does
+with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from kafkafs.storage.clock import SystemClock
+from kafkafs.storage.config import TopicConfig, topic_config
+from kafkafs.storage.disk import Directory
+from kafkafs.storage.durable import WritableDirectory
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.errors import LogDirLocked, StorageError, UnknownPartition, UnknownTopic
+from kafkafs.storage.format.batch import Int64s
+from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.format.partitioner import partitions_of
+from kafkafs.storage.lock import who_holds
+from kafkafs.storage.placements import StagedPart, Write, read_placements
+from kafkafs.storage.placing import place
+from kafkafs.storage.staging import StagedWriter, StagingPlace, finish_all, staging_path
+from kafkafs.storage.writable_engine import WritableEngine
+
+from .job_names import is_stale
+from .planning import LOGGER
+
+# So much of the input is grouped by partition at a time: less, and many partitions get batches that
+# are not full.
+_CHUNK_BYTES: Final = 16 << 20
+
+
+class WriteError(ValueError):
+    """The data, or their columns, cannot be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where one job writes to, and how; the same for all its tasks. `topic` and `create_topics` as
+    in `WriteOptions`."""
+
+    log_dirs: tuple[str, ...]
+    settings: Mapping[str, str]
+    staging_dir: str | None
+    job: str
+    topic: str | None
+    create_topics: int | None
+    plan: BatchPlan
+    ignore_keys: bool
+
+    def place_of(self, log_dir: str) -> StagingPlace:
+        return StagingPlace(self.staging_dir or staging_path(log_dir))
+
+    @property
+    def places(self) -> list[StagingPlace]:
+        """All in which the job may have something."""
+        paths = dict.fromkeys(self.place_of(log_dir).path for log_dir in self.log_dirs)
+        return [StagingPlace(path) for path in paths]
+
+
+@dataclass(frozen=True, slots=True)
+class _Topic:
+    """How many partitions, those that are here by number, with their log directories."""
+
+    name: str
+    count: int
+    log_dirs: Mapping[int, str]
+    config: TopicConfig
+
+
+class TaskWriter:
+    """One attempt of one task. `attempt` is a name that no other attempt has."""
+
+    def __init__(self, target: Target, task: int, attempt: str) -> None:
+        self._target = target
+        self._attempt = attempt
+        self._engine = Engine(target.log_dirs, dict(target.settings))
+        self._clock = SystemClock()
+        self._turn = task  # of records without a key
+        self._topics: dict[str, _Topic] = {}
+        self._attempts: dict[str, WritableDirectory] = {}  # by staging place
+        self._writers: dict[tuple[str, int], StagedWriter] = {}
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> list[StagedPart]:
+        """All records, durably staged; nothing is left when it raises."""
+        try:
+            for table in _chunks(batches):
+                self._write(table)
+            return finish_all(self._writers.values())
+        except BaseException:
+            self._discard()
+            raise
+
+    def _discard(self) -> None:
+        self._writers.clear()
+        for path in self._attempts:
+            with suppress(OSError):
+                WritableDirectory(path).child(self._target.job).remove_directory(self._attempt)
+
+    def _write(self, table: pa.Table) -> None:
+        records = RecordColumns.from_arrow(table)
+        now_ms = self._clock.now_ms()
+        for topic, rows in self._by_topic(table):
+            chosen = records if rows is None else records.take(rows)
+            partitions = self._partitions(topic, table, rows, chosen)
+            for partition, part in _grouped(partitions):
+                writer = self._writer(topic, partition)
+                some = chosen if part is None else chosen.take(part)
+                writer.append_records(some, self._target.plan, now_ms)
+
+    def _by_topic(self, table: pa.Table) -> Iterator[tuple[_Topic, Int64s | None]]:
+        """The topics with their rows, None for all of them."""
+        if self._target.topic is not None:
+            yield self._topic(self._target.topic), None
+            return
+        column = table.column("topic")
+        if column.null_count:
+            raise WriteError(
+                "null topic present in the data. Use the topic option for setting a default topic."
+            )
+        encoded = column.combine_chunks().dictionary_encode()
+        if isinstance(encoded, pa.ChunkedArray):
+            encoded = encoded.combine_chunks()
+        names = encoded.dictionary.to_pylist()
+        codes = encoded.indices.to_numpy().astype(np.int64)
+        for code, rows in _grouped(codes):
+            yield self._topic(names[code]), rows
+
+    def _partitions(
+        self, topic: _Topic, table: pa.Table, rows: Int64s | None, records: RecordColumns
+    ) -> Int64s:
+        """The partition of each record: what the column says, else the key's."""
+        keys = type(records.keys).nulls() if self._target.ignore_keys else records.keys
+        found = partitions_of(keys, len(records), topic.count, self._turn)
+        self._turn = (self._turn + int(keys.is_null(len(records)).sum())) % topic.count
+        if "partition" not in table.schema.names:
+            return found
+        column = table.column("partition")
+        given = column.fill_null(-1).to_numpy().astype(np.int64)
+        if not column.null_count and rows is None:
+            found = given
+        else:
+            is_given = column.is_valid().to_numpy()
+            if rows is not None:
+                given, is_given = given[rows], is_given[rows]
+            found = np.where(is_given, given, found)
+        wrong = (found < 0) | (found >= topic.count)
+        if wrong.any():
+            number = int(found[wrong.argmax()])
+            raise WriteError(
+                f"partition {number} of {topic.name}: it has partitions 0 to {topic.count - 1}"
+            )
+        return found
+
+    def _topic(self, name: str) -> _Topic:
+        """UnknownTopic unless it is there, or is to be made."""
+        known = self._topics.get(name)
+        if known is None:
+            known = self._topics[name] = self._found_topic(name)
+        return known
+
+    def _found_topic(self, name: str) -> _Topic:
+        engine, made = self._engine, self._target.create_topics
+        numbers = engine.topics().get(name)
+        if numbers is None:
+            if made is None:
+                raise UnknownTopic(name)
+            config = topic_config(engine._settings_of(name, {})).config
+            return _Topic(name, made, dict.fromkeys(range(made), self._target.log_dirs[0]), config)
+        log_dirs = {
+            number: engine.partition_dir(name, number).log_dir.directory.path for number in numbers
+        }
+        return _Topic(name, numbers[-1] + 1, log_dirs, engine.topic_config(name).config)
+
+    def _writer(self, topic: _Topic, partition: int) -> StagedWriter:
+        key = (topic.name, partition)
+        writer = self._writers.get(key)
+        if writer is None:
+            if partition not in topic.log_dirs:
+                raise UnknownPartition(*key)
+            attempt = self._directory(topic.log_dirs[partition])
+            writer = self._writers[key] = StagedWriter(attempt, *key, topic.config)
+        return writer
+
+    def _directory(self, log_dir: str) -> WritableDirectory:
+        place = self._target.place_of(log_dir)
+        if place.path not in self._attempts:
+            self._attempts[place.path] = place.attempt(self._target.job, self._attempt)
+        return self._attempts[place.path]
+
+
+def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Some batches together, each chunk in one piece."""
+    found: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        if batch.num_rows:
+            found.append(batch)
+            size += batch.nbytes
+        if size >= _CHUNK_BYTES:
+            yield pa.Table.from_batches(found).combine_chunks()
+            found, size = [], 0
+    if found:
+        yield pa.Table.from_batches(found).combine_chunks()
+
+
+def _grouped(numbers: Int64s) -> Iterator[tuple[int, Int64s | None]]:
+    """Each number with its rows in their order; None where all have it."""
+    if not len(numbers):
+        return
+    if (numbers == numbers[0]).all():
+        yield int(numbers[0]), None
+        return
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    edges = [0, *(np.flatnonzero(np.diff(ordered)) + 1).tolist(), len(order)]
+    for low, high in pairwise(edges):
+        yield int(ordered[low]), order[low:high]
+
+
+# -- the driver's part ---------------------------------------------------------------------------
+
+
+def refuse_held(log_dirs: Sequence[str]) -> None:
+    """LogDirLocked when a broker or an engine has one of the directories."""
+    for path in log_dirs:
+        holder = who_holds(Directory(path))
+        if holder:
+            who = f"process {holder}" if holder > 0 else "a process that the system does not name"
+            raise LogDirLocked(path, f"{who} has it locked, a broker or another engine", holder)
+
+
+def remove_stale(target: Target) -> None:
+    """Removes what dead writers have left in the staging places, unless it was decided."""
+    decided = _decided(target)
+
+    def stale(job: str, changed_ms: int) -> bool:
+        return is_stale(job, changed_ms) and not any(f"/{job}/" in path for path in decided)
+
+    for staging in target.places:
+        for job in staging.remove_stale(stale):
+            LOGGER.warning("removed what a dead writer has left: %s/%s", staging.path, job)
+
+
+def _decided(target: Target) -> list[str]:
+    """Paths of staged parts that are to be placed by whoever opens the directories next."""
+    return [
+        staged.path
+        for path in target.log_dirs
+        for placement in read_placements(Directory(path))[1]
+        for part in placement.parts
+        for staged in part.staged
+    ]
+
+
+def commit(target: Target, write: Write, parts: Sequence[StagedPart], jobs: Iterable[str]) -> None:
+    """Places what tasks have staged, those of a partition in the order given; `jobs` are those that
+    they were staged by. LogDirLocked when a broker or an engine has a directory now."""
+    if parts:
+        engine = WritableEngine(target.log_dirs, dict(target.settings))
+        try:
+            _create_topics(engine, target, parts)
+            placed = place(engine, write, parts)
+        except BaseException:
+            with suppress(StorageError, OSError):  # what happened first is to be told
+                engine.close()
+            raise
+        if placed.is_repeated:
+            LOGGER.warning("%s was written before; nothing is written", write)
+        _close(engine)
+    for job in jobs:
+        remove_job(target, job)
+
+
+def _close(engine: WritableEngine) -> None:
+    """All is written; the next opening recovers what could not be closed in good order."""
+    try:
+        engine.close()
+    except (StorageError, OSError) as error:
+        LOGGER.error("after a write: %s", error)
+
+
+def _create_topics(engine: WritableEngine, target: Target, parts: Sequence[StagedPart]) -> None:
+    if target.create_topics is not None:
+        for topic in sorted({part.topic for part in parts} - engine.topics().keys()):
+            engine.create_topic(topic, target.create_topics)
+
+
+def remove_job(target: Target, job: str) -> None:
+    """Removes all that a job has staged, unless it was decided that it is placed. What cannot be
+    removed now is stale some day."""
+    with suppress(StorageError):
+        if any(f"/{job}/" in path for path in _decided(target)):
+            return
+    for staging in target.places:
+        with suppress(OSError, StorageError):
+            staging.remove(job)
+            Path(staging.path).rmdir()  # the last one to leave
