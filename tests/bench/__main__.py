@@ -20,6 +20,7 @@ from tests.bench import (
     recovering,
     removing,
     scanning,
+    spreading,
     streaming,
     writing,
 )
@@ -53,6 +54,7 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     31: [scanning.batch],
     32: [scanning.by_time],
     33: [scanning.against_kafka],
+    35: [spreading.compaction, spreading.planning],
 }
 
 

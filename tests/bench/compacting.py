@@ -68,11 +68,11 @@ def compressed(plan: Plan) -> Outcomes:
 def preview(plan: Plan) -> Outcomes:
     """Row 17: each time by a mount that knows nothing of the log yet."""
     source = keyed_log(plan.compacted, plan.keys, Codec.NONE)
-    with _scratch() as scratch:
+    with scratch_directory() as scratch:
         seconds = race(
             {
                 "ours": Call(lambda: _cat_compacted(scratch, source)),
-                "pass": Call(lambda: _compact(_linked(scratch / "ours", source), Codec.NONE)),
+                "pass": Call(lambda: _compact(linked(scratch / "ours", source), Codec.NONE)),
             },
             plan.repetitions,
         )
@@ -100,7 +100,7 @@ def _against_kafka(row: int, codec: Codec, target: float, plan: Plan) -> Outcome
     left: dict[str, str] = {}
 
     def ours() -> float:
-        log_dir = _linked(scratch / "ours", source)
+        log_dir = linked(scratch / "ours", source)
         taken = _compact(log_dir, codec)
         left["ours"] = _retained(log_dir, TOPIC, codec)
         return taken
@@ -111,7 +111,7 @@ def _against_kafka(row: int, codec: Codec, target: float, plan: Plan) -> Outcome
         left[_PEER] = _retained(broker.log_dir, topic, codec)
         return taken
 
-    with _scratch() as scratch:
+    with scratch_directory() as scratch:
         names = [f"turn-{number}" for number in range(WARM_UPS + plan.repetitions)]
         topics = iter(names)
         with _holding(scratch / "broker", source, names, codec) as (broker, client):
@@ -128,13 +128,13 @@ def _against_kafka(row: int, codec: Codec, target: float, plan: Plan) -> Outcome
 
 
 @contextmanager
-def _scratch() -> Iterator[Path]:
+def scratch_directory() -> Iterator[Path]:
     """On the file system of the logs, so that they can be linked to."""
     with tempfile.TemporaryDirectory(prefix="compacting-", dir=cache()) as directory:
         yield Path(directory)
 
 
-def _linked(target: Path, source: Path) -> Path:
+def linked(target: Path, source: Path) -> Path:
     """A log directory with the same content: rolled `.log` files, which nobody writes to, are the
     very same ones, others are copied. What was in `target` is gone."""
     shutil.rmtree(target, ignore_errors=True)
@@ -142,8 +142,9 @@ def _linked(target: Path, source: Path) -> Path:
     for path in source.iterdir():
         if path.is_file():
             shutil.copy2(path, target)
-    (target / f"{TOPIC}-0").mkdir()
-    _link_partition(source / f"{TOPIC}-0", target / f"{TOPIC}-0")
+    for partition in source.glob(f"{TOPIC}-*"):
+        (target / partition.name).mkdir()
+        _link_partition(partition, target / partition.name)
     return target
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from kafkafs.storage.format.layout import Codec
-from tests.bench.data import BATCH_RECORDS, TOPIC, build, kept, placed, time_of
+from tests.bench.data import BATCH_RECORDS, TOPIC, build, kept, made, placed, time_of
 from tests.logs import write_checkpoint, write_log_dir
 from tests.producers import Producers
 
@@ -23,6 +23,9 @@ SEGMENT_BYTES = 1 << 30
 TARGETS_FILE = "targets.json"
 _RECORDS = BATCH_RECORDS[Codec.NONE]
 _FIRST_OR_LAST = 2
+# Of the partitions to plan with.
+_PLANNED_RECORD_BYTES = 100
+_PLANNED_ENTRIES = 64
 
 
 def sparse_log(segments: int, targets: int) -> Path:
@@ -39,6 +42,34 @@ def sparse_log(segments: int, targets: int) -> Path:
         (directory / TARGETS_FILE).write_text(json.dumps(chosen))
 
     return kept(f"sparse-{segments}-{targets}", make)
+
+
+def sparse_partitions(partitions: int, segments: int) -> Path:
+    """A log directory with so many partitions of as many segments of 1 GiB, which hold nothing but
+    what planning looks at: some entries of an index, and the end of the log."""
+
+    def make(directory: Path) -> None:
+        records = SEGMENT_BYTES // _PLANNED_RECORD_BYTES
+        entries = np.arange(1, _PLANNED_ENTRIES, dtype=">i4")
+        index = np.empty((len(entries), 2), dtype=">i4")
+        index[:, 0] = entries * (records // _PLANNED_ENTRIES) - 1
+        index[:, 1] = entries * (SEGMENT_BYTES // _PLANNED_ENTRIES)
+        end = segments * records
+        last = placed(build(0, 1, Codec.NONE), end)
+        for number in range(partitions):
+            partition = directory / f"{TOPIC}-{number}"
+            partition.mkdir()
+            for base in range(0, end, records):
+                stem = partition / f"{base:020}"
+                with stem.with_suffix(".log").open("wb") as log:
+                    log.truncate(SEGMENT_BYTES)
+                stem.with_suffix(".index").write_bytes(index.tobytes())
+                stem.with_suffix(".timeindex").write_bytes(b"")
+            (partition / f"{end:020}.log").write_bytes(last)
+            _write_small_files(partition, end + 1)
+        write_log_dir(directory, {(TOPIC, number): end + 1 for number in range(partitions)})
+
+    return made(f"sparse-{partitions}x{segments}", make)
 
 
 def targets_of(log_dir: Path, records: int, count: int) -> list[int]:

@@ -6,30 +6,44 @@ Most of it is done without Spark, by `in_turn`, which has the same pieces done o
 
 from __future__ import annotations
 
+import errno
 import importlib
+import os
 import pickle
 import random
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
+from kafkafs.spark import jobs
+from kafkafs.spark.jobs import tasks
 from kafkafs.spark.jobs.compact import Compaction, Options
 from kafkafs.spark.jobs.places import Place
 from kafkafs.spark.jobs.report import Report
 from kafkafs.storage import compaction
 from kafkafs.storage.cleaner import key_entries, split_pass
+from kafkafs.storage.cleaner.compacted_view import REASONS
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.durable import replaced
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.errors import LogDirError, LogDirLocked
 from kafkafs.storage.format.builder import SimpleRecord
 from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
 from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.log.transactions import Isolation
 from kafkafs.storage.transactional import TransactionalProducer
 from kafkafs.storage.verify import Verifier
 from kafkafs.storage.writable_engine import WritableEngine
+from tests.faults import FailingCalls
+from tests.storage.test_cleaning_corpora import PASSES_MS
 from tests.writing import Unsynced
 
 NOW = 1_790_000_000_000
@@ -117,13 +131,38 @@ def write(directory: Path, seed: int, partitions: int = 1, steps: int = 120) -> 
     return clock
 
 
-def by_the_cleaner(directory: Path, clock: SetClock, settings: dict[str, str] = SETTINGS) -> None:
-    """One pass over every log."""
+def by_the_cleaner(
+    directory: Path, clock: SetClock, settings: Mapping[str, str] = SETTINGS
+) -> dict[tuple[str, int], compaction.Compaction]:
+    """What `kafkafs compact --force` does."""
     with WritableEngine(str(directory), settings, clock) as engine:
-        for key in sorted(engine.writers()):
-            found = engine.cleaner.candidate(key)
-            if found is not None and found.plan.first_dirty < found.plan.first_uncleanable:
-                engine.cleaner.clean(found, engine.cleaner.new_map())
+        offset_map = engine.cleaner.new_map()
+        found = {
+            key: compaction.compact(engine, key, offset_map, is_forced=True)
+            for key in sorted(engine.writers())
+        }
+    return {key: each for key, each in found.items() if each is not None and each.is_change}
+
+
+def told_alike(report: Report, found: Mapping[tuple[str, int], compaction.Compaction]) -> bool:
+    """Whether a report says what the cleaner says."""
+    ours = [
+        (
+            (row["topic"], row["partition"]),
+            *(row[name] for name in ("segments", "segments_after", "bytes", "bytes_after")),
+            *(row[name] for name in (*REASONS, "markers")),
+        )
+        for row in report.rows
+    ]
+    theirs = [
+        (
+            key,
+            *(each.before.segments, each.after.segments, each.before.bytes, each.after.bytes),
+            *(*(each.gone[name] for name in REASONS), each.markers_gone),
+        )
+        for key, each in found.items()
+    ]
+    return ours == theirs
 
 
 def in_turn(
@@ -143,7 +182,7 @@ def by_tasks(
     run: Callable[..., list[Any]] = in_turn,
     *,
     split_bytes: int = 1 << 30,
-    settings: dict[str, str] = SETTINGS,
+    settings: Mapping[str, str] = SETTINGS,
 ) -> Report:
     options = Options(force=True, split_bytes=split_bytes, processors=3)
     place = Place.of(str(directory), settings)
@@ -188,6 +227,21 @@ def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_entries, "RUN_ENTRIES", 37)
 
 
+def records(directory: Path) -> dict[tuple[str, int, Isolation], list[Any]]:
+    """All records of all partitions, as both isolations show them."""
+    engine = Engine(str(directory), SETTINGS)
+    found: dict[tuple[str, int, Isolation], list[Any]] = {}
+    for topic, numbers in engine.topics().items():
+        for number in numbers:
+            view = engine.log(topic, number).view()
+            for isolation in Isolation:
+                rows = found[topic, number, isolation] = []
+                for part in view.read(isolation=isolation):
+                    for record in map(part.record, range(len(part))):
+                        rows.append((record.offset, record.timestamp, record.key, record.value))
+    return found
+
+
 @contextmanager
 def copies(tmp_path: Path, directory: Path) -> Iterator[tuple[Path, Path]]:
     """Two copies of a log directory, with the same times."""
@@ -202,9 +256,10 @@ def copies(tmp_path: Path, directory: Path) -> Iterator[tuple[Path, Path]]:
 def test_whole_partitions_come_to_what_the_cleaner_leaves(tmp_path: Path, seed: int) -> None:
     clock = write(tmp_path / "log", seed, partitions=3, steps=60)
     with copies(tmp_path, tmp_path / "log") as (ours, theirs):
-        by_the_cleaner(theirs, clock)
+        found = by_the_cleaner(theirs, clock)
         report = by_tasks(ours, clock)
         assert content(ours) == content(theirs)
+        assert told_alike(report, found)
         assert report.rows
         assert (report.exit_code, {row["tasks"] for row in report.rows}) == (0, {1})
         check(ours)
@@ -214,11 +269,274 @@ def test_whole_partitions_come_to_what_the_cleaner_leaves(tmp_path: Path, seed: 
 def test_pieces_come_to_what_the_cleaner_leaves(tmp_path: Path, cut_small: None, seed: int) -> None:
     clock = write(tmp_path / "log", seed, partitions=1 + seed % 2)
     with copies(tmp_path, tmp_path / "log") as (ours, theirs):
-        by_the_cleaner(theirs, clock)
+        found = by_the_cleaner(theirs, clock)
         report = by_tasks(ours, clock, split_bytes=0)
         assert content(ours) == content(theirs)
+        assert told_alike(report, found)
         assert min(row["tasks"] for row in report.rows) > 20
         again = content(ours)
         assert by_tasks(ours, clock, split_bytes=0).rows == []
         assert content(ours) == again
         check(ours)
+
+
+@pytest.mark.parametrize("split_bytes", [0, 1 << 30])
+def test_what_brokers_wrote(
+    corpus: Callable[[str], Path], tmp_path: Path, cut_small: None, split_bytes: int
+) -> None:
+    """Topics of all codecs, magics and kinds of transactions, by the settings in their cluster's
+    metadata."""
+    name = "compact-before"
+    clock = SetClock(PASSES_MS[name])
+    with copies(tmp_path, corpus(name)) as (ours, theirs):
+        found = by_the_cleaner(theirs, clock, {})
+        report = by_tasks(ours, clock, split_bytes=split_bytes, settings={})
+        assert report.wrong == []
+        assert told_alike(report, found)
+        assert len(report.rows) > 10
+        assert content(ours) == content(theirs)
+
+
+# -- what goes wrong ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("split_bytes", [0, 1 << 30])
+def test_damage_is_told_and_holds_up_nobody_else(
+    tmp_path: Path, cut_small: None, split_bytes: int
+) -> None:
+    clock = write(tmp_path / "log", 1, partitions=3, steps=40)
+    broken = sorted((tmp_path / "log" / f"{TOPIC}-1").glob("*.log"))[1]
+    data = bytearray(broken.read_bytes())
+    data[-1] ^= 1
+    broken.write_bytes(data)
+    before = content(broken.parent)
+    report = by_tasks(tmp_path / "log", clock, split_bytes=split_bytes)
+    (wrong,) = report.wrong
+    assert (wrong["partition"], wrong["file"], report.exit_code) == (1, str(broken), 1)
+    assert 0 < wrong["position"] < len(data)
+    assert content(broken.parent) == before
+    assert [row["partition"] for row in report.rows] == [0, 2]
+    assert list(tmp_path.glob(".*")) == []
+
+
+def test_a_directory_that_somebody_holds_is_refused(tmp_path: Path, spark: SparkSession) -> None:
+    clock = write(tmp_path / "log", 1, steps=10)
+    with WritableEngine(str(tmp_path / "log"), SETTINGS, clock), pytest.raises(LogDirLocked):
+        jobs.compact(spark, str(tmp_path / "log"), settings=SETTINGS)
+    assert list(tmp_path.glob(".*")) == []
+
+
+def test_a_staging_place_on_another_file_system_is_refused(tmp_path: Path) -> None:
+    clock = write(tmp_path / "log", 1, steps=40)
+    before = content(tmp_path / "log" / f"{TOPIC}-0")
+    with TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        options = Options(force=True, staging=elsewhere)
+        with WritableEngine(str(tmp_path / "log"), SETTINGS, clock) as engine:
+            job = Compaction(engine, Place.of(str(tmp_path / "log"), SETTINGS), options, in_turn)
+            with pytest.raises(LogDirError, match="another file system"):
+                job.compact(())
+    assert content(tmp_path / "log" / f"{TOPIC}-0") == before
+
+
+def test_a_staging_place_can_be_chosen(tmp_path: Path) -> None:
+    clock = write(tmp_path / "log", 1, steps=40)
+    chosen = tmp_path / "staging"
+    with copies(tmp_path, tmp_path / "log") as (ours, theirs):
+        by_the_cleaner(theirs, clock)
+        options = Options(force=True, staging=str(chosen))
+        with WritableEngine(str(ours), SETTINGS, clock) as engine:
+            Compaction(engine, Place.of(str(ours), SETTINGS), options, in_turn).compact(())
+        assert content(ours) == content(theirs)
+        assert list(chosen.iterdir()) == []
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, 5, 9])
+@pytest.mark.parametrize("kind", ["move", "rename"])
+def test_an_exchange_that_fails_leaves_a_log_that_can_be_cleaned(
+    tmp_path: Path, cut_small: None, kind: str, at: int
+) -> None:
+    clock = write(tmp_path / "log", 4)
+    with copies(tmp_path, tmp_path / "log") as (ours, theirs):
+        by_the_cleaner(theirs, clock)
+        with replaced(FailingCalls(at, errno.EIO, [kind], lasting=True)):
+            assert is_told(lambda: by_tasks(ours, clock, split_bytes=0))
+        by_tasks(ours, clock, split_bytes=0)
+        assert records(ours) == records(theirs)
+        check(ours)
+
+
+def is_told(work: Callable[[], Report]) -> bool:
+    """Whether the report says that something is wrong; or the directory failed altogether."""
+    try:
+        return work().exit_code == 1
+    except (LogDirError, OSError):
+        return True
+
+
+# -- what is killed -------------------------------------------------------------------------------
+
+
+class KilledAtRename(Unsynced):
+    """The process ends at a rename or a move into a partition."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def move(self, name: str, source: int, target: int) -> None:
+        self.count()
+        super().move(name, source, target)
+
+    def rename(self, old: str, new: str, directory: int) -> None:
+        if ".cleaned" in old or ".swap" in old or ".deleted" in new:
+            self.count()
+        super().rename(old, new, directory)
+
+    def count(self) -> None:
+        self.left -= 1
+        if self.left < 0:
+            kill()
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed(work: Callable[[], object]) -> None:
+    """Does `work` in a process of its own, which must not come to its end."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            work()
+        finally:
+            os._exit(3)
+    _, status = os.waitpid(pid, 0)
+    assert os.WIFSIGNALED(status)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+
+
+def killed_in(step: str, done: int) -> Callable[..., list[Any]]:
+    """Does units in turn until so many of a step are done."""
+
+    def run(what: str, units: Sequence[Any], work: Callable[[Any], Any], size: Any = None) -> Any:
+        if what.endswith(step):
+            in_turn(what, units[:done], work)
+            kill()
+        return in_turn(what, units, work)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("step", "done"), [("learn keys", 9), ("decide", 0), ("decide", 3), ("copy", 2), ("copy", 99)]
+)
+def test_a_driver_that_is_killed_has_changed_nothing(
+    tmp_path: Path, cut_small: None, step: str, done: int
+) -> None:
+    """And the next one goes on with what was learned and decided."""
+    clock = write(tmp_path / "log", 7)
+    with copies(tmp_path, tmp_path / "log") as (ours, theirs):
+        by_the_cleaner(theirs, clock)
+        before = content(ours / f"{TOPIC}-0")
+        killed(lambda: by_tasks(ours, clock, killed_in(step, done), split_bytes=0))
+        assert content(ours / f"{TOPIC}-0") == before
+        kept = finished(ours.parent)
+        assert kept
+        clock.advance(1)
+        again: dict[str, int] = {}
+
+        def run(what: str, units: Sequence[Any], *more: Any) -> list[Any]:
+            found = in_turn(what, units, *more)
+            again.update(finished(ours.parent))
+            return found
+
+        by_tasks(ours, clock, run, split_bytes=0)
+        assert again.items() >= kept.items()
+        assert records(ours) == records(theirs)
+        check(ours)
+
+
+def finished(place: Path) -> dict[str, int]:
+    """The files of finished pieces, and when they were made."""
+    found = [*place.glob(".*/*/*.keys"), *place.glob(".*/*/*.newest")]
+    return {path.name: path.stat().st_mtime_ns for path in found}
+
+
+@pytest.mark.parametrize("at", [0, 2, 3, 4, 7, 10, 14, 25])
+def test_a_driver_that_is_killed_in_an_exchange_leaves_whole_segments(
+    tmp_path: Path, cut_small: None, at: int
+) -> None:
+    """Old ones or new ones: what the cleaner leaves that is killed there."""
+    clock = write(tmp_path / "log", 8)
+    with copies(tmp_path, tmp_path / "log") as (ours, theirs):
+        by_the_cleaner(theirs, clock)
+        after = records(theirs)
+        before = records(ours)
+
+        def work() -> None:
+            with replaced(KilledAtRename(at)):
+                by_tasks(ours, clock, split_bytes=0)
+
+        killed(work)
+        left = records(ours)
+        assert all(set(after[key]) <= set(left[key]) <= set(before[key]) for key in after)
+        by_tasks(ours, clock, split_bytes=0)
+        assert records(ours) == after
+        check(ours)
+
+
+# -- Spark ----------------------------------------------------------------------------------------
+
+
+def test_spark_does_the_same_after_a_worker_was_killed(spark: SparkSession, tmp_path: Path) -> None:
+    """Small and large partitions, in one job; with two threads of one machine it fails when a
+    worker does."""
+    clock = write(tmp_path / "log", 5, partitions=3, steps=60)
+    smallest = min(sizes(tmp_path / "log").values())
+    flag = tmp_path / "was-killed"
+
+    def kill_once(work: Callable[[Any], Any], unit: Any) -> Any:
+        if isinstance(unit, tuple) and not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return work(unit)
+
+    def run(what: str, units: Sequence[Any], work: Callable[[Any], Any], *size: Any) -> Any:
+        return tasks.run(spark, what, units, partial(kill_once, work), *size)
+
+    with copies(tmp_path, tmp_path / "log") as (ours, theirs):
+        by_the_cleaner(theirs, clock)
+        before = content(ours)
+        with pytest.raises(Exception, match="worker"):
+            by_tasks(ours, clock, run, split_bytes=smallest)
+        changed = {name for name, what in content(ours).items() if before.get(name) != what}
+        report = by_tasks(ours, clock, run, split_bytes=smallest)
+        assert {name.partition("/")[0] for name in changed if name.endswith(".log")} <= {
+            f"{TOPIC}-{row['partition']}" for row in report.rows if row["tasks"] == 1
+        } | {f"{TOPIC}-{number}" for number in range(3)}
+        assert records(ours) == records(theirs)
+        check(ours)
+
+
+def sizes(directory: Path) -> dict[str, int]:
+    """Bytes of the rolled segments of each partition."""
+    return {
+        each.name: sum(path.stat().st_size for path in sorted(each.glob("*.log"))[:-1])
+        for each in directory.glob(f"{TOPIC}-*")
+    }
+
+
+def test_the_job_as_a_function(spark: SparkSession, tmp_path: Path) -> None:
+    write(tmp_path / "log", 5, partitions=2, steps=40)
+    told: list[tuple[int, int]] = []
+    report = jobs.compact(
+        spark,
+        str(tmp_path / "log"),
+        [(TOPIC, 1)],
+        force=True,
+        settings=SETTINGS,
+        told=lambda *how_far: told.append(how_far),
+    )
+    assert [(row["topic"], row["partition"]) for row in report.rows] == [(TOPIC, 1)]
+    assert report.rows[0]["bytes_after"] < report.rows[0]["bytes"]
+    assert told
+    check(tmp_path / "log")

@@ -1,0 +1,33 @@
+"""A Spark session with two threads, to measure in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyspark.sql import SparkSession
+
+import kafkafs.spark
+
+_CONFIGURATION = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "3g",
+    "spark.log.level": "ERROR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+@contextmanager
+def spark_session(jars: str = "") -> Iterator[SparkSession]:
+    """One that knows the format "kafkafs", with these jars (paths joined by commas)."""
+    builder = SparkSession.builder.master("local[2]").appName("kafkafs")
+    for name, value in _CONFIGURATION.items():
+        builder = builder.config(name, value)
+    spark = builder.config("spark.jars", jars).getOrCreate()
+    kafkafs.spark.register(spark)
+    try:
+        yield spark
+    finally:
+        spark.stop()

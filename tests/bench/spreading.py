@@ -1,0 +1,158 @@
+"""Row 35: compaction by the tasks of Spark, against the cleaner, which is one thread; and how long
+the driver plans one of 10 TiB.
+
+Both clean the very same files (links to them) in directories that are open already, by turns, and
+end with the new segments in place and on the disk. Once 8 partitions, a task each; once all records
+in one, which is cleaned in pieces.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from kafkafs.spark.jobs import tasks
+from kafkafs.spark.jobs.compact import Compaction, Options
+from kafkafs.spark.jobs.compact_pieces import Failed
+from kafkafs.spark.jobs.places import Place
+from kafkafs.storage.errors import CleaningAborted
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.bench.compacting import linked, scratch_directory
+from tests.bench.data import PART_SEGMENT_BYTES, keyed_topic
+from tests.bench.plan import Plan
+from tests.bench.race import Call, Figure, Outcome, Outcomes, race, versus
+from tests.bench.sessions import spark_session
+from tests.bench.sparse import sparse_partitions
+
+_SETTINGS = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(PART_SEGMENT_BYTES),
+    "log.cleaner.dedupe.buffer.size": str(128 << 20),
+}
+_PARTITIONS = 8
+_SPLIT_BYTES = 256 << 20
+
+_PLANNED_PARTITIONS = 10
+_PLANNED_SEGMENTS = 1024
+_MOST_SECONDS = Figure(10, "s")
+_MOST_MEMORY = Figure(1, "GB")
+
+Work = Callable[[WritableEngine, Path], object]
+
+
+def compaction(plan: Plan) -> Outcomes:
+    with spark_session() as spark:
+        for partitions in (_PARTITIONS, 1):
+            yield _against_the_cleaner(spark, partitions, plan)
+
+
+def _against_the_cleaner(spark: SparkSession, partitions: int, plan: Plan) -> Outcome:
+    source = keyed_topic(plan.records, plan.keys, partitions)
+    dirty = sum(path.stat().st_size for each in source.iterdir() for path in _rolled(each))
+    left: dict[str, str] = {}
+    with scratch_directory() as scratch:
+
+        def measure(name: str, work: Work) -> float:
+            log_dir = linked(scratch / name, source)
+            with WritableEngine(str(log_dir), _SETTINGS) as engine:
+                started = time.perf_counter()
+                work(engine, log_dir)
+                taken = time.perf_counter() - started
+            left[name] = _digest(log_dir)
+            return taken
+
+        seconds = race(
+            {
+                "tasks": Call(lambda: measure("tasks", partial(_by_tasks, spark))),
+                "cleaner": Call(lambda: measure("cleaner", _by_the_cleaner)),
+            },
+            plan.repetitions,
+        )
+    if left["tasks"] != left["cleaner"]:
+        raise AssertionError("the two left different segments")
+    where = f"in {partitions} partitions" if partitions > 1 else "in one partition"
+    return versus(
+        35,
+        f"Spark, compact {plan.records / 1e6:g} M records, {plan.keys / 1e6:g} M keys {where}",
+        (seconds["tasks"], seconds["cleaner"]),
+        "the cleaner, one thread",
+        1.5,
+        amount=dirty / 1e6,
+        unit="MB/s",
+        note="segments are the same to the byte",
+    )
+
+
+def _by_tasks(spark: SparkSession, engine: WritableEngine, log_dir: Path) -> None:
+    processors = spark.sparkContext.defaultParallelism
+    options = Options(force=True, split_bytes=_SPLIT_BYTES, processors=processors)
+    place = Place.of(str(log_dir), _SETTINGS)
+    report = Compaction(engine, place, options, partial(tasks.run, spark)).compact(())
+    assert report.exit_code == 0
+    assert len(report.rows) == len(engine.writers())
+
+
+def _by_the_cleaner(engine: WritableEngine, log_dir: Path) -> None:
+    offset_map = engine.cleaner.new_map()
+    for key in sorted(engine.writers()):
+        chosen = engine.cleaner.candidate(key)
+        assert chosen is not None
+        result = engine.cleaner.clean(chosen, offset_map)
+        assert result.end_offset == chosen.plan.first_uncleanable
+
+
+def planning(plan: Plan) -> Outcomes:
+    """In a process of its own: opening the directory, choosing, cutting."""
+    log_dir = sparse_partitions(_PLANNED_PARTITIONS, _PLANNED_SEGMENTS)
+    command = [sys.executable, "-m", "tests.bench.spreading", str(log_dir)]
+    found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    seconds, kibibytes, units = float(found[0]), int(found[1]), int(found[2])
+    work = f"Spark, plan a compaction of 10 TiB in {_PLANNED_PARTITIONS} partitions"
+    note = f"{units:,} tasks; sparse files"
+    yield Outcome(35, work, Figure(seconds, "s"), limit=_MOST_SECONDS, note=note)
+    memory = Figure(kibibytes / 1e6 * 1.024, "GB")
+    yield Outcome(35, f"{work}: memory of the driver", memory, limit=_MOST_MEMORY)
+
+
+def _plan(log_dir: str) -> None:
+    """Prints seconds, the most memory in KiB, and how many tasks there would be at first."""
+    units = 0
+
+    def run(what: str, found: Sequence[Any], *work: Any) -> Any:
+        nonlocal units
+        units += len(found)
+        return [Failed(CleaningAborted("it is only planned"))] * len(found)
+
+    planned: Callable[..., Any] = run
+
+    started = time.perf_counter()
+    with WritableEngine(log_dir, {"cleanup.policy": "compact"}) as engine:
+        place = Place.of(log_dir, {"cleanup.policy": "compact"})
+        Compaction(engine, place, Options(force=True, processors=1000), planned).compact(())
+        taken = time.perf_counter() - started
+    print(taken, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, units)
+
+
+def _rolled(partition: Path) -> list[Path]:
+    return sorted(partition.glob("*.log"))[:-1]
+
+
+def _digest(log_dir: Path) -> str:
+    """Of the segments that are left."""
+    digest = hashlib.sha256()
+    for path in sorted(log_dir.glob("*/*.log")):
+        digest.update(f"{path.parent.name}/{path.name}".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+if __name__ == "__main__":
+    _plan(sys.argv[1])
