@@ -36,6 +36,7 @@ missing_packages() {
         have javac || echo default-jdk-headless
         have mvn || echo maven
         have vim || have vim.tiny || echo vim-tiny
+        have nano || echo nano
         have perl || echo perl
     fi
 }
