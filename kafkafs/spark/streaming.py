@@ -73,7 +73,7 @@ class Stream:
             start = self._starting(latest)
         if not limited:
             return latest
-        begins = {key: start.get(key, self._log_start(key)) for key in latest}
+        begins = {key: start[key] if key in start else self._log_start(key) for key in latest}
         if self._is_too_little(begins, latest):
             return start
         most = self._options.max_offsets_per_trigger
