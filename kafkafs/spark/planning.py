@@ -117,12 +117,13 @@ EVERYTHING: Final = Wanted()
 
 
 def find_log_dirs(paths: Sequence[str]) -> list[str]:
-    """The directories that the paths name, wildcards (`*`, `?`, `[…]`) resolved, in order.
+    """The directories that the paths name, wildcards (`*`, `?`, `[…]`) resolved, in order. They are
+    absolute: workers have working directories of their own.
 
     OptionError for wildcards that nothing matches.
     """
     found: list[str] = []
-    for path in paths:
+    for path in map(os.path.abspath, paths):
         if os.path.lexists(path) or not glob.has_magic(path):
             found.append(path)
             continue

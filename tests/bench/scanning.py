@@ -4,13 +4,10 @@ source at a broker; a hundredth of the log by time."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-import kafkafs.spark
 from kafkafs.spark.options import Options
 from kafkafs.spark.planning import plan as plan_ranges
 from kafkafs.spark.reading import Reading
@@ -19,19 +16,12 @@ from tests.bench.broker import serving
 from tests.bench.data import TOPIC, kept, plain_log, time_of
 from tests.bench.plan import Plan
 from tests.bench.race import Call, Figure, Outcome, Outcomes, race, versus
+from tests.bench.sessions import spark_session
 from tests.broker.kafka import Broker
 from tests.spark import kafka_source
 
 _COLUMNS = "value binary, partition int, offset bigint, timestamp timestamp"
 _AGGREGATES = ("count(*)", "sum(length(value))", "max(offset)", "max(timestamp)", "max(partition)")
-_CONFIGURATION = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.memory": "3g",
-    "spark.log.level": "ERROR",
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-}
 # As many tasks as our source makes of the log, or a single one would read the single partition.
 _KAFKA_TASKS = 8
 _MOST_BYTES = Figure(0.05, "of the bytes")
@@ -40,7 +30,7 @@ _MOST_BYTES = Figure(0.05, "of the bytes")
 def batch(plan: Plan) -> Outcomes:
     """The same aggregates of the same columns, on two cores; each turn loads anew."""
     log = plain_log(plan.records)
-    with _spark() as spark:
+    with spark_session() as spark:
         parquet = kept(
             f"parquet-{plan.records}", lambda to: _ours(spark, log).write.parquet(str(to / "t"))
         )
@@ -79,7 +69,7 @@ def by_time(plan: Plan) -> Outcomes:
 
 def against_kafka(plan: Plan) -> Outcomes:
     """The same aggregates of the same columns, from the broker and from its directory."""
-    with serving(plain_log(plan.records)) as broker, _spark(kafka_source.jars()) as spark:
+    with serving(plain_log(plan.records)) as broker, spark_session(kafka_source.jars()) as spark:
         seconds = race(
             {
                 "kafkafs": Call(lambda: _aggregate(_ours(spark, broker.log_dir), plan.records)),
@@ -96,19 +86,6 @@ def against_kafka(plan: Plan) -> Outcomes:
         amount=plan.records / 1e6,
         unit="M rec/s",
     )
-
-
-@contextmanager
-def _spark(jars: str = "") -> Iterator[SparkSession]:
-    builder = SparkSession.builder.master("local[2]").appName("kafkafs")
-    for name, value in _CONFIGURATION.items():
-        builder = builder.config(name, value)
-    spark = builder.config("spark.jars", jars).getOrCreate()
-    kafkafs.spark.register(spark)
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 def _ours(spark: SparkSession, log: Path) -> DataFrame:

@@ -164,6 +164,14 @@ def test_committed_records_end_at_the_last_stable_offset(corpus: Corpus) -> None
     assert whole(ranges) == {("txn-open", 0): (told.beginning, told.last_stable)}
 
 
+def test_paths_are_absolute_for_the_workers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a" / "data").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a")
+    assert find_log_dirs(["data", "../*"]) == [f"{tmp_path}/a/data", f"{tmp_path}/a"]
+
+
 def test_a_pattern_is_searched_for_in_names(corpus: Corpus) -> None:
     ranges = planned(corpus("kafka43-clean"), subscribePattern="dec-(gzip|z)|orders$|^rders")
     assert {each.topic for each in ranges} == {"codec-gzip", "codec-zstd", "orders"}
