@@ -21,7 +21,7 @@ ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
 def log_dirs_argument(function: Function) -> Function:
     """`log_dirs`: a tuple of paths, from one or several joined by commas as in Kafka's log.dirs."""
     return click.argument(
-        "log_dirs", metavar="LOG_DIRS", callback=_split_log_dirs, shell_complete=_complete_log_dirs
+        "log_dirs", metavar="LOG_DIRS", callback=split_log_dirs, shell_complete=_complete_log_dirs
     )(function)
 
 
@@ -165,7 +165,7 @@ def _split_choice(value: str) -> Choice:
     return topic, int(number)
 
 
-def _split_log_dirs(
+def split_log_dirs(
     _ctx: click.Context, _parameter: click.Parameter, value: str | None
 ) -> tuple[str, ...]:
     paths = tuple(path.strip() for path in (value or "").split(",") if path.strip())

@@ -31,8 +31,14 @@ if TYPE_CHECKING:
 
 # Verb to the module that has it, as `command`; in the order of the help.
 JOBS: Final = {
-    "compact": "spark_compact",
     "verify": "spark_verify",
+    "stats": "spark_stats",
+    "compact": "spark_compact",
+    "reindex": "spark_reindex",
+    "export": "spark_export",
+    "import": "spark_import",
+    "salvage": "spark_salvage",
+    "merge": "spark_merge",
 }
 
 _DEFAULT_MASTER: Final = "local[*]"
@@ -90,6 +96,18 @@ def master_option(function: Function) -> Function:
         metavar="URL",
         help=f"Where Spark runs it: {_DEFAULT_MASTER}, which is the default, spark://HOST:PORT, …",
     )(function)
+
+
+def output_option(what: str) -> Callable[[Function], Function]:
+    """`output`: the directory that a job makes."""
+    return click.option(
+        "-o",
+        "--output",
+        metavar="DIR",
+        required=True,
+        type=click.Path(file_okay=False),
+        help=what,
+    )
 
 
 def state_option(function: Function) -> Function:

@@ -79,6 +79,12 @@ class Reading:
                 arrays = [_as(made.column(field.name), field.type) for field in schema]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
+    def parts(self, piece: OffsetRange) -> Iterator[Columns | Damage]:
+        """The same as the storage engine has it, with the damage; columns are good until the next
+        are asked for."""
+        for part in self._parts(piece):
+            yield part if isinstance(part, Damage) else self._chosen(part)
+
     def losses(self, piece: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The damage in a range; `schema` has fields of LOSSES."""
         rows: list[dict[str, object]] = []

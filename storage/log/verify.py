@@ -8,15 +8,18 @@ the epoch file are held against that, as far as the log still has what they were
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 
 from ..disk import Directory, Entry
+from ..errors import CorruptError
 from ..format.decoder import Decoder
 from ..format.names import FileKind, FileState, parse_segment_file, segment_file
 from ..segment.verify import SegmentCheck, SegmentFacts
 from ..segment.verify_digest import CheckedSegment
 from ..segment.verify_index import Finding
 from .context import ReadLimits
+from .epochs import read_leader_epochs
 from .verify_aborts import Aborts
 from .verify_epochs import EpochCheck
 from .verify_gaps import Gaps
@@ -107,6 +110,7 @@ class Listed:
 
     def __init__(self, directory: Directory) -> None:
         """SegmentGone when the directory has gone."""
+        self._directory = directory
         self.sizes: dict[int, int] = {}
         self.mtimes: dict[int, int] = {}
         self.files: dict[FileKind, set[int]] = {kind: set() for kind in FileKind}
@@ -117,6 +121,14 @@ class Listed:
     @property
     def snapshots(self) -> list[int]:
         return sorted(self.files[FileKind.SNAPSHOT])
+
+    def stops(self, start_offset: int) -> tuple[int, ...]:
+        """The offsets that the rules between segments look at by themselves, for digests: those of
+        the snapshots, and where what is known of epochs begins."""
+        stops = {start_offset, *self.snapshots}
+        with suppress(CorruptError):  # which is a finding of its own
+            stops.update(e.start_offset for e in read_leader_epochs(self._directory).entries[:1])
+        return tuple(sorted(stops))
 
     def segments(self, is_closed: bool) -> list[SegmentFacts]:
         """In order; `is_closed`: also the last one is."""

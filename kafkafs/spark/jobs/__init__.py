@@ -11,7 +11,23 @@ tasks of Spark (`tasks.py`), and gives a `Report`. A job that is started again g
 """
 
 from .compact import compact
+from .export import export
+from .import_ import import_
+from .merge import merge
+from .reindex import reindex
 from .report import Report
+from .salvage import salvage
+from .stats import stats
 from .verify import verify
 
-__all__ = ["Report", "compact", "verify"]
+__all__ = [
+    "Report",
+    "compact",
+    "export",
+    "import_",
+    "merge",
+    "reindex",
+    "salvage",
+    "stats",
+    "verify",
+]

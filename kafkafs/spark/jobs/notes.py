@@ -11,8 +11,10 @@ import json
 import os
 from typing import Any, Final
 
-from kafkafs.storage.durable import TEMPORARY_SUFFIX, WritableDirectory
+from kafkafs.storage.durable import WritableDirectory
 from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone
+
+from .places import replace_file
 
 _MOST_BYTES: Final = 1 << 30
 _JOB: Final = "job.json"
@@ -49,6 +51,10 @@ class Notes:
             raise OtherJob(f"{path}: {why}; remove it to begin anew")
         return notes, known
 
+    def job(self) -> Any:
+        """How the job was described when it began, None where none has."""
+        return self._read(_JOB)
+
     def get(self, unit: str) -> Any:
         """What was noted of a unit, None when it is not finished."""
         return self._read(_name(unit))
@@ -75,14 +81,7 @@ class Notes:
             raise CorruptError(f"no note: {error}", directory.path_of(name)) from None
 
     def _write(self, name: str, value: Any) -> None:
-        directory = self._directory()
-        # Attempts of one task may run at the same time; each has a file of its own.
-        temporary = f".{name}.{os.getpid()}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
-        file = directory.create(temporary)
-        file.write(0, json.dumps(value).encode())
-        file.sync()
-        directory.rename(temporary, name)
-        directory.sync()
+        replace_file(self._directory(), name, json.dumps(value).encode())
 
 
 def _name(unit: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from kafkafs.storage.choice import choose
+from kafkafs.storage.durable import TEMPORARY_SUFFIX, WritableDirectory
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.log_dir import PartitionDir
 
@@ -47,3 +48,14 @@ class Place:
 @lru_cache(maxsize=4)
 def _engine(place: Place) -> Engine:
     return Engine(place.log_dirs, dict(place.settings))
+
+
+def replace_file(directory: WritableDirectory, name: str, data: bytes) -> None:
+    """Makes `data` the content of the file, durably and in one step. Attempts of one task may do
+    so at the same time: each has a file of its own until then, whose name begins with a dot."""
+    temporary = f".{name}.{os.getpid()}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
+    file = directory.create(temporary)
+    file.write(0, data)
+    file.sync()
+    directory.rename(temporary, name)
+    directory.sync()

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage.errors import CorruptError, SegmentGone
+from kafkafs.storage.errors import SegmentGone
 from kafkafs.storage.format.decoder import Decoder
 from kafkafs.storage.format.names import METADATA_TOPIC
-from kafkafs.storage.log.epochs import read_leader_epochs
 from kafkafs.storage.log.verify import Listed
 from kafkafs.storage.log_dir import PartitionDir
 from kafkafs.storage.segment.verify import SegmentCheck, SegmentFacts
@@ -115,7 +113,8 @@ def _units(found: PartitionDir) -> Iterator[Unit]:
         # The quorum's log is recovered at every start, whatever the marker says of the others.
         is_closed = found.log_dir.is_clean and found.topic != METADATA_TOPIC
         listed = Listed(found.directory)
-        stops = _stops(found, listed)
+        start = found.log_dir.log_start_offsets.get(_key(found), 0)
+        stops = listed.stops(start)
         segments = listed.segments(is_closed)
     except SegmentGone:
         segments, stops, listed = [], (), None
@@ -124,14 +123,6 @@ def _units(found: PartitionDir) -> Iterator[Unit]:
         yield Unit(*_key(found), facts, stops, listed.mtimes[facts.base_offset])
     if not segments:
         yield Unit(*_key(found))
-
-
-def _stops(found: PartitionDir, listed: Listed) -> tuple[int, ...]:
-    """The offsets that the rules between segments look at: see LogCheck."""
-    starts = [found.log_dir.log_start_offsets.get(_key(found), 0)]
-    with suppress(CorruptError):  # which is a finding of its own
-        starts += [entry.start_offset for entry in read_leader_epochs(found.directory).entries[:1]]
-    return tuple(sorted({*listed.snapshots, *starts}))
 
 
 # -- in the tasks ----------------------------------------------------------------------------------

@@ -1,0 +1,300 @@
+"""`export`: records to files in a tree `topic=T/date=D/`, of Parquet, Arrow or JSON lines.
+
+The driver plans ranges of offsets as for a read; a task writes one, a file for each day (UTC) of
+its timestamps. Files are written under names that readers of such trees pass over, and get theirs
+when they are whole; the range's note, in `_kafkafs`, names them, and only then they count. The plan
+is noted, too: started again, the export goes on with the same ranges.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kafkafs.storage.durable import TEMPORARY_SUFFIX, WritableDirectory
+from kafkafs.storage.errors import StorageError
+from kafkafs.storage.format.columns import Columns, Damage
+from kafkafs.storage.log.transactions import Isolation
+
+from ..planning import DataLoss, OffsetRange, plan
+from ..reading import Reading
+from .export_files import NO_DATE, FileWriter, Format, suffix_of, writer_of
+from .notes import Notes
+from .places import Choice, Place
+from .ranges import options_for
+from .report import Report, Row
+from .tasks import Told, run, silent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: Where in the output the plan and the notes are; Spark and others pass over such names.
+NOTES: Final = "_kafkafs"
+SUCCESS: Final = "_SUCCESS"
+
+_COLUMNS: Final = ("topic", "partition", "startOffset", "endOffset", "records", "files", "bytes")
+_DAY_MS: Final = 86_400_000
+# Files that one task keeps open; timestamps in no order have many days.
+_MOST_OPEN: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """What is the same for all tasks of an export."""
+
+    output: str
+    reading: Reading
+    format: Format
+    notes: Notes
+
+
+def export(
+    spark: SparkSession,
+    log_dirs: str | Sequence[str],
+    output: str,
+    topics: Sequence[Choice] = (),
+    *,
+    format: Format = "parquet",
+    isolation: str = "read_committed",
+    permissive: bool = False,
+    settings: Mapping[str, str] | None = None,
+    told: Told = silent,
+) -> Report:
+    """Writes the records of `log_dirs`, or of the `topics` (and partitions) chosen, to the
+    directory `output`; without a choice not those of Kafka's internal topics.
+
+    What is damaged is `wrong` in the report, and its range is not exported, or with `permissive`
+    without what is lost. OtherJob when `output` has an export with other arguments.
+    """
+    place = Place.of(log_dirs, settings)
+    output = os.path.abspath(output)
+    options = options_for(place, topics, isolation)
+    ranges = plan(place.log_dirs, options)
+    job = {
+        "job": "export",
+        "log_dirs": list(place.log_dirs),
+        "topics": [list(choice) for choice in topics],
+        "format": format,
+        "isolation": isolation,
+        "permissive": permissive,
+        "plan": [asdict(each) for each in ranges],
+    }
+    notes, begun = Notes.of_job(os.path.join(output, NOTES), job)
+    ranges = [OffsetRange(**each) for each in begun["plan"]]
+    _remove_leftovers(output)
+    reading = Reading(
+        log_dirs=place.log_dirs,
+        settings=dict(place.settings),
+        isolation=Isolation(isolation),
+        fail_on_data_loss=True,
+        permissive=permissive,
+    )
+    work = partial(_export, Export(output, reading, format, notes))
+    done = run(spark, "export", ranges, work, lambda each: each.size, told)
+    report = _report(ranges, done)
+    if not any("failed" in result for result in done):
+        WritableDirectory(output).write_atomically(SUCCESS, b"")
+    return report
+
+
+def unit_name(each: OffsetRange) -> str:
+    """By which a range's note is found."""
+    return f"{each.topic}-{each.partition} {each.start}-{each.end}"
+
+
+# -- in the tasks ----------------------------------------------------------------------------------
+
+
+def _export(export: Export, each: OffsetRange) -> dict[str, Any]:
+    """Writes one range; what was written, or why it was not."""
+    name = unit_name(each)
+    noted: dict[str, Any] | None = export.notes.get(name)
+    if noted is not None:
+        return {**noted, "isOld": True}
+    files = _DayFiles(export, each)
+    lost: list[dict[str, Any]] = []
+    try:
+        for part in export.reading.parts(each):
+            if isinstance(part, Columns):
+                files.write(part)
+            elif export.reading.permissive:
+                lost.append(_lost(each, part))
+            else:
+                raise part.error
+        result = {
+            "files": files.finish(),
+            "records": files.records,
+            "firstOffset": files.first_offset,
+            "lastOffset": files.last_offset,
+            "lost": lost,
+        }
+    except (StorageError, DataLoss, OSError) as error:
+        files.discard()
+        return {"failed": _failed(each, error)}
+    except BaseException:
+        files.discard()
+        raise
+    export.notes.put(name, result)
+    return result
+
+
+def by_date(columns: Columns) -> Iterator[tuple[str, Columns]]:
+    """The rows day by day, UTC; the timestamps of most records ascend, so that days are few."""
+    days = columns.timestamps // _DAY_MS
+    days[columns.timestamps == -1] = np.iinfo(np.int64).min
+    for day in np.unique(days).tolist():
+        date = NO_DATE
+        if day != np.iinfo(np.int64).min:
+            date = str(np.datetime64(day, "D"))
+        yield date, columns.where(days == day)
+
+
+class _DayFiles:
+    """The files of one range while they are written."""
+
+    def __init__(self, export: Export, each: OffsetRange) -> None:
+        self.records = 0
+        self.first_offset = self.last_offset = -1
+        self._export = export
+        self._range = each
+        self._attempt = f"{os.getpid()}-{os.urandom(4).hex()}"
+        self._open: dict[str, FileWriter] = {}
+        self._closed: list[tuple[str, str, int]] = []  # directory, name, rows
+        self._numbers: dict[str, int] = {}
+
+    def write(self, columns: Columns) -> None:
+        """Adds records, which come in order."""
+        for date, rows in by_date(columns):
+            self._writer(date).write(rows)
+        if len(columns):
+            self.records += len(columns)
+            if self.first_offset < 0:
+                self.first_offset = int(columns.offsets[0])
+            self.last_offset = int(columns.offsets[-1])
+
+    def _writer(self, date: str) -> FileWriter:
+        writer = self._open.get(date)
+        if writer is None:
+            if len(self._open) >= _MOST_OPEN:
+                self._close(next(iter(self._open)))
+            writer = self._open[date] = self._begin(date)
+        return writer
+
+    def finish(self) -> list[dict[str, Any]]:
+        """Gives the files their names, durably; their paths from the output, rows and bytes."""
+        for date in list(self._open):
+            self._close(date)
+        found = []
+        for directory, name, rows in self._closed:
+            writable = WritableDirectory(os.path.join(self._export.output, directory))
+            writable.rename(self._temporary(name), name)
+            writable.sync()
+            size = writable.stat(name).st_size
+            found.append({"path": f"{directory}/{name}", "rows": rows, "bytes": size})
+        return found
+
+    def discard(self) -> None:
+        for writer in self._open.values():
+            with suppress(OSError):
+                writer.close()
+            os.unlink(writer.path)
+        for directory, name, _ in self._closed:
+            with suppress(FileNotFoundError):
+                path = os.path.join(self._export.output, directory)
+                WritableDirectory(path).remove(self._temporary(name))
+
+    def _begin(self, date: str) -> FileWriter:
+        each = self._range
+        directory = WritableDirectory(os.path.join(self._export.output, self._place(date)))
+        directory.make_itself()
+        number = self._numbers[date] = self._numbers.get(date, -1) + 1
+        name = self._name(number)
+        path = directory.path_of(self._temporary(name))
+        return writer_of(self._export.format, path, each.topic, each.partition)
+
+    def _close(self, date: str) -> None:
+        writer = self._open.pop(date)
+        writer.close()
+        directory = WritableDirectory(os.path.join(self._export.output, self._place(date)))
+        name = self._name(self._numbers[date])
+        directory.writable(self._temporary(name)).sync()
+        self._closed.append((self._place(date), name, writer.rows))
+
+    def _place(self, date: str) -> str:
+        return f"topic={self._range.topic}/date={date}"
+
+    def _name(self, number: int) -> str:
+        """By partition and first offset, so that another attempt's is the same."""
+        again = f"-{number}" if number else ""
+        each = self._range
+        return f"part-{each.partition:05}-{each.start:020}{again}{suffix_of(self._export.format)}"
+
+    def _temporary(self, name: str) -> str:
+        return f".{name}.{self._attempt}{TEMPORARY_SUFFIX}"
+
+
+def _lost(each: OffsetRange, damage: Damage) -> dict[str, Any]:
+    return {
+        "topic": each.topic,
+        "partition": each.partition,
+        "file": damage.error.file,
+        "position": damage.error.position,
+        "firstOffset": damage.first_offset,
+        "nextOffset": damage.next_offset if damage.next_offset >= 0 else None,
+        "what": damage.error.what,
+    }
+
+
+def _failed(each: OffsetRange, error: Exception) -> dict[str, Any]:
+    about = {"topic": each.topic, "partition": each.partition}
+    place = {name: getattr(error, name) for name in ("file", "position") if hasattr(error, name)}
+    what = getattr(error, "what", str(error))
+    return {
+        **about,
+        **place,
+        "what": f"{what}; offsets {each.start} to {each.end - 1} are left out",
+    }
+
+
+# -- on the driver ---------------------------------------------------------------------------------
+
+
+def _remove_leftovers(output: str) -> None:
+    """The files that attempts before this run have not finished."""
+    for folder, folders, files in os.walk(output):
+        folders[:] = [name for name in folders if "=" in name]
+        for name in files:
+            if name.startswith(".part-") and name.endswith(TEMPORARY_SUFFIX):
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(folder, name))
+
+
+def _report(ranges: Sequence[OffsetRange], done: Sequence[Mapping[str, Any]]) -> Report:
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    wrong: list[Row] = []
+    for each, result in zip(ranges, done, strict=True):
+        values = (each.topic, each.partition, each.start, each.end, 0, 0, 0)
+        row = rows.setdefault(
+            (each.topic, each.partition), dict(zip(_COLUMNS, values, strict=True))
+        )
+        row["endOffset"] = each.end
+        files = result.get("files", ())
+        row["records"] += result.get("records", 0)
+        row["files"] += len(files)
+        row["bytes"] += sum(file["bytes"] for file in files)
+        wrong += [result["failed"]] if "failed" in result else result["lost"]
+    return Report(
+        "export",
+        _COLUMNS,
+        list(rows.values()),
+        wrong,
+        units=len(ranges),
+        skipped=sum("isOld" in result for result in done),
+        totals={name: sum(row[name] for row in rows.values()) for name in ("records", "files")},
+    )

@@ -1,0 +1,313 @@
+"""`merge`: two replicas of the same partitions, each with damage of its own, as one new log.
+
+A task merges one partition (see `storage.log.replicas` for what is taken from which), and settles
+it (see `new_log_dir`). Both replicas are only read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from kafkafs.storage.durable import WritableFile
+from kafkafs.storage.errors import LogDirError
+from kafkafs.storage.format.layout import MAX_INT32, MAX_OFFSET
+from kafkafs.storage.format.names import LEADER_EPOCH_FILE
+from kafkafs.storage.log.replicas import (
+    FIRST,
+    SECOND,
+    Merging,
+    Parting,
+    Replica,
+    Taken,
+    find_parting,
+)
+from kafkafs.storage.log.sound import Lost
+from kafkafs.storage.log.verify import Listed
+from kafkafs.storage.log_dir import PartitionDir
+
+from .new_log_dir import Key, NewLogDir, Settled
+from .notes import Notes
+from .places import Choice, Place
+from .report import Report, Row
+from .tasks import Told, run, silent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_COLUMNS: Final = (
+    *("topic", "partition", "segments", "bytes", "startOffset", "endOffset"),
+    *("batches", "ofBoth", "ofFirst", "ofSecond", "cleanedOtherwise", "leftOut"),
+)
+_NAMES: Final = ("first", "second")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A partition; in which of the two places it is, and bytes of both."""
+
+    topic: str
+    partition: int
+    in_places: tuple[bool, bool]
+    start_offset: int
+    size: int
+
+    @property
+    def key(self) -> Key:
+        return self.topic, self.partition
+
+    @property
+    def is_in(self) -> int:
+        """One of the places where it is."""
+        return FIRST if self.in_places[FIRST] else SECOND
+
+
+def merge(
+    spark: SparkSession,
+    log_dirs: str | Sequence[str],
+    other: str | Sequence[str],
+    output: str,
+    topics: Sequence[Choice] = (),
+    *,
+    settings: Mapping[str, str] | None = None,
+    told: Told = silent,
+) -> Report:
+    """Makes the log directory `output` of the replicas in `log_dirs` and in `other`, of all
+    partitions or of the `topics` (and partitions) chosen; one that only one of them has is taken
+    from there. What both have lost, and what was left out of one because it parts from the other,
+    is `wrong` in the report.
+
+    LogDirError when the two are not of one cluster and topic, or there is something at `output`.
+    """
+    places = (Place.of(log_dirs, settings), Place.of(other, settings))
+    partitions = [_partitions(place, topics) for place in places]
+    if topics:
+        _refuse_unknown(places, topics)
+    _refuse_strangers(places, partitions)
+    target = NewLogDir(os.path.abspath(output))
+    notes, _ = target.begin(
+        {
+            "job": "merge",
+            "log_dirs": [list(place.log_dirs) for place in places],
+            "topics": [list(choice) for choice in topics],
+        }
+    )
+    units = [_unit(key, partitions) for key in sorted({*partitions[0], *partitions[1]})]
+    for unit in units:
+        target.make_partition(partitions[unit.is_in][unit.key], without=(LEADER_EPOCH_FILE,))
+    work = partial(_merge, places, target, notes)
+    done = run(spark, "merge", units, work, lambda unit: unit.size, told)
+    settled = [
+        Settled(unit.key, *result["settled"]) for unit, result in zip(units, done, strict=True)
+    ]
+    target.finish(settled, places[FIRST].engine().log_dirs.dirs[0], notes)
+    return _report(units, done, settled)
+
+
+def _partitions(place: Place, topics: Sequence[Choice]) -> dict[Key, PartitionDir]:
+    """Those that are there; what is chosen need not be in both."""
+    every = {(found.topic, found.partition): found for found in place.partitions()}
+    if not topics:
+        return every
+    wanted = {(topic, number) for topic, number in topics}
+    return {key: found for key, found in every.items() if {key, (key[0], None)} & wanted}
+
+
+def _refuse_unknown(places: Sequence[Place], topics: Sequence[Choice]) -> None:
+    """UnknownTopic, UnknownPartition for what is in neither."""
+    for topic, number in topics:
+        there = [place.engine().topics().get(topic) for place in places]
+        if not any(numbers and number in (None, *numbers) for numbers in there):
+            places[FIRST].partitions([(topic, number)])
+
+
+def _refuse_strangers(
+    places: Sequence[Place], partitions: Sequence[Mapping[Key, PartitionDir]]
+) -> None:
+    clusters = [place.engine().log_dirs.dirs[0].meta.cluster_id for place in places]
+    if all(clusters) and clusters[0] != clusters[1]:
+        why = f"of cluster {clusters[1]}, not {clusters[0]} as {places[0].log_dirs[0]}"
+        raise LogDirError(places[1].log_dirs[0], why)
+    for key in partitions[0].keys() & partitions[1].keys():
+        ids = [each[key].topic_id() for each in partitions]
+        if all(ids) and ids[0] != ids[1]:
+            raise LogDirError(partitions[1][key].path, f"of topic id {ids[1]}, not {ids[0]}")
+
+
+def _unit(key: Key, partitions: Sequence[Mapping[Key, PartitionDir]]) -> Unit:
+    found = [each[key] for each in partitions if key in each]
+    starts = [each.log_dir.log_start_offsets.get(key, 0) for each in found]
+    size = sum(sum(Listed(each.directory).sizes.values()) for each in found)
+    in_places = (key in partitions[0], key in partitions[1])
+    return Unit(*key, in_places, min(starts), size)
+
+
+# -- in the tasks ----------------------------------------------------------------------------------
+
+
+def _merge(
+    places: tuple[Place, Place], target: NewLogDir, notes: Notes, unit: Unit
+) -> dict[str, Any]:
+    """Merges and settles a partition; what was done."""
+    name = str(unit)
+    noted: dict[str, Any] | None = notes.get(name)
+    if noted is not None:
+        return {**noted, "isOld": True}
+    engines = [place.engine() for place in places]
+    limit = engines[0].context.limits.max_batch_bytes
+    first, second = (
+        Replica(engine.partition_dir(*unit.key).directory if is_there else None, limit)
+        for engine, is_there in zip(engines, unit.in_places, strict=True)
+    )
+    config = engines[unit.is_in].topic_config(unit.topic).config
+    is_compacted = "compact" in config.cleanup_policy
+    parting = find_parting(first, second, is_compacted)
+    merging = Merging(first, second, parting, is_compacted)
+    result = _write(target, unit.key, merging, (first, second), parting)
+    settled = target.settle(places[unit.is_in], unit.key, unit.start_offset)
+    result["settled"] = [settled.start_offset, settled.end_offset, settled.segments, settled.size]
+    result["wrong"] = [*result["wrong"], *_told(unit.key, merging, parting)]
+    notes.put(name, result)
+    return result
+
+
+def _write(
+    target: NewLogDir,
+    key: Key,
+    merging: Merging,
+    replicas: tuple[Replica, Replica],
+    parting: Parting,
+) -> dict[str, Any]:
+    """Writes all batches to segments; how many, and from where."""
+    counts = {"batches": 0, "ofBoth": 0, "ofFirst": 0, "ofSecond": 0, "cleanedOtherwise": 0}
+    holes: list[Row] = []
+    segments = _Segments(target, key, replicas, parting.leader)
+    with segments:
+        for taken in merging.batches():
+            segments.append(taken)
+            counts["batches"] += 1
+            counts["cleanedOtherwise"] += taken.is_cleaned_otherwise
+            counts["ofBoth" if taken.is_common else ("ofFirst", "ofSecond")[taken.replica]] += 1
+            if taken.hole is not None:
+                holes.append(_hole(key, *taken.hole))
+    return {**counts, "leftOut": merging.left_out, "wrong": holes}
+
+
+class _Segments:
+    """The segments of the new log: they begin where those of the leader do and, where only the
+    other has batches, where that one's do."""
+
+    def __init__(
+        self, target: NewLogDir, key: Key, replicas: tuple[Replica, Replica], leader: int
+    ) -> None:
+        self._target, self._key, self._replicas = target, key, replicas
+        bases = [[facts.base_offset for facts in replica.segments] for replica in replicas]
+        of_leader = bases[leader] or bases[1 - leader]
+        inner = (of_leader[0], of_leader[-1]) if of_leader else (0, 0)
+        outer = [base for base in bases[1 - leader] if not inner[0] <= base <= inner[1]]
+        self._bases = sorted({*of_leader, *outer})
+        self._next = 0  # of _bases, the one that begins the next segment
+        self._stack = ExitStack()
+        self._file: WritableFile | None = None
+        self._base = self._position = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # What an error leaves of a segment does not get its name.
+        self._stack.__exit__(kind, error, trace)
+
+    def append(self, taken: Taken) -> None:
+        batch = taken.batch
+        is_full = (
+            self._position + len(batch.data) > MAX_INT32 or batch.last - self._base > MAX_INT32
+        )
+        if self._file is None or is_full or batch.base >= self._next_base():
+            self._roll(taken)
+        assert self._file is not None
+        self._file.write(self._position, batch.data)
+        self._position += len(batch.data)
+
+    def _next_base(self) -> int:
+        return self._bases[self._next] if self._next < len(self._bases) else MAX_OFFSET
+
+    def _roll(self, taken: Taken) -> None:
+        """Begins the segment of a batch: at the base that is next before it, so that the name is
+        that of the segment which the batch comes from."""
+        self._stack.close()
+        self._stack = ExitStack()
+        base = taken.batch.base if self._file is not None else taken.segment
+        while self._next_base() <= taken.batch.base:
+            base = self._bases[self._next]
+            self._next += 1
+        mtime = self._replicas[taken.replica].mtimes[taken.segment]
+        self._file = self._stack.enter_context(self._target.new_log(self._key, base, mtime))
+        self._base, self._position = base, 0
+
+
+def _hole(key: Key, first: int, after: int) -> Row:
+    return {
+        "topic": key[0],
+        "partition": key[1],
+        "firstOffset": first,
+        "nextOffset": after,
+        "what": f"offsets {first} to {after - 1} are lost in both",
+    }
+
+
+def _told(key: Key, merging: Merging, parting: Parting) -> Iterator[Row]:
+    """What is missing at the end, and where the two part."""
+    about = {"topic": key[0], "partition": key[1]}
+    for lost in merging.lost:
+        place = {"file": lost.error.file, "position": lost.error.position}
+        yield {**about, **place, "firstOffset": lost.first, "what": _what(lost)}
+    if merging.left_out:
+        yield {**about, "firstOffset": parting.offset, "what": _parting(merging, parting)}
+
+
+def _parting(merging: Merging, parting: Parting) -> str:
+    leader, other = _NAMES[parting.leader], _NAMES[1 - parting.leader]
+    latest = [f"epoch {epoch}" for epoch in parting.epochs]
+    why = f"its latest is {latest[1 - parting.leader]}, the {leader}'s {latest[parting.leader]}"
+    if parting.is_conflict:
+        why = f"they have different batches; {why}"
+    left = f"{merging.left_out} batches of the {other} are left out"
+    return f"the {other} parts from the {leader} at offset {parting.offset}: {why}: {left}"
+
+
+def _what(lost: Lost) -> str:
+    return f"{lost.error.what}; nothing follows, and the other replica ends here, too"
+
+
+def _report(
+    units: Sequence[Unit], done: Sequence[Mapping[str, Any]], settled: Sequence[Settled]
+) -> Report:
+    rows = []
+    for each, result in zip(settled, done, strict=True):
+        values = (*each.key, each.segments, each.size, each.start_offset, each.end_offset)
+        rows.append(
+            {
+                **dict(zip(_COLUMNS, values, strict=False)),
+                **{name: result[name] for name in _COLUMNS[len(values) :]},
+            }
+        )
+    return Report(
+        "merge",
+        _COLUMNS,
+        rows,
+        [row for result in done for row in result["wrong"]],
+        units=len(units),
+        skipped=sum("isOld" in result for result in done),
+        totals={"partitions": len(rows), "batches": sum(row["batches"] for row in rows)},
+    )

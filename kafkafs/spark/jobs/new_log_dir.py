@@ -1,0 +1,176 @@
+"""A log directory that a job makes: under a name of its own until it is whole.
+
+Tasks put `.log` files into it, whole ones by one step each; then each partition is recovered as at
+an opening after a crash, by the storage engine, which makes its indexes, snapshots and epochs; at
+last the directory is marked as closed in good order and gets its name. What it is made from is
+never written to.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkafs.storage.config import broker_config
+from kafkafs.storage.durable import TEMPORARY_SUFFIX, WritableDirectory, WritableFile
+from kafkafs.storage.errors import LogDirError, SegmentGone
+from kafkafs.storage.format import names
+from kafkafs.storage.format.checkpoints import format_clean_shutdown, format_offsets
+from kafkafs.storage.format.names import FileKind, segment_file
+from kafkafs.storage.log import recovery
+from kafkafs.storage.log_dir import LogDir, PartitionDir
+from kafkafs.storage.topic_settings import TOPIC_SETTINGS_FILE
+
+from .notes import Notes
+from .places import Place
+from .tasks import Told, run
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Key = tuple[str, int]
+
+_UNFINISHED: Final = ".unfinished"
+_NOTES: Final = ".notes"
+_NO_BROKER_EPOCH: Final = -1
+_MAX_SMALL_FILE: Final = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A partition of the new directory: offsets [start, end)."""
+
+    key: Key
+    start_offset: int
+    end_offset: int
+    segments: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewLogDir:
+    """The directory that is to be at `path`. Can be pickled; all workers must see it."""
+
+    path: str
+
+    @property
+    def _unfinished(self) -> str:
+        return self.path + _UNFINISHED
+
+    def begin(self, job: dict[str, Any]) -> tuple[Notes, dict[str, Any]]:
+        """Begins it, or takes it up again where the same job left it. The notes, and how the job
+        was described when it began. LogDirError when there is something already, OtherJob."""
+        notes_path = self.path + _NOTES
+        if os.path.lexists(self.path):
+            raise LogDirError(self.path, "there is something already; a new directory is made")
+        begun = Notes.of_job(notes_path, job)
+        WritableDirectory(self._unfinished).make_itself()
+        return begun
+
+    def make_partition(self, found: PartitionDir, without: Sequence[str] = ()) -> None:
+        """Makes the directory of a partition like `found`, with its small files but for those
+        `without`; what is there already stays."""
+        log_dir = WritableDirectory(self._unfinished)
+        with suppress(FileExistsError):
+            log_dir.make(found.name)
+        directory = log_dir.child(found.name)
+        for entry in found.directory.list():
+            # Not what hangs on offsets, and nothing that waits for being deleted.
+            is_small = entry.is_file and names.parse_segment_file(entry.name) is None
+            if is_small and entry.name not in without:
+                data = found.directory.read_small(entry.name, _MAX_SMALL_FILE)
+                directory.write_atomically(entry.name, data)
+        directory.sync()
+
+    def partition(self, key: Key) -> WritableDirectory:
+        return WritableDirectory(self._unfinished).child(names.partition_dir(*key))
+
+    @contextmanager
+    def new_log(self, key: Key, base_offset: int, mtime_ns: int) -> Iterator[WritableFile]:
+        """A `.log` to be filled, which is there when the `with` ends, durably and at once."""
+        directory = self.partition(key)
+        name = segment_file(base_offset, FileKind.LOG)
+        # Attempts of one task may run at the same time.
+        temporary = f"{name}.{os.getpid()}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
+        file = directory.create(temporary)
+        try:
+            yield file
+            file.set_mtime_ns(mtime_ns)
+            file.sync()
+            directory.rename(temporary, name)
+            directory.sync()
+        except BaseException:
+            directory.remove(temporary, missing_ok=True)
+            raise
+
+    def settle_all(
+        self, spark: SparkSession, place: Place, partitions: Sequence[PartitionDir], told: Told
+    ) -> list[Settled]:
+        """Settles all, each in a task or with others in one."""
+        works = []
+        for found in partitions:
+            key = (found.topic, found.partition)
+            listed = self.partition(key).list(lambda name: name.endswith(FileKind.LOG))
+            size = sum(entry.stat.st_size for entry in listed if entry.stat is not None)
+            works.append((key, found.log_dir.log_start_offsets.get(key, 0), size))
+        work = partial(_settle, self, place)
+        return run(spark, "settle the new partitions", works, work, lambda each: each[2], told)
+
+    def settle(self, place: Place, key: Key, start_offset: int) -> Settled:
+        """Recovers a partition whose `.log` files are all there. Repeated it comes to the same."""
+        directory = self.partition(key)
+        for entry in directory.list():
+            if entry.name.endswith(TEMPORARY_SUFFIX):
+                directory.remove(entry.name, missing_ok=True)
+        engine = place.engine()
+        plan = recovery.plan(
+            directory,
+            recovery_point=0,
+            start_offset=start_offset,
+            is_clean=False,
+            config=engine.topic_config(key[0]).config,
+            now_ms=time.time_ns() // 1_000_000,
+            limits=engine.context.limits,
+            expiration_ms=broker_config(engine.settings).producer_id_expiration_ms,
+        )
+        if plan.faults:  # only sound batches were put there
+            raise plan.faults[0]
+        recovery.apply(plan, directory)
+        size = sum(segment.size for segment in plan.segments)
+        return Settled(key, plan.start_offset, plan.end_offset, len(plan.segments), size)
+
+    def finish(self, settled: Iterable[Settled], source: LogDir, notes: Notes) -> None:
+        """All partitions are settled: what is beside them is made, and the directory gets its
+        name."""
+        directory = WritableDirectory(self._unfinished)
+        for name in (names.META_PROPERTIES_FILE, TOPIC_SETTINGS_FILE):
+            with suppress(SegmentGone):
+                data = source.directory.read_small(name, _MAX_SMALL_FILE)
+                directory.write_atomically(name, data)
+        ends = {each.key: each.end_offset for each in settled}
+        starts = {each.key: each.start_offset for each in settled if each.start_offset}
+        offsets: Mapping[str, Mapping[Key, int]] = {
+            names.RECOVERY_POINT_FILE: ends,
+            names.HIGH_WATERMARK_FILE: ends,
+            names.LOG_START_OFFSET_FILE: starts,
+        }
+        for name, values in offsets.items():
+            directory.write_atomically(name, format_offsets(values))
+        directory.write_atomically(
+            names.CLEAN_SHUTDOWN_FILE, format_clean_shutdown(_NO_BROKER_EPOCH)
+        )
+        above, name = os.path.split(self.path)
+        parent = WritableDirectory(above)
+        parent.rename(name + _UNFINISHED, name)
+        parent.sync()
+        notes.remove()
+
+
+def _settle(target: NewLogDir, place: Place, work: tuple[Key, int, int]) -> Settled:
+    key, start_offset, _ = work
+    return target.settle(place, key, start_offset)

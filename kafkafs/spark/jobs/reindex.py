@@ -1,0 +1,201 @@
+"""`reindex`: the indexes of all segments made anew, in directories that nobody writes to.
+
+Tasks make the `.index` and `.timeindex` of a segment each, and then, for partitions that have
+producers, the `.txnindex` of all their segments. An index that is right already is left alone;
+others are replaced in one step. The driver holds the directories as a broker would.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkafs.storage.durable import TEMPORARY_SUFFIX, WritableDirectory
+from kafkafs.storage.errors import CorruptError, SegmentGone
+from kafkafs.storage.format.names import FileKind, segment_file
+from kafkafs.storage.lock import DirectoryLock
+from kafkafs.storage.log.reindexing import rebuild_aborts, rebuild_indexes, stale_indexes
+from kafkafs.storage.log.verify import Listed
+from kafkafs.storage.log_dir import PartitionDir
+from kafkafs.storage.segment.verify import SegmentFacts
+
+from .places import Choice, Place, replace_file
+from .report import Report, Row
+from .tasks import Told, run, silent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Key = tuple[str, int]
+
+_COLUMNS: Final = ("topic", "partition", "segments", "bytes", "written")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A segment."""
+
+    topic: str
+    partition: int
+    facts: SegmentFacts
+
+    @property
+    def key(self) -> Key:
+        return self.topic, self.partition
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """`written`: names of the files that were replaced. `wrong` where nothing could be done."""
+
+    written: tuple[str, ...] = ()
+    has_producers: bool = False
+    wrong: Mapping[str, Any] | None = None
+
+
+def reindex(
+    spark: SparkSession,
+    log_dirs: str | Sequence[str],
+    topics: Sequence[Choice] = (),
+    *,
+    settings: Mapping[str, str] | None = None,
+    told: Told = silent,
+) -> Report:
+    """Makes the indexes of all segments in `log_dirs`, or of the `topics` (and partitions) chosen,
+    what recovery would make them. Segments with damage are `wrong` in the report, and keep theirs.
+
+    LogDirLocked when a broker or another writer has one of the directories.
+    """
+    place = Place.of(log_dirs, settings)
+    with ExitStack() as held:
+        for path in place.log_dirs:
+            held.enter_context(DirectoryLock(WritableDirectory(path)))
+        partitions = place.partitions(topics)
+        for found in partitions:
+            _remove_leftovers(found)
+        units = [unit for found in partitions for unit in _units(found)]
+        work = partial(_reindex, place)
+        done = run(spark, "reindex", units, work, lambda unit: unit.facts.size, told)
+        with_producers = _with_producers(units, done)
+        ends = run(
+            spark,
+            "reindex: transactions",
+            list(with_producers.items()),
+            partial(_reindex_aborts, place),
+            lambda each: each[1] // 100,  # headers only
+            told,
+        )
+    return _report(partitions, units, done, dict(zip(with_producers, ends, strict=True)))
+
+
+def _units(found: PartitionDir) -> list[Unit]:
+    segments = Listed(found.directory).segments(True)
+    return [Unit(found.topic, found.partition, facts) for facts in segments]
+
+
+def _remove_leftovers(found: PartitionDir) -> None:
+    """Files that an attempt before this run has not finished."""
+    directory = WritableDirectory(found.log_dir.path).child(found.name)
+    for entry in directory.list():
+        if entry.name.startswith(".") and entry.name.endswith(TEMPORARY_SUFFIX):
+            directory.remove(entry.name, missing_ok=True)
+
+
+def _with_producers(units: Sequence[Unit], done: Sequence[Done]) -> dict[Key, int]:
+    """The partitions that may have aborted transactions, with their bytes; but for those that are
+    damaged, of which nobody knows."""
+    sizes: dict[Key, int] = {}
+    for unit, result in zip(units, done, strict=True):
+        if result.has_producers:
+            sizes[unit.key] = sizes.get(unit.key, 0) + unit.facts.size
+    for unit, result in zip(units, done, strict=True):
+        if result.wrong is not None:
+            sizes.pop(unit.key, None)
+    return sizes
+
+
+# -- in the tasks ----------------------------------------------------------------------------------
+
+
+def _reindex(place: Place, unit: Unit) -> Done:
+    engine = place.engine()
+    directory = _writable(place, unit.key)
+    config = engine.topic_config(unit.topic).config
+    try:
+        found = rebuild_indexes(directory, unit.facts, config, engine.context.limits)
+        written = _replace(directory, unit.facts.base_offset, found.by_kind())
+        return Done(written, found.has_producers)
+    except (CorruptError, SegmentGone, OSError) as error:
+        return Done(wrong=_wrong(unit.key, error))
+
+
+def _reindex_aborts(place: Place, each: tuple[Key, int]) -> Done:
+    key, _ = each
+    found = place.engine().partition_dir(*key)
+    start = found.log_dir.log_start_offsets.get(key, 0)
+    directory = _writable(place, key)
+    written: list[str] = []
+    try:
+        limits = place.engine().context.limits
+        now_ms = time.time_ns() // 1_000_000
+        for base, data in rebuild_aborts(directory, start, limits, now_ms):
+            written += _replace(directory, base, {FileKind.TXNINDEX: data})
+        return Done(tuple(written))
+    except (CorruptError, SegmentGone, OSError) as error:
+        return Done(tuple(written), wrong=_wrong(key, error))
+
+
+def _writable(place: Place, key: Key) -> WritableDirectory:
+    found = place.engine().partition_dir(*key)
+    return WritableDirectory(found.log_dir.path).child(found.name)
+
+
+def _replace(
+    directory: WritableDirectory, base: int, wanted: Mapping[FileKind, bytes]
+) -> tuple[str, ...]:
+    stale = [segment_file(base, kind) for kind in stale_indexes(directory, base, wanted)]
+    for name in stale:
+        data = wanted[FileKind(os.path.splitext(name)[1])]
+        replace_file(directory, name, data)
+    return tuple(stale)
+
+
+def _wrong(key: Key, error: CorruptError | SegmentGone | OSError) -> Mapping[str, Any]:
+    about: dict[str, Any] = {"topic": key[0], "partition": key[1]}
+    if isinstance(error, CorruptError):
+        what = f"{error.what}; its indexes are left as they are"
+        return {**about, "file": error.file, "position": error.position, "what": what}
+    if isinstance(error, OSError):
+        return {**about, "file": error.filename, "what": error.strerror}
+    return {**about, "file": error.file, "what": "it went while it was read"}
+
+
+def _report(
+    partitions: Sequence[PartitionDir],
+    units: Sequence[Unit],
+    done: Sequence[Done],
+    ends: Mapping[Key, Done],
+) -> Report:
+    results: dict[Key, list[Done]] = {}
+    sizes: dict[Key, int] = {}
+    for unit, result in zip(units, done, strict=True):
+        results.setdefault(unit.key, []).append(result)
+        sizes[unit.key] = sizes.get(unit.key, 0) + unit.facts.size
+    rows: list[Row] = []
+    wrong: list[Row] = []
+    for found in partitions:
+        key = (found.topic, found.partition)
+        of_segments = results.get(key, [])
+        every = [*of_segments, *([ends[key]] if key in ends else [])]
+        written = sum(len(result.written) for result in every)
+        values = (*key, len(of_segments), sizes.get(key, 0), written)
+        rows.append(dict(zip(_COLUMNS, values, strict=True)))
+        wrong += [result.wrong for result in every if result.wrong is not None]
+    total = sum(row["written"] for row in rows)
+    totals = {"segments": len(units), "written": total}
+    return Report("reindex", _COLUMNS, rows, wrong, units=len(units), totals=totals)

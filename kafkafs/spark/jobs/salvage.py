@@ -1,0 +1,172 @@
+"""`salvage`: every batch whose bytes are sound, out of damaged log directories into a new one.
+
+A task copies the sound batches of a segment, as they are; what is lost between them is told. Then
+each partition is settled (see `new_log_dir`). The source is only read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkafs.storage.format.names import METADATA_TOPIC, FileKind, segment_file
+from kafkafs.storage.log.sound import Lost, Sound, sound_batches
+from kafkafs.storage.log.verify import Listed
+from kafkafs.storage.log_dir import PartitionDir
+
+from .new_log_dir import Key, NewLogDir, Settled
+from .notes import Notes
+from .places import Choice, Place
+from .report import Report, Row
+from .tasks import Told, run, silent
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_COLUMNS: Final = (
+    *("topic", "partition", "segments", "bytes", "startOffset", "endOffset"),
+    *("batches", "lostPlaces", "lostBytes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A segment of the source; `next_base` of the one behind it, -1 for the last."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    next_base: int
+    size: int
+    mtime_ns: int
+
+    @property
+    def key(self) -> Key:
+        return self.topic, self.partition
+
+
+def salvage(
+    spark: SparkSession,
+    log_dirs: str | Sequence[str],
+    output: str,
+    topics: Sequence[Choice] = (),
+    *,
+    settings: Mapping[str, str] | None = None,
+    told: Told = silent,
+) -> Report:
+    """Makes the log directory `output` of what is sound in `log_dirs`, or in the `topics` (and
+    partitions) chosen. What is lost is `wrong` in the report: file, position and offsets.
+
+    LogDirError when there is something at `output`, OtherJob when an unfinished job with other
+    arguments is.
+    """
+    place = Place.of(log_dirs, settings)
+    target = NewLogDir(os.path.abspath(output))
+    job = {"job": "salvage", "log_dirs": list(place.log_dirs), "topics": [list(t) for t in topics]}
+    notes, _ = target.begin(job)
+    partitions = _partitions(place, topics)
+    for found in partitions:
+        target.make_partition(found)
+    units = [unit for found in partitions for unit in _units(found)]
+    done = run(
+        spark, "salvage", units, partial(_copy, place, target, notes), lambda unit: unit.size, told
+    )
+    settled = target.settle_all(spark, place, partitions, told)
+    target.finish(settled, place.engine().log_dirs.dirs[0], notes)
+    return _report(units, done, settled)
+
+
+def _key(found: PartitionDir) -> Key:
+    return found.topic, found.partition
+
+
+def _partitions(place: Place, topics: Sequence[Choice]) -> list[PartitionDir]:
+    """Without a choice also the quorum's own log, so that a node can start with the copy."""
+    found = place.partitions(topics)
+    every = place.engine().log_dirs.partitions()
+    quorum = [each for key, each in every.items() if key[0] == METADATA_TOPIC and not topics]
+    return [*quorum, *found]
+
+
+def _units(found: PartitionDir) -> list[Unit]:
+    listed = Listed(found.directory)
+    return [
+        Unit(
+            *_key(found),
+            facts.base_offset,
+            facts.next_base,
+            facts.size,
+            listed.mtimes[facts.base_offset],
+        )
+        for facts in listed.segments(True)
+    ]
+
+
+def _copy(place: Place, target: NewLogDir, notes: Notes, unit: Unit) -> dict[str, Any]:
+    """In a task: the sound batches of a segment become one of the target. What was done."""
+    name = str(unit)
+    noted: dict[str, Any] | None = notes.get(name)
+    if noted is not None:
+        return {**noted, "isOld": True}
+    engine = place.engine()
+    source = engine.partition_dir(*unit.key).directory
+    limit = engine.context.limits.max_batch_bytes
+    position = batches = 0
+    lost: list[dict[str, Any]] = []
+    with target.new_log(unit.key, unit.base_offset, unit.mtime_ns) as log:
+        for part in sound_batches(source, unit.base_offset, unit.next_base, limit):
+            if isinstance(part, Sound):
+                log.write(position, part.data)
+                position += len(part.data)
+                batches += len(part.table)
+            else:
+                lost.append(_lost_row(unit, part))
+    if lost and not position and unit.next_base >= 0:  # an empty one would stand for nothing
+        target.partition(unit.key).remove(segment_file(unit.base_offset, FileKind.LOG))
+    result = {"batches": batches, "bytes": position, "lost": lost}
+    notes.put(name, result)
+    return result
+
+
+def _lost_row(unit: Unit, lost: Lost) -> dict[str, Any]:
+    return {
+        "topic": unit.topic,
+        "partition": unit.partition,
+        "file": lost.error.file,
+        "position": lost.error.position,
+        "bytes": lost.resume - lost.error.position,
+        "firstOffset": lost.first,
+        "nextOffset": lost.next if lost.next >= 0 else None,
+        "what": lost.error.what,
+    }
+
+
+def _report(
+    units: Sequence[Unit], done: Sequence[Mapping[str, Any]], settled: Sequence[Settled]
+) -> Report:
+    rows: list[Row] = []
+    results: dict[Key, list[Mapping[str, Any]]] = {}
+    for unit, result in zip(units, done, strict=True):
+        results.setdefault(unit.key, []).append(result)
+    for each in settled:
+        those = results.get(each.key, [])
+        lost = [row for result in those for row in result["lost"]]
+        values = (
+            *(*each.key, each.segments, each.size, each.start_offset, each.end_offset),
+            sum(result["batches"] for result in those),
+            len(lost),
+            sum(row["bytes"] for row in lost),
+        )
+        rows.append(dict(zip(_COLUMNS, values, strict=True)))
+    return Report(
+        "salvage",
+        _COLUMNS,
+        rows,
+        [row for result in done for row in result["lost"]],
+        units=len(units),
+        skipped=sum("isOld" in result for result in done),
+        totals={"partitions": len(rows), "bytes": sum(each.size for each in settled)},
+    )

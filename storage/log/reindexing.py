@@ -1,0 +1,118 @@
+"""The indexes of a partition's segments, made anew from its batches and from nothing else.
+
+What recovery writes after a crash, without what else recovery does: nothing is cut, and a segment
+with damage in it keeps the indexes that it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from ..config import TopicConfig
+from ..disk import Directory
+from ..errors import CorruptError
+from ..format import batch as b
+from ..format.layout import MAX_INT32, MAX_OFFSET
+from ..format.names import FileKind, segment_file
+from ..segment.extent import Extent
+from ..segment.index_builder import IndexBuilder
+from ..segment.rebuild import Rebuild
+from ..segment.txn_index import format_aborted_txns
+from ..segment.verify import SegmentFacts
+from .context import ReadLimits
+from .loading_segment import LoadingSegment
+from .producer_rebuild import MAX_SNAPSHOT_BYTES, ProducerRebuild, Snapshots
+from .producers import EXPIRATION_MS
+from .sound import is_zero
+from .verify import Listed
+
+
+@dataclass(frozen=True, slots=True)
+class Indexes:
+    """What the `.index` and the `.timeindex` of a segment are to hold. `has_producers`: whether the
+    segment may need a `.txnindex`."""
+
+    offsets: bytes
+    times: bytes
+    has_producers: bool
+
+    def by_kind(self) -> Mapping[FileKind, bytes]:
+        return {FileKind.INDEX: self.offsets, FileKind.TIMEINDEX: self.times}
+
+
+def rebuild_indexes(
+    directory: Directory, facts: SegmentFacts, config: TopicConfig, limits: ReadLimits
+) -> Indexes:
+    """Reads all of a segment. CorruptError for damage, also for offsets too far apart for one;
+    SegmentGone."""
+    base = facts.base_offset
+    file = directory.open(segment_file(base, FileKind.LOG))
+    if facts.size > MAX_INT32:
+        what = f"{facts.size} bytes, more than the {MAX_INT32} that a segment can have"
+        raise CorruptError(what, file.path)
+    limit = MAX_OFFSET if facts.next_base < 0 else facts.next_base
+    extent = Extent(file, base, 0, facts.size, limits.max_batch_bytes, limit_offset=limit)
+    builder = IndexBuilder(base, config.index_interval_bytes, config.segment_index_bytes)
+    rebuild = Rebuild(extent, builder)
+    has_producers = False
+    for table in rebuild.tables():
+        has_producers |= bool((table.column(b.PRODUCER_ID) >= 0).any())
+    if rebuild.overflows:
+        what = "offsets more than 2**31 - 1 apart, too many for the index of one segment"
+        raise CorruptError(what, file.path, rebuild.size)
+    is_room = facts.next_base < 0 and is_zero(file, rebuild.size, facts.size)
+    if rebuild.fault is not None and not is_room:
+        raise rebuild.fault
+    return Indexes(rebuild.offsets, rebuild.times, has_producers)
+
+
+def rebuild_aborts(
+    directory: Directory, log_start: int, limits: ReadLimits, now_ms: int
+) -> Iterator[tuple[int, bytes]]:
+    """What the `.txnindex` of each segment is to hold, by base offset, b"" where none is needed;
+    headers are read, and no records. The segments must be sound (`rebuild_indexes`)."""
+    listed = Listed(directory)
+    segments = [_segment(directory, facts, limits) for facts in listed.segments(True)]
+    if not segments:
+        return
+    snapshots = Snapshots(listed.snapshots, lambda offset: _read_snapshot(directory, offset))
+    first = segments[0].base_offset
+    rebuild = ProducerRebuild(snapshots, log_start, EXPIRATION_MS, now_ms)
+    producers = rebuild.at(first, (), False).producers
+    for segment in segments:
+        aborted = []
+        for table in segment.tables(segment.base_offset):
+            new = table.select(table.column(b.MAGIC) > 1)
+            aborted += producers.replay(new, segment.read_marker)
+        yield segment.base_offset, format_aborted_txns(aborted)
+
+
+def _segment(directory: Directory, facts: SegmentFacts, limits: ReadLimits) -> LoadingSegment:
+    limit = MAX_OFFSET if facts.next_base < 0 else facts.next_base
+    name = segment_file(facts.base_offset, FileKind.LOG)
+    size = limits.max_batch_bytes
+    return LoadingSegment(directory, facts.base_offset, name, "", 0, facts.size, limit, size)
+
+
+def _read_snapshot(directory: Directory, offset: int) -> bytes:
+    return directory.read_small(segment_file(offset, FileKind.SNAPSHOT), MAX_SNAPSHOT_BYTES)
+
+
+def stale_indexes(
+    directory: Directory, base_offset: int, wanted: Mapping[FileKind, bytes]
+) -> Sequence[FileKind]:
+    """The kinds of index whose files hold something else than is wanted. A file that is missing is
+    stale; a `.txnindex` that is missing holds nothing."""
+    names = {entry.name for entry in directory.list() if entry.is_file}
+    stale = []
+    for kind, data in wanted.items():
+        name = segment_file(base_offset, kind)
+        if name not in names:
+            if data or kind is not FileKind.TXNINDEX:
+                stale.append(kind)
+            continue
+        file = directory.open(name)
+        if file.size() != len(data) or file.read(0, len(data)) != data:
+            stale.append(kind)
+    return stale

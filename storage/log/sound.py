@@ -1,0 +1,93 @@
+"""The sound batches of a segment as they are, and what lies between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from ..disk import Directory, OpenFile
+from ..errors import CorruptError
+from ..format import batch as b
+from ..format.batch import BatchTable
+from ..format.layout import MAX_INT32, MAX_OFFSET
+from ..format.names import FileKind, segment_file
+from ..segment.extent import Extent, Fault
+from ..segment.rebuild import large_batch
+from ..segment.walk import Run, read_runs
+
+_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Sound:
+    """Batches that follow each other in the file: their bytes, and their headers with positions in
+    it. Both are good until the next are asked for."""
+
+    data: memoryview
+    table: BatchTable
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Bytes [`position`, `resume`) of a `.log` that are no sound batch, and the offsets [`first`,
+    `next`) that no sound batch of the segment has there; `next` is -1 behind the last of a log."""
+
+    error: CorruptError
+    resume: int
+    first: int
+    next: int
+
+
+def sound_batches(
+    directory: Directory, base_offset: int, next_base: int, max_batch_bytes: int
+) -> Iterator[Sound | Lost]:
+    """All of a segment; `next_base`: the following one's base, -1 for the last. Zeros at the end
+    of the last one are room that was made beforehand, no loss. SegmentGone."""
+    file = directory.open(segment_file(base_offset, FileKind.LOG))
+    limit = min(base_offset + MAX_INT32 + 1, MAX_OFFSET)
+    if next_base >= 0:
+        limit = min(limit, next_base)
+    size = file.size()
+    extent = Extent(file, base_offset, 0, size, max_batch_bytes, -1, limit)
+    reached = base_offset
+    lost: Lost | None = None
+    for part in read_runs(extent):
+        found = _sound(extent, part)
+        if found is None:
+            assert isinstance(part, Fault)
+            lost = lost or Lost(part.error, part.resume, reached, next_base)
+            lost = replace(lost, resume=part.resume)
+            continue
+        if lost is not None:
+            yield replace(lost, next=int(found.table.rows[0, b.BASE_OFFSET]))
+            lost = None
+        yield found
+        reached = int(found.table.rows[-1, b.LAST_OFFSET]) + 1
+    is_room = lost is not None and next_base < 0 and lost.resume >= size
+    if lost is not None and not (is_room and is_zero(file, lost.error.position, size)):
+        yield lost
+
+
+def _sound(extent: Extent, part: Run | Fault) -> Sound | None:
+    """None for what is damaged, and not only more than is read at a time."""
+    if isinstance(part, Run):
+        first, last = part.table.rows[0], part.table.rows[-1]
+        start = int(first[b.POSITION]) - part.base
+        end = int(last[b.POSITION] + last[b.SIZE]) - part.base
+        return Sound(part.data[start:end], part.table)
+    large = large_batch(replace(extent, start=part.error.position))
+    if large is None:
+        return None
+    header = large[0]
+    return Sound(memoryview(extent.file.read(header.position, header.size)), large)
+
+
+def is_zero(file: OpenFile, start: int, end: int) -> bool:
+    """Whether nothing but zeros is there; holes are not read."""
+    position = min(file.next_data(start), end)
+    while position < end:
+        data = file.read(position, min(_CHUNK_BYTES, end - position))
+        if not data or data.strip(b"\0"):
+            return not data
+        position = min(file.next_data(position + len(data)), end)
+    return True

@@ -1,0 +1,98 @@
+"""`kafkafs spark`: refusals, completion, and one job from the command line to its exit code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from click.testing import Result
+
+from kafkafs.cli import spark as group
+from kafkafs.spark.jobs import Report
+from tests.cli.test_completion import completed
+
+Kafkafs = Callable[..., Result]
+Corpus = Callable[[str], Path]
+
+
+def test_without_java_it_says_so(
+    kafkafs: Kafkafs, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    result = kafkafs("spark", "verify", corpus("kafka43-torn"))
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "kafkafs: Spark needs Java, and there is none in JAVA_HOME, /nowhere\n"
+    )
+
+
+def test_without_pyspark_it_says_so(
+    kafkafs: Kafkafs, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group, "_refuse_without_java", lambda: None)
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    result = kafkafs("spark", "verify", corpus("kafka43-torn"))
+    assert result.exit_code == 1
+    assert result.stderr == "kafkafs: PySpark is not installed: `pip install kafkafs[spark]`\n"
+
+
+def test_jobs_are_listed_and_completed(corpus: Corpus) -> None:
+    assert [name for _, name in completed("kafkafs spark ")] == list(group.JOBS)
+    assert [name for _, name in completed("kafkafs spark stats --by")] == ["--by"]
+    topics = [name for _, name in completed(f"kafkafs spark stats {corpus('kafka43-clean')} or")]
+    assert topics == ["orders/"]
+
+
+def test_no_job_needs_spark_before_it_runs(environment: Mapping[str, str]) -> None:
+    """Help and completion import every verb, also where no PySpark is."""
+    script = (
+        "import sys, click; from kafkafs.cli.main import cli\n"
+        "spark = cli.get_command(click.Context(cli), 'spark')\n"
+        "for name in spark.list_commands(None):\n"
+        "    assert spark.get_command(None, name) is not None\n"
+        "assert 'pyspark' not in sys.modules and 'numpy' not in sys.modules\n"
+        "import kafkafs.spark.jobs\n"
+        "assert 'pyspark' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, env=environment)
+
+
+def test_a_report_for_people(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+    wrong = [
+        {"file": "/data/t-0/0.log", "position": 7, "what": "crc"},
+        {"topic": "t", "partition": 1, "what": "gone"},
+    ]
+    rows = [{"topic": "t", "records": 12, "end": None}, {"topic": "other", "records": 3, "end": 4}]
+    report = Report("stats", ("topic", "records", "end"), rows, wrong, 9, 2, {"records": 15})
+    lines = b"".join(group._lines(report)).decode().splitlines()
+    assert lines == [
+        "/data/t-0/0.log: position 7: crc",
+        "t-1: gone",
+        "topic  records  end",
+        "t           12    -",
+        "other        3    4",
+        "stats: records 15, 2 of 9 parts were finished before, 2 findings",
+    ]
+    assert report.exit_code == 1
+
+
+@pytest.mark.spark
+def test_a_job_as_a_process(corpus: Corpus, environment: Mapping[str, str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kafkafs", "spark", "verify", "--json", "--master", "local[2]"]
+    quiet = {name: value for name, value in environment.items() if name != "PYTHONWARNINGS"}
+    ended = subprocess.run(
+        [*command, str(corpus("kafka43-torn")), "crash-txn"],
+        env={**quiet, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(tmp_path)},
+        capture_output=True,
+        check=False,
+        timeout=200,
+    )
+    told = [json.loads(line) for line in ended.stdout.splitlines()]
+    assert ended.returncode == 1
+    assert [row.get("findings") for row in told] == [1, None]
+    assert told[1]["position"] == 10401
+    assert b"Traceback" not in ended.stderr

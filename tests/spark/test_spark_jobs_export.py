@@ -1,0 +1,142 @@
+"""Export: every record, whole, in files of each kind; restarts; damage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kafkafs.spark import jobs
+from kafkafs.spark.jobs.export_files import SCHEMA, read_file
+from kafkafs.spark.jobs.notes import OtherJob
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.layout import TimestampType
+from tests import answers
+from tests.logs import write_log_dir, write_partition
+
+Corpus = Callable[[str], Path]
+
+DAY = 86_400_000
+TIME = 1_700_000_000_000
+TYPES = {"NoTimestampType": -1, "CreateTime": 0, "LogAppendTime": 1}
+
+
+def made(root: Path) -> Path:
+    """One partition with everything that a record may have."""
+    records = [
+        SimpleRecord(TIME, None, None),
+        SimpleRecord(TIME + DAY, b"", b"", [("a", None), ("a", b"\xff"), ("", b"")]),
+        SimpleRecord(-1, b"\x00\xff", 'ü\n"'.encode()),
+        SimpleRecord(TIME, b"k", b"v", [("h", b"1")]),
+    ]
+    appended = BatchFields(
+        base_offset=9, max_timestamp=TIME + 2 * DAY, timestamp_type=TimestampType.LOG_APPEND_TIME
+    )
+    batches = [build_batch(records, BatchFields()), build_batch(records[:1], appended)]
+    write_partition(root / "t-0", batches)
+    write_log_dir(root, {("t", 0): 10})
+    return root
+
+
+def exported(output: Path) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    """The records of each partition by offset."""
+    found: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for path in sorted(output.glob("topic=*/date=*/[!.]*")):
+        topic, date = (part.name.split("=")[1] for part in (path.parent.parent, path.parent))
+        for batch in read_file(str(path)):
+            assert batch.schema == SCHEMA
+            table = batch.set_column(4, "timestamp", batch.column("timestamp").cast("int64"))
+            for row in table.to_pylist():
+                row["date"] = date
+                found.setdefault((topic, row["partition"]), []).append(row)
+    for rows in found.values():
+        rows.sort(key=lambda row: int(row["offset"]))
+    return found
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("format", ["parquet", "arrow", "jsonl"])
+def test_nothing_of_a_record_is_lost(spark: SparkSession, tmp_path: Path, format: Any) -> None:
+    report = jobs.export(spark, str(made(tmp_path / "in")), str(tmp_path / "out"), format=format)
+    assert (report.exit_code, report.totals["records"]) == (0, 5)
+    rows = exported(tmp_path / "out")["t", 0]
+    assert [row["offset"] for row in rows] == [0, 1, 2, 3, 9]
+    assert [row["timestamp"] for row in rows] == [TIME, TIME + DAY, None, TIME, TIME + 2 * DAY]
+    assert [row["timestampType"] for row in rows] == [0, 0, 0, 0, 1]
+    assert [row["key"] for row in rows] == [None, b"", b"\x00\xff", b"k", None]
+    assert [row["value"] for row in rows] == [None, b"", 'ü\n"'.encode(), b"v", None]
+    headers = [[(h["key"], h["value"]) for h in row["headers"]] for row in rows]
+    assert headers == [[], [("a", None), ("a", b"\xff"), ("", b"")], [], [("h", b"1")], []]
+    none = "__HIVE_DEFAULT_PARTITION__"
+    days = ["2023-11-14", "2023-11-15", none, "2023-11-14", "2023-11-16"]
+    assert [row["date"] for row in rows] == days
+
+
+@pytest.mark.spark
+def test_every_record_of_a_broker(spark: SparkSession, corpus: Corpus, tmp_path: Path) -> None:
+    report = jobs.export(spark, str(corpus("kafka43-clean")), str(tmp_path))
+    assert report.exit_code == 0
+    rows = exported(tmp_path)
+    for topic, partition in answers.partitions_with_records("kafka43-clean"):
+        told = list(answers.records("kafka43-clean", topic, partition))
+        found = rows.pop((topic, partition), [])
+        if topic.startswith("__"):
+            assert found == []
+            continue
+        assert [row["offset"] for row in found] == [each.offset for each in told]
+        for row, each in zip(found, told, strict=True):
+            assert (row["key"], row["value"]) == (each.key, each.value)
+            assert row["timestamp"] == (None if each.timestamp == -1 else each.timestamp)
+            assert row["timestampType"] == TYPES[each.timestamp_type]
+            assert tuple((h["key"], h["value"]) for h in row["headers"]) == each.headers
+    assert rows == {}
+    read = spark.read.parquet(str(tmp_path))  # what is beside the records is passed over
+    assert read.count() == report.totals["records"]
+    assert {"topic", "date"} <= set(read.columns)
+
+
+@pytest.mark.spark
+def test_started_again_it_goes_on(spark: SparkSession, corpus: Corpus, tmp_path: Path) -> None:
+    source, output = str(corpus("kafka43-clean")), tmp_path / "out"
+    settings: dict[str, Any] = {"topics": [("orders", None)], "format": "jsonl"}
+    whole = jobs.export(spark, source, str(output), **settings)
+    before = exported(output)
+    # As a kill leaves it: some ranges are not noted, one has its file, another half of it.
+    (output / "_SUCCESS").unlink()
+    notes = sorted((output / "_kafkafs").glob("unit-*"))
+    files = []
+    for note in notes[::2]:
+        files += json.loads(note.read_text())["files"]
+        note.unlink()
+    (output / files[0]["path"]).write_text("torn")
+    leftover = (output / files[0]["path"]).with_name(".part-00000-x.jsonl.1-2.tmp")
+    leftover.write_text("half")
+    again = jobs.export(spark, source, str(output), **settings)
+    assert again.skipped == len(notes) - len(notes[::2])
+    assert again.rows == whole.rows
+    assert exported(output) == before
+    assert not leftover.exists()
+    assert (output / "_SUCCESS").exists()
+    with pytest.raises(OtherJob, match="another isolation"):
+        jobs.export(spark, source, str(output), **settings, isolation="read_uncommitted")
+
+
+@pytest.mark.spark
+def test_damage_is_left_out_and_told(spark: SparkSession, corpus: Corpus, tmp_path: Path) -> None:
+    source = str(corpus("kafka43-torn"))
+    report = jobs.export(spark, source, str(tmp_path / "strict"), [("crash-txn", 0)])
+    (wrong,) = report.wrong
+    assert (report.exit_code, wrong["position"]) == (1, 10401)
+    assert "are left out" in wrong["what"]
+    assert not (tmp_path / "strict" / "_SUCCESS").exists()
+    report = jobs.export(
+        spark, source, str(tmp_path / "permissive"), [("crash-txn", 0)], permissive=True
+    )
+    (wrong,) = report.wrong
+    assert (wrong["firstOffset"], wrong["position"]) == (2873, 10401)
+    rows = exported(tmp_path / "permissive")["crash-txn", 0]
+    assert {2872, 2881} & {row["offset"] for row in rows} or rows[-1]["offset"] > 2881

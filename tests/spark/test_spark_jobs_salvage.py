@@ -1,0 +1,137 @@
+"""Salvage: all that is sound, as it was, and a true report of what is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from kafkafs.spark import jobs
+from kafkafs.storage.disk import Directory
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.log.sound import Lost, Sound, sound_batches
+from kafkafs.storage.verify import Verifier
+from tests.logs import TopicSettings, walk, write_log_dir, write_partition
+
+Corpus = Callable[[str], Path]
+
+SMALL = TopicSettings(segment_bytes=1500, segment_index_bytes=1200, index_interval_bytes=200)
+LIMIT = 1 << 20
+
+
+def batches(count: int, first: int = 0) -> Iterator[bytes]:
+    for number in range(first, first + count):
+        record = SimpleRecord(1_700_000_000_000 + number, b"k%d" % number, b"v" * 50)
+        yield build_batch(
+            [record],
+            BatchFields(base_offset=number, producer_id=7, base_sequence=number, producer_epoch=0),
+        )
+
+
+def made(root: Path, count: int = 60) -> Path:
+    """A log directory with one partition of several segments."""
+    write_partition(root / "t-0", batches(count), SMALL)
+    write_log_dir(root, {("t", 0): count})
+    return root
+
+
+def logs(partition: Path) -> list[Path]:
+    return sorted(partition.glob("*.log"))
+
+
+def sound(log: Path, next_base: int = -1) -> list[Sound | Lost]:
+    directory = Directory(str(log.parent.parent)).child(log.parent.name)
+    return list(sound_batches(directory, int(log.stem), next_base, LIMIT))
+
+
+def findings(root: Path) -> list[str]:
+    verifier = Verifier(Engine(str(root)))
+    found = list(verifier.directories())
+    for partition in verifier.partitions():
+        found += verifier.partition(partition)
+    return list(map(str, found))
+
+
+# -- sound batches, without Spark ------------------------------------------------------------------
+
+
+def test_a_sound_segment_is_one_piece(tmp_path: Path) -> None:
+    log = logs(made(tmp_path) / "t-0")[0]
+    (part,) = sound(log)
+    assert isinstance(part, Sound)
+    assert bytes(part.data) == log.read_bytes()
+
+
+def test_what_is_lost_has_its_place_and_its_offsets(tmp_path: Path) -> None:
+    log = logs(made(tmp_path) / "t-0")[1]
+    data = bytearray(log.read_bytes())
+    headers = list(walk(bytes(data)))
+    data[headers[2].position + 70] ^= 1
+    data[headers[3].position + 70] ^= 1
+    log.write_bytes(data)
+    parts = sound(log, headers[-1].last_offset + 1)
+    (lost,) = (part for part in parts if isinstance(part, Lost))
+    assert (lost.first, lost.next) == (headers[2].base_offset, headers[4].base_offset)
+    assert (lost.error.position, lost.resume) == (headers[2].position, headers[4].position)
+    assert "crc" in lost.error.what
+
+
+@pytest.mark.parametrize(("tail", "is_loss"), [(bytes(5000), False), (bytes(100) + b"x", True)])
+def test_room_made_beforehand_is_no_loss(tmp_path: Path, tail: bytes, is_loss: bool) -> None:
+    log = logs(made(tmp_path) / "t-0")[-1]
+    with log.open("ab") as file:
+        file.write(tail)
+    assert any(isinstance(part, Lost) for part in sound(log)) == is_loss
+
+
+# -- the job ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.spark
+def test_of_a_sound_directory_nothing_is_lost(
+    spark: SparkSession, corpus: Corpus, tmp_path: Path
+) -> None:
+    source = corpus("kafka43-clean")
+    report = jobs.salvage(spark, str(source), str(tmp_path / "new"))
+    assert report.exit_code == 0
+    for log in source.glob("*-[0-9]/*.log"):
+        copy = tmp_path / "new" / log.relative_to(source)
+        assert copy.read_bytes() == log.read_bytes(), log
+        for kind in (".index", ".timeindex", ".txnindex"):
+            index = log.with_suffix(kind)
+            if index.exists():
+                assert copy.with_suffix(kind).read_bytes() == index.read_bytes(), index
+    assert findings(tmp_path / "new") == []
+    assert not list(tmp_path.glob("new.*"))
+
+
+@pytest.mark.spark
+def test_a_torn_directory(spark: SparkSession, corpus: Corpus, tmp_path: Path) -> None:
+    source = corpus("kafka43-torn")
+    report = jobs.salvage(spark, str(source), str(tmp_path / "new"))
+    assert report.exit_code == 1
+    lost = {(row["topic"], row["partition"]): row for row in report.wrong}
+    assert sorted(lost) == [("crash-idem", 0), ("crash-plain", 0), ("crash-txn", 0)]
+    # behind the damaged batch others follow, which recovery would have cut off
+    txn = lost["crash-txn", 0]
+    assert (txn["firstOffset"], txn["position"]) == (2873, 10401)
+    old, new = (Engine(str(path)).log("crash-txn", 0).view() for path in (source, tmp_path / "new"))
+    assert new.end_offset == old.end_offset
+    (gap,) = findings(tmp_path / "new")
+    assert "the offsets 2873 to 2880 in front of it are in no batch" in gap
+
+
+@pytest.mark.spark
+def test_started_again_it_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    source = made(tmp_path / "old")
+    (source / "t-0" / "leader-epoch-checkpoint").unlink()
+    (tmp_path / "new").mkdir()
+    with pytest.raises(Exception, match="there is something already"):
+        jobs.salvage(spark, str(source), str(tmp_path / "new"))
+    (tmp_path / "new").rmdir()
+    report = jobs.salvage(spark, str(source), str(tmp_path / "new"))
+    assert (report.exit_code, report.skipped) == (0, 0)
+    assert report.rows[0]["batches"] == 60
