@@ -162,7 +162,8 @@ def test_only_the_doors_to_spark_need_it() -> None:
     """And of the source what plans and reads needs none, so that it can be tried without. Jobs need
     it for the types of their arguments, and are imported by the verbs that start them."""
     doors = {
-        f"kafkafs/spark/{name}.py" for name in ("__init__", "filters", "source", "stream_reader")
+        f"kafkafs/spark/{name}.py"
+        for name in ("__init__", "filters", "source", "stream_reader", "writer")
     }
     needing = {
         found.file

@@ -7,6 +7,7 @@ import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -56,7 +57,7 @@ def verified(*log_dirs: Path) -> list[tuple[str, int, str]]:
 
 def checked(partition: Path, **settings: bool) -> list[tuple[str, int, str]]:
     """The findings in one partition alone, closed cleanly and not compacted."""
-    facts = {"is_closed": True, "may_have_gaps": False, **settings}
+    facts: dict[str, Any] = {"is_closed": True, "may_have_gaps": False, **settings}
     directory = Directory(str(partition.parent)).child(partition.name)
     found = LogCheck(directory, 0, limits=ReadLimits(), **facts).findings()
     return [(Path(one.file).name, one.position, one.what) for one in found]
