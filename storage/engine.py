@@ -87,6 +87,10 @@ class Engine:
             raise UnknownTopic(topic)
         return topic_config(self._settings_of(topic, self.log_dirs.topic_settings(topic)))
 
+    def new_topic_config(self) -> Resolved:
+        """The settings of a topic that has none of its own."""
+        return topic_config(self._settings_of("", {}))
+
     def _settings_of(self, topic: str, topic_file: Mapping[str, str]) -> Settings:
         """The sources of a topic's settings, with these for kafkafs's own file."""
         metadata = self.metadata()

@@ -67,10 +67,12 @@ class StagedPart:
 
 @dataclass(frozen=True, slots=True)
 class PlacedPart:
-    """What one partition gets: the parts it is made from, and the segments as they are to be."""
+    """What one partition gets: the parts it is made from, and the segments as they are to be, with
+    batches of this leader epoch."""
 
     topic: str
     partition: int
+    leader_epoch: int
     staged: tuple[StagedPart, ...]
     segments: tuple[SealedSegment, ...]
 
@@ -201,6 +203,7 @@ def _placed_part(note: dict[str, Any]) -> PlacedPart:
     return PlacedPart(
         _text(note["topic"]),
         _int(note["partition"]),
+        _int(note["leader_epoch"]),
         tuple(map(_staged_part, note["staged"])),
         tuple(map(_segment, note["segments"])),
     )

@@ -163,7 +163,8 @@ class _Bringing:
 
     @property
     def placed(self) -> PlacedPart:
-        return PlacedPart(*self.key, self.parts, tuple(self.segments))
+        epoch = self.placing.leader_epoch
+        return PlacedPart(*self.key, epoch, self.parts, tuple(self.segments))
 
 
 def _batches(part: StagedPart, segment: SealedSegment) -> Iterator[Admitted]:
@@ -312,12 +313,22 @@ def finish_decided(engine: Placeable) -> None:
 
 
 def _is_missing(engine: Placeable, part: PlacedPart) -> bool:
-    """Whether a partition has not got its segments and still can: they are removed once it has."""
+    """Whether a partition has not got its segments and still can: they are removed once it has.
+
+    A broker may have come since, and have cleaned or deleted them. One that threw them away before
+    they counted begins an epoch of its own where they were to begin; one that found them in the log
+    does so behind them.
+    """
     try:
-        directory = engine.writer(part.topic, part.partition).directory
+        writer = engine.writer(part.topic, part.partition)
     except (UnknownTopic, UnknownPartition):  # deleted meanwhile
         return False
-    if _is_placed(directory, part.segments[0]):
+    first, end = part.segments[0], part.segments[-1].end_offset
+    was_there = writer.end_offset >= end
+    was_there &= writer.epochs.epoch_of(first.base_offset) <= part.leader_epoch
+    if was_there or writer.start_offset > first.base_offset:
+        return False
+    if _is_placed(writer.directory, first):
         return False
     try:
         _staged_log(part.staged[0], part.staged[0].segments[0])

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkafs.storage.clock import SystemClock
-from kafkafs.storage.config import TopicConfig, topic_config
+from kafkafs.storage.config import TopicConfig
 from kafkafs.storage.disk import Directory
 from kafkafs.storage.durable import WritableDirectory
 from kafkafs.storage.engine import Engine
@@ -171,7 +171,7 @@ class TaskWriter:
         if numbers is None:
             if made is None:
                 raise UnknownTopic(name)
-            config = topic_config(engine._settings_of(name, {})).config
+            config = engine.new_topic_config().config
             return _Topic(name, made, dict.fromkeys(range(made), self._target.log_dirs[0]), config)
         log_dirs = {
             number: engine.partition_dir(name, number).log_dir.directory.path for number in numbers

@@ -1,0 +1,162 @@
+"""Lives that place writes over several partitions until SIGKILL ends them.
+
+    python -m tests.crash.placing DIRECTORY LIVES SEED
+
+Each life first looks whether every write of the lives before it is in all its partitions or in
+none, and once, and in all if `place` had returned. It repeats the last one, as a restarted stream
+does, and goes on. The last line tells what the last life found: how many writes are there, and how
+many were tried.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.format.builder import SimpleRecord
+from kafkafs.storage.format.encoder import RecordColumns
+from kafkafs.storage.placements import Write
+from kafkafs.storage.placing import place
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.crash.checks import complaints
+from tests.reading import read
+from tests.staging import NOW_MS, stage
+
+PARTITIONS = range(3)
+SETTINGS = {"internal.segment.bytes": "900", "segment.index.bytes": "400"}
+#: How many values of a write there are in each partition, in several segments.
+VALUES = 12
+#: A life is killed after up to so many seconds from when it is open.
+LONGEST = 0.05
+
+
+def open_engine(log_dir: Path) -> WritableEngine:
+    return WritableEngine(str(log_dir), clock=SetClock(NOW_MS))
+
+
+def write(engine: WritableEngine, log_dir: Path, number: int) -> None:
+    """A write of the writer `w` with that number, staged by two tasks; appends before it."""
+    job = f"job-{number}-{os.getpid()}-{time.monotonic_ns()}"
+    parts = [
+        part
+        for task in range(2)
+        for part in stage(
+            log_dir,
+            job,
+            {("t", each): _appends(number, task) for each in PARTITIONS},
+            attempt=f"{task}-0",
+        )
+    ]
+    place(engine, Write("w", number), parts)
+
+
+def _appends(number: int, task: int) -> list[list[str]]:
+    count = VALUES // 4
+    return [[f"{number}:{task * 6 + each * count + i}" for i in range(count)] for each in range(2)]
+
+
+def append(engine: WritableEngine, value: str) -> None:
+    records = RecordColumns.from_records([SimpleRecord(NOW_MS, b"k", value.encode())])
+    for partition in PARTITIONS:
+        engine.writer("t", partition).append_records(records, durable=True)
+
+
+def values(engine: WritableEngine, partition: int) -> list[str]:
+    return [(each.value or b"").decode() for each in read(engine.log("t", partition).view())]
+
+
+def written(engine: WritableEngine) -> list[set[int]]:
+    """The writes that are in each partition; AssertionError when one is there in part, twice, or
+    in another order."""
+    found = []
+    for partition in PARTITIONS:
+        there: dict[int, list[int]] = {}
+        for value in values(engine, partition):
+            number, colon, place_ = value.partition(":")
+            if colon:
+                there.setdefault(int(number), []).append(int(place_))
+        for each, places in there.items():
+            assert places == list(range(VALUES)), f"of write {each} in {partition}: {places}"
+        found.append(set(there))
+    return found
+
+
+def check(engine: WritableEngine, acknowledged: Iterable[int]) -> set[int]:
+    """All or nothing; the writes that are there. AssertionError."""
+    wrong = complaints(engine)
+    assert not wrong, wrong
+    found = written(engine)
+    assert all(each == found[0] for each in found), f"a write in some partitions only: {found}"
+    assert set(acknowledged) <= found[0], f"{set(acknowledged) - found[0]} are not there"
+    return found[0]
+
+
+def live(log_dir: Path, first: int, seed: int, acknowledged: set[int], out: int) -> None:
+    """One life, whose every line goes to `out`."""
+
+    def say(line: str) -> None:
+        os.write(out, f"{line}\n".encode())
+
+    with open_engine(log_dir) as engine:
+        if "t" not in engine.topics():
+            engine.create_topic("t", len(PARTITIONS), SETTINGS)
+        found = check(engine, acknowledged)
+        say(f"found {len(found)} {first}")
+        chance = random.Random(f"{seed} {first}")
+        for number in range(max(first - 1, 0), 10**6):
+            say(f"trying {number}")
+            write(engine, log_dir, number)
+            say(f"placed {number}")
+            if chance.random() < 0.3:
+                append(engine, "between")
+
+
+def lived(
+    log_dir: Path, first: int, seed: int, acknowledged: set[int], seconds: float
+) -> list[str]:
+    """What a life says that is killed so many seconds after it has looked around."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            live(log_dir, first, seed, acknowledged, writing)
+        finally:  # it does not end by itself
+            os.write(writing, f"failed {traceback.format_exc()}".encode())
+            os._exit(1)
+    os.close(writing)
+    with os.fdopen(reading) as lines:
+        said = [lines.readline()]
+        if said[0].startswith("found "):
+            time.sleep(seconds)
+        os.kill(child, signal.SIGKILL)
+        said += lines
+    os.waitpid(child, 0)
+    assert not any(line.startswith("failed ") for line in said), "".join(said)
+    return said
+
+
+def main() -> None:
+    log_dir, lives, seed = Path(sys.argv[1]) / "logs", int(sys.argv[2]), int(sys.argv[3])
+    chance = random.Random(seed)
+    acknowledged: set[int] = set()
+    found, tally, first = "found 0 0\n", Counter[str](), 0
+    for _ in range(lives):
+        found, *said = lived(log_dir, first, seed, acknowledged, chance.uniform(0, LONGEST))
+        # The kill may have cut the last line.
+        told = [line.split() for line in said if line.endswith("\n")]
+        acknowledged.update(int(number) for word, number in told if word == "placed")
+        first = max([first, *(int(number) + 1 for _, number in told)])
+        tally["killed in a write"] += bool(told) and told[-1][0] == "trying"
+    print({"found": int(found.split()[1]), "tried": first, **tally})
+
+
+if __name__ == "__main__":
+    main()

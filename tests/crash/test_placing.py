@@ -1,0 +1,186 @@
+"""Writes over several partitions by staged segments: all of each or nothing, and once, after power
+cuts, calls that fail and kills; and of each partition all or nothing for who knows nothing of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from kafkafs.storage.durable import replaced
+from kafkafs.storage.errors import LogDirOffline, StorageError
+from kafkafs.storage.placements import PLACEMENTS_FILE
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.crash.placing import (
+    PARTITIONS,
+    SETTINGS,
+    append,
+    check,
+    open_engine,
+    write,
+    written,
+)
+from tests.crash.program import tally_of
+from tests.faults import CrashState, FailingCalls, RecordingCalls, crash_states
+
+T = TypeVar("T")
+
+WRITES = 2
+
+
+def recorded(root: Path) -> RecordingCalls:
+    """Some writes, with appends around them."""
+    root.mkdir()
+    with open_engine(root / "logs") as engine:
+        engine.create_topic("t", len(PARTITIONS), SETTINGS)
+        append(engine, "before")
+    recording = RecordingCalls(root)
+    with replaced(recording), open_engine(root / "logs") as engine:
+        for number in range(WRITES):
+            write(engine, root / "logs", number)
+            recording.mark(number)
+            append(engine, "after")
+    return recording
+
+
+def cuts(root: Path, every: int) -> list[CrashState]:
+    """What power cuts may leave; they are to be written to `root`, which the files name."""
+    recording = recorded(root)
+    shutil.rmtree(root)
+    count = len(recording.operations) + 1
+    return list(crash_states(recording, prefixes=range(0, count, every)))
+
+
+def go_on(log_dir: Path, marks: set[int]) -> set[int]:
+    """Opens what is left, repeats all writes, and opens it again; what was there at first."""
+    with open_engine(log_dir) as engine:
+        found = check(engine, marks)
+        assert not engine.placements.pending()
+        for number in range(WRITES + 1):
+            write(engine, log_dir, number)
+        check(engine, range(WRITES + 1))
+    with open_engine(log_dir) as engine:
+        check(engine, range(WRITES + 1))
+    return found
+
+
+def each_cut(root: Path, every: int, look: Callable[[Path, set[int]], T]) -> list[T]:
+    found: list[T] = []
+    for state in cuts(root, every):
+        root.mkdir()
+        state.write_to(root)
+        marks = {mark for mark in state.marks if isinstance(mark, int)}
+        try:
+            found.append(look(root / "logs", marks))
+        except BaseException as error:
+            error.add_note(f"after {state.done} operations, {state.how}; left in {root}")
+            raise
+        shutil.rmtree(root)
+    return found
+
+
+def test_power_cuts(memory_path: Path) -> None:
+    found = each_cut(memory_path / "root", 29, go_on)
+    assert {frozenset(), frozenset({0}), frozenset({0, 1})} == set(map(frozenset, found))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_power_cut_at_every_moment(memory_path: Path) -> None:
+    assert len(each_cut(memory_path / "root", 1, go_on)) > 200
+
+
+def as_a_stranger(log_dir: Path, marks: set[int]) -> bool:
+    """A broker opens it first, which knows nothing of what was decided: of each partition it sees
+    all of a write or nothing, and goes on. What was decided is finished after that; whether there
+    was anything."""
+    noted, hidden = log_dir / PLACEMENTS_FILE, log_dir.parent / "hidden"
+    was_noted = noted.exists()
+    if was_noted:
+        noted.rename(hidden)
+    with open_engine(log_dir) as engine:
+        before = written(engine)
+        assert all(marks <= each for each in before)
+        append(engine, "a broker's")
+    if was_noted:
+        hidden.rename(noted)
+    with open_engine(log_dir) as engine:
+        after = check(engine, marks)
+    return any(each != after for each in before)
+
+
+def test_a_broker_comes_first(memory_path: Path) -> None:
+    assert any(each_cut(memory_path / "root", 23, as_a_stranger))
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 37])
+def test_each_call_that_changes_something_fails_once(
+    memory_path: Path, number: int, every: int
+) -> None:
+    original, log_dir = memory_path / "original", memory_path / "root" / "logs"
+    with open_engine(original / "logs") as engine:
+        engine.create_topic("t", len(PARTITIONS), SETTINGS)
+        append(engine, "before")
+    outcomes = set()
+    at = 0
+    while True:
+        shutil.rmtree(log_dir.parent, ignore_errors=True)
+        shutil.copytree(original, log_dir.parent)
+        failing = FailingCalls(at, number)
+        outcome = fail(log_dir, failing)
+        if not failing.failed:
+            break
+        outcomes.add(outcome)
+        at += every
+    assert outcomes >= {"placed", "refused", "offline"}
+
+
+def fail(log_dir: Path, failing: FailingCalls) -> str:
+    """One write with a call that fails; what became of it, which is what is found afterwards."""
+    engine = open_engine(log_dir)
+    try:
+        with replaced(failing):
+            outcome = tried(engine, log_dir)
+        if outcome == "refused":
+            assert not any(written(engine))
+            append(engine, "goes on")
+            write(engine, log_dir, 1)
+    finally:
+        try:
+            engine.close()
+        except (StorageError, OSError):
+            assert outcome == "offline", failing.failed
+    with open_engine(log_dir) as engine:
+        found = check(engine, {"placed": [0], "refused": [1], "offline": []}[outcome])
+        assert found <= {0} or outcome == "refused"
+    return outcome
+
+
+def tried(engine: WritableEngine, log_dir: Path) -> str:
+    try:
+        write(engine, log_dir, 0)
+    except LogDirOffline:
+        return "offline"
+    except (StorageError, OSError):
+        return "refused"
+    return "placed"
+
+
+def test_kills(memory_path: Path) -> None:
+    found = tally_of("placing", memory_path, 10, 1)
+    assert 0 < found["found"] <= found["tried"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("seed", range(2))
+def test_eighty_kills(memory_path: Path, seed: int) -> None:
+    found = tally_of("placing", memory_path, 80, seed)
+    assert found["found"] > 100
+    assert found["killed in a write"] > 20

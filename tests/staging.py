@@ -1,0 +1,36 @@
+"""Staging for tests, as an executor does it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.format.builder import SimpleRecord
+from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.log_dir import TopicPartition
+from kafkafs.storage.placements import StagedPart
+from kafkafs.storage.staging import StagedWriter, StagingPlace, finish_all, staging_path
+
+NOW_MS = 1_700_000_000_000
+
+
+def stage(
+    log_dir: Path,
+    job: str,
+    values: Mapping[TopicPartition, Iterable[Sequence[str]]],
+    attempt: str = "0-0",
+) -> list[StagedPart]:
+    """For each partition appends of several values each."""
+    place = StagingPlace(staging_path(str(log_dir)))
+    directory = place.attempt(job, attempt)
+    engine = Engine(str(log_dir))
+    writers = []
+    for (topic, partition), appends in values.items():
+        config = engine.topic_config(topic).config
+        writer = StagedWriter(directory, topic, partition, config)
+        writers.append(writer)
+        for some in appends:
+            records = [SimpleRecord(NOW_MS, b"k", value.encode()) for value in some]
+            writer.append_records(RecordColumns.from_records(records), BatchPlan(), NOW_MS)
+    return finish_all(writers)

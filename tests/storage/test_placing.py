@@ -1,0 +1,318 @@
+"""Staged segments and their placing: what is in the log then, what is refused, what a broker that
+comes in between may have done."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.disk import Directory
+from kafkafs.storage.errors import (
+    CorruptError,
+    MessageTooLarge,
+    OffsetOutOfRange,
+    UnknownTopic,
+)
+from kafkafs.storage.format.builder import SimpleRecord
+from kafkafs.storage.format.encoder import BatchPlan, Field, RecordColumns
+from kafkafs.storage.format.partitioner import key_hashes, partitions_of
+from kafkafs.storage.placements import (
+    PLACEMENTS_FILE,
+    PlacedPart,
+    Placement,
+    Write,
+    format_placements,
+    parse_placements,
+)
+from kafkafs.storage.placing import place
+from kafkafs.storage.segment_series import SealedSegment
+from kafkafs.storage.staging import StagedWriter, StagingPlace, staging_path
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.crash.checks import complaints
+from tests.reading import read
+from tests.staging import NOW_MS, stage
+
+SETTINGS = {"internal.segment.bytes": "300", "segment.index.bytes": "400"}
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    path = tmp_path / "logs"
+    with WritableEngine(str(path), clock=SetClock(NOW_MS)) as engine:
+        engine.create_topic("t", 2, SETTINGS)
+    return path
+
+
+@pytest.fixture
+def engine(log_dir: Path) -> Iterator[WritableEngine]:
+    with WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+        yield engine
+        assert complaints(engine) == []
+
+
+def values(engine: WritableEngine, partition: int) -> list[str]:
+    return [(each.value or b"").decode() for each in read(engine.log("t", partition).view())]
+
+
+def append(engine: WritableEngine, value: str) -> None:
+    records = RecordColumns.from_records([SimpleRecord(NOW_MS, b"k", value.encode())])
+    engine.writer("t", 0).append_records(records)
+
+
+def staged_dirs(log_dir: Path) -> list[Path]:
+    place_ = Path(staging_path(str(log_dir)))
+    return [path for path in place_.rglob("*") if path.is_file()]
+
+
+def test_parts_come_behind_what_is_there_in_their_order(
+    log_dir: Path, engine: WritableEngine
+) -> None:
+    append(engine, "before")
+    first = stage(log_dir, "j", {("t", 0): [["a", "b"], ["c"]], ("t", 1): [["x"]]}, "0")
+    second = stage(log_dir, "j", {("t", 0): [["d"]]}, "1")
+    placed = place(engine, Write("j"), [*first, *second])
+    append(engine, "behind")
+    assert placed.offsets == {("t", 0): range(1, 5), ("t", 1): range(1)}
+    assert values(engine, 0) == ["before", "a", "b", "c", "d", "behind"]
+    assert values(engine, 1) == ["x"]
+    assert staged_dirs(log_dir) == []
+
+
+def test_a_numbered_write_is_done_once(log_dir: Path) -> None:
+    for _ in range(2):
+        for epoch in (4, 4, 3):
+            with WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+                parts = stage(log_dir, f"j{epoch}", {("t", 0): [["a"]]}, f"{id(engine)}")
+                placed = place(engine, Write("w", epoch), parts)
+                assert placed.is_repeated is (len(values(engine, 0)) == 1 and not placed.offsets)
+                assert values(engine, 0) == ["a"]
+    assert staged_dirs(log_dir) == []
+
+
+def test_offsets_that_are_kept(log_dir: Path) -> None:
+    with WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+        place_kept(log_dir, engine)
+
+
+def place_kept(log_dir: Path, engine: WritableEngine) -> None:
+    append(engine, "before")
+    directory = StagingPlace(staging_path(str(log_dir))).attempt("j", "0")
+    config = engine.topic_config("t").config
+    writer = StagedWriter(directory, "t", 0, config, keeps_offsets=True)
+    for at, value in ((10, b"a"), (11, b"b"), (70, b"c")):
+        writer.append_records(RecordColumns.from_values([value]), BatchPlan(), NOW_MS, at)
+    with pytest.raises(OffsetOutOfRange, match="70"):
+        writer.append_records(RecordColumns.from_values([b"d"]), BatchPlan(), NOW_MS, 70)
+    part = writer.finish()
+    assert place(engine, Write("j"), [part]).offsets == {("t", 0): range(10, 71)}
+    found = read(engine.log("t", 0).view())
+    assert [(each.offset, each.value) for each in found[1:]] == [(10, b"a"), (11, b"b"), (70, b"c")]
+    assert engine.writer("t", 0).end_offset == 71
+
+
+def test_offsets_that_are_taken_are_refused(log_dir: Path, engine: WritableEngine) -> None:
+    append(engine, "before")
+    directory = StagingPlace(staging_path(str(log_dir))).attempt("j", "0")
+    writer = StagedWriter(directory, "t", 0, engine.topic_config("t").config, keeps_offsets=True)
+    writer.append_records(RecordColumns.from_values([b"a"]), BatchPlan(), NOW_MS, 0)
+    with pytest.raises(OffsetOutOfRange, match="the log goes on at 1"):
+        place(engine, Write("j"), [writer.finish()])
+    assert values(engine, 0) == ["before"]
+
+
+def test_raw_batches_and_what_their_producers_did(log_dir: Path, engine: WritableEngine) -> None:
+    producing = engine.writer("t", 1)
+    plan = BatchPlan(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
+    producing.append_records(RecordColumns.from_values([b"a"]), plan)
+    producing.end_transaction(7, 1, commit=False)
+    batches = (log_dir / "t-1" / f"{0:020}.log").read_bytes()[: producing.size]
+    directory = StagingPlace(staging_path(str(log_dir))).attempt("j", "0")
+    writer = StagedWriter(directory, "t", 0, engine.topic_config("t").config, keeps_offsets=True)
+    writer.append_batches(batches, NOW_MS)
+    place(engine, Write("j"), [writer.finish()])
+    assert engine.writer("t", 0).producers.states() == producing.producers.states()
+    assert (log_dir / "t-0" / f"{0:020}.txnindex").read_bytes() == (
+        log_dir / "t-1" / f"{0:020}.txnindex"
+    ).read_bytes()
+
+
+def test_limits_of_the_topic(log_dir: Path, engine: WritableEngine) -> None:
+    engine.set_topic_config("t", {"max.message.bytes": "200"})
+    with pytest.raises(MessageTooLarge):
+        stage(log_dir, "j", {("t", 0): [["a" * 200]]})
+
+
+def test_what_is_refused_leaves_all_as_it_was(log_dir: Path, engine: WritableEngine) -> None:
+    parts = stage(log_dir, "j", {("t", 0): [["a"]], ("t", 1): [["b"]]})
+    lost = dataclasses.replace(parts[0], topic="u")
+    with pytest.raises(UnknownTopic):
+        place(engine, Write("j"), [parts[1], lost])
+    log = next(Path(parts[1].path).glob("*.log.cleaned"))
+    log.write_bytes(log.read_bytes()[:-1] + b"?")
+    with pytest.raises(CorruptError) as caught:
+        place(engine, Write("j"), parts)
+    assert caught.value.file == str(log)
+    assert values(engine, 0) == values(engine, 1) == []
+    append(engine, "goes on")
+    assert not list((log_dir / "t-0").glob("*.cleaned"))
+
+
+def decided_and_not_noted(log_dir: Path, settings: dict[str, str]) -> None:
+    """A write that is in place, as a crash leaves it before its staged files are removed."""
+    with WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+        engine.set_topic_config("t", settings)
+        append(engine, "before")
+        parts = stage(log_dir, "j", {("t", 0): [["a"], ["b"], ["c"], ["d"], ["e"]]})
+        kept = log_dir.parent / "kept"
+        shutil.copytree(staging_path(str(log_dir)), kept)
+        segments = []
+        placed = place(engine, Write("j"), parts).offsets["t", 0]
+        for segment in parts[0].segments:
+            base, end = (placed.start + at for at in (segment.base_offset, segment.end_offset))
+            segments.append(SealedSegment(base, segment.size, end, segment.crc))
+        append(engine, "behind")
+    shutil.rmtree(staging_path(str(log_dir)))
+    kept.rename(staging_path(str(log_dir)))
+    pending = Placement(Write("j"), (PlacedPart("t", 0, 0, tuple(parts), tuple(segments)),))
+    (log_dir / "noted").write_bytes(format_placements({}, [pending]))
+
+
+def opened_again(log_dir: Path) -> list[str]:
+    (log_dir / "noted").rename(log_dir / PLACEMENTS_FILE)
+    with WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+        assert not engine.placements.pending()
+        return values(engine, 0)
+
+
+def test_what_was_placed_and_then_deleted_does_not_come_again(log_dir: Path) -> None:
+    decided_and_not_noted(log_dir, {})
+    with WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+        engine.writer("t", 0).delete_records(4)
+        engine.writer("t", 0).retain()
+        left = values(engine, 0)
+    assert opened_again(log_dir) == left
+    assert left[-1] == "behind"
+
+
+def test_what_was_placed_and_then_compacted_does_not_come_again(log_dir: Path) -> None:
+    decided_and_not_noted(
+        log_dir, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
+    )
+    with WritableEngine(str(log_dir), clock=SetClock(NOW_MS + 10**9)) as engine:
+        engine.writer("t", 0).roll()
+        engine.cleaner.run()
+        left = values(engine, 0)
+    assert left == ["behind"]
+    assert opened_again(log_dir) == left
+
+
+def test_stale_jobs_go_and_others_stay(tmp_path: Path) -> None:
+    staging = StagingPlace(str(tmp_path / "staging"))
+    assert staging.remove_stale(lambda name, changed: True) == []
+    for job in ("alive", "dead"):
+        (Path(staging.attempt(job, "0").path) / "file").touch()
+    assert staging.remove_stale(lambda name, changed_ms: name == "dead" and changed_ms > 0) == [
+        "dead"
+    ]
+    assert [path.name for path in (tmp_path / "staging").iterdir()] == ["alive"]
+
+
+# -- the notes -----------------------------------------------------------------------------------
+
+
+@given(st.binary())
+def test_any_bytes_are_notes_or_corrupt(data: bytes) -> None:
+    try:
+        latest, pending = parse_placements(b"0\n" + data)
+    except CorruptError:
+        return
+    assert parse_placements(format_placements(latest, pending)) == (latest, pending)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"writer": "w", "epoch": -1}',
+        '{"writer": "w", "epoch": null}',
+        '{"writer": 1, "epoch": 1}',
+        '{"epoch": 1}',
+        "[]",
+        "[" * 100_000,
+        '{"writer": "w", "epoch": 1, "parts": [{"topic": "t"}]}',
+    ],
+)
+def test_damaged_notes(log_dir: Path, line: str) -> None:
+    (log_dir / PLACEMENTS_FILE).write_text(f"0\n{line}\n")
+    with pytest.raises(CorruptError, match="line 2"):
+        WritableEngine(str(log_dir))
+
+
+def test_notes_name_no_other_directory(log_dir: Path) -> None:
+    parts = stage(log_dir, "j", {("t", 0): [["a"]]})
+    wrong = dataclasses.replace(parts[0], path=str(log_dir))
+    data = format_placements({}, [Placement(Write("j"), (PlacedPart("t", 0, 0, (wrong,), ()),))])
+    with pytest.raises(CorruptError):
+        parse_placements(data)
+    assert Directory(str(log_dir)).list()
+
+
+# -- the partitioner -----------------------------------------------------------------------------
+
+#: Of Kafka's own test of Utils.murmur2, as signed numbers.
+HASHES = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+
+def test_hashes_are_those_of_kafkas_own_test() -> None:
+    found = key_hashes(Field.of([*HASHES, None]), len(HASHES) + 1)
+    assert found.tolist() == [number & 0xFFFFFFFF for number in HASHES.values()] + [-1]
+
+
+def test_partitions_of_keys_and_turns_of_those_without() -> None:
+    keys = [*HASHES, None, None, None]
+    wanted = [(number & 0x7FFFFFFF) % 3 for number in HASHES.values()]
+    assert partitions_of(Field.of(keys), len(keys), 3, turn=1).tolist() == [*wanted, 1, 2, 0]
+    assert partitions_of(Field.nulls(), 4, 3).tolist() == [0, 1, 2, 0]
+
+
+@given(st.lists(st.one_of(st.none(), st.binary(max_size=40))), st.data())
+def test_rows_taken_are_those_rows(keys: list[bytes | None], data: st.DataObject) -> None:
+    headers = [[(f"h{i}", key)] * (i % 3) for i, key in enumerate(keys)]
+    records = [
+        SimpleRecord(i, key, b"v", tuple(each))
+        for i, (key, each) in enumerate(zip(keys, headers, strict=True))
+    ]
+    rows = data.draw(st.lists(st.integers(0, len(keys) - 1))) if keys else []
+    columns = RecordColumns.from_records(records)
+    taken = columns.take(np.array(rows, dtype=np.int64))
+    wanted = RecordColumns.from_records([records[row] for row in rows])
+    assert taken.timestamps.tolist() == wanted.timestamps.tolist()
+    assert _texts(taken.keys, len(rows)) == _texts(wanted.keys, len(rows))
+    assert [len(part) for part in (taken.headers.spans,)] == [len(wanted.headers.spans)]
+    assert np.diff(taken.headers.bounds).tolist() == (
+        np.diff(wanted.headers.bounds).tolist()
+        if len(wanted.headers.bounds)
+        else [0] * len(np.diff(taken.headers.bounds))
+    )
+
+
+def _texts(field: Field, rows: int) -> list[bytes | None]:
+    filled = field.filled(rows)
+    return [
+        None if size < 0 else bytes(memoryview(filled.data)[start : start + size])
+        for start, size in zip(filled.starts.tolist(), filled.sizes.tolist(), strict=True)
+    ]
