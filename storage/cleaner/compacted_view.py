@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +18,7 @@ from ..log.lookup import extent_from
 from ..log.retention import Candidate, RetentionPlan
 from ..log.segments import Segments
 from ..log.transactions import Isolation
-from ..log.view import View
+from ..log.view import View, last_offset
 from ..segment.extent import Fault
 from ..segment.segment import Segment
 from ..segment.walk import walk_headers
@@ -101,17 +101,8 @@ class CompactedView:
 
     def last(self, isolation: Isolation = Isolation.READ_COMMITTED) -> int | None:
         """Offset of the last record that stays, None when none does. Damage is passed over."""
-        high, step = self.view.bound(isolation), 64
-        while high > self.start_offset:
-            low = max(self.start_offset, high - step)
-            last: int | None = None
-            for part in self.scan(low, high, isolation):
-                if isinstance(part, Columns):
-                    last = int(part.offsets[-1])
-            if last is not None:
-                return last
-            high, step = low, step * 8
-        return None
+        scan = partial(self.scan, isolation=isolation)
+        return last_offset(scan, self.start_offset, self.view.bound(isolation))
 
     # -- retention ------------------------------------------------------------------------------
 

@@ -7,8 +7,9 @@ isolation allows. Threads may share a view.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -438,18 +439,26 @@ class View:
 
     def last(self, isolation: Isolation = Isolation.READ_COMMITTED) -> int | None:
         """Offset of the last record shown, None when there is none. Damage is passed over."""
-        high = self.bound(isolation)
-        step = 64
-        while high > self.start_offset:
-            low = max(self.start_offset, high - step)
-            last: int | None = None
-            for part in self.scan(low, high, isolation):
-                if isinstance(part, Columns):
-                    last = int(part.offsets[-1])
-            if last is not None:
-                return last
-            high, step = low, step * 8
-        return None
+        scan = partial(self.scan, isolation=isolation)
+        return last_offset(scan, self.start_offset, self.bound(isolation))
+
+
+def last_offset(
+    scan: Callable[[int, int], Iterator[Columns | Damage]], low: int, high: int
+) -> int | None:
+    """The last offset in [`low`, `high`) that `scan` shows, None for none. Looked for backwards, in
+    steps that grow: behind it there may be much that is hidden, but mostly is little."""
+    step = 64
+    while high > low:
+        start = max(low, high - step)
+        last: int | None = None
+        for part in scan(start, high):
+            if isinstance(part, Columns):
+                last = int(part.offsets[-1])
+        if last is not None:
+            return last
+        high, step = start, step * 8
+    return None
 
 
 def _missing(offset: int, fault: Fault | None) -> StorageError:

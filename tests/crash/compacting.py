@@ -11,25 +11,22 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 import threading
 import traceback
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kafkafs.storage.clock import SetClock
 from tests.crash.checks import complaints
 from tests.crash.cleaned import TOPIC, Model, Steps, open_engine
-from tests.crash.killing import Failed, Pipe, drain, messages
+from tests.crash.lives import Failed, Lives, Pipe, live_and_die
 from tests.crash.workload import NOW_MS
 from tests.reading import Plain, read
 
 ROUNDS = 100
 STEPS = 40
-#: The longest that a life is let live, in seconds, after it was born or after it has opened.
-LONGEST = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,51 +116,24 @@ def look(steps: Steps) -> None:
         assert there >= offset or (is_tombstone and there < 0), f"{key} at {offset}, not {there}"
 
 
-class Lives:
-    """One life after the other, and the model that judges them."""
+class CompactingLives(Lives):
+    """Lives that compact, and the model that judges them."""
+
+    longest = 0.1
+    opening = 0.7
 
     def __init__(self, root: Path, seed: int) -> None:
-        self.tally: Counter[str] = Counter()
-        self._root = root
-        self._seed = seed
+        super().__init__(root, seed)
         self._model = Model()
-        self._chance = random.Random(seed)
-        self._number = 0
 
-    def run(self, kill: bool) -> None:
-        """One more life; if `kill`, it is ended at a random moment, unless it ends before."""
-        self._number += 1
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(reading)
-            self._be_born(Pipe(writing))
-        os.close(writing)
-        seconds = self._chance.uniform(0, LONGEST) if kill else 60
-        data, ended = drain(reading, child, seconds, after_opening=self._chance.random() < 0.7)
-        os.close(reading)
-        _, status = os.waitpid(child, 0)
-        self._judge(data)
-        assert not (ended and status), f"life {self._number} ended with {status}"
-        self.tally["closed" if ended else "killed"] += 1
+    def live(self, pipe: Pipe) -> None:
+        live(self.root, self.number, self.seed, pipe)
 
-    def _be_born(self, pipe: Pipe) -> None:
-        status = 1
-        try:
-            live(self._root, self._number, self._seed, pipe)
-            status = 0
-        finally:
-            if status:
-                pipe.tell(Failed(traceback.format_exc()))
-            os._exit(status)
-
-    def _judge(self, data: bytes) -> None:
-        for message in messages(data):
+    def judge(self, said: Iterator[Any]) -> None:
+        for message in said:
             match message:
-                case Failed(text):
-                    raise AssertionError(f"life {self._number} failed:\n{text}")
                 case Found(records, end_offset, wrong):
-                    assert not wrong, f"life {self._number} found:\n" + "\n".join(wrong)
+                    assert not wrong, f"life {self.number} found:\n" + "\n".join(wrong)
                     self._model.check(records, end_offset, end_offset)
                     self.tally["opened"] += 1
                 case Passed(passes):
@@ -172,15 +142,5 @@ class Lives:
                     self._model.add(message)
 
 
-def main() -> None:
-    root, count, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    lives = Lives(root, seed)
-    while lives.tally["killed"] < count:
-        lives.run(kill=True)
-    lives.run(kill=False)
-    lives.run(kill=False)
-    print(dict(lives.tally))
-
-
 if __name__ == "__main__":
-    main()
+    live_and_die(CompactingLives)

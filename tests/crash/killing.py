@@ -2,24 +2,16 @@
 
     python -m tests.crash.killing DIRECTORY LIVES SEED
 
-A process of its own, without threads, so that each life is a fork and begins at once. What a life
-says comes through a pipe, which survives it. Every life first says what it found, and that is held
-against what the lives before it said; the last line tells how many ended how.
+Every life first says what it found, and that is held against what the lives before it said. The
+last line tells how many ended how.
 """
 
 from __future__ import annotations
 
 import os
-import pickle
 import random
-import select
-import signal
-import struct
-import sys
 import threading
-import time
 import traceback
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,14 +20,12 @@ from typing import Any
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.crash.checks import complaints
+from tests.crash.lives import Failed, Lives, Pipe, live_and_die
 from tests.crash.model import Contents, Event, Model, Truncating, Try
 from tests.crash.workload import NOW_MS, PARTITIONS, Workload, contents, open_engine
 
 STEPS = 60
 THREADS = 3
-#: The longest that a life is let live, in seconds, after it was born or after it has opened.
-LONGEST = 0.06
-_LENGTH = struct.Struct("<I")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +37,6 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """A life has ended by an error of its own."""
-
-    traceback: str
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """What a life is to do: `resend` a batch of an idempotent producer, abort transactions."""
 
@@ -61,32 +44,6 @@ class Plan:
     seed: int
     resend: Try | None
     open_transactions: list[tuple[str, str]]  # partition, name
-
-
-class Pipe:
-    """The writing end. Messages of several threads do not mix."""
-
-    def __init__(self, fd: int) -> None:
-        self._fd = fd
-        self._lock = threading.Lock()
-
-    def tell(self, message: object) -> None:
-        data = pickle.dumps(message)
-        data = _LENGTH.pack(len(data)) + data
-        with self._lock:
-            while data:
-                data = data[os.write(self._fd, data) :]
-
-
-def messages(data: bytes | bytearray) -> Iterator[Any]:
-    """All whole messages; the last may have been cut by the kill."""
-    at = 0
-    while at + _LENGTH.size <= len(data):
-        (size,) = _LENGTH.unpack_from(data, at)
-        at += _LENGTH.size
-        if at + size <= len(data):
-            yield pickle.loads(data[at : at + size])
-        at += size
 
 
 def live(root: Path, plan: Plan, pipe: Pipe) -> None:
@@ -152,56 +109,28 @@ def append(each: Workload, pipe: Pipe) -> None:
             os._exit(1)
 
 
-class Lives:
-    """One life after the other, and the model that judges them."""
+class EngineLives(Lives):
+    """Lives of an engine, and the model that judges them."""
+
+    longest = 0.06
+    opening = 0.6
 
     def __init__(self, root: Path, seed: int) -> None:
-        self.root = root
-        self.seed = seed
+        super().__init__(root, seed)
         self.model = Model()
-        self.tally: Counter[str] = Counter()
-        self._chance = random.Random(seed)
-        self._number = 0
         self._resend: Try | None = None
 
-    def run(self, kill: bool) -> None:
-        """One more life; if `kill`, it is ended at a random moment, unless it ends before."""
-        self._number += 1
-        plan = Plan(self._number, self.seed, self._resend, self._open_transactions())
-        reading, writing = os.pipe()
-        child = os.fork()
-        if child == 0:
-            os.close(reading)
-            self._be_born(plan, Pipe(writing))
-        os.close(writing)
-        seconds = self._chance.uniform(0, LONGEST) if kill else 60
-        data, ended = drain(reading, child, seconds, after_opening=self._chance.random() < 0.6)
-        os.close(reading)
-        _, status = os.waitpid(child, 0)
-        self._judge(data)
-        if ended and status:
-            raise AssertionError(f"life {self._number} ended with {status}, and did not say why")
-        self.tally["closed" if ended else "killed"] += 1
+    def live(self, pipe: Pipe) -> None:
+        plan = Plan(self.number, self.seed, self._resend, self._open_transactions())
+        live(self.root, plan, pipe)
 
-    def _be_born(self, plan: Plan, pipe: Pipe) -> None:
-        status = 1
-        try:
-            live(self.root, plan, pipe)
-            status = 0
-        finally:
-            if status:
-                pipe.tell(Failed(traceback.format_exc()))
-            os._exit(status)
-
-    def _judge(self, data: bytes) -> None:
+    def judge(self, said: Iterator[Any]) -> None:
         opened = False
-        for message in messages(data):
+        for message in said:
             match message:
-                case Failed(text):
-                    raise AssertionError(f"life {self._number} failed:\n{text}")
                 case Found(found, wrong):
                     opened = True
-                    assert not wrong, f"life {self._number} found:\n" + "\n".join(wrong)
+                    assert not wrong, f"life {self.number} found:\n" + "\n".join(wrong)
                     self.model.check(found)
                     self._forget_lost(found)
                 case _:
@@ -233,34 +162,5 @@ class Lives:
         ]
 
 
-def drain(fd: int, child: int, seconds: float, after_opening: bool) -> tuple[bytes, bool]:
-    """Reads all that `child` says and kills it after so many seconds, counted from its birth or
-    from its first message. Whether it ended before."""
-    data = bytearray()
-    give_up = time.monotonic() + (60 if after_opening else seconds)
-    ended = True
-    while True:
-        left = give_up - time.monotonic()
-        if ended and (left <= 0 or not select.select([fd], [], [], left)[0]):
-            os.kill(child, signal.SIGKILL)
-            ended = False
-        part = os.read(fd, 1 << 16)
-        if not part:
-            return bytes(data), ended
-        data += part
-        if after_opening and next(messages(data), None) is not None:
-            after_opening, give_up = False, time.monotonic() + seconds
-
-
-def main() -> None:
-    root, count, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    lives = Lives(root, seed)
-    while lives.tally["killed"] < count:
-        lives.run(kill=True)
-    lives.run(kill=False)
-    lives.run(kill=False)
-    print(dict(lives.tally))
-
-
 if __name__ == "__main__":
-    main()
+    live_and_die(EngineLives)
