@@ -161,6 +161,11 @@ class Placements:
     def _is_done(self, write: Write) -> bool:
         return write.epoch is not None and self._latest.get(write.writer, -1) >= write.epoch
 
+    def is_pending(self, write: Write) -> bool:
+        """Whether it is decided and not done."""
+        with self._lock:
+            return write in self._pending
+
     def pending(self) -> list[Placement]:
         """Those that are decided and not done."""
         with self._lock:

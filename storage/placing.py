@@ -88,9 +88,20 @@ def place(engine: Placeable, write: Write, parts: Sequence[StagedPart]) -> Place
     if engine.placements.is_done(write):
         _remove(parts)
         return Placed({}, is_repeated=True)
+    if engine.placements.is_pending(write):
+        raise StorageError(
+            f"{write} was decided before, and could not be finished yet; see the log"
+        )
+    return _place(engine, write, parts)
+
+
+def _place(engine: Placeable, write: Write, parts: Sequence[StagedPart]) -> Placed:
     by_partition: defaultdict[TopicPartition, list[StagedPart]] = defaultdict(list)
     for part in parts:
-        by_partition[part.topic, part.partition].append(part)
+        if part.segments:
+            by_partition[part.topic, part.partition].append(part)
+    if not by_partition:
+        return Placed({})
     with ExitStack() as held:
         bringing = [
             held.enter_context(_bringing(engine, key, tuple(those)))
@@ -304,7 +315,7 @@ def finish_decided(engine: Placeable) -> None:
         try:
             missing = [part for part in placement.parts if _is_missing(engine, part)]
             if missing:
-                place(engine, placement.write, [each for part in missing for each in part.staged])
+                _place(engine, placement.write, [each for part in missing for each in part.staged])
             else:
                 _remove([each for part in placement.parts for each in part.staged])
                 engine.placements.done(placement.write)

@@ -29,6 +29,8 @@ from .segment_series import SegmentSeries
 
 # Ours; the epoch of the log that takes the batches comes with their offsets.
 _NO_EPOCH_YET = 0
+# How often a directory is made again that somebody else has just removed.
+_TRIES = 3
 
 
 def staging_path(log_dir: str) -> str:
@@ -41,12 +43,21 @@ class StagingPlace:
     """A directory with the jobs of many processes in it."""
 
     def __init__(self, path: str) -> None:
-        """It is made by the first job."""
+        """It is made by the first job. ValueError for a path that is not absolute: other processes
+        have to find it, and whoever goes on after a crash."""
+        if not path.startswith("/"):
+            raise ValueError(f"not an absolute path: {path!r}")
         self.path = path
         self._directory = WritableDirectory(path)
 
     def attempt(self, job: str, name: str) -> WritableDirectory:
         """A new directory in that of a job, which is made where it does not exist yet."""
+        for _ in range(_TRIES):
+            with suppress(FileNotFoundError):  # the last one to leave removes the place
+                return self._made(job, name)
+        return self._made(job, name)
+
+    def _made(self, job: str, name: str) -> WritableDirectory:
         self._directory.make_itself()
         with suppress(FileExistsError):
             self._directory.make(job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -53,7 +54,7 @@ class _Writing:
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         """OptionError for columns that cannot be written; LogDirLocked."""
         _check_columns(schema, options)
-        log_dirs = tuple(find_log_dirs(options.paths))
+        log_dirs = tuple(os.path.abspath(path) for path in find_log_dirs(options.paths))
         refuse_held(log_dirs)
         self._options = options
         self._target = Target(

@@ -301,4 +301,5 @@ def remove_job(target: Target, job: str) -> None:
     for staging in target.places:
         with suppress(OSError, StorageError):
             staging.remove(job)
-            Path(staging.path).rmdir()  # the last one to leave
+            if target.staging_dir is None:
+                Path(staging.path).rmdir()  # the last one to leave

@@ -20,6 +20,7 @@ from tests.bench import (
     recovering,
     removing,
     scanning,
+    sinking,
     spreading,
     streaming,
     writing,
@@ -54,6 +55,7 @@ ROWS: dict[int, Sequence[Callable[[Plan], Outcomes]]] = {
     31: [scanning.batch],
     32: [scanning.by_time],
     33: [scanning.against_kafka],
+    34: [sinking.against_kafka],
     35: [spreading.compaction, spreading.planning],
 }
 

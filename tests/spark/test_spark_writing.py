@@ -1,0 +1,272 @@
+"""Writing by Spark: what is in the logs then, what is refused, and that nothing is left of what
+failed; a real broker goes on with what was written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from kafkafs.spark.job_names import is_stale, new_job
+from kafkafs.spark.options import OptionError
+from kafkafs.spark.write_options import WriteOptions
+from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.placements import PLACEMENTS_FILE
+from kafkafs.storage.staging import StagingPlace, staging_path
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.answers import READ_UNCOMMITTED
+from tests.broker.driver import Driver, Message
+from tests.broker.kafka import Broker
+from tests.broker.readers import wait_until
+from tests.crash.checks import complaints
+from tests.reading import Plain, read
+
+pytestmark = pytest.mark.spark
+
+ROOT = Path(__file__).parents[2]
+HEADERS = "array(named_struct('key', 'h', 'value', cast('x' as binary)))"
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    path = tmp_path / "logs"
+    with WritableEngine(str(path)) as engine:
+        engine.create_topic("t", 3, {"internal.segment.bytes": "20000"})
+    return path
+
+
+@pytest.fixture
+def nothing_staged(log_dir: Path) -> Iterator[None]:
+    yield
+    assert not Path(staging_path(str(log_dir))).exists()
+
+
+def write(frame: DataFrame, path: Path, **options: str) -> None:
+    frame.write.format("kafkafs").options(**options).mode("append").save(str(path))
+
+
+def records(path: Path, topic: str = "t") -> dict[int, list[Plain]]:
+    """By partition; the directory is in order."""
+    with WritableEngine(str(path)) as engine:
+        assert complaints(engine) == []
+        return {n: read(engine.log(topic, n).view()) for n in engine.topics().get(topic, [])}
+
+
+def values(path: Path, topic: str = "t") -> list[str]:
+    return [(r.value or b"").decode() for some in records(path, topic).values() for r in some]
+
+
+def refused(frame: DataFrame, path: Path, mode: str = "append", **options: str) -> str:
+    with pytest.raises(PySparkException) as caught:
+        frame.write.format("kafkafs").options(**options).mode(mode).save(str(path))
+    return str(caught.value)
+
+
+@pytest.mark.usefixtures("nothing_staged")
+def test_what_was_written_is_what_is_read(spark: SparkSession, log_dir: Path) -> None:
+    frame = spark.range(0, 3000, 1, 3).selectExpr(
+        "cast(id as string) as key",
+        "if(id % 7 = 0, null, concat('v', id)) as value",
+        "if(id % 3 = 0, 2, null) as partition",
+        f"if(id % 2 = 0, {HEADERS}, null) as headers",
+        "timestamp_millis(1700000000000 + id) as timestamp",
+    )
+    write(frame, log_dir, topic="t", **{"kafka.compression.type": "lz4"})
+    back = spark.read.format("kafkafs").option("includeHeaders", "true").load(str(log_dir))
+    columns = ("cast(key as string) key", "cast(value as string) value", "headers", "timestamp")
+    wanted = frame.selectExpr(*columns).toArrow().to_pylist()
+    found = back.orderBy("timestamp").selectExpr(*columns).toArrow().to_pylist()
+    assert found == wanted
+    by_partition = records(log_dir)
+    assert sum(map(len, by_partition.values())) == 3000
+    for some in by_partition.values():
+        keys = [int(record.key or b"-1") for record in some]
+        assert keys == sorted(keys)  # tasks one after the other, their rows in order
+    assert {int(r.key or b"") for r in by_partition[2]} >= set(range(0, 3000, 3))
+
+
+@pytest.mark.usefixtures("nothing_staged")
+def test_topics_of_rows_and_a_missing_topic(spark: SparkSession, log_dir: Path) -> None:
+    frame = spark.range(0, 100, 1, 2).selectExpr(
+        "concat('v', id) as value", "if(id % 2 = 0, 't', 'new') as topic"
+    )
+    assert "new" in refused(frame, log_dir)
+    assert values(log_dir) == []
+    write(frame, log_dir, createTopics="2")
+    assert len(values(log_dir)) == 50
+    assert {n: len(some) for n, some in records(log_dir, "new").items()} == {0: 25, 1: 25}
+    write(frame, log_dir, topic="t")  # the option wins
+    assert len(values(log_dir)) == 150
+
+
+def test_what_is_refused(spark: SparkSession, log_dir: Path) -> None:
+    frame = spark.range(3).selectExpr("cast(id as string) as value")
+    assert "topic option required when no 'topic' attribute is present" in refused(frame, log_dir)
+    null = frame.selectExpr("value", "cast(null as string) as topic")
+    assert "null topic present in the data" in refused(null, log_dir)
+    keys = frame.selectExpr("value as key")
+    assert "Required attribute 'value' not found" in refused(keys, log_dir, topic="t")
+    numbers = frame.selectExpr("cast(value as int) as value")
+    assert "value attribute unsupported type int" in refused(numbers, log_dir, topic="t")
+    far = frame.selectExpr("value", "3 as partition")
+    assert "partition 3 of t: it has partitions 0 to 2" in refused(far, log_dir, topic="t")
+    assert "option mode: overwrite" in refused(frame, log_dir, "overwrite", topic="t")
+    assert "Ignore" in refused(frame, log_dir, "ignore", topic="t")
+    assert "option acks: there is no such option" in refused(frame, log_dir, topic="t", acks="1")
+    with WritableEngine(str(log_dir)):
+        assert "has it locked" in refused(frame, log_dir, topic="t")
+    assert values(log_dir) == []
+    assert not list(Path(staging_path(str(log_dir))).glob("*"))
+
+
+@pytest.mark.usefixtures("nothing_staged")
+def test_a_numbered_write_of_a_batch_is_done_once(spark: SparkSession, log_dir: Path) -> None:
+    frame = spark.range(10).selectExpr("cast(id as string) as value")
+    for _ in range(2):
+        write(frame, log_dir, topic="t", queryId="q", epoch="5")
+    assert len(values(log_dir)) == 10
+
+
+@pytest.mark.usefixtures("nothing_staged")
+def test_a_repeated_epoch_of_a_stream_is_written_once(
+    spark: SparkSession, log_dir: Path, tmp_path: Path
+) -> None:
+    """The driver dies between the commit and Spark's note of it."""
+    checkpoint = tmp_path / "checkpoint"
+
+    def run() -> None:
+        source = spark.readStream.format("kafkafs").option("startingOffsets", "earliest")
+        frame = source.option("subscribe", "t").load(str(log_dir)).selectExpr("key", "value")
+        query = (
+            frame.writeStream.format("kafkafs")
+            .options(topic="copy", createTopics="2", checkpointLocation=str(checkpoint))
+            .trigger(availableNow=True)
+            .start(str(log_dir))
+        )
+        assert query.awaitTermination(60)
+
+    write(spark.range(500).selectExpr("cast(id as string) as value"), log_dir, topic="t")
+    run()
+    assert len(values(log_dir, "copy")) == 500
+    shutil.rmtree(checkpoint / "commits")
+    run()
+    assert Counter(Counter(values(log_dir, "copy")).values()) == {1: 500}
+    write(spark.range(500, 600).selectExpr("cast(id as string) as value"), log_dir, topic="t")
+    run()
+    assert Counter(Counter(values(log_dir, "copy")).values()) == {1: 600}
+    assert '"epoch":1' in (log_dir / PLACEMENTS_FILE).read_text()
+
+
+def test_killed_workers_and_a_killed_driver_leave_no_trace(
+    spark: SparkSession, log_dir: Path, tmp_path: Path
+) -> None:
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with open(scratch / "output", "wb") as output:
+        driver = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.writing_driver", log_dir, scratch],
+            cwd=ROOT,
+            env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        staged = Path(staging_path(str(log_dir)))
+
+        def is_waiting() -> bool:
+            assert driver.poll() is None, (scratch / "output").read_text()[-4000:]
+            first = list(staged.glob("*/0-*/t-*/*.timeindex.cleaned"))
+            return (scratch / "waiting").exists() and len(first) > 0
+
+        wait_until(is_waiting, 120)
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    assert (scratch / "killed").exists()
+    assert (scratch / "written").exists()
+    assert sorted(map(int, values(log_dir))) == list(range(20_000))
+    write(spark.range(1).selectExpr("'x' as value"), log_dir, topic="t")
+    assert not staged.exists()
+    assert len(values(log_dir)) == 20_001
+
+
+def test_a_broker_goes_on_with_what_was_written(spark: SparkSession, tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "broker")
+    broker.start()
+    frame = spark.range(0, 2000, 1, 2).selectExpr(
+        "cast(id as string) as key", "concat('v', id) as value", f"{HEADERS} as headers"
+    )
+    try:
+        driver = Driver(broker.bootstrap, tmp_path / "driver.log")
+        driver.create_topic("t", 3)
+        driver.produce("t", [Message(b"k", b"before", 1_700_000_000_000)], partition=1)
+        driver.close()
+        assert "has it locked" in refused(frame, broker.log_dir, topic="t")
+        broker.stop()
+        write(frame, broker.log_dir, topic="t", **{"kafka.compression.type": "zstd"})
+        broker.start()
+        driver = Driver(broker.bootstrap, tmp_path / "driver2.log")
+        driver.produce("t", [Message(b"k", b"behind", 1_700_000_000_000)], partition=1)
+        told = [r for n in range(3) for r in driver.records("t", n, READ_UNCOMMITTED)]
+        driver.close()
+        broker.stop()
+    finally:
+        broker.close()
+    found = Counter((record.value or b"").decode() for record in told)
+    assert found == Counter([*(f"v{n}" for n in range(2000)), "before", "behind"])
+    assert sorted(values(broker.log_dir)) == sorted(found)
+
+
+# -- without Spark -------------------------------------------------------------------------------
+
+
+def test_options() -> None:
+    given = {"path": "/a,/b", "TOPIC": "t", "kafka.compression.type": "zstd", "kafka.acks": "all"}
+    options = WriteOptions.parse({**given, "kafka.compression.zstd.level": "5"})
+    assert (options.paths, options.topic, options.codec, options.level) == (
+        ("/a", "/b"),
+        "t",
+        Codec.ZSTD,
+        5,
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("subscribe", "t", "no such option"),
+        ("topic", "a/b", "cannot be a topic's name"),
+        ("kafka.key.serializer", "x", "nor by Spark's Kafka sink"),
+        ("kafka.transactional.id", "x", "not supported"),
+        ("stagingDir", "here", "no absolute path"),
+        ("createTopics", "0", "from 1 on"),
+        ("queryId", "q", "with the other"),
+    ],
+)
+def test_options_that_are_refused(name: str, value: str, why: str) -> None:
+    with pytest.raises(OptionError, match=why):
+        WriteOptions.parse({"path": "/data", name: value})
+
+
+def test_jobs_of_the_living_and_the_dead(tmp_path: Path) -> None:
+    job = new_job()
+    random, machine, boot, pid, started = job.split("@")
+    assert not is_stale(job, 0)
+    assert is_stale("@".join((random, machine, boot, pid, str(int(started) + 1))), 0)
+    assert is_stale("@".join((random, machine, "0-0", pid, started)), 0)
+    elsewhere = "@".join((random, "elsewhere", boot, pid, started))
+    assert is_stale(elsewhere, 0)
+    assert not is_stale(elsewhere, 1 << 50)
+    assert not is_stale("somebody's", 0)
+    StagingPlace(str(tmp_path)).attempt(job, "0-0")
+    assert StagingPlace(str(tmp_path)).remove_stale(is_stale) == []
