@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Gets a Debian machine ready, and is quick when it is: packages, a virtual environment in .venv, kafkafs in it.
 #   tests/setup.sh mount   what mounting and examples/quickstart.sh need
-#   tests/setup.sh test    that, and what the tests need: linters, PySpark, Java, the jars of a Kafka broker and of Spark's Kafka source
+#   tests/setup.sh spark   what examples/pipeline.sh needs: PySpark, Java
+#   tests/setup.sh test    both, and what the tests need: linters, the jars of a Kafka broker and of Spark's Kafka source
 # Installs packages as root, or through sudo. Says on stderr what it does, and on stdout where the environment is.
 # A machine that cannot have what is needed is refused with one line that says what is missing.
 set -euo pipefail
@@ -24,14 +25,18 @@ as_root() {
 # The Debian packages that are missing, told by what they bring and not by their names: any JDK or compiler will do.
 missing_packages() {
     have "$python" || echo python3
-    have jq || echo jq
-    have getfattr || echo attr
     have gcc || echo gcc libc6-dev
     have pkg-config || echo pkg-config
-    have fusermount3 || echo fuse3
     pkg-config --exists fuse3 2>/dev/null || echo libfuse3-dev
     "$python" -c 'import ensurepip, venv' 2>/dev/null || echo python3-venv
     "$python" -c 'import os, sysconfig as s; os.stat(s.get_path("include") + "/Python.h")' 2>/dev/null || echo python3-dev
+    if [ "$what" = spark ]; then
+        have java || echo default-jre-headless
+        return
+    fi
+    have jq || echo jq
+    have getfattr || echo attr
+    have fusermount3 || echo fuse3
     if [ "$what" = test ]; then
         have javac || echo default-jdk-headless
         have mvn || echo maven
@@ -73,13 +78,14 @@ check_fuse() {
 }
 
 check_java() {
-    javac -version >/dev/null 2>&1 || refuse "there is no Java: javac does not run"
+    "$1" -version >/dev/null 2>&1 || refuse "there is no Java: $1 does not run"
 }
 
 # pip is asked only when what it would install has changed: the declarations, the kernels' sources, Python itself.
+# install_kafkafs SET_UP EXTRAS
 install_kafkafs() {
-    local extras=$1 stamp wanted
-    stamp=$venv/kafkafs-$what.stamp
+    local extras=$2 stamp wanted
+    stamp=$venv/kafkafs-$1.stamp
     wanted=$({ "$python" -c 'import sys; print(sys.executable, sys.version)'; pwd; cat pyproject.toml setup.py storage/format/kernels/*.py; } | sha256sum)
     [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || return 0
     if ! "$venv/bin/python" -m pip --version >/dev/null 2>&1; then
@@ -92,18 +98,21 @@ install_kafkafs() {
     printf '%s\n' "$wanted" >"$stamp"
 }
 
-case $what in mount | test) ;; *) refuse "no such set-up: $what (mount or test)" ;; esac
+case $what in mount | spark | test) ;; *) refuse "no such set-up: $what (mount, spark or test)" ;; esac
 install_packages
 check_python
-check_fuse
+[ "$what" = spark ] || check_fuse
+case $what in spark) check_java java ;; test) check_java javac ;; esac
+# An environment that has more than is asked for is kept as it is.
+if [ "$what" = test ] || [ -e "$venv/kafkafs-test.stamp" ]; then
+    install_kafkafs test '[test]'
+elif [ "$what" = spark ] || [ -e "$venv/kafkafs-spark.stamp" ]; then
+    install_kafkafs spark '[spark]'
+else
+    install_kafkafs mount ''
+fi
 if [ "$what" = test ]; then
-    check_java
-    install_kafkafs '[test]'
     "$venv/bin/python" -m tests.broker.kafka >/dev/null || refuse "the jars of a Kafka broker could not be had (the lines above say why)"
     "$venv/bin/python" -m tests.spark.kafka_source >/dev/null || refuse "the jars of Spark's Kafka source could not be had (the lines above say why)"
-elif [ ! -e "$venv/kafkafs-test.stamp" ]; then
-    install_kafkafs ''
-else
-    what=test install_kafkafs '[test]'
 fi
 printf '%s\n' "$PWD/$venv"

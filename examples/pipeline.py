@@ -1,0 +1,80 @@
+"""Kafka's log directories to a Parquet table, and the table to a chart of records per hour.
+
+    spark-submit examples/pipeline.py LOG_DIRS TABLE
+
+LOG_DIRS are read where they lie, by no broker: one directory, several joined by commas, wildcards.
+TABLE is a directory that does not exist yet. On a cluster all workers see both by the same path.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+import kafkafs.spark
+
+BARS = " ▁▂▃▄▅▆▇█"
+CHARTS = 3  # of the topics with the most records
+
+Hours = dict[str, list[int]]  # date to the records of its hours
+
+
+def read_records(spark: SparkSession, log_dirs: str) -> DataFrame:
+    """What a consumer would get that waits for transactions to end."""
+    kafkafs.spark.register(spark)
+    reader = spark.read.format("kafkafs").option("includeHeaders", "true")
+    records = reader.option("kafka.isolation.level", "read_committed").load(log_dirs)
+    return records.withColumn("date", f.to_date("timestamp"))
+
+
+def records_per_hour(table: DataFrame) -> dict[str, Hours]:
+    """For each topic; records without a timestamp are left out."""
+    dated = table.where("date IS NOT NULL")
+    counts = dated.groupBy("topic", "date", f.hour("timestamp").alias("hour")).count()
+    topics: dict[str, Hours] = defaultdict(lambda: defaultdict(lambda: [0] * 24))
+    for row in counts.collect():
+        topics[row["topic"]][str(row["date"])][row["hour"]] = row["count"]
+    return topics
+
+
+def chart(topic: str, days: Hours) -> Iterator[str]:
+    """A line for each day, with a bar for each of its hours and the sum."""
+    most = max(max(hours) for hours in days.values())
+    yield ""
+    yield f"{topic}, records per hour (UTC): █ is {most:,}"
+    yield " " * 11 + "0     6     12    18"
+    for date, hours in sorted(days.items()):
+        # any record at all is seen
+        bars = "".join(BARS[-(-count * (len(BARS) - 1) // most)] for count in hours)
+        yield f"{date} {bars} {sum(hours):12,}"
+
+
+def charts(topics: dict[str, Hours]) -> Iterator[str]:
+    """Of the largest topics, and a line about all."""
+    totals = {topic: sum(map(sum, days.values())) for topic, days in topics.items()}
+    for topic in sorted(totals, key=lambda topic: -totals[topic])[:CHARTS]:
+        yield from chart(topic, topics[topic])
+    yield ""
+    yield f"{sum(totals.values()):,} records with a timestamp in {len(totals):,} topics"
+
+
+def main() -> None:
+    if len(sys.argv) != 3:
+        sys.exit("usage: spark-submit pipeline.py LOG_DIRS TABLE")
+    log_dirs, table = sys.argv[1:]
+    builder = SparkSession.builder.appName("pipeline")
+    spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    records = read_records(spark, log_dirs)
+    records.write.partitionBy("topic", "date").parquet(table)
+    # the schema is known; guessed from names, a topic `007` would be a number
+    written = spark.read.schema(records.schema).parquet(table)
+    print(*charts(records_per_hour(written)), sep="\n")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

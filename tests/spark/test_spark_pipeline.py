@@ -1,0 +1,65 @@
+"""`examples/pipeline.sh`, run as a user would."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from tests import answers
+from tests.readme import ROOT
+from tests.spark.told import told_by_kafka
+
+pytestmark = pytest.mark.spark
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def run(temporary: Path, *arguments: str) -> str:
+    """What it prints. It finds its own environment; one that is active would be another Python."""
+    programs = str(ROOT / ".venv" / "bin")
+    path = [part for part in os.environ["PATH"].split(os.pathsep) if part != programs]
+    with subprocess.Popen(
+        [ROOT / "examples" / "pipeline.sh", *arguments],
+        env=os.environ | {"PATH": os.pathsep.join(path), "TMPDIR": str(temporary)},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            printed, _ = process.communicate(timeout=280)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)  # the JVM, too
+            raise
+    assert process.returncode == 0
+    return printed
+
+
+def date_of(record: dict[str, object]) -> str:
+    microseconds = record["timestamp"]
+    assert isinstance(microseconds, int)
+    return str((EPOCH + timedelta(microseconds=microseconds)).date())
+
+
+def test_the_charts_count_the_records(tmp_path: Path) -> None:
+    """Nothing is left behind."""
+    printed = run(tmp_path)
+    told = list(told_by_kafka("kafka43-clean", answers.READ_COMMITTED))
+    topics = Counter(str(record["topic"]) for record in told)
+    for topic, _ in topics.most_common(3):
+        [chart] = re.findall(rf"^{re.escape(topic)}, .*\n.*\n((?:\d.*\n)+)", printed, re.MULTILINE)
+        lines = re.findall(r"^(\d{4}-\d\d-\d\d) (.{24}) +([\d,]+)$", chart, re.MULTILINE)
+        assert {date: int(count.replace(",", "")) for date, _, count in lines} == Counter(
+            date_of(record) for record in told if record["topic"] == topic
+        )
+        assert "█" in "".join(bars for _, bars, _ in lines)
+    assert f"{len(told):,} records with a timestamp in {len(topics)} topics" in printed
+    assert "topic=orders" in printed
+    assert "date=2026-09-01" in printed
+    assert list(tmp_path.iterdir()) == []
