@@ -11,3 +11,5 @@ FOR_EVER: Final = float(10 * 365 * 86400)
 BRIEFLY: Final = 0.5
 #: For what is asked for each time.
 NOT_AT_ALL: Final = 0.0
+#: For who opens what he has just looked up.
+AT_ONCE: Final = 0.01

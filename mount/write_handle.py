@@ -37,6 +37,11 @@ class WriteHandle(Handle):
         return True
 
     @property
+    def flushes_near(self) -> bool:
+        """Whether `flush` needs no more than a write into pages, and waits for nobody."""
+        return False
+
+    @property
     def closes(self) -> bool:
         """Whether `close` may have to wait for the disk. Costs nothing."""
         return True

@@ -11,7 +11,7 @@ import itertools
 import os
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kafkafs.storage.format.encoder import RecordColumns
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from .changes import Changes
 
 _Append = Callable[[bytes | None], object]
+
+# A value of so many bytes is appended by the event loop itself, if nobody has to be waited for.
+_NEAR_BYTES: Final = 1 << 14
 
 
 class KeyContent:
@@ -104,6 +107,11 @@ class KeyContent:
     @property
     def is_bare(self) -> bool:
         return self._is_bare
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it is small, and nobody appends it right now."""
+        return len(self._data) <= _NEAR_BYTES and not self._appending.locked()
 
     def append(self, *, if_bare: bool = False) -> None:
         """Appends a record if it was changed since the last one."""
@@ -238,6 +246,11 @@ class KeyHandle(WriteHandle):
     @property
     def flushes(self) -> bool:
         return not self._content.is_settled
+
+    @property
+    def flushes_near(self) -> bool:
+        content = self._content
+        return content.is_near and self._writer.takes_at_once(content.size + len(content.key))
 
     def flush(self) -> None:
         self._content.append()

@@ -25,22 +25,29 @@ _KEY_BYTES: Final = 255
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A record. `size`: bytes of its value, -1 for a tombstone; `timestamp` in ms."""
+    """A record. `size`: bytes of its value, -1 for a tombstone; `timestamp` in ms. `number`: the
+    offset of a record with that key, which stands for the key in an inode's number. It stays the
+    same from one value to the next, since for a name that leads elsewhere the kernel asks twice."""
 
     key: bytes
     offset: int
     size: int
     timestamp: int
+    number: int
 
 
 @dataclass(slots=True)
 class _Known:
     """Some records below offset `end`, all behind the first of which came through here: the latest
-    of each key that is remembered, by key and by offset."""
+    of each key that is remembered, by key and by number."""
 
     end: int
     by_key: OrderedDict[bytes, Written] = field(default_factory=OrderedDict)
-    by_offset: dict[int, Written] = field(default_factory=dict)
+    by_number: dict[int, Written] = field(default_factory=dict)
+
+    def is_all_of(self, writer: LogWriter) -> bool:
+        """Whether the log ends where it was written last, and nothing in it is undecided."""
+        return self.end == writer.end_offset == writer.last_stable_offset
 
 
 class OwnWrites:
@@ -57,42 +64,47 @@ class OwnWrites:
         if appended.append_time >= 0:
             timestamp = appended.append_time
         offset = appended.last_offset
-        written = Written(key, offset, size, timestamp)
         with self._lock:
             known = self._known.get(partition)
             if known is None or known.end != offset:
                 known = self._known[partition] = _Known(offset)
             known.end = offset + 1
             before = known.by_key.pop(key, None)
-            if before is not None:
-                del known.by_offset[before.offset]
+            is_next_value = before is not None and before.size >= 0 and size >= 0
+            number = before.number if before and is_next_value else offset
             if len(key) <= _KEY_BYTES:
-                known.by_key[key], known.by_offset[offset] = written, written
+                written = Written(key, offset, size, timestamp, number)
+                known.by_key[key] = known.by_number[number] = written
             if len(known.by_key) > _REMEMBERED:
                 _, oldest = known.by_key.popitem(last=False)
-                del known.by_offset[oldest.offset]
+                del known.by_number[oldest.number]
 
     def latest(self, partition: Partition, writer: LogWriter, key: bytes) -> Written | None:
         """The latest record of a key, which is served; None where that has to be found out."""
         with self._lock:
             known = self._known.get(partition)
-            written = known.by_key.get(key) if known is not None else None
-            return written if written and _is_served(written, known, writer) else None
+            if known is None or not known.is_all_of(writer):
+                return None
+            written = known.by_key.get(key)
+            return written if written and writer.start_offset <= written.offset else None
 
-    def at(self, partition: Partition, writer: LogWriter, offset: int) -> Written | None:
-        """The record there, if it is the latest of its key."""
+    def numbered(self, partition: Partition, writer: LogWriter, number: int) -> Written | None:
+        """The latest record of the key that a number stands for; None as above."""
         with self._lock:
             known = self._known.get(partition)
-            written = known.by_offset.get(offset) if known is not None else None
-            return written if written and _is_served(written, known, writer) else None
+            if known is None or not known.is_all_of(writer):
+                return None
+            written = known.by_number.get(number)
+            return written if written and writer.start_offset <= written.offset else None
 
-
-def _is_served(written: Written, known: _Known | None, writer: LogWriter) -> bool:
-    """Whether the log ends where it was written last, nothing in it is undecided, and the record
-    was not deleted."""
-    end = writer.end_offset
-    return (
-        known is not None
-        and known.end == end == writer.last_stable_offset
-        and writer.start_offset <= written.offset
-    )
+    def numbers(self, partition: Partition, writer: LogWriter) -> dict[int, int]:
+        """Those of the records that have others than their offsets, by these."""
+        with self._lock:
+            known = self._known.get(partition)
+            if known is None or not known.is_all_of(writer):
+                return {}
+            return {
+                each.offset: each.number
+                for each in known.by_key.values()
+                if each.offset != each.number
+            }

@@ -192,7 +192,7 @@ class OffsetDirectory(MemberDirectory):
             sizes = np.maximum(columns.spans[low:high, VALUE_SIZE], 0)
             rows = Rows(
                 self.names(columns, low, high),
-                self._inodes(offsets),
+                self.inodes(offsets),
                 sizes.tolist(),
                 _mtimes_ns(columns.timestamps[low:high]),
                 _next_starts(offsets),
@@ -204,7 +204,8 @@ class OffsetDirectory(MemberDirectory):
         """What rows [low, high) are called."""
         return list(map(b"%d".__mod__, columns.offsets[low:high].tolist()))
 
-    def _inodes(self, offsets: Int64s) -> list[int]:
+    def inodes(self, offsets: Int64s) -> list[int]:
+        """Those of listed records."""
         window = int(offsets[0]) >> NUMBER_BITS
         if int(offsets[-1]) >> NUMBER_BITS != window:
             inode = self.partition.inode

@@ -9,13 +9,15 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from kafkafs.storage.format.batch import Int64s
+
 from ..catalog import Catalog
 from ..changing.changes import Changes
 from ..errnos import Exists, Invalid, NoSuchName, Stale
 from ..handles import BytesHandle, Handle
 from ..inodes import Inode, Kind
 from ..key_names import CutName, key_of
-from ..lifetimes import NOT_AT_ALL
+from ..lifetimes import AT_ONCE, NOT_AT_ALL
 from ..partition import Partition, Scope
 from .keys import KeyDirectory
 from .node import AttributeChanges, Attributes, File
@@ -71,6 +73,15 @@ class WritableKeyDirectory(KeyDirectory):
             return None
         return self._changes.keys.find(self.partition, key)
 
+    def inodes(self, offsets: Int64s) -> list[int]:
+        found = super().inodes(offsets)
+        writer = self._changes.writer(self.partition)
+        for offset, number in self._changes.keys.written.numbers(self.partition, writer).items():
+            at = int(offsets.searchsorted(offset))
+            if at < len(offsets) and offsets[at] == offset:
+                found[at] = self.partition.inode(Kind.KEYED, Scope.RECORDS, number)
+        return found
+
     def create(self, name: str, flags: int) -> tuple[File, KeyHandle]:
         """Invalid for a name that no key has, or one that tells only how a key begins."""
         try:
@@ -114,7 +125,8 @@ class WritableKeyFile(File):
             self._size, self._mtime_ns = written.size, mtime_ns(written.timestamp)
         else:
             self._size, self._mtime_ns = self._record.size, self._record.mtime_ns
-        self.inode = partition.inode(Kind.KEYED, Scope.RECORDS, offset)
+        number = offset if written is None else written.number
+        self.inode = partition.inode(Kind.KEYED, Scope.RECORDS, number)
 
     @cached_property
     def _record(self) -> ValueFile:
@@ -133,7 +145,7 @@ class WritableKeyFile(File):
         if keys.are_open(self.partition):
             content = keys.find(self.partition, self.key)
             size = size if content is None else content.size
-        return Attributes(self.inode, _MODE, size, self._mtime_ns, NOT_AT_ALL, NOT_AT_ALL)
+        return Attributes(self.inode, _MODE, size, self._mtime_ns, NOT_AT_ALL, AT_ONCE)
 
     def xattrs(self) -> Mapping[str, bytes]:
         return self._record.xattrs()
@@ -170,7 +182,7 @@ class NewKeyFile(File):
         self.inode = partition.inode(Kind.NEW_KEY, Scope.PARTITION, content.number)
 
     def attributes(self) -> Attributes:
-        return Attributes(self.inode, _MODE, self._content.size, 0, NOT_AT_ALL, NOT_AT_ALL)
+        return Attributes(self.inode, _MODE, self._content.size, 0, NOT_AT_ALL, AT_ONCE)
 
     def open(self, *, waits: bool = True) -> Handle:
         """There is no record yet."""
@@ -198,14 +210,16 @@ def truncate(file: WritableKeyFile | NewKeyFile, size: int) -> None:
         handle.close()
 
 
-def written_file(partition: Partition, offset: int) -> WritableKeyFile | None:
-    """The file of `key/` for the record at an offset, if that was written last; else it has to be
+def written_file(partition: Partition, number: int) -> WritableKeyFile | None:
+    """The file of `key/` that a number stands for, if that was written last; else it has to be
     looked at."""
     changes = partition.changes
     if changes is None:
         return None
-    written = changes.keys.written.at(partition, changes.writer(partition), offset)
-    return None if written is None else WritableKeyFile(changes, partition, offset, written)
+    written = changes.keys.written.numbered(partition, changes.writer(partition), number)
+    if written is None:
+        return None
+    return WritableKeyFile(changes, partition, written.offset, written)
 
 
 def key_file_by_inode(partition: Partition, inode: Inode, number: int) -> File:

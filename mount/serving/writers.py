@@ -1,4 +1,5 @@
-"""Open files as the event loop writes them: one call at a time for each, in a thread."""
+"""Open files as the event loop writes them: one call at a time for each, in a thread if it may have
+to wait for anything."""
 
 from __future__ import annotations
 
@@ -23,27 +24,40 @@ class Writer(Reader):
             return await trio.to_thread.run_sync(self._writes.read, position, size)
 
     async def write(self, position: int, data: bytes) -> int:
+        writes = self._writes
+        if writes.writes_near and self._is_free:
+            return writes.write(position, data)
         async with self._one:
-            if self._writes.writes_near:
-                return self._writes.write(position, data)
-            return await trio.to_thread.run_sync(self._writes.write, position, data)
+            return await trio.to_thread.run_sync(writes.write, position, data)
 
     async def truncate(self, size: int) -> None:
         async with self._one:
             await trio.to_thread.run_sync(self._writes.truncate, size)
 
     async def flush(self) -> None:
+        writes = self._writes
+        if self._is_free:
+            if not writes.flushes:
+                return
+            if writes.flushes_near:
+                writes.flush()
+                return
         async with self._one:
-            if self._writes.flushes:
-                await trio.to_thread.run_sync(self._writes.flush)
+            if writes.flushes:
+                await trio.to_thread.run_sync(writes.flush)
 
     async def sync(self) -> None:
         async with self._one:
             await trio.to_thread.run_sync(self._writes.sync)
 
     async def close(self) -> None:
+        if self._is_free and not self._writes.closes:
+            self._writes.close()
+            return
         async with self._one:
-            if self._writes.closes:
-                await trio.to_thread.run_sync(self._writes.close)
-            else:
-                self._writes.close()
+            await trio.to_thread.run_sync(self._writes.close)
+
+    @property
+    def _is_free(self) -> bool:
+        """Whether a call can be made here and now: none is under way, and none waits."""
+        return not self._one.locked()

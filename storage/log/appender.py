@@ -17,7 +17,7 @@ from ..format.validate import Admitted
 from .appending import Appended, Group, Request, load_of, marker_reader, move, weights
 from .health import Health
 from .producers import Duplicate
-from .roll import Filling
+from .roll import Filling, Load, Weight
 from .unified_log import UnifiedLog
 
 
@@ -43,6 +43,12 @@ class Appender:
             self._health.note_interruption(error)
             _fail_rest(requests, self._health.failed or error)
             raise
+
+    def has_room(self, size: int) -> bool:
+        """Whether a batch of at most `size` bytes, with the present time, goes into the active
+        segment. May be asked while somebody appends, and then tell nothing."""
+        now = self._local.clock.now_ms()
+        return self._filling().take_all(Load(Weight(size, self._log.end_offset, now), 1, size, now))
 
     # -- together --------------------------------------------------------------------------------
 

@@ -51,6 +51,11 @@ class GroupCommit:
         self._expected = 1  # threads that append
         self._took = 0.0  # seconds, the last group
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nobody is at it."""
+        return not self._is_led
+
     def submit(self, request: Request) -> Appended:
         """Has an append made, with those of others; raises what went wrong with it."""
         mine = _Waiting(request)

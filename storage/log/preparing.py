@@ -4,6 +4,7 @@ place in the log."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from ..config import TopicConfig
 from ..errors import InvalidRecord
@@ -46,19 +47,25 @@ def encoded(records: RecordColumns, plan: BatchPlan, rules: AdmitRules, now_ms: 
     if not len(records):
         raise InvalidRecord("there is no record")
     check_records(records, rules, now_ms)
-    is_append_time = rules.timestamp_type is TimestampType.LOG_APPEND_TIME
+    plan = _planned(plan, rules)
+    if rules.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        plan = replace(plan, append_time=now_ms)
+    found = encode(records, plan)
+    check_sizes(found.table, rules)
+    return Admitted(found.data, found.table, plan.append_time)
+
+
+@lru_cache(64)
+def _planned(plan: BatchPlan, rules: AdmitRules) -> BatchPlan:
+    """A plan as the topic wants it."""
     plan = replace(
         plan,
         base_offset=0,
         batch_bytes=min(plan.batch_bytes, rules.max_message_bytes),
         timestamp_type=rules.timestamp_type,
-        append_time=now_ms if is_append_time else NO_TIMESTAMP,
+        append_time=NO_TIMESTAMP,
     )
-    if rules.codec is not None:
-        plan = replace(plan, codec=rules.codec, level=rules.level)
-    found = encode(records, plan)
-    check_sizes(found.table, rules)
-    return Admitted(found.data, found.table, plan.append_time)
+    return plan if rules.codec is None else replace(plan, codec=rules.codec, level=rules.level)
 
 
 def end_of_transaction(

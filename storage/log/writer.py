@@ -20,7 +20,8 @@ from ..durable import SyncFailed, WritableDirectory
 from ..errors import LogDirOffline, StorageError, UnknownPartition
 from ..fair_lock import FairLock
 from ..format.batch import Bytes
-from ..format.encoder import BatchPlan, RecordColumns
+from ..format.encoder import RECORD_OVERHEAD, BatchPlan, RecordColumns
+from ..format.layout import RECORD_BATCH_OVERHEAD
 from ..format.origin import Origin
 from ..format.validate import AdmitRules, judge
 from .afterwards import Afterwards
@@ -111,6 +112,18 @@ class LogWriter:
     def is_idle(self) -> bool:
         """Whether nobody is changing anything right now: what needs no disk need not wait then."""
         return not self._lock.is_taken
+
+    def takes_at_once(self, size: int) -> bool:
+        """Whether an append now of one record with `size` bytes of key and value would be one write
+        into pages: nobody else changes anything, no segment is to be rolled, nothing to be made
+        durable. So it is as far as can be told: somebody may begin to at any moment."""
+        unflushed = self.end_offset + 1 - self.recovery_point
+        return (
+            self.is_idle
+            and self._appends.is_idle
+            and unflushed < self.config.flush_messages
+            and self._appender.has_room(size + RECORD_BATCH_OVERHEAD + RECORD_OVERHEAD)
+        )
 
     @property
     def leader_epoch(self) -> int:

@@ -126,3 +126,50 @@ def test_whatever_happens_it_is_the_latest_value(keys: Keys) -> None:
         if kind in ("write", "others"):
             values[name] = value
         assert {each: keys.found(each) for each in values} == values
+
+
+def inode_of(keys: Keys, name: str) -> int:
+    """As a look-up gives it, and a listing."""
+    inode = keys.directory.child(name).attributes().inode
+    listed = {entry.name: entry.attributes.inode for entry in keys.directory.list()}
+    assert listed[name] == inode
+    return inode
+
+
+def test_a_key_keeps_its_inode_from_one_value_to_the_next(keys: Keys) -> None:
+    for name in ("a", "b", "a", "b"):
+        keys.write(name, b"one")
+    before = inode_of(keys, "a"), inode_of(keys, "b")
+    keys.write("a", b"two")
+    assert (inode_of(keys, "a"), inode_of(keys, "b")) == before
+    assert keys.found("a") == b"two"
+    keys.directory.remove("a", 0)
+    keys.write("a", b"three")
+    assert inode_of(keys, "a") not in before
+    keys.by_others("c", b"")
+    assert len({inode_of(keys, name) for name in "abc"}) == 3
+    assert (keys.found("a"), keys.found("b")) == (b"three", b"one")
+
+
+def test_what_a_small_value_is_appended_without_waiting_for(keys: Keys) -> None:
+    _, handle = keys.directory.create("a", os.O_WRONLY | os.O_TRUNC)
+    handle.write(0, b"v")
+    assert handle.flushes_near
+    with keys.writer._lock:
+        assert not handle.flushes_near
+    keys.engine.set_topic_config("t", {"flush.messages": "1"})
+    assert not handle.flushes_near
+    keys.engine.set_topic_config("t", {"flush.messages": "2"})
+    assert handle.flushes_near
+    keys.by_others("b", b"")
+    assert not handle.flushes_near  # as this would be the second that is not durable
+    keys.engine.set_topic_config("t", {"segment.ms": "1"})
+    keys.writer.append_records(RecordColumns.from_values([b""], [b"c"], 1))
+    assert not handle.flushes_near  # a segment would be rolled
+    keys.writer.roll()
+    assert handle.flushes_near
+    handle.write(0, bytes(1 << 15))
+    assert not handle.flushes_near
+    handle.flush()
+    handle.close()
+    assert len(keys.found("a")) == 1 << 15
