@@ -1,4 +1,4 @@
-"""`examples/pipeline.sh`, run as a user would."""
+"""`examples/pipeline.sh`, run as a user would: without arguments, and on one's own directories."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import re
 import signal
 import subprocess
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.dataset
 import pytest
 
 from tests import answers
@@ -17,6 +20,8 @@ from tests.readme import ROOT
 from tests.spark.told import told_by_kafka
 
 pytestmark = pytest.mark.spark
+
+Corpus = Callable[[str], Path]
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -63,3 +68,18 @@ def test_the_charts_count_the_records(tmp_path: Path) -> None:
     assert "topic=orders" in printed
     assert "date=2026-09-01" in printed
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_table_of_ones_own(corpus: Corpus, tmp_path: Path) -> None:
+    """Wildcards, and a name with a blank."""
+    log_dirs, table = f"{corpus('kafka43-two-dirs')}/dir*", tmp_path / "my table"
+    run(tmp_path, log_dirs, str(table))
+    columns = {"topic": pa.string(), "date": pa.string()}
+    hive = pa.dataset.partitioning(pa.schema(columns.items()), flavor="hive")
+    found = pa.dataset.dataset(table, format="parquet", partitioning=hive).to_table()
+    names = ("topic", "date", "partition", "offset", "key", "value")
+    told = told_by_kafka("kafka43-two-dirs", answers.READ_COMMITTED)
+    expected = [{**record, "date": date_of(record)} for record in told]
+    assert sorted(
+        (tuple(row[name] for name in names) for row in found.to_pylist()), key=str
+    ) == sorted((tuple(record[name] for name in names) for record in expected), key=str)
