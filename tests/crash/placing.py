@@ -34,7 +34,7 @@ PARTITIONS = range(3)
 SETTINGS = {"internal.segment.bytes": "900", "segment.index.bytes": "400"}
 #: How many values of a write there are in each partition, in several segments.
 VALUES = 12
-#: A life is killed after up to so many seconds from when it is open.
+#: A life is killed up to so many seconds after it has said something.
 LONGEST = 0.05
 
 
@@ -120,9 +120,9 @@ def live(log_dir: Path, first: int, seed: int, acknowledged: set[int], out: int)
 
 
 def lived(
-    log_dir: Path, first: int, seed: int, acknowledged: set[int], seconds: float
+    log_dir: Path, first: int, seed: int, acknowledged: set[int], spoken: int, seconds: float
 ) -> list[str]:
-    """What a life says that is killed so many seconds after it has looked around."""
+    """What a life says that is killed so many seconds after it has said so many lines."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -133,9 +133,8 @@ def lived(
             os._exit(1)
     os.close(writing)
     with os.fdopen(reading) as lines:
-        said = [lines.readline()]
-        if said[0].startswith("found "):
-            time.sleep(seconds)
+        said = [lines.readline() for _ in range(spoken)]
+        time.sleep(seconds)
         os.kill(child, signal.SIGKILL)
         said += lines
     os.waitpid(child, 0)
@@ -149,7 +148,8 @@ def main() -> None:
     acknowledged: set[int] = set()
     found, tally, first = "found 0 0\n", Counter[str](), 0
     for _ in range(lives):
-        found, *said = lived(log_dir, first, seed, acknowledged, chance.uniform(0, LONGEST))
+        spoken, seconds = chance.randrange(1, 6), chance.uniform(0, LONGEST)
+        found, *said = lived(log_dir, first, seed, acknowledged, spoken, seconds)
         # The kill may have cut the last line.
         told = [line.split() for line in said if line.endswith("\n")]
         acknowledged.update(int(number) for word, number in told if word == "placed")
