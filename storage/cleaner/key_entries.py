@@ -3,23 +3,26 @@ together. What one process has read of a log another can put into an offset map 
 
 A file holds runs of entries, 24 bytes each (two words of the hash and the offset, in the byte order
 of the machine), each run in the order of the slices. Behind them are, for each run, the number of
-the entry that each slice begins at and the last one ends at, then a note, and how many bytes that
-and how many runs there are; all numbers int64.
+the entry that each slice begins at and the last one ends at, then a note, how many bytes that and
+how many runs there are, and the CRC-32C of all that; all numbers int64.
 
-Of a key that comes again soon only the latest offset is written, if that is all that is wanted.
+Of a key that comes again soon only the latest offset is written, if that is all that is wanted, and
+if keys mostly do. A file is not made durable: what a power cut has left of one, its checksum tells.
 """
 
 from __future__ import annotations
 
 import secrets
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
 
-from ..disk import Directory
+from ..disk import Directory, OpenFile
 from ..durable import WritableFile
 from ..errors import CorruptError
 from ..format.batch import Int64s
+from ..format.checksum import crc32c
 from ..format.columns import Columns
 from ..format.kernels import offset_map as kernel
 from .offset_map import SLOT_BYTES, Entries
@@ -28,9 +31,20 @@ from .offset_map import SLOT_BYTES, Entries
 RUN_ENTRIES = 1 << 20
 # Keys that are recognized when they come again; what knows them should stay in a processor's cache.
 _RECENT: Final = 1 << 16
-_TRAILER_BYTES: Final = 16
+# Less than this part of the rows must be left as entries for that to be worth the search.
+_WORTH: Final = 0.8
+_TRAILER_BYTES: Final = 24
+_CHECKED_AT_ONCE: Final = 4 << 20
 
 HashKey = tuple[int, int]
+
+
+def checksum(file: OpenFile, size: int) -> int:
+    """The CRC-32C of the first `size` bytes."""
+    crc = 0
+    for position in range(0, size, _CHECKED_AT_ONCE):
+        crc = crc32c(file.read(position, min(_CHECKED_AT_ONCE, size - position)), crc)
+    return crc
 
 
 def new_hash_key() -> HashKey:
@@ -38,25 +52,33 @@ def new_hash_key() -> HashKey:
     return secrets.randbits(64), secrets.randbits(64)
 
 
+@lru_cache(maxsize=1)
+def _rooms(entries: int) -> tuple[Entries, Entries]:
+    """Room for a run, twice: memory is dear to touch for the first time."""
+    return np.empty((entries, 3), dtype=np.uint64), np.empty((entries, 3), dtype=np.uint64)
+
+
 class EntryWriter:
-    """Writes the keys of records to a new file."""
+    """Writes the keys of records to a new file. One at a time in a process."""
 
     def __init__(self, file: WritableFile, hash_key: HashKey, slices: int) -> None:
         self._file = file
         self._hash_key = hash_key
         self._slices = slices
-        self._run = np.empty((RUN_ENTRIES, 3), dtype=np.uint64)
-        self._sorted = np.empty((RUN_ENTRIES, 3), dtype=np.uint64)
+        self._run, self._sorted = _rooms(RUN_ENTRIES)
         self._recent = np.zeros(_RECENT, dtype=np.uint64)
         self._none = np.zeros(0, dtype=np.uint64)
         self._count = 0
+        self._rows = 0  # of the run, those that were looked for
         self._written = 0
+        self._crc = 0
         self._ends: list[Int64s] = []
 
     def put(self, columns: Columns, low: int, high: int, latest: bool) -> None:
         """The keys of rows [`low`, `high`), behind all that came before. `latest`: of each the
         latest offset is enough, also of those before that were put so."""
         recent = self._recent if latest else self._none
+        self._rows += high - low
         while low < high:
             low, self._count = kernel.hashed(
                 *self._hash_key, columns.data, columns.spans, columns.offsets, low, high,
@@ -66,13 +88,13 @@ class EntryWriter:
                 self._flush()
 
     def finish(self, note: bytes) -> None:
-        """Nothing more comes; the file is durable."""
+        """Nothing more comes."""
         self._flush()
         ends = np.array(self._ends, dtype=np.int64)
-        trailer = np.array([len(note), len(self._ends)], dtype=np.int64)
-        end = self._written * SLOT_BYTES
-        self._file.write(end, ends.tobytes() + note + trailer.tobytes())
-        self._file.sync()
+        counts = np.array([len(note), len(self._ends)], dtype=np.int64)
+        behind = ends.tobytes() + note + counts.tobytes()
+        crc = np.array([crc32c(behind, self._crc)], dtype=np.int64)
+        self._file.write(self._written * SLOT_BYTES, behind, crc.tobytes())
 
     def _flush(self) -> None:
         if not self._count:
@@ -82,9 +104,12 @@ class EntryWriter:
         data = self._sorted[: self._count].reshape(-1).view(np.uint8).data
         self._file.write(self._written * SLOT_BYTES, data)
         self._ends.append(ends[:-1] + self._written)
+        self._crc = crc32c(data, self._crc)
         self._written += self._count
-        self._count = 0
+        if self._count > _WORTH * self._rows:
+            self._recent = self._none
         self._recent[:] = 0
+        self._count = self._rows = 0
 
 
 class EntryFile:
@@ -98,11 +123,15 @@ class EntryFile:
         trailer = self._file.read(max(size - _TRAILER_BYTES, 0), _TRAILER_BYTES)
         if len(trailer) < _TRAILER_BYTES:
             raise CorruptError("not a file of keys", self._file.path)
-        self._note_bytes, self.runs = np.frombuffer(trailer, dtype=np.int64).tolist()
+        self._note_bytes, self.runs, self._crc = np.frombuffer(trailer, dtype=np.int64).tolist()
         self._note_at = size - _TRAILER_BYTES - self._note_bytes
         self._ends_at = self._note_at - self.runs * (slices + 1) * 8
         if self._note_bytes < 0 or self.runs < 0 or self._ends_at < 0:
             raise CorruptError("not a file of keys", self._file.path)
+
+    def is_whole(self) -> bool:
+        """Whether it is as it was written; reads all of it."""
+        return bool(checksum(self._file, self._file.size() - 8) == self._crc)
 
     def note(self) -> bytes:
         return self._file.read(self._note_at, self._note_bytes)

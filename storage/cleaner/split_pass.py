@@ -22,6 +22,7 @@ import json
 import uuid
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -30,11 +31,12 @@ from typing import Any, Final
 import numpy as np
 
 from ..config import TopicConfig
-from ..disk import Directory
+from ..disk import Directory, OpenFile
 from ..durable import WritableDirectory
 from ..errors import CleaningAborted, CorruptError, SegmentGone
 from ..format import batch as b
 from ..format.batch import Int64s
+from ..format.checksum import crc32c
 from ..format.columns import Columns
 from ..format.decoder import Decoder
 from ..format.layout import CONTROL_MASK, MAX_OFFSET, TRANSACTIONAL_MASK
@@ -46,7 +48,7 @@ from .cleaned import CleanedSegment
 from .cleaning import CleanedSink, CleaningResult, Copying, LogToClean, learned, legacy_horizon_ms
 from .fates import Judge, OpenTransactions, Outcomes
 from .kept_offsets import KeptOffsets
-from .key_entries import EntryFile, EntryWriter, HashKey, new_hash_key
+from .key_entries import EntryFile, EntryWriter, HashKey, checksum, new_hash_key
 from .live_keys import FIRST_BYTES
 from .offset_map import SLOT_BYTES, OffsetMap
 from .plan import SegmentToClean, group, segments_of
@@ -57,7 +59,8 @@ _SLICE_KEYS: Final = 1 << 17
 _MOST_SLICES: Final = 1 << 12
 _LOAD_FACTOR: Final = 0.9
 _OPEN_FILES: Final = 256
-_TRAILER_BYTES: Final = 8
+# Number of keys, and checksum.
+_TRAILER_BYTES: Final = 16
 
 
 # -- the plan -------------------------------------------------------------------------------------
@@ -269,10 +272,10 @@ class Learned:
 def learn(split: SplitPass, view: View, each: LogRange, place: WritableDirectory) -> Learned:
     """Write down the keys of a range. CorruptError for damage."""
     name = _keys_name(each.number)
-    try:
-        return Learned.of_json(EntryFile(place, name, split.shape.slices).note())
-    except SegmentGone:
-        pass
+    with suppress(SegmentGone, CorruptError):
+        there = EntryFile(place, name, split.shape.slices)
+        if there.is_whole():
+            return Learned.of_json(there.note())
     new = f"{name}.{uuid.uuid4().hex}"
     writer = EntryWriter(place.create(new), split.shape.hash_key, split.shape.slices)
     found = _Learning(split, view, writer).learn(each)
@@ -371,10 +374,10 @@ def decide(split: SplitPass, part: int, place: WritableDirectory) -> int:
     """Find the newest records of the keys in one part of the slices; all ranges were learned. How
     many keys there are."""
     name = _newest_name(part)
-    try:
-        return _keys_in(place, name)
-    except SegmentGone:
-        pass
+    with suppress(SegmentGone):
+        known = _decided(place.open(name))
+        if known is not None:
+            return known
     slices, parts = split.shape.slices, split.shape.parts
     found: list[Int64s] = []
     count = 0
@@ -386,10 +389,8 @@ def decide(split: SplitPass, part: int, place: WritableDirectory) -> int:
     offsets = np.sort(np.concatenate(found))
     starts = offsets.searchsorted(np.array(split.bounds, dtype=np.int64))
     new = f"{name}.{uuid.uuid4().hex}"
-    file = place.create(new)
-    trailer = np.array([*starts, count], dtype=np.int64)
-    file.write(0, offsets.tobytes(), trailer.tobytes())
-    file.sync()
+    data = offsets.tobytes() + np.array([*starts, count], dtype=np.int64).tobytes()
+    place.create(new).write(0, data, crc32c(data).to_bytes(8, "little"))
     place.rename(new, name)
     return count
 
@@ -433,12 +434,12 @@ def _newest_name(part: int) -> str:
     return f"{part:08}.newest"
 
 
-def _keys_in(place: Directory, name: str) -> int:
-    file = place.open(name)
-    at = file.size() - _TRAILER_BYTES
-    if at < 0:
-        raise CorruptError("not a file of offsets", file.path)
-    return int.from_bytes(file.read(at, _TRAILER_BYTES), "little")
+def _decided(file: OpenFile) -> int | None:
+    """How many keys are in a part that is as it was written, else None."""
+    size = file.size()
+    trailer = file.read(max(size - _TRAILER_BYTES, 0), _TRAILER_BYTES)
+    count, crc = (int.from_bytes(word, "little") for word in (trailer[:8], trailer[8:]))
+    return count if len(trailer) == _TRAILER_BYTES and checksum(file, size - 8) == crc else None
 
 
 # -- copying --------------------------------------------------------------------------------------

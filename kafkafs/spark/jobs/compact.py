@@ -241,7 +241,7 @@ class Compaction:
     def _clean_small(self, logs: Sequence[_Log]) -> None:
         units = [self._whole(each) for each in logs]
         found = self._run(
-            "compact: whole partitions", units, pieces.clean_whole, lambda unit: unit.size
+            "compact: whole partitions", units, pieces.clean_whole, self._shares(units)
         )
         for each, result in zip(logs, found, strict=True):
             each.tasks = 1
@@ -271,7 +271,7 @@ class Compaction:
             each.plan = Plan.of(each.log, self._shape(each))
             each.tasks = len(each.plan.ranges) + each.plan.split.shape.parts
             each.tasks += len(each.plan.groups)
-        learned = self._step(logs, "learn keys", pieces.learn, _ranges, lambda unit: unit[1].size)
+        learned = self._step(logs, "learn keys", pieces.learn, _ranges)
         for each, found in learned:
             assert each.plan is not None
             each.plan = each.plan.with_transactions(found)
@@ -281,6 +281,14 @@ class Compaction:
         for each, copies in self._step(logs, "copy", pieces.copy, _groups):
             result = _joined(each, copies, keys[each.key])
             self._put_in_place(each, [copied.segment for copied in copies], result)
+
+    def _shares(self, units: Sequence[Any]) -> Callable[[Any], int]:
+        """The `size` by which units become tasks: a few for each processor, all about as large, or
+        as many as it takes for none to have more than _MOST_RANGE_BYTES."""
+        total = sum(map(_size, units))
+        even = total // (self._options.processors * _RANGES_A_PROCESSOR)
+        wanted = min(max(even, 1), _MOST_RANGE_BYTES)
+        return lambda unit: _size(unit) * tasks.TASK_BYTES // wanted
 
     def _shape(self, each: _Log) -> Shape:
         """How the partition is cut: as it was when an earlier job began with it."""
@@ -301,7 +309,6 @@ class Compaction:
         what: str,
         work: Callable[..., Result | Failed],
         units_of: Callable[[Plan], Sequence[Any]],
-        size: Callable[[tuple[int, Any]], int] = lambda unit: tasks.TASK_BYTES,
     ) -> list[tuple[_Log, list[Result]]]:
         """Does `work` on all units of all logs: the results of those of which all were done."""
         plans = [each.plan for each in logs if each.plan is not None]
@@ -310,7 +317,7 @@ class Compaction:
             LargePartition(self._place, each.key, plan.split, each.staging)
             for each, plan in zip(logs, plans, strict=True)
         )
-        found = self._run(f"compact: {what}", units, partial(work, large), size)
+        found = self._run(f"compact: {what}", units, partial(work, large), self._shares(units))
         results: list[list[Result]] = [[] for _ in logs]
         failed: dict[int, StorageError | OSError] = {}
         for (number, _), result in zip(units, found, strict=True):
@@ -367,6 +374,12 @@ class Compaction:
             *(*gone.values(), counts[Fate.MARKER], each.tasks),
         )
         yield dict(zip(_COLUMNS, values, strict=True))
+
+
+def _size(unit: Any) -> int:
+    """Bytes of `.log` that a unit is about; of a part of keys a number, as all are alike."""
+    about = unit[1] if isinstance(unit, tuple) else unit
+    return 1 if isinstance(about, int) else about.size
 
 
 def _ranges(plan: Plan) -> Sequence[Any]:
