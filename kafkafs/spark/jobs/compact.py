@@ -180,7 +180,9 @@ class Compaction:
 
     def compact(self, topics: Sequence[Choice]) -> Report:
         """See the module's `compact`."""
-        logs = [log for key in choose(self._engine.topics(), topics) for log in self._log(key)]
+        named = {topic for topic, _ in topics}
+        chosen = choose(self._engine.topics(), topics)
+        logs = [log for key in chosen for log in self._log(key, key[0] in named)]
         wanted = [each for each in logs if each.is_wanted]
         large = [each for each in wanted if self._is_large(each)]
         small = [each for each in wanted if each not in large]
@@ -198,11 +200,13 @@ class Compaction:
 
     # -- which ----------------------------------------------------------------------------------
 
-    def _log(self, key: TopicPartition) -> Iterator[_Log]:
+    def _log(self, key: TopicPartition, is_named: bool) -> Iterator[_Log]:
         """The log, if it is compacted, after its retention; what is wrong with it is noted."""
         try:
             writer = self._engine.writer(*key)
             if COMPACT not in writer.config.cleanup_policy:
+                if is_named:
+                    self._wrong.append(_wrong(key, "its cleanup.policy does not say compact"))
                 return
             found = self._candidate(key)
             before = len(found.view.segments), found.view.size
@@ -267,11 +271,8 @@ class Compaction:
     # -- large ones -----------------------------------------------------------------------------
 
     def _clean_large(self, logs: Sequence[_Log]) -> None:
-        for each in logs:
-            each.plan = Plan.of(each.log, self._shape(each))
-            each.tasks = len(each.plan.ranges) + each.plan.split.shape.parts
-            each.tasks += len(each.plan.groups)
-        learned = self._step(logs, "learn keys", pieces.learn, _ranges)
+        planned = [each for each in logs if self._is_planned(each)]
+        learned = self._step(planned, "learn keys", pieces.learn, _ranges)
         for each, found in learned:
             assert each.plan is not None
             each.plan = each.plan.with_transactions(found)
@@ -281,6 +282,16 @@ class Compaction:
         for each, copies in self._step(logs, "copy", pieces.copy, _groups):
             result = _joined(each, copies, keys[each.key])
             self._put_in_place(each, [copied.segment for copied in copies], result)
+
+    def _is_planned(self, each: _Log) -> bool:
+        """Whether it could be: its indexes may not be readable."""
+        try:
+            plan = each.plan = Plan.of(each.log, self._shape(each))
+        except (StorageError, OSError) as error:
+            self._note(each.key, error)
+            return False
+        each.tasks = len(plan.ranges) + plan.split.shape.parts + len(plan.groups)
+        return True
 
     def _shares(self, units: Sequence[Any]) -> Callable[[Any], int]:
         """The `size` by which units become tasks: a few for each processor, all about as large, or
@@ -355,7 +366,7 @@ class Compaction:
     # -- telling --------------------------------------------------------------------------------
 
     def _note(self, key: TopicPartition, error: StorageError | OSError) -> None:
-        row: dict[str, Any] = {"topic": key[0], "partition": key[1], "what": str(error)}
+        row = _wrong(key, str(error))
         if isinstance(error, CorruptError):
             row |= {"what": error.what, "file": error.file, "position": error.position}
         self._wrong.append(row)
@@ -374,6 +385,10 @@ class Compaction:
             *(*gone.values(), counts[Fate.MARKER], each.tasks),
         )
         yield dict(zip(_COLUMNS, values, strict=True))
+
+
+def _wrong(key: TopicPartition, what: str) -> dict[str, Any]:
+    return {"topic": key[0], "partition": key[1], "what": what}
 
 
 def _size(unit: Any) -> int:
