@@ -85,6 +85,11 @@ class Shape:
         more = max(min(offsets // parts // _SLICE_KEYS, _MOST_SLICES // parts), 1)
         return cls(new_hash_key(), max(range_bytes, 1), parts * more, parts)
 
+    @property
+    def tag(self) -> str:
+        """In the names of files, so that none of another shape is taken for one of this."""
+        return hashlib.sha256(self.as_json()).hexdigest()[:8]
+
     def as_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()
 
@@ -271,7 +276,7 @@ class Learned:
 
 def learn(split: SplitPass, view: View, each: LogRange, place: WritableDirectory) -> Learned:
     """Write down the keys of a range. CorruptError for damage."""
-    name = _keys_name(each.number)
+    name = _keys_name(split.shape, each.number)
     with suppress(SegmentGone, CorruptError):
         there = EntryFile(place, name, split.shape.slices)
         if there.is_whole():
@@ -363,8 +368,8 @@ def _end_of(segment: Segment, offset: int, limit: int) -> int:
     return header.next_position
 
 
-def _keys_name(number: int) -> str:
-    return f"{number:08}.keys"
+def _keys_name(shape: Shape, number: int) -> str:
+    return f"{number:08}.{shape.tag}.keys"
 
 
 # -- deciding -------------------------------------------------------------------------------------
@@ -373,7 +378,7 @@ def _keys_name(number: int) -> str:
 def decide(split: SplitPass, part: int, place: WritableDirectory) -> int:
     """Find the newest records of the keys in one part of the slices; all ranges were learned. How
     many keys there are."""
-    name = _newest_name(part)
+    name = _newest_name(split.shape, part)
     with suppress(SegmentGone):
         known = _decided(place.open(name))
         if known is not None:
@@ -401,7 +406,7 @@ class _Ranges:
     def __init__(self, split: SplitPass, place: Directory) -> None:
         self._split = split
         self._open = lru_cache(_OPEN_FILES)(
-            lambda number: EntryFile(place, _keys_name(number), split.shape.slices)
+            lambda number: EntryFile(place, _keys_name(split.shape, number), split.shape.slices)
         )
         # Ranges are in order, and those of what was cleaned before come first.
         self._first_dirty = max(bisect_right(split.bounds, split.first_dirty) - 1, 0)
@@ -430,8 +435,8 @@ class _Ranges:
                 yield file.entries(run, number)
 
 
-def _newest_name(part: int) -> str:
-    return f"{part:08}.newest"
+def _newest_name(shape: Shape, part: int) -> str:
+    return f"{part:08}.{shape.tag}.newest"
 
 
 def _decided(file: OpenFile) -> int | None:
@@ -512,7 +517,7 @@ def _newest_of(split: SplitPass, each: SegmentGroup, place: Directory) -> KeptOf
     bounds = len(split.bounds)
     found = []
     for part in range(split.shape.parts):
-        file = place.open(_newest_name(part))
+        file = place.open(_newest_name(split.shape, part))
         starts_at = file.size() - _TRAILER_BYTES - 8 * bounds
         low, high = np.frombuffer(file.read(starts_at + 8 * each.number, 16), np.int64).tolist()
         if not 0 <= 8 * low <= 8 * high <= starts_at:

@@ -12,6 +12,7 @@ again; passes over small ones, and copies, are made anew.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -164,7 +165,8 @@ class _Log:
     @property
     def name(self) -> str:
         """Of its directory in the staging place; another one when the log is another."""
-        return f"{partition_dir(*self.key)}.{fingerprint(self.log)}"
+        text = f"{partition_dir(*self.key)} {fingerprint(self.log)}"
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 class Compaction:
