@@ -152,7 +152,7 @@ def test_a_repeated_epoch_of_a_stream_is_written_once(
             .trigger(availableNow=True)
             .start(str(log_dir))
         )
-        assert query.awaitTermination(60)
+        assert query.awaitTermination(300)
 
     write(spark.range(500).selectExpr("cast(id as string) as value"), log_dir, topic="t")
     run()
@@ -188,7 +188,7 @@ def test_killed_workers_and_a_killed_driver_leave_no_trace(
             first = list(staged.glob("*/0-*/t-*/*.timeindex.cleaned"))
             return (scratch / "waiting").exists() and len(first) > 0
 
-        wait_until(is_waiting, 120)
+        wait_until(is_waiting, 300)
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
