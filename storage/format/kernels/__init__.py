@@ -3,6 +3,9 @@
 Each module here is one source in Cython's pure-Python mode. ``KAFKAFS_KERNELS=python`` runs it as
 it stands, slowly; anything else demands the compiled form, so that nobody measures, or serves,
 the slow one without knowing.
+
+What two of them need stands in both: C functions are shared through .pxd files alone, which cannot
+run uncompiled, and calls from one module into another are not inlined.
 """
 
 from __future__ import annotations
