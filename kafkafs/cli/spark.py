@@ -122,7 +122,7 @@ def state_option(function: Function) -> Function:
 
 def run(what: str, master: str | None, as_json: bool, job: Job) -> int:
     """Does the job in a session of its own, prints its report, and gives the exit code."""
-    with session(f"kafkafs spark {what}", master) as spark, output.bar(what) as told:
+    with session(f"kafkafs spark {what}", master) as spark, output.bar(what) as told, _told():
         report = job(spark, told)
     lines = _json_lines(report) if as_json else _lines(report)
     output.binary().writelines(lines)
@@ -152,6 +152,37 @@ def session(name: str, master: str | None) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Lets errors of jobs, and of Spark itself, end the verb with a line."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from kafkafs.spark.jobs.notes import OtherJob
+    from kafkafs.spark.options import OptionError
+    from kafkafs.spark.planning import DataLoss
+
+    try:
+        yield
+    except (OtherJob, OptionError, DataLoss) as error:
+        raise failures.Failure(str(error)) from error
+    except (Py4JError, PySparkException) as error:
+        raise failures.Failure(f"Spark gave up: {cause(str(error))}") from error
+
+
+def cause(text: str) -> str:
+    """What happened in a task, out of what Spark tells of it: the last line of the innermost Python
+    traceback; the first line at all where there is none."""
+    told = ""
+    in_traceback = False
+    for line in text.splitlines():
+        if line.startswith("Traceback"):
+            in_traceback = True
+        elif in_traceback and line and not line[0].isspace():
+            told, in_traceback = line, False
+    return told or next((line for line in text.splitlines() if line.strip()), "no reason told")
 
 
 def _refuse_without_java() -> None:

@@ -80,6 +80,21 @@ def test_a_report_for_people(capsysbinary: pytest.CaptureFixture[bytes]) -> None
     assert report.exit_code == 1
 
 
+def test_the_cause_of_a_failed_task() -> None:
+    text = """An error occurred while calling o1.collect.
+: org.apache.spark.SparkException: Job aborted due to stage failure:
+Traceback (most recent call last):
+  File "worker.py", line 1, in main
+    process()
+kafkafs.storage.errors.CorruptError: /data/t-0/0.log: position 7: crc
+
+\tat org.apache.spark.api.python.BasePythonRunner
+"""
+    told = "kafkafs.storage.errors.CorruptError: /data/t-0/0.log: position 7: crc"
+    assert group.cause(text) == told
+    assert group.cause("\nthe master went away\n\tat x") == "the master went away"
+
+
 @pytest.mark.spark
 def test_a_job_as_a_process(corpus: Corpus, environment: Mapping[str, str], tmp_path: Path) -> None:
     command = [sys.executable, "-m", "kafkafs", "spark", "verify", "--json", "--master", "local[2]"]

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +22,7 @@ from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batc
 from kafkafs.storage.format.layout import TimestampType
 from tests import answers
 from tests.logs import write_log_dir, write_partition
+from tests.readme import ROOT
 
 Corpus = Callable[[str], Path]
 
@@ -123,6 +129,48 @@ def test_started_again_it_goes_on(spark: SparkSession, corpus: Corpus, tmp_path:
     assert (output / "_SUCCESS").exists()
     with pytest.raises(OtherJob, match="another isolation"):
         jobs.export(spark, source, str(output), **settings, isolation="read_uncommitted")
+
+
+@pytest.mark.spark
+def test_a_driver_that_is_killed(spark: SparkSession, tmp_path: Path) -> None:
+    """What it had finished stays; its executor goes with it, whatever it was writing."""
+    source, output = tmp_path / "in", tmp_path / "out"
+    batches = [
+        build_batch([SimpleRecord(TIME + at, b"k", b"%d" % at)], BatchFields(base_offset=at))
+        for at in range(2000)
+    ]
+    for partition in range(30):
+        write_partition(source / f"t-{partition}", batches)
+    write_log_dir(source, {("t", partition): 2000 for partition in range(30)})
+    script = (
+        "import sys; from pyspark.sql import SparkSession\n"
+        "from kafkafs.spark import jobs\n"
+        "spark = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')\n"
+        "jobs.export(spark.getOrCreate(), *sys.argv[1:], format='jsonl')\n"
+    )
+    started = subprocess.Popen(
+        [sys.executable, "-c", script, str(source), str(output)],
+        env={**os.environ, "PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"},
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while len(list(output.glob("_kafkafs/unit-*"))) < 2:
+            assert started.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        os.killpg(started.pid, signal.SIGKILL)
+        started.wait()
+    finished = len(list(output.glob("_kafkafs/unit-*")))
+    assert 2 <= finished < 30
+    report = jobs.export(spark, str(source), str(output), format="jsonl")
+    assert finished <= report.skipped < 30
+    rows = exported(output)
+    assert len(rows) == 30
+    expected = [b"%d" % at for at in range(2000)]
+    assert all([row["value"] for row in found] == expected for found in rows.values())
 
 
 @pytest.mark.spark

@@ -9,8 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafkafs.spark import jobs
+from kafkafs.spark.jobs.new_log_dir import NewLogDir
+from kafkafs.spark.jobs.notes import OtherJob
 from kafkafs.storage.disk import Directory
 from kafkafs.storage.engine import Engine
+from kafkafs.storage.errors import LogDirError
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.log.sound import Lost, Sound, sound_batches
 from kafkafs.storage.verify import Verifier
@@ -125,13 +128,30 @@ def test_a_torn_directory(spark: SparkSession, corpus: Corpus, tmp_path: Path) -
 
 
 @pytest.mark.spark
-def test_started_again_it_goes_on(spark: SparkSession, tmp_path: Path) -> None:
-    source = made(tmp_path / "old")
-    (source / "t-0" / "leader-epoch-checkpoint").unlink()
-    (tmp_path / "new").mkdir()
-    with pytest.raises(Exception, match="there is something already"):
-        jobs.salvage(spark, str(source), str(tmp_path / "new"))
-    (tmp_path / "new").rmdir()
-    report = jobs.salvage(spark, str(source), str(tmp_path / "new"))
-    assert (report.exit_code, report.skipped) == (0, 0)
-    assert report.rows[0]["batches"] == 60
+def test_started_again_it_goes_on(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, output = made(tmp_path / "old"), tmp_path / "new"
+    whole = sorted(path.name for path in (source / "t-0").iterdir())
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(NewLogDir, "finish", stop)
+        with pytest.raises(KeyboardInterrupt):
+            jobs.salvage(spark, str(source), str(output))
+    assert not output.exists()
+    unfinished = tmp_path / "new.unfinished" / "t-0"
+    (unfinished / f".{0:020}.log.1.tmp").write_text("of an attempt that was killed")
+    (note, *_) = (tmp_path / "new.notes").glob("unit-*")
+    note.unlink()
+    with pytest.raises(OtherJob, match="another topics"):
+        jobs.salvage(spark, str(source), str(output), [("t", 0)])
+    report = jobs.salvage(spark, str(source), str(output))
+    assert report.skipped == report.units - 1
+    assert (report.exit_code, report.rows[0]["batches"]) == (0, 60)
+    assert sorted(path.name for path in (output / "t-0").iterdir()) == whole
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old"]
+    with pytest.raises(LogDirError, match="there is something already"):
+        jobs.salvage(spark, str(source), str(output))

@@ -55,6 +55,14 @@ class Unit:
     def size(self) -> int:
         return self.facts.size if self.facts is not None else 0
 
+    @property
+    def name(self) -> str:
+        """By which its note is found; another one when the segment was changed."""
+        assert self.facts is not None
+        files = " ".join(sorted(self.facts.files))
+        facts = (self.facts.base_offset, self.size, self.facts.next_base, self.facts.is_closed)
+        return f"{self.topic}-{self.partition} {facts} {files} {self.stops} {self.mtime_ns}"
+
 
 @dataclass(frozen=True, slots=True)
 class Checked:
@@ -136,8 +144,7 @@ def _check(place: Place, notes: Notes | None, units: Sequence[Unit]) -> Iterator
         if unit.facts is None:
             yield Checked(unit)
             continue
-        name = f"{place.log_dirs} {unit}"
-        if notes is not None and (noted := notes.get(name)) is not None:
+        if notes is not None and (noted := notes.get(unit.name)) is not None:
             yield Checked(unit, SegmentDigest.from_json(noted), is_old=True)
             continue
         try:
@@ -151,7 +158,7 @@ def _check(place: Place, notes: Notes | None, units: Sequence[Unit]) -> Iterator
             yield Checked(unit, error=f"{error.filename}: {error.strerror}")
             continue
         if notes is not None:
-            notes.put(name, digest.as_json())
+            notes.put(unit.name, digest.as_json())
         yield Checked(unit, digest)
 
 
