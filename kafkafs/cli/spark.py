@@ -147,7 +147,8 @@ def session(name: str, master: str | None) -> Iterator[SparkSession]:
         master = master or _DEFAULT_MASTER
     if master is not None:
         builder = builder.master(master)
-    spark = builder.getOrCreate()
+    with _told():
+        spark = builder.getOrCreate()
     try:
         yield spark
     finally:

@@ -57,8 +57,8 @@ def command(
     type, headers, null. `kafkafs spark import` makes logs of them again.
 
     A range of offsets with damage in it is left out and told, and the exit code is 1; with
-    --permissive only what is damaged is. Started again, the job goes on with what it planned at
-    first: what was written to LOG_DIRS meanwhile is for another export.
+    --permissive only what is damaged is. Started again, a job that was not finished goes on with
+    what it planned at first, and one that was, with what was written to LOG_DIRS since.
     """
     from kafkafs.spark.jobs import export
 

@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafkafs.spark import jobs
+from kafkafs.spark.jobs import Report
 from kafkafs.spark.jobs.export_files import SCHEMA, read_file
 from kafkafs.spark.jobs.notes import OtherJob
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
@@ -129,6 +130,30 @@ def test_started_again_it_goes_on(spark: SparkSession, corpus: Corpus, tmp_path:
     assert (output / "_SUCCESS").exists()
     with pytest.raises(OtherJob, match="another isolation"):
         jobs.export(spark, source, str(output), **settings, isolation="read_uncommitted")
+
+
+@pytest.mark.spark
+def test_a_finished_one_goes_on_with_what_is_new(spark: SparkSession, tmp_path: Path) -> None:
+    source, output = tmp_path / "in", tmp_path / "out"
+
+    def grow(ends: dict[tuple[str, int], int]) -> Report:
+        for (topic, partition), end in ends.items():
+            batches = [
+                build_batch([SimpleRecord(TIME, b"k", b"v")], BatchFields(base_offset=at))
+                for at in range(end)
+            ]
+            write_partition(source / f"{topic}-{partition}", batches)
+        write_log_dir(source, ends)
+        return jobs.export(spark, str(source), str(output))
+
+    grow({("t", 0): 5})
+    same = grow({("t", 0): 5})
+    assert (same.units, same.skipped) == (1, 1)
+    more = grow({("t", 0): 9, ("t", 1): 3, ("u", 0): 2})
+    assert (more.units, more.skipped) == (4, 1)
+    rows = {key: [row["offset"] for row in found] for key, found in exported(output).items()}
+    assert rows == {("t", 0): [*range(9)], ("t", 1): [0, 1, 2], ("u", 0): [0, 1]}
+    assert (output / "_SUCCESS").exists()
 
 
 @pytest.mark.spark

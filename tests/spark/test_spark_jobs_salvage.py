@@ -146,6 +146,7 @@ def test_started_again_it_goes_on(
     (unfinished / f".{0:020}.log.1.tmp").write_text("of an attempt that was killed")
     (note, *_) = (tmp_path / "new.notes").glob("unit-*")
     note.unlink()
+    assert unfinished.is_dir()
     with pytest.raises(OtherJob, match="another topics"):
         jobs.salvage(spark, str(source), str(output), [("t", 0)])
     report = jobs.salvage(spark, str(source), str(output))
@@ -155,3 +156,15 @@ def test_started_again_it_goes_on(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "old"]
     with pytest.raises(LogDirError, match="there is something already"):
         jobs.salvage(spark, str(source), str(output))
+
+
+def test_half_of_an_unfinished_directory_is_none(tmp_path: Path) -> None:
+    target = NewLogDir(str(tmp_path / "new"))
+    notes, _ = target.begin({"job": "salvage"})
+    notes.put("unit", {})
+    (tmp_path / "new.unfinished").rmdir()
+    assert target.begin({"job": "salvage"})[0].get("unit") is None
+    (tmp_path / "new.unfinished" / "stale-0").mkdir()
+    notes.remove()
+    target.begin({"job": "salvage"})
+    assert not (tmp_path / "new.unfinished" / "stale-0").exists()

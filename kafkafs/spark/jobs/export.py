@@ -3,7 +3,8 @@
 The driver plans ranges of offsets as for a read; a task writes one, a file for each day (UTC) of
 its timestamps. Files are written under names that readers of such trees pass over, and get theirs
 when they are whole; the range's note, in `_kafkafs`, names them, and only then they count. The plan
-is noted, too: started again, the export goes on with the same ranges.
+is noted, too: started again, an export goes on with the same ranges, and one that was finished
+with what has come to the logs since.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -86,7 +87,7 @@ def export(
         "plan": [asdict(each) for each in ranges],
     }
     notes, begun = Notes.of_job(os.path.join(output, NOTES), job)
-    ranges = [OffsetRange(**each) for each in begun["plan"]]
+    ranges = _go_on(output, notes, begun, ranges)
     _remove_leftovers(output)
     reading = Reading(
         log_dirs=place.log_dirs,
@@ -115,7 +116,7 @@ def _export(export: Export, each: OffsetRange) -> dict[str, Any]:
     """Writes one range; what was written, or why it was not."""
     name = unit_name(each)
     noted: dict[str, Any] | None = export.notes.get(name)
-    if noted is not None:
+    if noted is not None and _are_there(export, noted):
         return {**noted, "isOld": True}
     files = _DayFiles(export, each)
     lost: list[dict[str, Any]] = []
@@ -142,6 +143,11 @@ def _export(export: Export, each: OffsetRange) -> dict[str, Any]:
         raise
     export.notes.put(name, result)
     return result
+
+
+def _are_there(export: Export, noted: Mapping[str, Any]) -> bool:
+    """Whether nobody has taken away what a note is about."""
+    return all(os.path.exists(os.path.join(export.output, each["path"])) for each in noted["files"])
 
 
 def by_date(columns: Columns) -> Iterator[tuple[str, Columns]]:
@@ -263,6 +269,35 @@ def _failed(each: OffsetRange, error: Exception) -> dict[str, Any]:
 
 
 # -- on the driver ---------------------------------------------------------------------------------
+
+
+def _go_on(
+    output: str, notes: Notes, begun: dict[str, Any], now: Sequence[OffsetRange]
+) -> list[OffsetRange]:
+    """The ranges of the plan that was noted; with those added, when it was finished, that have come
+    to the logs since."""
+    ranges = [OffsetRange(**each) for each in begun["plan"]]
+    if not os.path.exists(os.path.join(output, SUCCESS)):
+        return ranges
+    new = added(ranges, now)
+    if new:
+        WritableDirectory(output).remove(SUCCESS)
+        ranges += new
+        notes.describe({**begun, "plan": [asdict(each) for each in ranges]})
+    return ranges
+
+
+def added(known: Sequence[OffsetRange], now: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """What of the ranges planned now lies behind those known."""
+    ends: dict[tuple[str, int], int] = {}
+    for each in known:
+        key = (each.topic, each.partition)
+        ends[key] = max(each.end, ends.get(key, 0))
+    later = (
+        replace(each, start=max(each.start, ends.get((each.topic, each.partition), 0)))
+        for each in now
+    )
+    return [each for each in later if each.start < each.end]
 
 
 def _remove_leftovers(output: str) -> None:

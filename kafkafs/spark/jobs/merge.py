@@ -214,7 +214,7 @@ class _Segments:
         self._next = 0  # of _bases, the one that begins the next segment
         self._stack = ExitStack()
         self._file: WritableFile | None = None
-        self._base = self._position = 0
+        self._base = self._position = self._end = 0
 
     def __enter__(self) -> Self:
         return self
@@ -238,6 +238,7 @@ class _Segments:
         assert self._file is not None
         self._file.write(self._position, batch.data)
         self._position += len(batch.data)
+        self._end = batch.last + 1
 
     def _next_base(self) -> int:
         return self._bases[self._next] if self._next < len(self._bases) else MAX_OFFSET
@@ -247,7 +248,9 @@ class _Segments:
         that of the segment which the batch comes from."""
         self._stack.close()
         self._stack = ExitStack()
-        base = taken.batch.base if self._file is not None else taken.segment
+        base = taken.segment
+        if self._file is not None:  # a wrapper does not tell its first offset
+            base = taken.batch.base if taken.batch.count >= 0 else self._end
         while self._next_base() <= taken.batch.base:
             base = self._bases[self._next]
             self._next += 1

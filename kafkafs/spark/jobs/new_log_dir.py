@@ -65,12 +65,23 @@ class NewLogDir:
     def begin(self, job: dict[str, Any]) -> tuple[Notes, dict[str, Any]]:
         """Begins it, or takes it up again where the same job left it. The notes, and how the job
         was described when it began. LogDirError when there is something already, OtherJob."""
-        notes_path = self.path + _NOTES
         if os.path.lexists(self.path):
             raise LogDirError(self.path, "there is something already; a new directory is made")
-        begun = Notes.of_job(notes_path, job)
+        self._remove_half()
+        begun = Notes.of_job(self.path + _NOTES, job)
         WritableDirectory(self._unfinished).make_itself()
         return begun
+
+    def _remove_half(self) -> None:
+        """Notes say nothing without the files that they are about, nor these without notes."""
+        notes = Notes(self.path + _NOTES)
+        above, name = os.path.split(self.path)
+        parent = WritableDirectory(above)
+        has_files = os.path.lexists(self._unfinished)
+        if notes.job() is None and has_files:
+            parent.remove_directory(name + _UNFINISHED)
+        elif notes.job() is not None and not has_files:
+            notes.remove()
 
     def make_partition(self, found: PartitionDir, without: Sequence[str] = ()) -> None:
         """Makes the directory of a partition like `found`, with its small files but for those

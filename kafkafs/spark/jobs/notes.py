@@ -55,6 +55,10 @@ class Notes:
         """How the job was described when it began, None where none has."""
         return self._read(_JOB)
 
+    def describe(self, job: dict[str, Any]) -> None:
+        """The job is described otherwise from now on."""
+        self._write(_JOB, job)
+
     def get(self, unit: str) -> Any:
         """What was noted of a unit, None when it is not finished."""
         return self._read(_name(unit))

@@ -63,9 +63,8 @@ class Grouping:
     of the first `separator`."""
 
     by: tuple[By, ...]
-    prefix_bytes: int = 0
-    separator: bytes = b""
-    reading: Reading | None = None
+    prefix_bytes: int
+    separator: bytes
 
 
 def stats(
@@ -89,9 +88,11 @@ def stats(
     """
     place = Place.of(log_dirs, settings)
     reading = Reading(place.log_dirs, dict(place.settings), Isolation(isolation), True, True)
-    grouping = Grouping(tuple(b for b in BY if b in by), prefix_bytes, separator, reading)
+    grouping = Grouping(tuple(b for b in BY if b in by), prefix_bytes, separator)
     ranges = plan(place.log_dirs, options_for(place, topics, isolation))
-    parts = spread(spark, ranges, lambda each: each.size).flatMap(partial(_count_all, grouping))
+    parts = spread(spark, ranges, lambda each: each.size).flatMap(
+        partial(_count_all, reading, grouping)
+    )
     tasks = max(min(len(ranges), 4 * spark.sparkContext.defaultParallelism), 1)
     summed = collect(spark, "stats", parts.reduceByKey(_added, tasks), told)
     wrong: list[Row] = [row for key, rows in summed if key == _WRONG for row in rows]
@@ -114,22 +115,25 @@ def stats(
 _WRONG: Final[Group] = ("wrong",)
 
 
-def _count_all(grouping: Grouping, ranges: Sequence[OffsetRange]) -> Iterator[tuple[Group, Counts]]:
+def _count_all(
+    reading: Reading, grouping: Grouping, ranges: Sequence[OffsetRange]
+) -> Iterator[tuple[Group, Counts]]:
     for each in ranges:
-        yield from _count(grouping, each)
+        yield from _count(reading, grouping, each)
 
 
-def _count(grouping: Grouping, each: OffsetRange) -> Iterator[tuple[Group, Counts]]:
+def _count(
+    reading: Reading, grouping: Grouping, each: OffsetRange
+) -> Iterator[tuple[Group, Counts]]:
     """The counts of a range, group by group, and what is wrong in it."""
-    assert grouping.reading is not None
     counted: pa.Table | None = None
     wrong: list[dict[str, Any]] = []
     about = {"topic": each.topic, "partition": each.partition}
     try:
-        for part in grouping.reading.parts(each):
+        for part in reading.parts(each):
             if isinstance(part, Columns):
-                found = [counted_of(part, grouping)]
-                counted = _again(found if counted is None else [counted, *found])
+                found = counted_of(part, grouping)
+                counted = found if counted is None else _summed(pa.concat_tables([counted, found]))
             else:
                 place = {"file": part.error.file, "position": part.error.position}
                 wrong.append({**about, **place, "what": part.error.what})
@@ -174,10 +178,6 @@ def _prefixes(keys: pa.Array, grouping: Grouping) -> pa.Array:
     if grouping.separator:
         return pc.list_element(pc.split_pattern(keys, grouping.separator, max_splits=1), 0)
     return pc.binary_slice(keys, 0, grouping.prefix_bytes) if grouping.prefix_bytes else keys
-
-
-def _again(tables: Sequence[pa.Table]) -> pa.Table:
-    return _summed(pa.concat_tables(tables))
 
 
 def _summed(table: pa.Table) -> pa.Table:

@@ -1,0 +1,54 @@
+"""Units of work: how they share tasks, what becomes of errors, notes of what is done."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from kafkafs.spark.jobs.notes import Notes, OtherJob
+from kafkafs.spark.jobs.tasks import grouped, run
+
+
+def test_small_units_share_a_task() -> None:
+    units = [5, 5, 90, 200, 1, 1]
+    assert list(grouped(units, lambda unit: unit, 100)) == [[5, 5, 90], [200], [1, 1]]
+    assert list(grouped([], lambda unit: unit, 100)) == []
+    assert list(grouped([0] * 1000, lambda unit: unit, 100)) == [[0] * 1000]
+
+
+def test_notes(tmp_path: Path) -> None:
+    path = str(tmp_path / "a" / "notes")
+    notes, job = Notes.of_job(path, {"job": "x", "dirs": ["/d"], "plan": [1]})
+    assert job["plan"] == [1]
+    assert notes.get("unit /1") is None
+    notes.put("unit /1", {"done": [1, None, "ü"]})
+    again, job = Notes.of_job(path, {"job": "x", "dirs": ["/d"], "plan": [1, 2]})
+    assert job["plan"] == [1]  # the first run's
+    assert again.get("unit /1") == {"done": [1, None, "ü"]}
+    with pytest.raises(OtherJob, match="another dirs"):
+        Notes.of_job(path, {"job": "x", "dirs": ["/e"], "plan": [1]})
+    again.remove()
+    assert Notes(path).job() is None
+
+
+def _work(unit: int) -> int:
+    if unit < 0:
+        raise ValueError(f"no unit: {unit}")
+    time.sleep(0.3)
+    return unit * unit
+
+
+@pytest.mark.spark
+def test_results_progress_and_errors(spark: SparkSession) -> None:
+    told: list[tuple[int, int]] = []
+    units = list(range(6))
+    found = run(spark, "test", units, _work, told=lambda *now: told.append(now))
+    assert found == [unit * unit for unit in units]
+    assert told[-1] in ((5, 6), (6, 6))
+    assert told == sorted(told)
+    with pytest.raises(PySparkException, match="no unit: -1"):
+        run(spark, "test", [1, -1], _work)
