@@ -180,7 +180,7 @@ def test_a_driver_that_is_killed(spark: SparkSession, tmp_path: Path) -> None:
         start_new_session=True,
     )
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 200
         while len(list(output.glob("_kafkafs/unit-*"))) < 2:
             assert started.poll() is None
             assert time.monotonic() < deadline
