@@ -137,7 +137,7 @@ def find_parting(first: Replica, second: Replica, is_compacted: bool) -> Parting
     latest = (found.epochs[FIRST].latest, found.epochs[SECOND].latest)
     # Without a difference in epochs, the longer one has been told more.
     leader = SECOND if (latest[1], found.ends[1]) > (latest[0], found.ends[0]) else FIRST
-    by_epochs = _truncation(found.epochs[leader], found.ends[leader], found.epochs[1 - leader])
+    by_epochs = _truncation(found.epochs[leader], found.epochs[1 - leader])
     offset = min(by_epochs, found.conflict)
     if offset >= found.ends[1 - leader]:
         offset = MAX_OFFSET
@@ -180,7 +180,7 @@ def _differs_by_cleaning(one: Batch, other: Batch, is_compacted: bool) -> bool:
     return is_compacted and one.epoch == other.epoch
 
 
-def _truncation(leader: LeaderEpochs, leader_end: int, follower: LeaderEpochs) -> int:
+def _truncation(leader: LeaderEpochs, follower: LeaderEpochs) -> int:
     """The offset that a follower truncates itself to, MAX_OFFSET for nowhere."""
     if not leader.entries or not follower.entries:
         return MAX_OFFSET

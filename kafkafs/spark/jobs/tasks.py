@@ -23,8 +23,10 @@ Result = TypeVar("Result")
 #: How far a job is: tasks done, and tasks known of so far, 0 while there are none.
 Told = Callable[[int, int], None]
 
-# Bytes of segments that one task takes on, if they are many small ones.
+# Bytes of segments that one task takes on, if they are many small ones: at most, and at least,
+# because a task costs something, too.
 TASK_BYTES: Final = 128 << 20
+_LEAST_BYTES: Final = 4 << 20
 _MOST_TASKS: Final = 100_000
 _LOOK_SECONDS: Final = 0.2
 
@@ -51,9 +53,11 @@ def run(
 def spread(
     spark: SparkSession, units: Sequence[Unit], size: Callable[[Unit], int]
 ) -> RDD[list[Unit]]:
-    """Groups of the units, a task each."""
-    groups = list(grouped(units, size))
-    return spark.sparkContext.parallelize(groups, max(len(groups), 1))
+    """Groups of the units, a task each: such that all processors have some, if there is enough."""
+    context = spark.sparkContext
+    share = sum(map(size, units)) // (2 * context.defaultParallelism)
+    groups = list(grouped(units, size, min(max(share, _LEAST_BYTES), TASK_BYTES)))
+    return context.parallelize(groups, max(len(groups), 1))
 
 
 def _each(work: Callable[[Unit], Result], group: Iterable[Unit]) -> Iterator[Result]:
