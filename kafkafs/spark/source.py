@@ -68,6 +68,14 @@ class KafkafsSource(DataSource):
         kind = FilteringReader if options.push_filters and not options.losses else KafkafsReader
         return kind(options, to_arrow_schema(schema, timezone="UTC"))
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """As `reader`. ImportError before PySpark 4.2, whose streams know no limits."""
+        from .stream_reader import KafkafsStreamReader
+
+        options = Options.parse(self.options, streaming=True)
+        _check_columns(schema, _LOSSES if options.losses else _COLUMNS)
+        return KafkafsStreamReader(options, to_arrow_schema(schema, timezone="UTC"))
+
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """OptionError for `overwrite`: a log only grows. LogDirLocked."""
         from .writer import KafkafsWriter
@@ -83,14 +91,6 @@ class KafkafsSource(DataSource):
 
         _refuse_overwrite(overwrite)
         return KafkafsStreamWriter(WriteOptions.parse(self.options, streaming=True), schema)
-
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """As `reader`. ImportError before PySpark 4.2, whose streams know no limits."""
-        from .stream_reader import KafkafsStreamReader
-
-        options = Options.parse(self.options, streaming=True)
-        _check_columns(schema, _LOSSES if options.losses else _COLUMNS)
-        return KafkafsStreamReader(options, to_arrow_schema(schema, timezone="UTC"))
 
 
 def _refuse_overwrite(overwrite: bool) -> None:
