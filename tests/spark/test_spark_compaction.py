@@ -280,6 +280,7 @@ def test_pieces_come_to_what_the_cleaner_leaves(tmp_path: Path, cut_small: None,
         check(ours)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split_bytes", [0, 1 << 30])
 def test_what_brokers_wrote(
     corpus: Callable[[str], Path], tmp_path: Path, cut_small: None, split_bytes: int
@@ -330,6 +331,7 @@ def test_a_topic_that_is_not_compacted_is_told_if_it_is_named(tmp_path: Path) ->
     assert [row["what"] for row in report.wrong] == ["its cleanup.policy does not say compact"]
 
 
+@pytest.mark.spark
 def test_a_directory_that_somebody_holds_is_refused(tmp_path: Path, spark: SparkSession) -> None:
     clock = write(tmp_path / "log", 1, steps=10)
     with WritableEngine(str(tmp_path / "log"), SETTINGS, clock), pytest.raises(LogDirLocked):
@@ -361,6 +363,7 @@ def test_a_staging_place_can_be_chosen(tmp_path: Path) -> None:
         assert list(chosen.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 2, 5])
 @pytest.mark.parametrize("kind", ["move", "rename"])
 def test_an_exchange_that_fails_leaves_a_log_that_can_be_cleaned(
@@ -437,6 +440,7 @@ def killed_in(step: str, done: int) -> Callable[..., list[Any]]:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("step", "done"), [("learn keys", 9), ("decide", 3), ("copy", 2), ("copy", 99)]
 )
@@ -472,6 +476,7 @@ def finished(place: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in found}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", [0, 3, 4, 7, 14])
 def test_a_driver_that_is_killed_in_an_exchange_leaves_whole_segments(
     tmp_path: Path, cut_small: None, at: int
@@ -498,6 +503,7 @@ def test_a_driver_that_is_killed_in_an_exchange_leaves_whole_segments(
 # -- Spark ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.spark
 def test_spark_does_the_same_after_a_worker_was_killed(spark: SparkSession, tmp_path: Path) -> None:
     """Small and large partitions, in one job; with two threads of one machine it fails when a
     worker does."""
@@ -536,6 +542,7 @@ def sizes(directory: Path) -> dict[str, int]:
     }
 
 
+@pytest.mark.spark
 def test_the_job_as_a_function(spark: SparkSession, tmp_path: Path) -> None:
     write(tmp_path / "log", 5, partitions=2, steps=40)
     told: list[tuple[int, int]] = []
