@@ -17,8 +17,15 @@ from itertools import accumulate, pairwise
 from typing import Final, Protocol
 
 from kafkafs.storage.engine import Engine
-from kafkafs.storage.errors import CorruptError, UnknownPartition, UnknownTopic
+from kafkafs.storage.errors import (
+    CorruptError,
+    LogDirError,
+    UnknownPartition,
+    UnknownTopic,
+    printable,
+)
 from kafkafs.storage.format.layout import MAX_OFFSET
+from kafkafs.storage.format.names import META_PROPERTIES_FILE
 from kafkafs.storage.log.view import View
 from kafkafs.storage.segment.segment import Segment
 
@@ -132,6 +139,20 @@ def find_log_dirs(paths: Sequence[str]) -> list[str]:
             raise OptionError("path", f"{path}: no directory matches")
         found += matching
     return list(dict.fromkeys(found))
+
+
+def refuse_within_log_dir(place: str, log_dirs: Iterable[str]) -> None:
+    """LogDirError for a place that lies in one of the log directories, or in any other: a broker
+    does not open one that has directories in it which are no partition's (LogManager.loadLogs)."""
+    known = {os.path.realpath(path) for path in log_dirs}
+    above = below = os.path.realpath(place)
+    while True:
+        if above in known or os.path.lexists(os.path.join(above, META_PROPERTIES_FILE)):
+            why = f"would be in the log directory {printable(above)}, which no broker opens then"
+            raise LogDirError(place, why)
+        below, above = above, os.path.dirname(above)
+        if above == below:
+            return
 
 
 def plan(

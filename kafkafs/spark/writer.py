@@ -20,7 +20,7 @@ from kafkafs.storage.placements import StagedPart, Write
 
 from .job_names import new_job
 from .options import OptionError
-from .planning import find_log_dirs
+from .planning import find_log_dirs, refuse_within_log_dir
 from .write_options import WriteOptions
 from .writing import Target, TaskWriter, WriteError, commit, refuse_held, remove_job, remove_stale
 
@@ -56,6 +56,8 @@ class _Writing:
         _check_columns(schema, options)
         log_dirs = tuple(os.path.abspath(path) for path in find_log_dirs(options.paths))
         refuse_held(log_dirs)
+        if options.staging_dir is not None:
+            refuse_within_log_dir(options.staging_dir, log_dirs)
         self._options = options
         self._target = Target(
             log_dirs=log_dirs,

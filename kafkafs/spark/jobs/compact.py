@@ -42,6 +42,7 @@ from kafkafs.storage.log_dir import TopicPartition
 from kafkafs.storage.segment.stored import FILES
 from kafkafs.storage.writable_engine import WritableEngine
 
+from ..planning import refuse_within_log_dir
 from . import compact_pieces as pieces
 from . import tasks
 from .compact_pieces import Failed, LargePartition, WholePass, map_bytes
@@ -121,6 +122,8 @@ def compact(
     options = Options(force, split_bytes, staging, processors)
     run = partial(tasks.run, spark, told=told)
     place = Place.of(log_dirs, settings)
+    if staging is not None:
+        refuse_within_log_dir(staging, place.log_dirs)
     with WritableEngine(place.log_dirs, dict(place.settings)) as engine:
         return Compaction(engine, place, options, run).compact(topics)
 

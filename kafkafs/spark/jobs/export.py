@@ -23,7 +23,7 @@ from kafkafs.storage.errors import StorageError
 from kafkafs.storage.format.columns import Columns, Damage
 from kafkafs.storage.log.transactions import Isolation
 
-from ..planning import DataLoss, OffsetRange, plan
+from ..planning import DataLoss, OffsetRange, plan, refuse_within_log_dir
 from ..reading import Reading
 from .export_files import NO_DATE, FileWriter, Format, suffix_of, writer_of
 from .notes import Notes
@@ -75,6 +75,7 @@ def export(
     """
     place = Place.of(log_dirs, settings)
     output = os.path.abspath(output)
+    refuse_within_log_dir(output, place.log_dirs)
     options = options_for(place, topics, isolation)
     ranges = plan(place.log_dirs, options)
     job = {

@@ -17,6 +17,7 @@ from kafkafs.storage.log.sound import Lost, Sound, sound_batches
 from kafkafs.storage.log.verify import Listed
 from kafkafs.storage.log_dir import PartitionDir
 
+from ..planning import refuse_within_log_dir
 from .new_log_dir import Key, NewLogDir, Settled
 from .notes import Notes
 from .places import Choice, Place
@@ -65,6 +66,7 @@ def salvage(
     """
     place = Place.of(log_dirs, settings)
     target = NewLogDir(os.path.abspath(output))
+    refuse_within_log_dir(target.path, place.log_dirs)
     job = {"job": "salvage", "log_dirs": list(place.log_dirs), "topics": [list(t) for t in topics]}
     notes, _ = target.begin(job)
     partitions = _partitions(place, topics)

@@ -7,6 +7,7 @@ goes on from one segment to the next is judged by the digests that they made (se
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -23,6 +24,7 @@ from kafkafs.storage.segment.verify_digest import DigestCheck, SegmentDigest
 from kafkafs.storage.segment.verify_index import Finding
 from kafkafs.storage.verify import Verifier
 
+from ..planning import refuse_within_log_dir
 from .notes import Notes
 from .places import Choice, Place
 from .report import Report, Row
@@ -95,6 +97,8 @@ def verify(
     units = [unit for found in partitions for unit in _units(found)]
     notes = None
     if state is not None:
+        state = os.path.abspath(state)
+        refuse_within_log_dir(state, place.log_dirs)
         notes, _ = Notes.of_job(state, {"job": "verify", "log_dirs": list(place.log_dirs)})
     checked = spread(spark, units, lambda unit: unit.size).flatMap(partial(_check, place, notes))
     judged = (
