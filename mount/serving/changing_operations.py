@@ -1,7 +1,7 @@
 """The handlers of a writable mount: those of `operations.py`, and what changes something.
 
-Here, too: find the node, call it, reply. What may be changed and how is for the nodes to say. Nearly
-all of it may wait for the disk, and runs in threads.
+Here, too: find the node, call it, reply. What may be changed and how is for the nodes to say.
+Nearly all of it may wait for the disk, and runs in threads.
 """
 
 from __future__ import annotations
