@@ -86,6 +86,8 @@ class EntryWriter:
             )  # fmt: skip
             if low < high:
                 self._flush()
+        if self._rows >= _RECENT and self._count > _WORTH * self._rows:
+            self._recent = self._none
 
     def finish(self, note: bytes) -> None:
         """Nothing more comes."""
@@ -106,8 +108,6 @@ class EntryWriter:
         self._ends.append(ends[:-1] + self._written)
         self._crc = crc32c(data, self._crc)
         self._written += self._count
-        if self._count > _WORTH * self._rows:
-            self._recent = self._none
         self._recent[:] = 0
         self._count = self._rows = 0
 
