@@ -1,5 +1,6 @@
 """A standalone cluster of Spark: a master and workers, each a process of its own on the loopback
-interface, and drivers that `spark-submit` starts, as users start them.
+interface, and drivers that `spark-submit` starts, as users start them. Each worker has an address
+of its own: to Spark they are machines, and a speculative attempt runs on another than the first.
 
 Nothing outlives the process that started it. The kernel kills master, workers and drivers with it;
 an executor ends when its worker has gone, and its Python processes when the executor has.
@@ -41,6 +42,9 @@ CONFIGURATION = {
     "spark.executor.defaultJavaOptions": JVM,
     "spark.executor.memory": "512m",
     "spark.log.level": "WARN",
+    # Little is on the way between processes: what reads and what writes are at work together.
+    "spark.buffer.size": "256",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
@@ -62,7 +66,7 @@ class Driver:
     def is_running(self) -> bool:
         return self._process.poll() is None
 
-    def finish(self, seconds: float = 200) -> str:
+    def finish(self, seconds: float = 240) -> str:
         """Waits for the end. What was printed; ClusterError when it failed or takes longer."""
         try:
             status = self._process.wait(seconds)
@@ -99,7 +103,7 @@ class Cluster:
         for number in range(self._count):
             scratch = str(self._directory / f"work-{number}")
             limits = ("--cores", "1", "--memory", "640m")
-            where = ("--host", LOOPBACK, "--work-dir", scratch)
+            where = ("--host", f"127.0.0.{2 + number}", "--work-dir", scratch)
             self._start_daemon(f"worker-{number}", *where, *limits, self.master)
         registered = "Registering worker"
         _found(lambda: log.read_text().count(registered) == self._count or None, log)
@@ -219,7 +223,7 @@ def has_open(pid: int, suffix: str) -> bool:
     return False
 
 
-def wait_until(is_so: Callable[[], object], otherwise: str, seconds: float = 120) -> None:
+def wait_until(is_so: Callable[[], object], otherwise: str, seconds: float = 240) -> None:
     """AssertionError when it does not become true."""
     give_up = time.monotonic() + seconds
     while not is_so():

@@ -1,8 +1,11 @@
-"""What the tests of a cluster submit: `cluster_driver.py READS`, a JSON file with a list of reads.
+"""What the tests of a cluster submit: `cluster_driver.py JOBS`, a JSON file with a list of jobs.
 
-A read has the `path` and `options` of the source and the Arrow file `target` for the `columns`
-that are to be seen of it. With `hold`, a directory, each task stops at its first value: it leaves a
-file there that says which processes it runs in, and goes on when the file `go` appears.
+A read has `path` and `options` of the source, and the Arrow file `target` for the `columns` that
+are to be seen of it. A write has `path` and `options` of the sink, and writes the numbers `below`,
+half of them by each of two tasks: number N as a value of 10,000 bytes, to partition N % 2.
+
+With `hold`, a directory, each task stops at its value `stop`: it leaves a file TASK.ATTEMPT there
+that says which process it runs under, and goes on when the file `go` or `go.TASK.ATTEMPT` appears.
 """
 
 from __future__ import annotations
@@ -17,20 +20,20 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import udf
 
 import kafkafs.spark
 
-HELD_SECONDS = 120
+HELD_SECONDS = 300
 
 
-def held(directory: str) -> Callable[[bytes], bool]:
-    """Takes every value, the first of a task when it may. Such a function needs no pandas."""
-    state = {"is_waiting": True}
+def held(directory: str, stop: int) -> Callable[[bytes], bool]:
+    """Takes every value, that at `stop` when it may. Such a function needs no pandas."""
+    passed = iter(range(stop + 1))
 
     def take(value: bytes) -> bool:
-        if state.pop("is_waiting", False):
+        if next(passed, None) == stop:
             wait()
         return True
 
@@ -39,10 +42,10 @@ def held(directory: str) -> Callable[[bytes], bool]:
         assert context is not None
         name = f"{context.partitionId()}.{context.attemptNumber()}"
         part = Path(directory, f".{name}")
-        part.write_text(json.dumps({"daemon": os.getppid()}))
+        part.write_text(str(os.getppid()))
         part.rename(Path(directory, name))
         give_up = time.monotonic() + HELD_SECONDS
-        while not Path(directory, "go").exists():
+        while not any(Path(directory, go).exists() for go in ("go", f"go.{name}")):
             if time.monotonic() > give_up:
                 raise TimeoutError(f"nobody said go in {directory}")
             time.sleep(0.05)
@@ -50,21 +53,34 @@ def held(directory: str) -> Callable[[bytes], bool]:
     return take
 
 
-def read(spark: SparkSession, what: dict[str, Any]) -> pa.Table:
-    frame = spark.read.format("kafkafs").options(**what["options"]).load(what["path"])
-    if "hold" in what:
-        take = udf(held(what["hold"]), "boolean", useArrow=False).asNondeterministic()
-        frame = frame.where(take("value"))
-    return frame.selectExpr(*what["columns"]).toArrow()
+def holding(frame: DataFrame, job: dict[str, Any]) -> DataFrame:
+    if "hold" not in job:
+        return frame
+    take = udf(held(job["hold"], job["stop"]), "boolean", useArrow=False).asNondeterministic()
+    return frame.where(take("value"))
+
+
+def read(spark: SparkSession, job: dict[str, Any]) -> None:
+    frame = spark.read.format("kafkafs").options(**job["options"]).load(job["path"])
+    table = holding(frame, job).selectExpr(*job["columns"]).toArrow()
+    with pa.OSFile(job["target"], "wb") as file, pa.ipc.new_file(file, table.schema) as out:
+        out.write_table(table)
+
+
+def write(spark: SparkSession, job: dict[str, Any]) -> None:
+    numbers = spark.range(0, job["below"], 1, 2)
+    frame = numbers.selectExpr(
+        "rpad(cast(id AS string), 10000, '.') AS value", "cast(id % 2 AS int) AS partition"
+    )
+    writer = holding(frame, job).write.format("kafkafs").mode("append")
+    writer.options(**job["options"]).save(job["path"])
 
 
 def main() -> None:
     spark = SparkSession.builder.appName("tests").getOrCreate()
     kafkafs.spark.register(spark)
-    for what in json.loads(Path(sys.argv[1]).read_text()):
-        table = read(spark, what)
-        with pa.OSFile(what["target"], "wb") as file, pa.ipc.new_file(file, table.schema) as out:
-            out.write_table(table)
+    for job in json.loads(Path(sys.argv[1]).read_text()):
+        (write if "below" in job else read)(spark, job)
     spark.stop()
 
 

@@ -11,13 +11,16 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+import kafkafs
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.writable_engine import WritableEngine
 from tests import answers
 from tests.conftest import fingerprint
 from tests.logs import TopicSettings, write_log_dir, write_partition
@@ -25,7 +28,7 @@ from tests.readme import ROOT
 from tests.spark.cluster import Cluster, Driver, has_open, parent, wait_until
 from tests.spark.told import told_by_kafka
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 Corpus = Callable[[str], Path]
 
@@ -50,33 +53,34 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         made.close()
 
 
-@dataclass(frozen=True)
-class Read:
-    """A read for `cluster_driver.py`."""
+Job = dict[str, Any]
 
-    path: Path
-    target: Path
-    columns: list[str]
-    hold: Path | None = None
-    options: dict[str, str] | None = None
 
-    def as_json(self) -> dict[str, Any]:
-        told = {"path": str(self.path), "target": str(self.target), "columns": self.columns}
-        held = {} if self.hold is None else {"hold": str(self.hold)}
-        return {**told, **held, "options": self.options or {}}
+def read_job(path: Path, target: Path, columns: list[str], **options: str) -> Job:
+    told = {"path": str(path), "target": str(target), "columns": columns}
+    return {**told, "options": options}
 
-    def rows(self) -> list[dict[str, Any]]:
-        with pa.memory_map(str(self.target)) as file:
-            found: list[dict[str, Any]] = pa.ipc.open_file(file).read_all().to_pylist()
-        return found
+
+def write_job(path: Path, below: int) -> Job:
+    return {"path": str(path), "below": below, "options": {"topic": "t"}}
+
+
+def holding(job: Job, directory: Path, stop: int = 0) -> Job:
+    directory.mkdir()
+    return {**job, "hold": str(directory), "stop": stop}
 
 
 def submit(
-    cluster: Cluster, reads: list[Read], options: tuple[str, ...], **environment: str
+    cluster: Cluster, file: Path, jobs: list[Job], options: tuple[str, ...], **environment: str
 ) -> Driver:
-    work = reads[0].target.with_suffix(".json")
-    work.write_text(json.dumps([read.as_json() for read in reads]))
-    return cluster.submit(PROGRAM, str(work), options=options, environment=environment)
+    file.write_text(json.dumps(jobs))
+    return cluster.submit(PROGRAM, str(file), options=options, environment=environment)
+
+
+def rows(target: Path) -> list[dict[str, Any]]:
+    with pa.memory_map(str(target)) as file:
+        found: list[dict[str, Any]] = pa.ipc.open_file(file).read_all().to_pylist()
+    return found
 
 
 # -- kills ----------------------------------------------------------------------------------------
@@ -112,66 +116,107 @@ def checksums() -> list[dict[str, int]]:
 
 @dataclass(frozen=True)
 class Held:
-    """An attempt at a task that has read something and stands still."""
+    """An attempt at a task that stands still. `daemon`: the Python process that forks those that do
+    its work."""
 
-    file: Path
-
-    @property
-    def daemon(self) -> int:
-        """The Python process that forks those that read, and hold, in this executor."""
-        return int(json.loads(self.file.read_text())["daemon"])
+    daemon: int
 
     @property
     def executor(self) -> int:
         return parent(self.daemon)
 
-    def readers(self) -> list[int]:
-        """The Python processes that have a segment open."""
+    def has_open(self, suffix: str) -> list[int]:
+        """Which of its Python processes have a file open whose name ends so."""
         processes = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
-        return [pid for pid in processes if parent(pid) == self.daemon and has_open(pid, ".log")]
+        return [pid for pid in processes if parent(pid) == self.daemon and has_open(pid, suffix)]
 
 
 def held(directory: Path, *names: str) -> list[Held]:
     """The attempts `TASK.ATTEMPT`, once they stand still."""
     files = [directory / name for name in names]
     wait_until(lambda: all(file.exists() for file in files), f"not all of {names} in {directory}")
-    return [Held(file) for file in files]
+    return [Held(int(file.read_text())) for file in files]
+
+
+def kill_both(directory: Path, suffix: str) -> None:
+    """A Python process of one task, the executor of the other, while they have such a file open;
+    what is done once more goes on."""
+    one, other = held(directory, "0.0", "1.0")
+    assert one.executor != other.executor
+    for attempt in (one, other):
+        wait_until(partial(attempt.has_open, suffix), f"no {suffix} is open")
+    os.kill(one.has_open(suffix)[0], signal.SIGKILL)
+    os.kill(other.executor, signal.SIGKILL)
+    (directory / "go").touch()
+    held(directory, "0.1", "1.1")
+
+
+def kill_driver(cluster: Cluster, driver: Driver) -> None:
+    """Its executors end, too."""
+    assert driver.is_running
+    driver.kill()
+    wait_until(lambda: not cluster.executors(), "executors outlive their driver")
 
 
 def test_processes_that_are_killed_while_they_read(
     cluster: Cluster, large: Path, tmp_path: Path
 ) -> None:
-    """A Python worker, an executor: their tasks are done once more. Then the driver: nothing is
-    left of it, neither a process nor a change in the directory."""
+    """Their tasks are done once more; nothing is left of a driver, neither a process nor a change
+    in the directory."""
     before = fingerprint(large)
-    first, second = (
-        Read(large, tmp_path / f"{name}.arrow", CHECKSUMS, tmp_path / name)
-        for name in ("first", "second")
-    )
-    for read in (first, second):
-        assert read.hold
-        read.hold.mkdir()
-    assert first.hold
-    assert second.hold
-    driver = submit(cluster, [first, second], INSTALLED)
-
-    one, other = held(first.hold, "0.0", "1.0")
-    assert one.executor != other.executor
-    for attempt in (one, other):
-        assert attempt.readers()
-    os.kill(one.readers()[0], signal.SIGKILL)
-    os.kill(other.executor, signal.SIGKILL)
-    (first.hold / "go").touch()
-    held(first.hold, "0.1", "1.1")
-    wait_until(first.target.exists, "the read did not end")
-
-    one, other = held(second.hold, "0.0", "1.0")
-    assert first.rows() == checksums()
-    assert driver.is_running
-    driver.kill()
-    wait_until(lambda: not cluster.executors(), "executors outlive their driver")
-    assert not second.target.exists()
+    first, second = tmp_path / "first", tmp_path / "second"
+    target = tmp_path / "target"
+    jobs = [
+        holding(read_job(large, target, CHECKSUMS), first),
+        holding(read_job(large, tmp_path / "never", CHECKSUMS), second),
+    ]
+    driver = submit(cluster, tmp_path / "jobs", jobs, INSTALLED)
+    kill_both(first, ".log")
+    held(second, "0.0", "1.0")
+    assert rows(target) == checksums()
+    kill_driver(cluster, driver)
+    assert not (tmp_path / "never").exists()
     assert fingerprint(large) == before
+
+
+NUMBERS = 6000  # 30 MB for each of two tasks, of which half is staged when they are held
+MIDDLE = 2500
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """An empty topic of two partitions."""
+    directory = tmp_path / "log" / "dir"
+    directory.mkdir(parents=True)
+    with WritableEngine([str(directory)]) as engine:
+        engine.create_topic("t", 2)
+    return directory
+
+
+def numbers_in(log_dir: Path, partition: int) -> list[int]:
+    """What a write of numbers has put there, in order."""
+    with kafkafs.open(str(log_dir)) as opened:
+        values = opened["t", partition].scan(columns=["value"]).read_all()["value"]
+    return [int(value.as_py().rstrip(b".")) for value in values]
+
+
+def test_processes_that_are_killed_while_they_write(
+    cluster: Cluster, written: Path, tmp_path: Path
+) -> None:
+    """Every record is written once; of a driver that is killed nothing is in the log directory."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    job = write_job(written, NUMBERS)
+    jobs = [holding(job, first, MIDDLE), holding(job, second, MIDDLE)]
+    driver = submit(cluster, tmp_path / "jobs", jobs, INSTALLED)
+    kill_both(first, ".log.cleaned")
+    held(second, "0.0", "1.0")
+    halves = [list(range(partition, NUMBERS, 2)) for partition in range(2)]
+    assert [numbers_in(written, partition) for partition in range(2)] == halves
+
+    before = fingerprint(written)
+    wait_until(lambda: len(list(written.parent.rglob("*.log.cleaned"))) == 4, "nothing staged")
+    kill_driver(cluster, driver)
+    assert fingerprint(written) == before
 
 
 # -- shipping -------------------------------------------------------------------------------------
@@ -207,16 +252,14 @@ def test_every_record_as_kafka_gave_it(
 ) -> None:
     """The package goes to the workers in an archive, as the README says."""
     levels = (answers.READ_COMMITTED, answers.READ_UNCOMMITTED)
-    reads = [
-        Read(
+    options = {"includeHeaders": "true", "maxBytesPerPartition": "1000000"}
+    jobs = [
+        read_job(
             corpus("kafka43-clean"),
-            tmp_path / f"{level}.arrow",
+            tmp_path / level,
             MICROSECONDS,
-            options={
-                "includeHeaders": "true",
-                "kafka.isolation.level": level,
-                "maxBytesPerPartition": "1000000",
-            },
+            **options,
+            **{"kafka.isolation.level": level},
         )
         for level in levels
     ]
@@ -224,6 +267,6 @@ def test_every_record_as_kafka_gave_it(
         *("--archives", f"{archive}#kafkafs-packages"),
         *("--conf", "spark.executorEnv.PYTHONPATH=kafkafs-packages"),
     )
-    submit(cluster, reads, shipped, PYSPARK_PYTHON=bare_python).finish()
-    for level, read in zip(levels, reads, strict=True):
-        assert read.rows() == list(told_by_kafka("kafka43-clean", level))
+    submit(cluster, tmp_path / "jobs", jobs, shipped, PYSPARK_PYTHON=bare_python).finish()
+    for level in levels:
+        assert rows(tmp_path / level) == list(told_by_kafka("kafka43-clean", level))
