@@ -136,6 +136,7 @@ def test_a_numbered_write_of_a_batch_is_done_once(spark: SparkSession, log_dir: 
     assert len(values(log_dir)) == 10
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.usefixtures("nothing_staged")
 def test_a_repeated_epoch_of_a_stream_is_written_once(
     spark: SparkSession, log_dir: Path, tmp_path: Path
@@ -166,6 +167,7 @@ def test_a_repeated_epoch_of_a_stream_is_written_once(
     assert '"epoch":1' in (log_dir / PLACEMENTS_FILE).read_text()
 
 
+@pytest.mark.timeout(900)
 def test_killed_workers_and_a_killed_driver_leave_no_trace(
     spark: SparkSession, log_dir: Path, tmp_path: Path
 ) -> None:
@@ -200,6 +202,7 @@ def test_killed_workers_and_a_killed_driver_leave_no_trace(
     assert len(values(log_dir)) == 20_001
 
 
+@pytest.mark.timeout(900)
 def test_a_broker_goes_on_with_what_was_written(spark: SparkSession, tmp_path: Path) -> None:
     broker = Broker(tmp_path / "broker")
     broker.start()
