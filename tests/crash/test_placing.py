@@ -91,8 +91,9 @@ def test_power_cuts(memory_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_power_cut_at_every_moment(memory_path: Path) -> None:
-    assert len(each_cut(memory_path / "root", 1, go_on)) > 200
+def test_a_power_cut_at_every_fifth_moment(memory_path: Path) -> None:
+    """At every one of them with 1, which takes some minutes."""
+    assert len(each_cut(memory_path / "root", 5, go_on)) > 200
 
 
 def as_a_stranger(log_dir: Path, marks: set[int]) -> bool:
@@ -119,7 +120,7 @@ def test_a_broker_comes_first(memory_path: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 37])
+@pytest.mark.parametrize("every", [pytest.param(3, marks=pytest.mark.slow), 37])
 def test_each_call_that_changes_something_fails_once(
     memory_path: Path, number: int, every: int
 ) -> None:
@@ -180,7 +181,7 @@ def test_kills(memory_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", range(2))
-def test_eighty_kills(memory_path: Path, seed: int) -> None:
-    found = tally_of("placing", memory_path, 80, seed)
-    assert found["found"] > 40
-    assert found["killed in a write"] > 20
+def test_forty_kills(memory_path: Path, seed: int) -> None:
+    found = tally_of("placing", memory_path, 40, seed)
+    assert found["found"] > 20
+    assert found["killed in a write"] > 10
