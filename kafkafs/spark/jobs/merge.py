@@ -31,7 +31,6 @@ from kafkafs.storage.log.sound import Lost
 from kafkafs.storage.log.verify import Listed
 from kafkafs.storage.log_dir import PartitionDir
 
-from ..planning import refuse_within_log_dir
 from .new_log_dir import Key, NewLogDir, Settled
 from .notes import Notes
 from .places import Choice, Place
@@ -91,13 +90,13 @@ def merge(
         _refuse_unknown(places, topics)
     _refuse_strangers(places, partitions)
     target = NewLogDir(os.path.abspath(output))
-    refuse_within_log_dir(target.path, (*places[FIRST].log_dirs, *places[SECOND].log_dirs))
     notes, _ = target.begin(
         {
             "job": "merge",
             "log_dirs": [list(place.log_dirs) for place in places],
             "topics": [list(choice) for choice in topics],
-        }
+        },
+        (*places[FIRST].log_dirs, *places[SECOND].log_dirs),
     )
     units = [_unit(key, partitions) for key in sorted({*partitions[0], *partitions[1]})]
     for unit in units:

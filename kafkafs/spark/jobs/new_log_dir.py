@@ -26,6 +26,7 @@ from kafkafs.storage.log import recovery
 from kafkafs.storage.log_dir import LogDir, PartitionDir
 from kafkafs.storage.topic_settings import TOPIC_SETTINGS_FILE
 
+from ..planning import refuse_within_log_dir
 from .notes import Notes
 from .places import Place
 from .tasks import Told, run
@@ -62,11 +63,15 @@ class NewLogDir:
     def _unfinished(self) -> str:
         return self.path + _UNFINISHED
 
-    def begin(self, job: dict[str, Any]) -> tuple[Notes, dict[str, Any]]:
+    def begin(
+        self, job: dict[str, Any], sources: Sequence[str] = ()
+    ) -> tuple[Notes, dict[str, Any]]:
         """Begins it, or takes it up again where the same job left it. The notes, and how the job
-        was described when it began. LogDirError when there is something already, OtherJob."""
+        was described when it began. LogDirError when there is something already, or it would lie in
+        one of the log directories `sources` or in another; OtherJob."""
         if os.path.lexists(self.path):
             raise LogDirError(self.path, "there is something already; a new directory is made")
+        refuse_within_log_dir(self.path, sources)
         self._remove_half()
         begun = Notes.of_job(self.path + _NOTES, job)
         WritableDirectory(self._unfinished).make_itself()

@@ -17,7 +17,6 @@ from kafkafs.storage.log.sound import Lost, Sound, sound_batches
 from kafkafs.storage.log.verify import Listed
 from kafkafs.storage.log_dir import PartitionDir
 
-from ..planning import refuse_within_log_dir
 from .new_log_dir import Key, NewLogDir, Settled
 from .notes import Notes
 from .places import Choice, Place
@@ -66,9 +65,8 @@ def salvage(
     """
     place = Place.of(log_dirs, settings)
     target = NewLogDir(os.path.abspath(output))
-    refuse_within_log_dir(target.path, place.log_dirs)
     job = {"job": "salvage", "log_dirs": list(place.log_dirs), "topics": [list(t) for t in topics]}
-    notes, _ = target.begin(job)
+    notes, _ = target.begin(job, place.log_dirs)
     partitions = _partitions(place, topics)
     for found in partitions:
         target.make_partition(found)
