@@ -51,7 +51,7 @@ step 'quick tests' tests -m 'not slow and not broker and not spark' "$@"
 if [ -z "$fast" ]; then
     step 'quick tests of storage, kernels uncompiled' uncompiled -m 'not slow and not broker and not spark' "$@"
     step 'slow tests, real broker' tests -m '(slow or broker) and not spark' "$@"
-    # in one process: each would start a Spark of its own
-    step 'Spark' tests --numprocesses 0 -m spark "$@"
+    # by files, in no more processes than need be: each starts a Spark of its own, and a file's tests share what it starts
+    step 'Spark' tests --numprocesses 2 --dist loadfile -m spark "$@"
 fi
 printf '\nAll passed:\n%s%6d s  together\n' "$report" $SECONDS
