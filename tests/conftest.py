@@ -12,6 +12,17 @@ import pytest
 from tests import answers
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that are allowed more time than others begin first, so that none of them runs alone at
+    the end while other processes have nothing left to do."""
+
+    def patience(item: pytest.Item) -> float:
+        marker = item.get_closest_marker("timeout")
+        return float(marker.args[0]) if marker is not None else 300.0
+
+    items.sort(key=lambda item: -patience(item))
+
+
 class Corpora:
     """The corpora, each unpacked on first use and then shared by all tests, which only read."""
 

@@ -100,6 +100,7 @@ def wheel(built: Path) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 class TestBuilt:
     def test_the_sdist_holds_all_that_a_build_needs(self, built: Path) -> None:
         with tarfile.open(next(built.glob("*.tar.gz"))) as sdist:
