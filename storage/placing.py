@@ -103,6 +103,8 @@ def _place(engine: Placeable, write: Write, parts: Sequence[StagedPart]) -> Plac
     if not by_partition:
         return Placed({})
     with ExitStack() as held:
+        for key in by_partition:  # called last of all
+            held.callback(engine.writer(*key).settle)
         bringing = [
             held.enter_context(_bringing(engine, key, tuple(those)))
             for key, those in sorted(by_partition.items())

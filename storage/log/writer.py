@@ -405,13 +405,15 @@ class LogWriter:
     @contextmanager
     def placing(self) -> Iterator[Placing]:
         """For segments that are put at the log's end, see there. Nothing else changes the log
-        meanwhile; readers do not wait."""
-        try:
-            with self._lock:
-                self._health.check()
-                yield Placing(self._log, self._noting)
-        finally:
-            self._afterwards.settle()
+        meanwhile; readers do not wait. Who has let go of it, and of other logs, calls `settle`."""
+        with self._lock:
+            self._health.check()
+            yield Placing(self._log, self._noting)
+
+    def settle(self) -> None:
+        """Tells of failures, after `placing`. A directory that goes offline takes all its logs with
+        it, and waits for each: nobody may call this who still holds one."""
+        self._afterwards.settle()
 
     # -- closing and failing ---------------------------------------------------------------------
 

@@ -37,10 +37,11 @@ class Terminal:
         """Everything seen so far, as soon as `text` is in what came since the last call."""
         already = len(self.seen)
         deadline = time.monotonic() + seconds
+        waiting = select.poll()  # select() takes no descriptor over 1,023
+        waiting.register(self._fd, select.POLLIN)
         while text not in self.seen[already:]:
             left = deadline - time.monotonic()
-            ready, _, _ = select.select([self._fd], [], [], max(left, 0))
-            if not ready or not self._read():
+            if not waiting.poll(max(left, 0) * 1000) or not self._read():
                 raise AssertionError(f"{text!r} did not come; there is {self.seen[already:]!r}")
         return self.seen
 

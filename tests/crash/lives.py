@@ -124,9 +124,11 @@ def drain(fd: int, child: int, seconds: float, after_opening: bool) -> tuple[byt
     data = bytearray()
     give_up = time.monotonic() + (60 if after_opening else seconds)
     ended = True
+    waiting = select.poll()
+    waiting.register(fd, select.POLLIN)
     while True:
         left = give_up - time.monotonic()
-        if ended and (left <= 0 or not select.select([fd], [], [], left)[0]):
+        if ended and (left <= 0 or not waiting.poll(left * 1000)):
             os.kill(child, signal.SIGKILL)
             ended = False
         part = os.read(fd, 1 << 16)
