@@ -1,16 +1,18 @@
 """Inode numbers, computed from what they stand for.
 
     bits 58-62  kind      what the number means
-    bits 40-57  place     the topic, or the partition and which of its histories
-    bits  0-39  number    offset, time, base offset, or which of a directory's fixed names
+    bits 36-57  place     the topic, or the partition and which of its histories
+    bits  0-35  number    offset, time, base offset, or which of a directory's fixed names
 
 Listing ten million records so leaves nothing behind: a record's number follows from its offset, and
 the record is found again from the number. Only places are stored, one for each topic and partition
 in use.
 
-Forty bits hold offsets up to 1.1 × 10¹². What is larger gets a place of its own for each 2⁴⁰ of
-them (its *window*), so numbers stay exact up to Kafka's largest offset; a partition has one or two
-windows unless its log is made up. When all 2¹⁸ places are used up, `TooManyInodes`.
+36 bits hold offsets up to 6.8 × 10¹⁰. What is larger gets a place of its own for each 2³⁶ of them
+(its *window*), so numbers stay exact up to Kafka's largest offset; a partition has one or two
+windows unless its log is made up, and times one for two years. When all 2²² places are used up,
+`TooManyInodes`: that takes a thousand partitions, looked at after each of four thousand passes of
+the cleaner.
 
 The kernel keeps what it read under an inode number, and some of it for ever. So whatever may show
 other bytes later needs another number: a partition deleted and made again, a log cut back by a
@@ -28,8 +30,8 @@ from kafkafs.storage.format.names import FileKind, FileState, SegmentFileName
 
 from .errnos import Stale, TooManyInodes
 
-NUMBER_BITS: Final = 40
-PLACE_BITS: Final = 18
+NUMBER_BITS: Final = 36
+PLACE_BITS: Final = 22
 NUMBER_MASK: Final = (1 << NUMBER_BITS) - 1
 MAX_PLACES: Final = 1 << PLACE_BITS
 KIND_SHIFT: Final = NUMBER_BITS + PLACE_BITS
@@ -71,7 +73,7 @@ class Inode(NamedTuple):
 
 
 def pack(kind: int, place: int, number: int) -> int:
-    """The inode number of its parts; `number` is cut to its lowest 40 bits."""
+    """The inode number of its parts; `number` is cut to its lowest 36 bits."""
     return kind << KIND_SHIFT | place << NUMBER_BITS | number & NUMBER_MASK
 
 

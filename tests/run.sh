@@ -50,7 +50,8 @@ fi
 step 'quick tests' tests -m 'not slow and not broker and not spark' "$@"
 if [ -z "$fast" ]; then
     step 'quick tests of storage, kernels uncompiled' uncompiled -m 'not slow and not broker and not spark' "$@"
-    step 'slow tests, real broker' tests -m '(slow or broker) and not spark' "$@"
+    # one process more than quick ones have: many of these wait, for brokers and for kills
+    step 'slow tests, real broker' tests --numprocesses "$(($(nproc) < 4 ? $(nproc) + 1 : 4))" -m '(slow or broker) and not spark' "$@"
     # by files, in no more processes than need be: each starts a Spark of its own, and a file's tests share what it starts
     step 'Spark' tests --numprocesses 2 --dist loadfile -m spark "$@"
 fi

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
@@ -88,7 +89,13 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT, tree, symlinks=True, ignore=leftovers)
     target = tree.parent / "dist"
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir"]
-    done = subprocess.run([*command, target, tree], check=False, capture_output=True, text=True)
+    done = subprocess.run(
+        [*command, target, tree],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "CFLAGS": "-O0 -g0"},  # built in a quarter of the time
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return target
 

@@ -18,7 +18,8 @@ KERNELS = "storage/format/kernels"
 def sanitized(tmp_path: Path) -> Path:
     """A copy of this tree whose kernels are built with the address and undefined sanitizers."""
     tree = tmp_path / "tree"
-    leftovers = shutil.ignore_patterns(".*", "build", "*.so", "*.egg-info", "__pycache__")
+    # What Cython has made of the kernels stays, where it is there: that spares a fifth of the time.
+    leftovers = shutil.ignore_patterns(".*", "lib.*", "temp.*", "*.so", "*.egg-info", "__pycache__")
     shutil.copytree(ROOT, tree, symlinks=True, ignore=leftovers)
     subprocess.run(
         [sys.executable, "setup.py", "--quiet", "build_ext", "--inplace"],

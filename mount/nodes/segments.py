@@ -157,7 +157,7 @@ def _inode(partition: Partition, name: str) -> int:
 
 
 def _digest(name: str) -> int:
-    """A number for a name that carries none: 40 bits of its hash."""
+    """A number for a name that carries none: 36 bits of its hash."""
     digest = hashlib.blake2b(os.fsencode(name), digest_size=8).digest()
     return int.from_bytes(digest, "big") & NUMBER_MASK
 

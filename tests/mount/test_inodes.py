@@ -19,7 +19,7 @@ FILES = [
 ]
 
 
-@given(st.integers(0, 31), st.integers(0, inodes.MAX_PLACES - 1), st.integers(0, 2**40 - 1))
+@given(st.integers(0, 31), st.integers(0, inodes.MAX_PLACES - 1), st.integers(0, 2**36 - 1))
 def test_parts_come_back(kind: int, place: int, number: int) -> None:
     assert unpack(pack(kind, place, number)) == Inode(kind, place, number)
     assert pack(kind, place, number) < 2**63
