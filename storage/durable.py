@@ -15,9 +15,10 @@ thing it must be is CorruptError or LogDirError, as in `disk`.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from .disk import Directory, OpenFile, located
@@ -36,6 +37,10 @@ _MAX_BUFFERS = os.sysconf("SC_IOV_MAX")
 _MAX_DEPTH = 32
 
 TEMPORARY_SUFFIX = ".tmp"
+
+# sync_file_range(2), which Python does not have, nor every C library; SYNC_FILE_RANGE_WRITE.
+_BEGIN_SYNC = getattr(ctypes.CDLL(None), "sync_file_range", None)
+_SYNC_WRITE = 2
 
 
 class SyncFailed(OSError):
@@ -63,6 +68,9 @@ class Calls:
 
     def move(self, name: str, source: int, target: int) -> None:
         os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+
+    def link(self, old: str, source: int, new: str, target: int) -> None:
+        os.link(old, new, src_dir_fd=source, dst_dir_fd=target, follow_symlinks=False)
 
     def unlink(self, name: str, directory: int) -> None:
         os.unlink(name, dir_fd=directory)
@@ -147,6 +155,13 @@ class WritableDirectory(Directory):
         with source._changing(name) as its, self._changing(name) as ours:
             _calls.move(name, its, ours)
 
+    def link(self, new: str, source: WritableDirectory, old: str) -> None:
+        """Lets the file `old` of `source` have the name `new` here, too. FileExistsError; OSError
+        where that cannot be: EXDEV on another file system, EPERM for somebody else's file."""
+        self.path_of(new)
+        with source._changing(old) as its, self._changing(new) as ours:
+            _calls.link(old, its, new, ours)
+
     def rename_child(self, old: str, new: str) -> None:
         """Gives the directory `old` the name `new`, durably. OSError when `new` exists and is not
         an empty directory."""
@@ -225,6 +240,15 @@ class WritableFile(OpenFile):
             if written < sum(memoryview(buffer).nbytes for buffer in buffers):
                 self._write_rest(position, buffers, written)
 
+    def write_pieces(self, pieces: Iterable[tuple[int, Buffer]]) -> None:
+        """Writes many small pieces, each at its position; as `write`."""
+        pwritev, fd = _calls.pwritev, self.fd
+        with _named(self.path):
+            for position, piece in pieces:
+                written = pwritev(fd, (piece,), position)
+                if written < len(piece):
+                    self._write_rest(position, (piece,), written)
+
     def _write_rest(self, position: int, buffers: Sequence[Buffer], done: int) -> None:
         """Goes on after the first `done` bytes of `buffers`."""
         for buffer in buffers:
@@ -245,6 +269,12 @@ class WritableFile(OpenFile):
         with _named(self.path):
             _calls.ftruncate(self.fd, size)
 
+    def begin_sync(self, position: int, size: int) -> None:
+        """Lets the kernel begin to write these bytes to the disk, that `sync` finds less to do; it
+        promises nothing."""
+        if _BEGIN_SYNC is not None:
+            _BEGIN_SYNC(self.fd, ctypes.c_int64(position), ctypes.c_int64(size), _SYNC_WRITE)
+
     def sync(self) -> None:
         """Makes the content and the size durable. SyncFailed when that is not certain."""
         _sync(self.fd, self.path)
@@ -262,7 +292,7 @@ def _make_path(path: str) -> None:
     except FileExistsError:
         return
     except FileNotFoundError:
-        if above == path:
+        if os.path.isdir(above):  # as in /proc: there are none to be made
             raise
         _make_path(above)
         _make_path(path)

@@ -1,8 +1,9 @@
 """Staged segments put into their partitions: all of them or none, and once, whatever happens.
 
 1. Each log is made to end with an empty segment, and durable. The staged batches get the offsets
-   from there on, and are brought into the partition's directory as `.cleaned`; the staged files
-   stay.
+   from there on, and are brought into the partition's directory as `.cleaned`: small ones are
+   copied, several into one, large ones get another name there and their offsets in place, which
+   no checksum covers. The staged files stay.
 2. The write is decided: `placements` notes it, with the segments as they are to be.
 3. In each partition the new segments take the empty one's place (`log.placing`).
 4. The staged files go, and the write is noted as done.
@@ -48,6 +49,7 @@ from .log.writer import LogWriter
 from .log_dir import TopicPartition
 from .placements import PlacedPart, Placement, Placements, StagedPart, Write
 from .segment.extent import Extent, Fault
+from .segment.txn_index import AbortedTxn
 from .segment.walk import read_runs
 from .segment_series import SealedSegment, SegmentSeries
 
@@ -55,6 +57,10 @@ logger = logging.getLogger(__name__)
 
 # Partitions whose segments are brought in at a time.
 _THREADS: Final = 4
+# From so many bytes on a staged segment is large. A log of smaller ones would have too many.
+_LARGE: Final = 32 << 20
+# Of a batch, up to behind the leader epoch: what is changed of it where it lies.
+_PLACED_BYTES: Final = 16
 
 
 class Placeable(Protocol):
@@ -150,25 +156,48 @@ class _Bringing:
         self.placing.make_room(base)
         series = self._series = SegmentSeries(self.placing.directory, base, self.placing.config)
         for part in self.parts:
-            next_offset = series.end_offset
             for segment in part.segments:
-                self._copy(series, part, segment, next_offset)
+                self._bring_in(series, part, segment)
         self.segments = series.finish()
 
-    def _copy(
-        self, series: SegmentSeries, part: StagedPart, segment: SealedSegment, base: int
-    ) -> None:
-        """`base`: the offset of the part's first record, unless it keeps its own."""
-        update, distance = self.placing.producers, 0 if part.keeps_offsets else base
-        for admitted in _batches(part, segment):
-            first = admitted.first_offset + distance
-            if first < series.end_offset:
-                what = f"{part.path}: offset {first} comes after {series.end_offset - 1}"
-                raise OffsetOutOfRange(what)
-            admitted.place(first, self.placing.leader_epoch)
-            known = len(update.aborted)
-            update.add(admitted.table, Origin.REPLICATION, marker_reader(admitted))
-            series.append(admitted.data, admitted.table, update.aborted[known:])
+    def _bring_in(self, series: SegmentSeries, part: StagedPart, segment: SealedSegment) -> None:
+        first = series.end_offset
+        if part.keeps_offsets and segment.base_offset < first:
+            what = f"{part.path}: offset {segment.base_offset} comes after {first - 1}"
+            raise OffsetOutOfRange(what)
+        is_large = segment.size >= _LARGE and not part.keeps_offsets
+        if is_large and series.adopt(WritableDirectory(part.path), segment):
+            self._place_in_file(part, segment, first)
+        else:
+            self._copy(series, part, segment)
+
+    def _copy(self, series: SegmentSeries, part: StagedPart, segment: SealedSegment) -> None:
+        for _, admitted in _batches(part, segment):
+            aborted = self._place(part, admitted, series.end_offset)
+            series.append(admitted.data, admitted.table, aborted)
+
+    def _place_in_file(self, part: StagedPart, segment: SealedSegment, next_offset: int) -> None:
+        file = WritableDirectory(part.path).writable(_log_name(segment))
+        for position, admitted in _batches(part, segment):
+            if self._place(part, admitted, next_offset):
+                raise CorruptError("it ends transactions, which comes with offsets only", file.path)
+            next_offset = admitted.last_offset + 1
+            starts = admitted.table.column(b.POSITION).tolist()
+            file.write_pieces(
+                (position + at, admitted.data[at : at + _PLACED_BYTES]) for at in starts
+            )
+        file.sync()
+
+    def _place(
+        self, part: StagedPart, admitted: Admitted, next_offset: int
+    ) -> Sequence[AbortedTxn]:
+        """Gives some batches their offsets; the aborted transactions that end in them."""
+        update = self.placing.producers
+        first = admitted.first_offset if part.keeps_offsets else next_offset
+        admitted.place(first, self.placing.leader_epoch)
+        known = len(update.aborted)
+        update.add(admitted.table, Origin.REPLICATION, marker_reader(admitted))
+        return update.aborted[known:]
 
     def discard(self) -> None:
         if self._series is not None:
@@ -180,9 +209,9 @@ class _Bringing:
         return PlacedPart(*self.key, epoch, self.parts, tuple(self.segments))
 
 
-def _batches(part: StagedPart, segment: SealedSegment) -> Iterator[Admitted]:
-    """The batches of a staged segment, some at a time, each good until the next is asked for.
-    CorruptError when they are not what was written."""
+def _batches(part: StagedPart, segment: SealedSegment) -> Iterator[tuple[int, Admitted]]:
+    """The batches of a staged segment, some at a time, with the position of the first of them; good
+    until the next are asked for. CorruptError when they are not what was written."""
     file = _staged_log(part, segment)
     if file.size() != segment.size:
         what = f"{file.size()} bytes, not the {segment.size} that were written"
@@ -193,12 +222,15 @@ def _batches(part: StagedPart, segment: SealedSegment) -> Iterator[Admitted]:
             raise run.error
         table = BatchTable(run.table.rows.copy())
         table.rows[:, b.POSITION] -= run.base
-        yield Admitted(run.data, table)
+        yield run.base, Admitted(run.data, table)
 
 
 def _staged_log(part: StagedPart, segment: SealedSegment) -> OpenFile:
-    name = segment_file(segment.base_offset, FileKind.LOG, FileState.CLEANED)
-    return Directory(part.path).open(name)
+    return Directory(part.path).open(_log_name(segment))
+
+
+def _log_name(segment: SealedSegment) -> str:
+    return segment_file(segment.base_offset, FileKind.LOG, FileState.CLEANED)
 
 
 def _decide(

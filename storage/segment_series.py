@@ -1,13 +1,17 @@
 """Batches to sealed segments, one after the other: what a log's writer would have made of them.
 
 They are written as the cleaner's are, under names that no reader takes for a segment's, each with
-its indexes, and rolled where an append would have rolled the log.
+its indexes, and rolled where an append would have rolled the log. A segment that is there already
+can be one of them as it is.
 """
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -17,9 +21,13 @@ from .durable import WritableDirectory
 from .format import batch as b
 from .format.batch import BatchTable
 from .format.layout import MAX_INT32
+from .format.names import FileKind, FileState, segment_file
 from .log.replacing import discard_cleaned
 from .log.roll import max_segment_ms
 from .segment.txn_index import AbortedTxn
+
+# Another file system; one without links, or too many; or the kernel's protected_hardlinks.
+_CANNOT_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +74,31 @@ class SegmentSeries:
             piece = BatchTable(table.rows[first : first + count].copy())
             self._write(data, piece, aborted)
             first += count
+
+    def adopt(self, source: WritableDirectory, sealed: SealedSegment) -> bool:
+        """Takes a `.cleaned` segment of another directory as the next one: its files have names
+        there and here then. Its batches are to be given their offsets, from `end_offset` on, where
+        they lie; its indexes count from its base, so they are right already. Transactions may not
+        end in it. False, and nothing has changed, where it cannot be taken."""
+        if sealed.size > self._config.segment_size or not _is_ours_alone(source, sealed):
+            return False
+        if self._open is not None:
+            self._roll()
+        base = self.end_offset
+        self._bases.append(base)
+        try:
+            for kind in (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX):
+                self._directory.link(
+                    _cleaned(base, kind), source, _cleaned(sealed.base_offset, kind)
+                )
+        except OSError as error:
+            discard_cleaned(self._directory, [self._bases.pop()])
+            if error.errno in _CANNOT_LINK:
+                return False
+            raise
+        self.end_offset += sealed.end_offset - sealed.base_offset
+        self._finished.append(SealedSegment(base, sealed.size, self.end_offset, sealed.crc))
+        return True
 
     def _write(self, data: memoryview, piece: BatchTable, aborted: Sequence[AbortedTxn]) -> None:
         rows = piece.rows
@@ -124,3 +157,15 @@ class SegmentSeries:
         """Removes what was made. OSError when something stays."""
         self._open = None
         discard_cleaned(self._directory, self._bases)
+
+
+def _is_ours_alone(directory: WritableDirectory, sealed: SealedSegment) -> bool:
+    """Whether the files would be as if made here: not another user's, and nowhere else by another
+    name."""
+    file = directory.open(_cleaned(sealed.base_offset, FileKind.LOG))
+    stat = os.fstat(file.fd)
+    return stat.st_nlink == 1 and stat.st_uid == os.geteuid()
+
+
+def _cleaned(base_offset: int, kind: FileKind) -> str:
+    return segment_file(base_offset, kind, FileState.CLEANED)

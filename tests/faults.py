@@ -85,6 +85,10 @@ class FailingCalls(Calls):
         call = super().move
         self._call("move", name, lambda: call(name, source, target))
 
+    def link(self, old: str, source: int, new: str, target: int) -> None:
+        call = super().link
+        self._call("link", old, lambda: call(old, source, new, target))
+
     def unlink(self, name: str, directory: int) -> None:
         call = super().unlink
         self._call("unlink", name, lambda: call(name, directory))
@@ -128,7 +132,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """`name` came to stand for `node`, a new file or directory."""
+    """`name` came to stand for `node`, a new file or directory, or a file that is there."""
 
     directory: int
     name: str
@@ -246,6 +250,12 @@ class RecordingCalls(Calls):
         with self._lock:
             super().rename(old, new, directory)
             self.operations.append(Rename(self._number(directory), old, new))
+
+    def link(self, old: str, source: int, new: str, target: int) -> None:
+        with self._lock:
+            super().link(old, source, new, target)
+            node = self._numbers[os.stat(new, dir_fd=target, follow_symlinks=False).st_ino]
+            self.operations.append(Link(self._number(target), new, node, False))
 
     def unlink(self, name: str, directory: int) -> None:
         with self._lock:
@@ -373,7 +383,7 @@ class _Disk:
                 if is_directory:
                     self.directories[node] = _Directory({})
                 else:
-                    self.files[node] = _File(b"")
+                    self.files.setdefault(node, _File(b""))
                 self.directories[operation.directory].pending.append(operation)
             case Rename() | Unlink():
                 self.directories[operation.directory].pending.append(operation)

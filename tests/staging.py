@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
+from kafkafs.storage import placing
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.format.builder import SimpleRecord
 from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
@@ -13,6 +17,16 @@ from kafkafs.storage.placements import StagedPart
 from kafkafs.storage.staging import StagedWriter, StagingPlace, finish_all, staging_path
 
 NOW_MS = 1_700_000_000_000
+#: For `large_from`: every segment, and none.
+ALL, NONE = 1, 1 << 40
+
+
+@contextmanager
+def large_from(size: int) -> Iterator[None]:
+    """Lets staged segments from so many bytes on be taken into a log as they are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(placing, "_LARGE", size)
+        yield
 
 
 def stage(

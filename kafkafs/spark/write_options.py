@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from kafkafs.storage.format.encoder import DEFAULT_BATCH_BYTES
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.names import is_legal_topic
 
@@ -61,6 +60,10 @@ _CONNECTION: Final = frozenset(
 )
 
 
+# A producer's batches are small because records wait for them; here they are all at hand.
+_BATCH_BYTES: Final = 65536
+
+
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
     """All options of a write.
@@ -102,7 +105,7 @@ class WriteOptions:
             create_topics=texts.get("createTopics", positive),
             codec=codec,
             level=levels.get(codec),
-            batch_bytes=texts.get("kafka.batch.size", positive) or DEFAULT_BATCH_BYTES,
+            batch_bytes=texts.get("kafka.batch.size", positive) or _BATCH_BYTES,
             ignore_keys=bool(texts.get("kafka.partitioner.ignore.keys", boolean)),
             writer=writer,
             epoch=epoch,

@@ -7,6 +7,7 @@ Loading a partition removes what is left of one that was not finished.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 from ..config import TopicConfig
 from ..durable import Buffer, WritableDirectory, WritableFile
@@ -17,6 +18,9 @@ from ..segment import offset_index, time_index
 from ..segment.index_builder import IndexBuilder
 from ..segment.stored import FILES
 from ..segment.txn_index import AbortedTxn, format_aborted_txns
+
+# The disk begins with so many bytes while the next ones are made.
+_SYNC_BYTES: Final = 8 << 20
 
 
 class CleanedSegment:
@@ -36,6 +40,7 @@ class CleanedSegment:
         )
         self._aborted: WritableFile | None = None
         self._aborted_size = 0
+        self._synced = 0  # up to here the disk is at it
         try:
             directory.remove(self._name(FileKind.TXNINDEX), missing_ok=True)
             self._log = directory.create(self._name(FileKind.LOG))
@@ -70,6 +75,9 @@ class CleanedSegment:
         if added.times:
             self._times.write(times_end, added.times)
         self.size += memoryview(data).nbytes
+        if self.size - self._synced >= _SYNC_BYTES:
+            self._log.begin_sync(self._synced, self.size - self._synced)
+            self._synced = self.size
 
     def append_aborted(self, aborted: Sequence[AbortedTxn]) -> None:
         """Add entries to the transaction index, which is made for the first of them."""

@@ -30,6 +30,8 @@ def key_hashes(keys: Field, rows: int) -> Int64s:
 def partitions_of(keys: Field, rows: int, count: int, turn: int = 0) -> Int64s:
     """The partition, of `count`, of each row; records without a key take turns, the first of them
     gets partition `turn` % `count`."""
+    if not len(keys.sizes):
+        return (turn + np.arange(rows, dtype=np.int64)) % count
     found = key_hashes(keys, rows)
     keyless = found < 0
     found = (found & _POSITIVE) % count

@@ -28,7 +28,7 @@ from kafkafs.storage.placing import place
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.crash.checks import complaints
 from tests.reading import read
-from tests.staging import NOW_MS, stage
+from tests.staging import ALL, NONE, NOW_MS, large_from, stage
 
 PARTITIONS = range(3)
 SETTINGS = {"internal.segment.bytes": "900", "segment.index.bytes": "400"}
@@ -113,7 +113,8 @@ def live(log_dir: Path, first: int, seed: int, acknowledged: set[int], out: int)
         chance = random.Random(f"{seed} {first}")
         for number in range(max(first - 1, 0), 10**6):
             say(f"trying {number}")
-            write(engine, log_dir, number)
+            with large_from(ALL if number % 2 else NONE):
+                write(engine, log_dir, number)
             say(f"placed {number}")
             if chance.random() < 0.3:
                 append(engine, "between")

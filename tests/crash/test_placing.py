@@ -27,6 +27,7 @@ from tests.crash.placing import (
 )
 from tests.crash.program import tally_of
 from tests.faults import CrashState, FailingCalls, RecordingCalls, crash_states
+from tests.staging import ALL, NONE, large_from
 
 T = TypeVar("T")
 
@@ -42,7 +43,8 @@ def recorded(root: Path) -> RecordingCalls:
     recording = RecordingCalls(root)
     with replaced(recording), open_engine(root / "logs") as engine:
         for number in range(WRITES):
-            write(engine, root / "logs", number)
+            with large_from(NONE if number % 2 else ALL):
+                write(engine, root / "logs", number)
             recording.mark(number)
             append(engine, "after")
     return recording
@@ -119,10 +121,10 @@ def test_a_broker_comes_first(memory_path: Path) -> None:
     assert any(each_cut(memory_path / "root", 23, as_a_stranger))
 
 
-@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize(("number", "large"), [(errno.EIO, ALL), (errno.ENOSPC, NONE)])
 @pytest.mark.parametrize("every", [pytest.param(3, marks=pytest.mark.slow), 37])
 def test_each_call_that_changes_something_fails_once(
-    memory_path: Path, number: int, every: int
+    memory_path: Path, number: int, large: int, every: int
 ) -> None:
     original, log_dir = memory_path / "original", memory_path / "root" / "logs"
     with open_engine(original / "logs") as engine:
@@ -134,7 +136,8 @@ def test_each_call_that_changes_something_fails_once(
         shutil.rmtree(log_dir.parent, ignore_errors=True)
         shutil.copytree(original, log_dir.parent)
         failing = FailingCalls(at, number)
-        outcome = fail(log_dir, failing)
+        with large_from(large):
+            outcome = fail(log_dir, failing)
         if not failing.failed:
             break
         outcomes.add(outcome)

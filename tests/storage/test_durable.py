@@ -269,3 +269,40 @@ def test_no_descriptor_is_left_open(root: Path, partition: WritableDirectory) ->
     with pytest.raises(FileNotFoundError):
         partition.writable("nothing")
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_file_with_two_names(root: Path, partition: WritableDirectory) -> None:
+    source = WritableDirectory(root / "source")
+    source.make_itself()
+    source.create("a").write(0, b"one")
+    partition.link("b", source, "a")
+    partition.writable("b").write(3, b", two")
+    assert source.open("a").read(0, 100) == b"one, two"
+    source.remove("a")
+    assert partition.open("b").read(0, 100) == b"one, two"
+    with pytest.raises(FileExistsError):
+        partition.link("b", partition, "b")
+    with pytest.raises(FileNotFoundError):
+        partition.link("c", source, "a")
+
+
+def test_a_link_is_not_followed_for_another_name(root: Path, partition: WritableDirectory) -> None:
+    (root / "secret").write_bytes(b"secret")
+    os.symlink(root / "secret", Path(partition.path) / "a")
+    partition.link("b", partition, "a")
+    assert (Path(partition.path) / "b").is_symlink()
+    assert (root / "secret").stat().st_nlink == 1
+
+
+def test_small_pieces(partition: WritableDirectory) -> None:
+    file = partition.create("a")
+    file.write(0, bytes(10))
+    with replaced(ShortWrites(1)):
+        file.write_pieces([(1, b"ab"), (7, memoryview(b"cde"))])
+    file.begin_sync(0, 10)
+    assert file.read(0, 20) == b"\0ab\0\0\0\0cde"
+
+
+def test_what_cannot_be_made_is_an_error_where_all_above_is_there() -> None:
+    with pytest.raises(FileNotFoundError):
+        WritableDirectory("/proc/self/log-dir").make_itself()

@@ -4,8 +4,11 @@ comes in between may have done."""
 from __future__ import annotations
 
 import dataclasses
+import errno
+import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +16,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkafs.storage import placing
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.disk import Directory
+from kafkafs.storage.durable import Calls, replaced
 from kafkafs.storage.errors import (
     CorruptError,
+    LogDirOffline,
     MessageTooLarge,
     OffsetOutOfRange,
     UnknownTopic,
 )
 from kafkafs.storage.format.builder import SimpleRecord
 from kafkafs.storage.format.encoder import BatchPlan, Field, RecordColumns
+from kafkafs.storage.format.names import FileState
 from kafkafs.storage.format.partitioner import key_hashes, partitions_of
 from kafkafs.storage.placements import (
     PLACEMENTS_FILE,
@@ -38,9 +45,16 @@ from kafkafs.storage.staging import StagedWriter, StagingPlace, staging_path
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.crash.checks import complaints
 from tests.reading import read
-from tests.staging import NOW_MS, stage
+from tests.staging import ALL, NONE, NOW_MS, large_from, stage
 
 SETTINGS = {"internal.segment.bytes": "300", "segment.index.bytes": "400"}
+
+
+@pytest.fixture(autouse=True, params=[NONE, ALL], ids=["copied", "as they are"])
+def _large(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Everything is so, whether staged segments are copied or taken as they are."""
+    with large_from(request.param):
+        yield
 
 
 @pytest.fixture
@@ -163,6 +177,100 @@ def test_what_is_refused_leaves_all_as_it_was(log_dir: Path, engine: WritableEng
     assert values(engine, 0) == values(engine, 1) == []
     append(engine, "goes on")
     assert not list((log_dir / "t-0").glob("*.cleaned"))
+
+
+def linked(log_dir: Path) -> int:
+    """How many files of the partition have another name, too."""
+    return sum(path.stat().st_nlink > 1 for path in (log_dir / "t-0").iterdir())
+
+
+@pytest.mark.parametrize("_large", [ALL], indirect=True)
+def test_large_segments_are_taken_as_they_are(
+    log_dir: Path, engine: WritableEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their files lie in the log then, and nowhere else once the staged names have gone."""
+    parts = stage(log_dir, "j", {("t", 0): [["a"], ["b"], ["c"], ["d"], ["e"]]})
+    logs = sorted(Path(parts[0].path).glob("*.log.cleaned"))
+    numbers = {path.stat().st_ino for path in logs}
+    remove = placing._remove
+    seen = []
+    monkeypatch.setattr(placing, "_remove", lambda parts: seen.append(linked(log_dir)))
+    append(engine, "before")
+    place(engine, Write("j"), parts)
+    assert seen == [3 * len(logs)]
+    remove(parts)
+    assert linked(log_dir) == 0
+    assert numbers < {path.stat().st_ino for path in (log_dir / "t-0").glob("*.log")}
+    assert values(engine, 0) == ["before", *"abcde"]
+
+
+class FailsAfterDeciding(Calls):
+    def rename(self, old: str, new: str, directory: int) -> None:
+        if FileState.CLEANED.value in old:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().rename(old, new, directory)
+
+
+class CannotLink(Calls):
+    def __init__(self, number: int, at: int) -> None:
+        self.number = number
+        self.left = at
+
+    def link(self, old: str, source: int, new: str, target: int) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise OSError(self.number, os.strerror(self.number))
+        super().link(old, source, new, target)
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_what_cannot_be_linked_is_copied(log_dir: Path, engine: WritableEngine, at: int) -> None:
+    """As on another file system."""
+    parts = stage(log_dir, "j", {("t", 0): [["a"], ["b"], ["c"], ["d"], ["e"]]})
+    with replaced(CannotLink(errno.EXDEV, at)):
+        place(engine, Write("j"), parts)
+    assert values(engine, 0) == list("abcde")
+
+
+def test_what_has_another_name_or_another_owner_is_copied(
+    log_dir: Path, engine: WritableEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = stage(log_dir, "j", {("t", 0): [["a"]], ("t", 1): [["b"]]})
+    log = next(Path(parts[0].path).glob("*.log.cleaned"))
+    (log_dir.parent / "other").hardlink_to(log)
+    before = log.read_bytes()
+    append(engine, "before")
+    place(engine, Write("j"), parts[:1])
+    assert (log_dir.parent / "other").read_bytes() == before
+    number = next(Path(parts[1].path).glob("*.log.cleaned")).stat().st_ino
+    monkeypatch.setattr("os.geteuid", lambda: 4711)
+    place(engine, Write("k"), parts[1:])
+    assert number not in {path.stat().st_ino for path in (log_dir / "t-1").iterdir()}
+    assert [values(engine, each) for each in range(2)] == [["before", "a"], ["b"]]
+
+
+def test_segments_that_are_too_large_by_now_are_made_anew(
+    log_dir: Path, engine: WritableEngine
+) -> None:
+    parts = stage(log_dir, "j", {("t", 0): [["a" * 50], ["b" * 50]]})
+    engine.set_topic_config("t", {**SETTINGS, "internal.segment.bytes": "150"})
+    place(engine, Write("j"), parts)
+    assert max(path.stat().st_size for path in (log_dir / "t-0").glob("*.log")) <= 150
+    assert values(engine, 0) == ["a" * 50, "b" * 50]
+
+
+def test_a_segment_that_was_taken_once_is_taken_again(log_dir: Path) -> None:
+    """As when a broker comes before what was decided is finished: it removes what does not count
+    yet, and goes on itself. The staged segments have offsets by then, of which nothing is left."""
+    with suppress(LogDirOffline), WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+        parts = stage(log_dir, "j", {("t", 0): [["a"], ["b"], ["c"], ["d"], ["e"]]})
+        with replaced(FailsAfterDeciding()), pytest.raises(LogDirOffline):
+            place(engine, Write("j"), parts)
+    (log_dir / PLACEMENTS_FILE).rename(log_dir / "noted")
+    with WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+        append(engine, "a broker's")
+        assert values(engine, 0) == ["a broker's"]
+    assert opened_again(log_dir) == ["a broker's", *"abcde"]
 
 
 def decided_and_not_noted(log_dir: Path, settings: dict[str, str]) -> None:
