@@ -129,6 +129,29 @@ def test_what_is_refused(spark: SparkSession, log_dir: Path) -> None:
 
 
 @pytest.mark.usefixtures("nothing_staged")
+def test_what_is_large_is_taken_as_it_is_and_what_is_small_is_joined(
+    spark: SparkSession, log_dir: Path
+) -> None:
+    """One task with 38 MiB for each of two partitions, and two with two."""
+    value = "concat(id, ':', repeat('x', 100)) as value"
+    for rows, tasks in ((700_000, 1), (80_000, 2)):
+        frame = spark.range(0, rows, 1, tasks).selectExpr(value)
+        write(frame, log_dir, topic="large", createTopics="2")
+    sizes = [[path.stat().st_size >> 20 for path in segments(log_dir, each)] for each in range(2)]
+    assert sizes == [[38, 4]] * 2
+    with WritableEngine(str(log_dir)) as engine:
+        assert complaints(engine) == []
+    there = spark.read.format("kafkafs").option("subscribe", "large").load(str(log_dir))
+    found = there.selectExpr(
+        "count(*)", "count(distinct value)", "count(distinct partition, offset)"
+    )
+    assert tuple(found.first() or ()) == (780_000, 700_000, 780_000)
+
+
+def segments(path: Path, partition: int) -> list[Path]:
+    return sorted((path / f"large-{partition}").glob("*.log"))
+
+
 def test_a_numbered_write_of_a_batch_is_done_once(spark: SparkSession, log_dir: Path) -> None:
     frame = spark.range(10).selectExpr("cast(id as string) as value")
     for _ in range(2):
