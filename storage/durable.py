@@ -162,6 +162,12 @@ class WritableDirectory(Directory):
         with source._changing(old) as its, self._changing(new) as ours:
             _calls.link(old, its, new, ours)
 
+    def is_ours_alone(self, name: str) -> bool:
+        """Whether a file is as if made by this process: this user's, and nowhere by another
+        name."""
+        found = self.stat(name)
+        return found.st_nlink == 1 and found.st_uid == os.geteuid()
+
     def rename_child(self, old: str, new: str) -> None:
         """Gives the directory `old` the name `new`, durably. OSError when `new` exists and is not
         an empty directory."""

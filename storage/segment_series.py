@@ -8,7 +8,6 @@ can be one of them as it is.
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -80,7 +79,8 @@ class SegmentSeries:
         there and here then. Its batches are to be given their offsets, from `end_offset` on, where
         they lie; its indexes count from its base, so they are right already. Transactions may not
         end in it. False, and nothing has changed, where it cannot be taken."""
-        if sealed.size > self._config.segment_size or not _is_ours_alone(source, sealed):
+        is_ours = source.is_ours_alone(_cleaned(sealed.base_offset, FileKind.LOG))
+        if sealed.size > self._config.segment_size or not is_ours:
             return False
         if self._open is not None:
             self._roll()
@@ -157,14 +157,6 @@ class SegmentSeries:
         """Removes what was made. OSError when something stays."""
         self._open = None
         discard_cleaned(self._directory, self._bases)
-
-
-def _is_ours_alone(directory: WritableDirectory, sealed: SealedSegment) -> bool:
-    """Whether the files would be as if made here: not another user's, and nowhere else by another
-    name."""
-    file = directory.open(_cleaned(sealed.base_offset, FileKind.LOG))
-    stat = os.fstat(file.fd)
-    return stat.st_nlink == 1 and stat.st_uid == os.geteuid()
 
 
 def _cleaned(base_offset: int, kind: FileKind) -> str:

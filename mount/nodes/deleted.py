@@ -17,13 +17,13 @@ from .. import render
 from ..catalog import Catalog
 from ..changing.changes import Changes
 from ..errnos import Forbidden, NoSuchName, Stale
-from ..inodes import Kind, pack
+from ..inodes import NUMBER_BITS, Kind, pack
 from ..lifetimes import NOT_AT_ALL
 from .computed import ComputedFile
 from .node import Attributes, Directory, Run, directory_attributes, rows_of
 
 # The numbers of these files, hashes of their names, are above those of fixed names.
-_FIRST_NUMBER: Final = 1 << 39
+_FIRST_NUMBER: Final = 1 << (NUMBER_BITS - 1)
 
 
 class DeletedFile(ComputedFile):
