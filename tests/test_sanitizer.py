@@ -12,6 +12,13 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 KERNELS = "storage/format/kernels"
+#: Tests of what the kernels' callers make of files: no bytes that other tests do not have, too.
+NOTHING_NEW = (
+    *("cleaner_manager", "durable", "engine", "fair_lock", "group_commit", "lock", "placing"),
+    *("producers_corpora", "recovery", "replacing", "retention", "tasks", "topic_settings"),
+    *("transactions", "undelete", "undelete_topics", "writable_engine", "writer", "writer_faults"),
+    "writer_states",
+)
 
 
 @pytest.fixture
@@ -41,6 +48,7 @@ def library(name: str) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(2000)
 def test_no_kernel_reads_or_writes_out_of_bounds(sanitized: Path) -> None:
+    assert all((ROOT / f"tests/storage/test_{name}.py").exists() for name in NOTHING_NEW)
     compiled = list((sanitized / KERNELS).glob("*.so"))
     assert compiled
     assert all(b"__asan_init" in path.read_bytes() for path in compiled)
@@ -53,6 +61,7 @@ def test_no_kernel_reads_or_writes_out_of_bounds(sanitized: Path) -> None:
         "not slow",
         "tests/storage",
         "tests/fuzz",
+        *(f"--ignore=tests/storage/test_{name}.py" for name in NOTHING_NEW),
     ]
     done = subprocess.run(
         command,

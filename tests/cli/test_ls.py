@@ -166,11 +166,10 @@ def peak_memory(shell: Shell, command: str) -> int:
     return int(done.stdout)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", ["", "-l ", "--json "])
-def test_a_long_listing_needs_no_more_memory_than_a_short_one(
-    shell: Shell, tmp_path: Path, options: str
-) -> None:
+@pytest.fixture(scope="module")
+def long_and_short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Topics of a million records and of half of them: enough to fill the buffers of a scan."""
+    path = tmp_path_factory.mktemp("listings")
     batches = [
         build_batch(
             [SimpleRecord(timestamp=1_700_000_000_000 + base + i) for i in range(10_000)],
@@ -178,13 +177,20 @@ def test_a_long_listing_needs_no_more_memory_than_a_short_one(
         )
         for base in range(0, 1_000_000, 10_000)
     ]
-    # Long enough to fill the buffers of a scan.
-    write_partition(tmp_path / "short-0", batches[:50])
-    write_partition(tmp_path / "long-0", batches)
-    write_log_dir(tmp_path, {("short", 0): 500_000, ("long", 0): 1_000_000})
-    short = peak_memory(shell, f"kafkafs ls {options}{tmp_path} short/0/offset")
-    long = peak_memory(shell, f"kafkafs ls {options}{tmp_path} long/0/offset")
-    assert long < short + 4 * 1024
+    write_partition(path / "short-0", batches[:50])
+    write_partition(path / "long-0", batches)
+    write_log_dir(path, {("short", 0): 500_000, ("long", 0): 1_000_000})
+    return path
+
+
+@pytest.mark.slow
+def test_a_long_listing_needs_no_more_memory_than_a_short_one(
+    shell: Shell, long_and_short: Path
+) -> None:
+    for options in ("", "-l ", "--json "):
+        short = peak_memory(shell, f"kafkafs ls {options}{long_and_short} short/0/offset")
+        long = peak_memory(shell, f"kafkafs ls {options}{long_and_short} long/0/offset")
+        assert long < short + 4 * 1024, options
 
 
 def test_keys_with_a_value_are_listed_and_read(kafkafs: Kafkafs, tmp_path: Path) -> None:

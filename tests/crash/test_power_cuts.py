@@ -125,20 +125,19 @@ def test_power_cuts_of_several_threads_that_share_writes_and_fsyncs(memory_path:
     (memory_path / "root").mkdir()
     recorded = Recorded(memory_path / "root", seed=7)
     recorded.run(steps=25, threads=3)
-    assert check_all(recorded, memory_path, every=4) > 200
+    assert check_all(recorded, memory_path, every=6) > 130
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", range(2))
-def test_a_power_cut_during_the_recovery_from_another(memory_path: Path, seed: int) -> None:
+def test_a_power_cut_during_the_recovery_from_another(memory_path: Path) -> None:
     (memory_path / "root").mkdir()
-    first = Recorded(memory_path / "root", seed)
+    first = Recorded(memory_path / "root", seed=0)
     first.run(steps=40)
     for number, state in enumerate(itertools.islice(first.states(every=60), 0, None, 3)):
         path = memory_path / f"again-{number}"
         path.mkdir()
         state.write_to(path)
-        second = Recorded(path, 100 + seed, first.events(state))
+        second = Recorded(path, 100, first.events(state))
         second.run(steps=0)
         check_all(second, memory_path, every=3)

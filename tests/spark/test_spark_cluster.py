@@ -219,6 +219,29 @@ def test_processes_that_are_killed_while_they_write(
     assert fingerprint(written) == before
 
 
+SPECULATING = (
+    *("--conf", "spark.speculation=true", "--conf", "spark.speculation.interval=100ms"),
+    *("--conf", "spark.speculation.quantile=0.5", "--conf", "spark.speculation.multiplier=1"),
+    *("--conf", "spark.speculation.minTaskRuntime=0ms"),
+)
+
+
+def test_a_second_attempt_beside_one_that_stands_still(
+    cluster: Cluster, written: Path, tmp_path: Path
+) -> None:
+    """The one that comes to its end counts, and nothing is left of the other."""
+    job = holding(write_job(written, NUMBERS), tmp_path / "held", MIDDLE)
+    for name in ("go.0.0", "go.1.1"):
+        (tmp_path / "held" / name).touch()
+    submit(cluster, tmp_path / "jobs", [job], INSTALLED + SPECULATING).finish()
+    assert (tmp_path / "held" / "1.0").exists()
+    for partition in range(2):
+        assert numbers_in(written, partition) == list(range(partition, NUMBERS, 2))
+    verify = [sys.executable, "-m", "kafkafs", "verify", str(written)]
+    assert subprocess.run(verify, check=False, cwd=ROOT).returncode == 0
+    assert [path.name for path in written.parent.iterdir()] == [written.name]
+
+
 # -- shipping -------------------------------------------------------------------------------------
 
 
