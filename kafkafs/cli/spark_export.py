@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from .params import ISOLATION_LEVELS, Choice, Setting
 from .spark import job_options, output_option, run
 from .verb import Verb
+
+if TYPE_CHECKING:
+    from kafkafs.spark.jobs.export_files import Format
 
 _FORMATS = ("parquet", "arrow", "jsonl")
 
@@ -48,7 +53,7 @@ def command(
     master: str | None,
     as_json: bool,
     output: str,
-    file_format: str,
+    file_format: Format,
     isolation: str,
     permissive: bool,
 ) -> int:
@@ -71,7 +76,7 @@ def command(
             log_dirs,
             output,
             chosen,
-            format=file_format,  # type: ignore[arg-type]  # click has checked it
+            format=file_format,
             isolation=isolation,
             permissive=permissive,
             settings=dict(settings),

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from .params import ISOLATION_LEVELS, Choice, Setting
 from .spark import job_options, run
 from .verb import Verb
+
+if TYPE_CHECKING:
+    from kafkafs.spark.jobs.stats import By
 
 _BY = ("topic", "partition", "hour", "prefix")
 
@@ -55,7 +60,7 @@ def command(
     settings: tuple[Setting, ...],
     master: str | None,
     as_json: bool,
-    by: tuple[str, ...],
+    by: tuple[By, ...],
     prefix_bytes: int | None,
     separator: str | None,
     output: str | None,
@@ -77,7 +82,7 @@ def command(
             spark,
             log_dirs,
             chosen,
-            by=by,  # type: ignore[arg-type]  # they were checked
+            by=by,
             prefix_bytes=prefix_bytes or 0,
             separator=(separator or "").encode(),
             output=output,
