@@ -222,7 +222,7 @@ class Partition:
         view = self._log.view()
         low = _later_of(start, _offset_from(view, start_time, level))
         high = _earlier_of(end, _offset_from(view, end_time, level))
-        parts = undamaged(view.scan(low, high, level), on_damage)
+        parts = undamaged(view.scan(low, high, level, ahead=True), on_damage)
         return arrow_reader(parts, self.topic, self.partition, columns)
 
     def compacted(self, at: int | datetime | None = None) -> Compacted:

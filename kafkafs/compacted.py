@@ -76,6 +76,6 @@ class Compacted:
         on_damage: Callable[[Damage], None] | None = None,
     ) -> pa.RecordBatchReader:
         """The records that stay, as `Partition.scan` gives them."""
-        parts = self._left.scan(start, end, Isolation(isolation))
+        parts = self._left.scan(start, end, Isolation(isolation), ahead=True)
         view = self._left.view
         return arrow_reader(undamaged(parts, on_damage), view.topic, view.partition, columns)

@@ -124,7 +124,7 @@ class Records(Protocol):
     @property
     def start_offset(self) -> int: ...
     def scan(
-        self, start: int | None, end: int | None, isolation: Isolation
+        self, start: int | None, end: int | None, isolation: Isolation, *, ahead: bool
     ) -> Iterator[Columns | Damage]: ...
 
 
@@ -164,7 +164,7 @@ class PartitionSource:
                 restart = -1
 
     def _parts(self, begin: int, end: int | None) -> Iterator[Lines | Columns | Damage]:
-        return self._view.scan(begin, end, self._isolation)
+        return self._view.scan(begin, end, self._isolation, ahead=True)
 
 
 class LinesSource(PartitionSource):
@@ -175,7 +175,7 @@ class LinesSource(PartitionSource):
         self._lines = partial(view.lines, field)
 
     def _parts(self, begin: int, end: int | None) -> Iterator[Lines | Columns | Damage]:
-        return self._lines(begin, end, self._isolation)
+        return self._lines(begin, end, self._isolation, ahead=True)
 
 
 def _rendered(render: Render, topic: str, partition: int, columns: Columns) -> Iterator[Data]:

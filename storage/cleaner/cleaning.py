@@ -14,18 +14,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..ahead import one_ahead
 from ..clock import Clock
 from ..config import TopicConfig
 from ..durable import SyncFailed, WritableDirectory
 from ..errors import ConfigError, LogDirOffline
 from ..format import batch as b
 from ..format.batch import BatchTable, Int64s
-from ..format.columns import VALUE_SIZE, Columns
+from ..format.columns import Columns
 from ..format.decoder import Decoder
 from ..format.layout import CONTROL_MASK, TRANSACTIONAL_MASK
 from ..format.rewrite import rewrite
@@ -35,13 +35,11 @@ from ..log.view import View
 from ..segment.segment import Segment
 from .cleaned import CleanedSegment
 from .fates import Fate, Judge, Judged, NewestInMap, Outcomes
-from .offset_map import OffsetMap
+from .offset_map import Entries, OffsetMap
 from .plan import SegmentToClean, group, segments_of
-from .reading import Chunk, read_chunks, read_chunks_ahead
+from .reading import Chunk, read_chunks
 
 _RATE: Final = "log.cleaner.io.max.bytes.per.second"
-# Of less a thread is not worth its start.
-_AHEAD_BYTES: Final = 8 << 20
 # As Kafka's Throttler: a rate is looked at so often.
 _CHECK_MS: Final = 300
 
@@ -266,7 +264,7 @@ class Copying:
                 for judged in self._judge.judge(chunk, self._decoder):
                     kept += sink.put(judged)
                     self._counts += judged.counts()
-                    self._tombstones += tombstones(judged.columns, judged.keep)
+                    self._tombstones += judged.tombstones(judged.keep)
                 self._pay(kept)
                 self._written += kept
 
@@ -278,6 +276,15 @@ class Copying:
         return CleaningResult(
             end_offset, before, after, bytes_before, self._written, counts, keys, self._tombstones
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Keys:
+    """Keys of a chunk that a pass has to know, the next ones; `is_end`: no more of it follow."""
+
+    chunk: Chunk
+    entries: Entries | None
+    is_end: bool
 
 
 class _Cleaning:
@@ -316,20 +323,38 @@ class _Cleaning:
         for segment in dirty:
             position = position_for(segment, low, self._limit)
             self._done += position
-            for chunk in self._chunks(segment, position):
-                self._spend(chunk.nbytes)
-                if not self._learn(chunk, outcomes):
+            for keys in self._keys(segment, position, outcomes):
+                if not self._put(keys):
                     return
-                self._reach(int(chunk.table.rows[-1, b.LAST_OFFSET]))
             self._reach(segment.next_base - 1)  # there may be a gap
 
-    def _learn(self, chunk: Chunk, outcomes: Outcomes) -> bool:
-        """Put a chunk's keys into the map; False when it is full."""
-        for columns, first in learned(chunk, self._log.first_dirty, outcomes, self._decoder):
-            stop = self._map.put(columns.data, columns.spans, columns.offsets, first)
-            if stop < len(columns):
-                self._reach(_last_before(chunk.table, columns, stop))
+    def _keys(self, segment: Segment, position: int, outcomes: Outcomes) -> Iterator[_Keys]:
+        ahead = self._log.reads_ahead
+        keys = self._hashed(read_chunks(segment, position, self._limit, stay_good=ahead), outcomes)
+        return one_ahead(keys) if ahead else keys
+
+    def _hashed(self, chunks: Iterator[Chunk], outcomes: Outcomes) -> Iterator[_Keys]:
+        for chunk in chunks:
+            entries = None
+            for columns, first in learned(chunk, self._log.first_dirty, outcomes, self._decoder):
+                if entries is not None:
+                    yield _Keys(chunk, entries, is_end=False)
+                entries = self._map.entries(columns, first)
+            yield _Keys(chunk, entries, is_end=True)
+
+    def _put(self, keys: _Keys) -> bool:
+        """False when the map is full."""
+        entries, table = keys.entries, keys.chunk.table
+        if entries is not None:
+            stop = self._map.put_entries(entries)
+            if stop:
+                self._reach(int(entries[stop - 1, 2]))
+            if stop < len(entries):
+                self._reach(_last_before(table, int(entries[stop, 2])))
                 return False
+        if keys.is_end:
+            self._reach(int(table.rows[-1, b.LAST_OFFSET]))
+            self._spend(keys.chunk.nbytes)
         return True
 
     def _reach(self, offset: int) -> None:
@@ -371,14 +396,11 @@ class _Cleaning:
         )
 
     def _read(self, segment: Segment) -> Iterator[Chunk]:
-        for chunk in self._chunks(segment, 0):
+        ahead = self._log.reads_ahead
+        chunks = read_chunks(segment, 0, self._limit, stay_good=ahead)
+        for chunk in one_ahead(chunks) if ahead else chunks:
             self._spend(chunk.nbytes)
             yield chunk
-
-    def _chunks(self, segment: Segment, position: int) -> Iterator[Chunk]:
-        if self._log.reads_ahead and segment.size - position > _AHEAD_BYTES:
-            return read_chunks_ahead(segment, position, self._limit)
-        return read_chunks(segment, position, self._limit)
 
     def _spend(self, count: int) -> None:
         """So many bytes were read."""
@@ -392,14 +414,7 @@ class _Cleaning:
             self._throttle.spend(count)
 
 
-def tombstones(columns: Columns, keep: NDArray[Any]) -> int:
-    """How many of the rows that `keep` has are records without a value."""
-    return int(np.count_nonzero((columns.spans[:, VALUE_SIZE] < 0) & (keep != 0)))
-
-
-def _last_before(table: BatchTable, columns: Columns, row: int) -> int:
-    """The last offset of the batch in front of that of a row, -1 where it is a table's first."""
-    within = int(columns.first_row.searchsorted(row, side="right")) - 1
-    position = columns.batches.rows[within, b.POSITION]
-    at = int(table.column(b.POSITION).searchsorted(position))
+def _last_before(table: BatchTable, offset: int) -> int:
+    """The last offset of the batch in front of that of a record, -1 where it is a table's first."""
+    at = int(table.column(b.LAST_OFFSET).searchsorted(offset))
     return int(table.rows[at - 1, b.LAST_OFFSET]) if at else -1

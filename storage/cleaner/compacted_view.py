@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..format import batch as b
+from ..format.batch import BatchTable
 from ..format.columns import Columns, Damage
 from ..format.layout import CONTROL_MASK
 from ..log import retention
@@ -80,15 +81,24 @@ class CompactedView:
         start: int | None = None,
         end: int | None = None,
         isolation: Isolation = Isolation.READ_COMMITTED,
+        *,
+        ahead: bool = False,
     ) -> Iterator[Columns | Damage]:
         """As `View.scan`: the records that stay."""
         low = self.start_offset if start is None else max(start, self.start_offset)
-        for part in self.view.scan(low, end, isolation):
+        for part in self.view.scan(low, end, isolation, ahead=ahead, choose=self._left_of):
             if isinstance(part, Columns):
                 part = part.where(self.preview.mask(part.offsets))
                 if not len(part):
                     continue
             yield part
+
+    def _left_of(self, table: BatchTable) -> NDArray[np.bool_]:
+        """Which batches may have records that stay; those of magic 0 and 1 do not say where they
+        begin."""
+        lows, highs = table.column(b.BASE_OFFSET), table.column(b.LAST_OFFSET)
+        left = (highs >= self.preview.end_offset) | (table.column(b.MAGIC) < 2)
+        return left | self.preview.kept.any_between(lows, highs)
 
     def first(self, isolation: Isolation = Isolation.READ_COMMITTED) -> int | None:
         """Offset of the first record that stays, None when none does. Damage is passed over."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ..errors import CorruptError, SegmentGone
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable, Int64s
-from ..format.columns import Columns
+from ..format.columns import VALUE_SIZE, Columns
 from ..format.control import control_type
 from ..format.decoder import Decoder
 from ..format.kernels import fates as kernel
@@ -71,7 +71,7 @@ class Judged:
     KEPT. `fates`, `keep` (uint8, shape (n,)): each row's fate, and whether it stays. `actions`
     (int8), `horizons` (int64, both of shape (b,)): as `rewrite` takes them. `aborted`: entries of
     the transaction index that stay with these batches. `counted`: how many rows have each fate
-    (int64 of shape (len(Fate),)).
+    (int64 of shape (len(Fate),)). `has_tombstones`: whether any row that stays has no value.
     """
 
     data: memoryview
@@ -84,6 +84,13 @@ class Judged:
     batch_fates: UInt8s
     aborted: Sequence[AbortedTxn]
     counted: Int64s
+    has_tombstones: bool
+
+    def tombstones(self, keep: NDArray[Any]) -> int:
+        """How many records without a value `keep`, which is 0 where `self.keep` is, has left."""
+        if not self.has_tombstones:
+            return 0
+        return int(np.count_nonzero((self.columns.spans[:, VALUE_SIZE] < 0) & (keep != 0)))
 
     def counts(self) -> Int64s:
         """How many records have each fate, those that were not read among them."""
@@ -209,6 +216,7 @@ class Judge:
             verdicts.unread_fates[batches],
             aborted,
             counted,
+            bool(tombstones.any()),
         )
 
     def _horizons(self, table: BatchTable, discards: Bools, tombstones: UInt8s) -> Int64s:

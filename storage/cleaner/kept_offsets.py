@@ -48,10 +48,13 @@ class _Bitmap:
         found: Mask = (self._bits[at >> 3] >> (at & 7).astype(np.uint8) & 1).view(np.bool_)
         return found
 
-    def offsets(self) -> Int64s:
-        """All of them."""
-        found: Int64s = np.flatnonzero(np.unpackbits(self._bits, bitorder="little"))
-        return found + self.first
+    def offsets(self, low: int, high: int) -> Int64s:
+        """Those from ``low`` to ``high``, both in it."""
+        begin = max(low - self.first, 0) >> 3
+        end = (min(high, self.last) - self.first >> 3) + 1
+        marks = np.unpackbits(self._bits[begin:end], bitorder="little")
+        found: Int64s = np.flatnonzero(marks) + (self.first + 8 * begin)
+        return found[found.searchsorted(low) : found.searchsorted(high, side="right")]
 
 
 class _List:
@@ -70,18 +73,19 @@ class _List:
 
     def mask(self, offsets: Int64s) -> Mask:
         # It is short beside what is asked about: so it is what is looked for.
-        first, last = offsets[[0, -1]] - self.first
-        low = self._above.searchsorted(first.astype(self._above.dtype))
-        high = self._above.searchsorted(last.astype(self._above.dtype), side="right")
-        wanted = self._above[low:high].astype(np.int64) + self.first
+        wanted = self.offsets(int(offsets[0]), int(offsets[-1]))
         at = offsets.searchsorted(wanted)
         found: Mask = np.zeros(len(offsets), dtype=np.bool_)
         found[at[offsets[at] == wanted]] = True
         return found
 
-    def offsets(self) -> Int64s:
-        """All of them."""
-        return self._above.astype(np.int64) + self.first
+    def offsets(self, low: int, high: int) -> Int64s:
+        """Those from ``low`` to ``high``, both in it."""
+        kind = self._above.dtype.type
+        begin = self._above.searchsorted(kind(max(low, self.first) - self.first))
+        end = self._above.searchsorted(kind(min(high, self.last) - self.first), side="right")
+        found: Int64s = self._above[begin:end].astype(np.int64)
+        return found + self.first
 
 
 class KeptOffsets:
@@ -148,14 +152,32 @@ class KeptOffsets:
             at += 1
         return found
 
+    def any_between(self, lows: Int64s, highs: Int64s) -> Mask:
+        """Which of some ranges near to each other, both ends in them, have any offset of the set:
+        bool of shape (n,)."""
+        if not len(lows):
+            return np.zeros(0, dtype=np.bool_)
+        found = self._between(int(lows.min()), int(highs.max()))
+        some: Mask = found.searchsorted(lows) < found.searchsorted(highs, side="right")
+        return some
+
+    def _between(self, low: int, high: int) -> Int64s:
+        """The offsets from ``low`` to ``high``, both in it."""
+        parts: list[Int64s] = [np.zeros(0, dtype=np.int64)]
+        for chunk in self._chunks[max(bisect_right(self._firsts, low) - 1, 0) :]:
+            if chunk.first > high:
+                break
+            if chunk.last >= low:
+                parts.append(chunk.offsets(low, high))
+        return np.concatenate(parts)
+
     def ceiling(self, offset: int) -> int | None:
         """The least that is not below ``offset``, None without one."""
         for chunk in self._chunks[max(bisect_right(self._firsts, offset) - 1, 0) :]:
             if chunk.first >= offset:
                 return chunk.first
             if chunk.last >= offset:
-                offsets = chunk.offsets()
-                return int(offsets[offsets.searchsorted(offset)])
+                return int(chunk.offsets(offset, chunk.last)[0])
         return None
 
     def __contains__(self, offset: int) -> bool:

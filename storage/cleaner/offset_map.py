@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..format.batch import Bytes, Int32s, Int64s
+from ..format.columns import Columns
 from ..format.kernels import offset_map as kernel
 from ..format.layout import MAX_OFFSET
 
@@ -30,6 +31,9 @@ _BLOCK: Final = 256
 _SLOTS_AT_ONCE: Final = 1 << 20
 # A slot is chosen with 32 bits of the hash.
 _MAX_SLOTS: Final = (1 << 32) - 1
+
+
+_NOT_RECENT: Final[NDArray[np.uint64]] = np.zeros(0, dtype=np.uint64)
 
 
 class OffsetMap:
@@ -87,10 +91,20 @@ class OffsetMap:
             self.latest_offset = max(self.latest_offset, int(offsets[low + keyed[-1]]))
         return int(stop)
 
+    def entries(self, columns: Columns, low: int = 0) -> Entries:
+        """The keys of rows from ``low`` on, hashed as this map hashes them, and their offsets; null
+        keys are left out. Any thread may ask."""
+        room: Entries = np.empty((len(columns) - low, 3), dtype=np.uint64)
+        _, count = kernel.hashed(
+            *self._hash_key, columns.data, columns.spans, columns.offsets, low, len(columns),
+            room, 0, _NOT_RECENT,
+        )  # fmt: skip
+        return room[:count]
+
     def put_entries(self, entries: Entries, low: int = 0, least: int = 0) -> int:
-        """Put keys from row ``low`` of entries on (see `key_entries`; all of one hasher, and none
-        by ``put``), those with offsets from ``least`` on. The row where it stopped for being full,
-        else their number."""
+        """Put keys from row ``low`` of entries on, those with offsets from ``least`` on. All are
+        this map's own, or all of another hasher (see `key_entries`) and none by ``put``. The row
+        where it stopped for being full, else their number."""
         stop, added = kernel.put_entries(
             self._table, self.slots, entries, low, least, self.capacity - self._entries,
             self._scratch,

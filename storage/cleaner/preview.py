@@ -34,7 +34,7 @@ from ..log.view import View
 from ..segment.extent import Fault
 from ..segment.segment import Segment
 from ..segment.walk import walk_headers
-from .cleaning import LogToClean, clean, tombstones
+from .cleaning import LogToClean, clean
 from .fates import Fate, Judged
 from .kept_offsets import KeptOffsets
 from .offset_map import SLOT_BYTES, OffsetMap
@@ -279,8 +279,11 @@ class _Counting:
         keep = judged.keep if there is None else judged.keep & there
         self._count(judged, there)
         self._remember(columns, keep)
-        self._tombstones += tombstones(columns, keep)
-        written = rewrite(judged.data, judged.base, columns, keep, judged.actions, judged.horizons)
+        self._tombstones += judged.tombstones(keep)
+        written = rewrite(
+            judged.data, judged.base, columns, keep, judged.actions, judged.horizons,
+            checked=False,
+        )  # fmt: skip
         self._size += len(written.data)
         if len(written.table):
             largest = int(written.table.column(b.MAX_TIMESTAMP).max())
@@ -310,10 +313,11 @@ class _Counting:
         """Each record by its fate, once, from the log start offset on."""
         columns = judged.columns
         first = int(columns.offsets.searchsorted(self._start_offset))
-        fates = judged.fates[first:]
-        if there is not None:
-            fates = fates[there[first:]]
-        self._counts += np.bincount(fates, minlength=len(Fate))
+        if first or there is not None:
+            fates = judged.fates[first:] if there is None else judged.fates[first:][there[first:]]
+            self._counts += np.bincount(fates, minlength=len(Fate))
+        else:
+            self._counts += judged.counted
         unread = judged.batch_fates != Fate.KEPT
         if unread.any():
             batches = columns.batches.rows[unread]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from ..errors import CorruptError
@@ -72,17 +71,6 @@ def read_chunks(
     if position < extent.end:
         what = f"the file ends here; it had {segment.size} bytes"
         raise CorruptError(what, segment.path, position)
-
-
-def read_chunks_ahead(segment: Segment, position: int, max_batch_bytes: int) -> Iterator[Chunk]:
-    """The same, each chunk read and checked by another thread while the one before it is worked on.
-    Memory: three runs instead of one."""
-    chunks = read_chunks(segment, position, max_batch_bytes, stay_good=True)
-    with ThreadPoolExecutor(1, thread_name_prefix="kafkafs-ahead") as helper:
-        following = helper.submit(next, chunks, None)
-        while (chunk := following.result()) is not None:
-            following = helper.submit(next, chunks, None)
-            yield chunk
 
 
 def _check_offsets(segment: Segment, table: BatchTable) -> None:

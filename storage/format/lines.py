@@ -23,8 +23,13 @@ from .rooms import ROOMS
 
 _NULL: Final = b"null"
 _BASE64: Final = b'{"base64":"'
-# Output is made in pieces of this size, unless one record takes more.
+# For each byte how many more it takes in a string, if it is printable ASCII.
+_QUOTING: Final = bytes(byte in b'"\\' for byte in range(256))
+# What goes beyond the room that was reckoned is made in pieces of this size, unless a record takes
+# more.
 _PIECE_BYTES: Final = 1 << 20
+# Digits of an offset and a timestamp, as they mostly are.
+_NUMBERS: Final = 24
 
 
 def values_lines(columns: Columns, topic: str, partition: int) -> memoryview:
@@ -51,7 +56,7 @@ def json_lines(columns: Columns, topic: str, partition: int) -> memoryview:
     texts, marks = _texts(topic, partition)
     types = columns.timestamp_types()
     pieces: list[memoryview] = []
-    row, room = 0, _PIECE_BYTES
+    row, room = 0, _room_for(columns, len(texts))
     while row < len(columns):
         out = np.empty(room, dtype=np.uint8)
         rows, written = kernel.write_json(
@@ -64,6 +69,7 @@ def json_lines(columns: Columns, topic: str, partition: int) -> memoryview:
             marks,
             _NULL,
             _BASE64,
+            _QUOTING,
             row,
             out,
         )
@@ -74,7 +80,15 @@ def json_lines(columns: Columns, topic: str, partition: int) -> memoryview:
             continue
         pieces.append(out.data[:written])
         row += rows
+        room = min(room, _PIECE_BYTES)
     return pieces[0] if len(pieces) == 1 else memoryview(b"".join(pieces))
+
+
+def _room_for(columns: Columns, texts: int) -> int:
+    """Bytes that do for all lines, unless much in them is to be escaped or there are headers.
+    ``texts``: how many are around the fields of each."""
+    fields = sum(gather.measure(columns.spans, field)[0] for field in (KEY_START, VALUE_START))
+    return int(fields) + len(columns) * (texts + _NUMBERS) + _PIECE_BYTES // 4
 
 
 @lru_cache(maxsize=256)

@@ -67,13 +67,16 @@ def rewrite(
     keep: UInt8s,
     actions: Int8s,
     horizons: Int64s,
+    *,
+    checked: bool = True,
 ) -> Rewritten:
     """What stays of the batches that ``columns`` came from, as a ``Decoder`` gives them, their
     bytes being in ``data`` (``data[0]`` is file position ``base``).
 
     ``keep`` is not 0 for each of the n rows that stays. For each of the b batches ``actions`` says
     DROP, KEEP or RETAIN_EMPTY, ``horizons`` the delete horizon in ms that it gets if it keeps a
-    record (-1: none, or the one that it has). CorruptError for a batch of magic 0 or 1 that is to
+    record (-1: none, or the one that it has). Where it is only to be measured, batches are not
+    ``checked``: they get no checksums. CorruptError for a batch of magic 0 or 1 that is to
     stay without records, which Kafka cannot write.
     """
     if _loses_messages(columns, keep, actions):
@@ -102,7 +105,7 @@ def rewrite(
     )
     if why != kernel.DONE:
         raise _refusal(why, columns, batch)
-    return _completed(out[:used], table.select(slice(0, count)), is_made[:count])
+    return _completed(out[:used], table.select(slice(0, count)), is_made[:count], checked)
 
 
 def _loses_messages(columns: Columns, keep: UInt8s, actions: Int8s) -> bool:
@@ -114,14 +117,16 @@ def _loses_messages(columns: Columns, keep: UInt8s, actions: Int8s) -> bool:
     return is_wrapper and actions[0] != DROP and bool(keep.any()) and not keep.all()
 
 
-def _completed(data: memoryview, table: BatchTable, is_made: UInt8s) -> Rewritten:
-    """With the batches that were made compressed, and their checksums."""
+def _completed(data: memoryview, table: BatchTable, is_made: UInt8s, checked: bool) -> Rewritten:
+    """With the batches that were made compressed and, if ``checked``, their checksums."""
     made = np.flatnonzero(is_made)
     if not len(made):
         return Rewritten(data, table)
     compressed = made[(table.rows[made, b.ATTRIBUTES] & layout.CODEC_MASK) != 0]
     if len(compressed):
         data = _compress(data, table, compressed)
+    if not checked:
+        return Rewritten(data, table)
     changed = table.select(made)
     put_checksums(data, changed)
     table.rows[made] = changed.rows

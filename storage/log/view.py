@@ -13,7 +13,9 @@ from functools import partial
 from typing import cast
 
 import numpy as np
+from numpy.typing import NDArray
 
+from ..ahead import one_ahead
 from ..errors import CorruptError, OffsetNotFound, StorageError
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable
@@ -26,9 +28,9 @@ from ..format.decoder import (
     decode_alone,
 )
 from ..format.layout import CODEC_MASK, CONTROL_MASK, TRANSACTIONAL_MASK
-from ..segment.extent import Fault
+from ..segment.extent import Extent, Fault
 from ..segment.segment import HeldFile, Segment
-from ..segment.walk import read_runs
+from ..segment.walk import Run, read_runs
 from . import lookup
 from .context import ReadContext
 from .damage import lost_batch, lost_between, misplaced
@@ -39,6 +41,25 @@ from .transactions import Fates, Isolation
 
 # Of more faults in a row the last one told stands for the rest.
 _FAULTS_TOLD = 1000
+
+#: Which batches of a table are wanted: bool of shape (n,).
+Choose = Callable[[BatchTable], NDArray[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """What a scan is to give: ``field`` None for columns, else its lines. The rest as in
+    ``View.scan``."""
+
+    isolation: Isolation
+    field: int | None
+    ahead: bool
+    choose: Choose | None
+
+    def runs(self, extent: Extent) -> Iterator[Run | Fault]:
+        if self.ahead:
+            return one_ahead(read_runs(extent, stay_good=True))
+        return read_runs(extent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,13 +111,19 @@ class View:
         start: int | None = None,
         end: int | None = None,
         isolation: Isolation = Isolation.READ_COMMITTED,
+        *,
+        ahead: bool = False,
+        choose: Choose | None = None,
     ) -> Iterator[Columns | Damage]:
         """Records with ``start`` <= offset < ``end`` that the isolation shows, in order.
 
         Columns are good until the next are asked for. Where bytes cannot be read there is a
-        ``Damage``, and the scan goes on behind it.
+        ``Damage``, and the scan goes on behind it. ``ahead``: another thread reads and checks what
+        comes next, which is for those who want much and have the processors to themselves.
+        ``choose`` says which batches are wanted; those of magic 2 that are not are left undecoded.
         """
-        return cast(Iterator[Columns | Damage], self._scan(start, end, isolation, None))
+        wanted = _Wanted(isolation, None, ahead, choose)
+        return cast(Iterator[Columns | Damage], self._scan(start, end, wanted))
 
     def lines(
         self,
@@ -104,23 +131,24 @@ class View:
         start: int | None = None,
         end: int | None = None,
         isolation: Isolation = Isolation.READ_COMMITTED,
+        *,
+        ahead: bool = False,
     ) -> Iterator[Lines | Columns | Damage]:
         """As ``scan``, for who wants lines of one field, KEY_START or VALUE_START; mostly it is
         these that come, which costs half. Lines may be kept."""
-        return self._scan(start, end, isolation, field)
+        return self._scan(start, end, _Wanted(isolation, field, ahead, None))
 
     def _scan(
-        self, start: int | None, end: int | None, isolation: Isolation, field: int | None
+        self, start: int | None, end: int | None, wanted: _Wanted
     ) -> Iterator[Lines | Columns | Damage]:
-        """``scan`` without a field, else ``lines`` of it."""
         # A control record is no record: Kafka's consumers never get one, whatever their isolation.
-        bound = self.bound(isolation)
+        bound = self.bound(wanted.isolation)
         low = self.start_offset if start is None else max(start, self.start_offset)
         high = bound if end is None else min(end, bound)
         for segment in self.segments.from_offset(low):
             if segment.base_offset >= high or low >= high:
                 break
-            yield from self._scan_segment(segment, low, high, isolation, field)
+            yield from self._scan_segment(segment, low, high, wanted)
         is_asked = end is None or end > self.end_offset
         if self.tail is not None and is_asked and bound == self.end_offset:
             yield Damage(self.tail.error, self.end_offset, -1)
@@ -138,16 +166,16 @@ class View:
             yield part
 
     def _scan_segment(
-        self, segment: Segment, start: int, end: int, isolation: Isolation, field: int | None
+        self, segment: Segment, start: int, end: int, wanted: _Wanted
     ) -> Iterator[Lines | Columns | Damage]:
         limit = self.context.limits.max_batch_bytes
         position = lookup.position_for(segment, start, limit)
-        fates = self._fates(isolation)
+        fates = self._fates(wanted.isolation)
         reached = segment.base_offset  # offsets below were read, or passed, or are lost
         faults: list[Fault] = []
         path = segment.path
         with self.context.decoder() as decoder:
-            for run in read_runs(lookup.extent_from(segment, position, limit)):
+            for run in wanted.runs(lookup.extent_from(segment, position, limit)):
                 if isinstance(run, Fault):
                     if len(faults) < _FAULTS_TOLD:
                         faults.append(run)
@@ -157,6 +185,9 @@ class View:
                     yield from lost_between(faults, reached, resumed, start, end)
                     faults = []
                 table = self._visible(run.table, segment, start, end, fates)
+                if wanted.choose is not None:
+                    table = table.select(wanted.choose(table))
+                field = wanted.field
                 if field is None or not _are_within(table, start, end):
                     parts: Decoded = decoder.decode(run.data, run.base, table, path)
                 else:

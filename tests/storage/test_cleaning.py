@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkafs.storage.ahead import one_ahead
 from kafkafs.storage.cleaner.cleaned import CleanedSegment
 from kafkafs.storage.cleaner.cleaning import (
     CleanedSink,
@@ -29,7 +30,7 @@ from kafkafs.storage.cleaner.cleaning import (
 from kafkafs.storage.cleaner.fates import Fate, Judged
 from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
 from kafkafs.storage.cleaner.plan import SegmentToClean
-from kafkafs.storage.cleaner.reading import Chunk, read_chunks, read_chunks_ahead
+from kafkafs.storage.cleaner.reading import Chunk, read_chunks
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.durable import SyncFailed, WritableDirectory, replaced
 from kafkafs.storage.errors import CleaningAborted, ConfigError, CorruptError, LogDirOffline
@@ -497,7 +498,7 @@ def test_reading_ahead_gives_the_same_and_ends_with_the_same_error(
     [segment] = open_view(tmp_path / "t-0").segments
     kept: list[Chunk] = []
     with pytest.raises(CorruptError, match="batch 25-25: crc"):
-        kept.extend(read_chunks_ahead(segment, 0, 1 << 20))
+        kept.extend(one_ahead(read_chunks(segment, 0, 1 << 20, stay_good=True)))
     expected: list[tuple[int, bytes, list[list[int]]]] = []
     with pytest.raises(CorruptError, match="batch 25-25: crc"):
         expected.extend(map(copied, read_chunks(segment, 0, 1 << 20)))
@@ -505,7 +506,7 @@ def test_reading_ahead_gives_the_same_and_ends_with_the_same_error(
     assert list(map(copied, kept)) == expected
     assert len(kept) > 5
     # Who has enough leaves no thread behind.
-    assert next(read_chunks_ahead(segment, 0, 1 << 20)).run.base == 0
+    assert next(one_ahead(read_chunks(segment, 0, 1 << 20, stay_good=True))).run.base == 0
     gc.collect()
     assert not [each for each in threading.enumerate() if "ahead" in each.name]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -44,6 +46,10 @@ def test_as_a_set(offsets: list[int], asked: list[int], chunk: int, at_once: int
     for offset in asked:
         assert (offset in kept) == (offset in set(offsets))
         assert kept.ceiling(offset) == min((o for o in offsets if o >= offset), default=None)
+    ranges = list(pairwise(asked))
+    lows, highs = (int64s([each[end] for each in ranges]) for end in (0, 1))
+    found = kept.any_between(lows, highs)
+    assert found.tolist() == [any(a <= o <= z for o in offsets) for a, z in ranges]
 
 
 @given(st.sets(st.integers(0, 500), min_size=1), st.integers(0, 500), st.integers(0, 80))

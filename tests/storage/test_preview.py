@@ -67,7 +67,6 @@ def test_as_a_broker_left_them(
 def test_the_same_where_another_thread_reads(
     corpus: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafkafs.storage.cleaner.cleaning._AHEAD_BYTES", 0)
     monkeypatch.setattr("kafkafs.storage.segment.walk._FIRST_RUN_BYTES", 4096)
     check_pair(corpus, *PAIRS[0])
 

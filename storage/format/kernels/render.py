@@ -73,9 +73,10 @@ def _write_int(
     value: cython.longlong, out: cython.uchar[::1], at: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
     digits: cython.int = 1
-    i: cython.int
+    end: cython.Py_ssize_t
+    pair: cython.int
     rest: cython.ulonglong
-    probe: cython.ulonglong
+    limit: cython.ulonglong = 10
     if value < 0:
         out[at] = 45
         at += 1
@@ -83,14 +84,20 @@ def _write_int(
         rest = cython.cast(cython.ulonglong, -(value + 1)) + 1
     else:
         rest = cython.cast(cython.ulonglong, value)
-    probe = rest
-    while probe >= 10:
-        probe = probe // 10
+    while rest >= limit:  # of 19 digits at most, so that no limit is beyond 64 bits
+        limit = limit * 10
         digits += 1
-    for i in range(digits):
-        out[at + digits - 1 - i] = cython.cast(cython.uchar, 48 + rest % 10)
-        rest = rest // 10
-    return at + digits
+    at += digits
+    end = at
+    while rest >= 10:  # two at a time: each division waits for the one before it
+        pair = cython.cast(cython.int, rest % 100)
+        rest = rest // 100
+        out[end - 1] = cython.cast(cython.uchar, 48 + pair % 10)
+        out[end - 2] = cython.cast(cython.uchar, 48 + pair // 10)
+        end -= 2
+    if digits & 1:
+        out[end - 1] = cython.cast(cython.uchar, 48 + rest)
+    return at
 
 
 @cython.cfunc
@@ -204,6 +211,52 @@ def _write_base64(
 
 
 @cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _kind_of(
+    data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.int:
+    """What is to be done with some bytes: 0 when they may stand in a string as they are, 1 when
+    there are quotes or backslashes among them, more when there are others that may not."""
+    i: cython.Py_ssize_t
+    byte: cython.uchar
+    quotes: cython.uchar = 0
+    others: cython.uchar = 0
+    for i in range(start, end):
+        byte = data[i]
+        quotes |= (byte == 34) | (byte == 92)
+        others |= (byte < 32) | (byte > 127)
+    return quotes | (others << 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _put_quoted(
+    data: cython.const[cython.uchar][::1],
+    quoting: cython.const[cython.uchar][::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    out: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Printable ASCII with a backslash in front of quotes and backslashes. JSON has so many of them
+    that a branch at each would be guessed wrong too often."""
+    i: cython.Py_ssize_t
+    byte: cython.int
+    more: cython.int
+    for i in range(start, end):
+        byte = data[i]
+        more = quoting[byte]
+        out[at] = 92
+        out[at + more] = cython.cast(cython.uchar, byte)
+        at += 1 + more
+    return at
+
+
+@cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
 def _write_bytes(
@@ -212,6 +265,7 @@ def _write_bytes(
     size: cython.Py_ssize_t,
     null: cython.const[cython.uchar][::1],
     opening: cython.const[cython.uchar][::1],
+    quoting: cython.const[cython.uchar][::1],
     out: cython.uchar[::1],
     at: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
@@ -219,26 +273,34 @@ def _write_bytes(
     begin: cython.Py_ssize_t = at
     i: cython.Py_ssize_t = start
     end: cython.Py_ssize_t = start + size
-    byte: cython.int
+    stop: cython.Py_ssize_t
+    kind: cython.int
     length: cython.int
     if size < 0:
         return _copy(null, 0, null.shape[0], out, at)
     out[at] = 34
     at += 1
     while i < end:
-        byte = data[i]
-        if byte < 128:
-            if byte >= 32 and byte != 34 and byte != 92:
-                out[at] = cython.cast(cython.uchar, byte)
+        stop = i + 128 if end - i > 128 else end  # so that one odd byte does not make all slow
+        kind = _kind_of(data, i, stop)
+        if kind == 0:
+            at = _copy(data, i, stop - i, out, at)
+            i = stop
+        elif kind == 1:
+            at = _put_quoted(data, quoting, i, stop, out, at)
+            i = stop
+        while i < stop:
+            length = 1
+            if data[i] >= 128:
+                length = _utf8_length(data, i, end)
+                if length == 0:
+                    return _write_base64(data, start, size, opening, out, begin)
+                at = _copy(data, i, length, out, at)
+            elif data[i] >= 32 and data[i] != 34 and data[i] != 92:
+                out[at] = data[i]
                 at += 1
             else:
-                at = _escape(byte, out, at)
-            i += 1
-        else:
-            length = _utf8_length(data, i, end)
-            if length == 0:
-                return _write_base64(data, start, size, opening, out, begin)
-            at = _copy(data, i, length, out, at)
+                at = _escape(data[i], out, at)
             i += length
     out[at] = 34
     return at + 1
@@ -275,6 +337,7 @@ def _write_headers(
     marks: cython.const[cython.int][::1],
     null: cython.const[cython.uchar][::1],
     opening: cython.const[cython.uchar][::1],
+    quoting: cython.const[cython.uchar][::1],
     out: cython.uchar[::1],
     at: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
@@ -291,7 +354,7 @@ def _write_headers(
             out[at] = 44
             at += 1
         at = _copy(texts, marks[7], marks[8] - marks[7], out, at)
-        at = _write_bytes(data, header_at, size, null, opening, out, at)
+        at = _write_bytes(data, header_at, size, null, opening, quoting, out, at)
         header_at += size
         size, header_at = _varint_size(data, header_at)
         if size > data.shape[0] - header_at:
@@ -299,7 +362,7 @@ def _write_headers(
         if (size if size > 0 else 0) * 6 + 64 > out.shape[0] - at:
             return -1
         at = _copy(texts, marks[8], marks[9] - marks[8], out, at)
-        at = _write_bytes(data, header_at, size, null, opening, out, at)
+        at = _write_bytes(data, header_at, size, null, opening, quoting, out, at)
         if size > 0:
             header_at += size
         out[at] = 125
@@ -317,6 +380,7 @@ def write_json(
     marks: cython.const[cython.int][::1],
     null: cython.const[cython.uchar][::1],
     opening: cython.const[cython.uchar][::1],
+    quoting: cython.const[cython.uchar][::1],
     first: cython.Py_ssize_t,
     out: cython.uchar[::1],
 ) -> tuple[int, int]:
@@ -325,7 +389,8 @@ def write_json(
     ``texts[marks[i]:marks[i + 1]]`` is what stands before the key (0), the value (1), the offset
     (2; topic and partition are in it), the timestamp (3), the timestamp's type -1, 0, 1 and then
     the headers (4, 5, 6), the name (7) and the value (8) of a header, and after the headers (9).
-    ``opening`` begins an object of base64. Returns (rows written, bytes written or BAD_SPAN).
+    ``opening`` begins an object of base64; ``quoting`` is 1 for each byte that has a backslash in
+    front of it in a string. Returns (rows written, bytes written or BAD_SPAN).
     """
     row: cython.Py_ssize_t = first
     rows: cython.Py_ssize_t = spans.shape[0]
@@ -342,6 +407,7 @@ def write_json(
         or timestamps.shape[0] < rows
         or types.shape[0] < rows
         or marks.shape[0] < 11
+        or quoting.shape[0] < 256
         or spans.shape[1] != 6
     ):
         raise ValueError("columns of different lengths")
@@ -363,9 +429,9 @@ def write_json(
             if size * 6 + frame > out.shape[0] - at:
                 break
             at = _copy(texts, marks[0], marks[1] - marks[0], out, at)
-            at = _write_bytes(data, spans[row, 0], key_size, null, opening, out, at)
+            at = _write_bytes(data, spans[row, 0], key_size, null, opening, quoting, out, at)
             at = _copy(texts, marks[1], marks[2] - marks[1], out, at)
-            at = _write_bytes(data, spans[row, 2], value_size, null, opening, out, at)
+            at = _write_bytes(data, spans[row, 2], value_size, null, opening, quoting, out, at)
             at = _copy(texts, marks[2], marks[3] - marks[2], out, at)
             at = _write_int(offsets[row], out, at)
             at = _copy(texts, marks[3], marks[4] - marks[3], out, at)
@@ -376,8 +442,9 @@ def write_json(
             at = _copy(texts, marks[kind], marks[kind + 1] - marks[kind], out, at)
             if spans[row, 5] > 0:
                 at = _write_headers(
-                    data, spans[row, 4], spans[row, 5], texts, marks, null, opening, out, at
-                )
+                    data, spans[row, 4], spans[row, 5], texts, marks,
+                    null, opening, quoting, out, at,
+                )  # fmt: skip
                 if at == -1 or (at >= 0 and marks[10] - marks[9] > out.shape[0] - at):
                     at = begin  # no room for all headers: the row is for the next call
                     break
