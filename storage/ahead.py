@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import TypeVar
@@ -10,10 +11,13 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 
-def one_ahead(items: Iterator[Item]) -> Iterator[Item]:
-    """The items, each made while the one before it is worked on: two are held at a time, and must
-    stay good. An error comes where the item would. The first two are made as they are asked for,
-    so that nobody who wants little waits for a thread to start."""
+def one_ahead(items: Iterator[Item]) -> Generator[Item]:
+    """The items, each made while the one before it is worked on, if there is a processor for that:
+    two are held at a time, and must stay good. An error comes where the item would. The first two
+    are made as they are asked for, so that nobody who wants little waits for a thread to start."""
+    if len(os.sched_getaffinity(0)) < 2:
+        yield from items
+        return
     for _ in range(2):
         made = _next_of(items)
         yield from made
