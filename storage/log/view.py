@@ -41,6 +41,8 @@ from .transactions import Fates, Isolation
 
 # Of more faults in a row the last one told stands for the rest.
 _FAULTS_TOLD = 1000
+# Bytes of a run that is read ahead: three are in memory, and what is made of them is as large.
+_AHEAD_BYTES = 4 << 20
 
 #: Which batches of a table are wanted: bool of shape (n,).
 Choose = Callable[[BatchTable], NDArray[np.bool_]]
@@ -58,7 +60,7 @@ class _Wanted:
 
     def runs(self, extent: Extent) -> Iterator[Run | Fault]:
         if self.ahead:
-            return one_ahead(read_runs(extent, stay_good=True))
+            return one_ahead(read_runs(extent, _AHEAD_BYTES, stay_good=True))
         return read_runs(extent)
 
 

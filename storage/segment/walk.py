@@ -22,7 +22,7 @@ from .salvage import after, next_batch, suspicion, too_large
 # Bytes read at a time, once a read goes on: the Python around a run must not count beside it, nor
 # must the waiting for the GIL where another thread works, and what was checked should still be in a
 # processor's cache when it is decoded. The first run is smaller, for those who want a few records.
-RUN_BYTES: Final = 4 << 20
+RUN_BYTES: Final = 6 << 20
 _FIRST_RUN_BYTES: Final = 128 << 10
 _RUN_GROWTH: Final = 4
 # Where there is damage there may be more: little is read, lest most of it be read again and again.
