@@ -33,9 +33,15 @@ def extension(source: Path) -> Extension:
     )
 
 
+# The kernels are compiled side by side, as far as there are processors.
+PROCESSORS = len(os.sched_getaffinity(0))
 sources = sorted(path for path in KERNELS.glob("*.py") if path.name != "__init__.py")
 setup(
     ext_modules=cythonize(
-        [extension(source) for source in sources], build_dir="build/cython", language_level=3
-    )
+        [extension(source) for source in sources],
+        build_dir="build/cython",
+        language_level=3,
+        nthreads=PROCESSORS if PROCESSORS > 1 else 0,
+    ),
+    options={"build_ext": {"parallel": PROCESSORS}},
 )

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # What is kept for the next borrower: so many rooms at most, none larger than this.
-_IDLE_ROOMS: Final = 8
+_IDLE_ROOMS: Final = 4
 _LARGEST_IDLE: Final = 8 << 20
 # Sizes are rounded up to this, so that a room fits many borrowers.
 _STEP: Final = 256 << 10

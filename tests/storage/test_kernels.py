@@ -30,7 +30,7 @@ from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batc
 from kafkafs.storage.format.checksum import crc32c
 from kafkafs.storage.format.layout import TIMESTAMP_TYPE_MASK
 from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
-from kafkafs.storage.format.lines import _texts
+from kafkafs.storage.format.lines import _QUOTING, _texts
 from tests.batches import INT64, MUTATIONS, damaged_logs, logs, mutated, simple_records
 from tests.kernel_forms import NAMES, in_use, uncompiled
 
@@ -435,8 +435,9 @@ def test_both_forms_write_any_spans_alike(
         written = kernel.write_lines(data, spans, 2, lines)
         out = np.zeros(room, dtype=np.uint8)
         done, used = kernel.write_json(
-            data, numbers, numbers, types, spans, texts, marks, b"null", b'{"base64":"', 0, out
-        )
+            data, numbers, numbers, types, spans, texts, marks,
+            b"null", b'{"base64":"', _QUOTING, 0, out,
+        )  # fmt: skip
         results.append(
             (written, bytes(lines[: max(written, 0)]), done, used, bytes(out[: max(used, 0)]))
         )

@@ -110,6 +110,37 @@ def test_any_bytes_are_told_apart(data: bytes) -> None:
     assert line["value"] == as_json(data)
 
 
+STRETCHES = st.tuples(
+    st.sampled_from(
+        ["plain ", '{"a":"b"}', "\\", '"', "\n", "\x1f", "\x7f", "é", "水", "\U0001f40c"]
+    ),
+    st.integers(1, 70),
+)
+
+
+@given(st.lists(STRETCHES, max_size=12), st.sampled_from([b"", b"\xff", b"\xe6\xb0"]))
+@example([("x", 128)], b"")
+@example([('"', 128), ("é", 1)], b"")
+@example([("x", 127), ("é", 70), ('"', 200)], b"")
+def test_stretches_of_any_kind_and_length(stretches: list[tuple[str, int]], end: bytes) -> None:
+    """The kernel looks at a string by the block, and does other things with each kind."""
+    data = "".join(text * times for text, times in stretches).encode() + end
+    [line] = lines(columns_of(build_batch([SimpleRecord(1, data[::-1], data)])))
+    assert line["value"] == as_json(data)
+    assert line["key"] == as_json(data[::-1])
+
+
+@given(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(0, 19))
+@example((1 << 63) - 1, 0)
+@example(-(1 << 63), 0)
+@example(10**18, 0)
+@example(10**18 - 1, 0)
+def test_numbers_of_any_length(number: int, shorter: int) -> None:
+    number = abs(number) // 10**shorter * (1 if number >= 0 else -1)
+    data = build_batch([SimpleRecord(number)], BatchFields(base_timestamp=number))
+    assert lines(columns_of(data))[0]["timestamp"] == number
+
+
 @pytest.mark.parametrize("number", [-(1 << 63), -1, 0, 9, 10, 99, (1 << 63) - 1])
 def test_any_timestamp_is_a_number(number: int) -> None:
     data = build_batch([SimpleRecord(number)], BatchFields(base_timestamp=number))
