@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import site
 import subprocess
@@ -20,6 +21,7 @@ import pytest
 
 import kafkafs
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.encoder import RecordColumns
 from kafkafs.storage.writable_engine import WritableEngine
 from tests import answers
 from tests.conftest import fingerprint
@@ -240,6 +242,64 @@ def test_a_second_attempt_beside_one_that_stands_still(
     verify = [sys.executable, "-m", "kafkafs", "verify", str(written)]
     assert subprocess.run(verify, check=False, cwd=ROOT).returncode == 0
     assert [path.name for path in written.parent.iterdir()] == [written.name]
+
+
+# -- jobs -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def keyed(tmp_path: Path) -> Path:
+    """A partition of 48 MB, which is cut into pieces, and one that is not."""
+    directory = tmp_path / "keyed" / "log"
+    directory.mkdir(parents=True)
+    settings = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
+    with WritableEngine([str(directory)]) as engine:
+        engine.create_topic("t", 2, settings)
+        for partition, count in ((0, 48_000), (1, 1000)):
+            for low in range(0, count, 1000):
+                made = [
+                    SimpleRecord(1_000_000 + n, b"%d" % (n * n % 7919), b"%d" % n * 200, [])
+                    for n in range(low, low + 1000)
+                ]
+                engine.writer("t", partition).append_records(RecordColumns.from_records(made))
+            engine.writer("t", partition).roll()
+    return directory
+
+
+def do_job(cluster: Cluster, *arguments: object) -> list[dict[str, Any]]:
+    """A job as the README starts one; its report."""
+    words = ["spark", *map(str, arguments), "--json"]
+    printed = cluster.submit(ROOT / "kafkafs" / "__main__.py", *words, options=INSTALLED).finish()
+    return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+
+
+def logs(directory: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in sorted(directory.glob("t-*/*"))
+        if path.suffix in (".log", ".index", ".timeindex")
+    }
+
+
+def records_in(directory: Path) -> list[dict[str, Any]]:
+    with kafkafs.open(str(directory)) as opened:
+        return [row for each in opened for row in each.scan().read_all().to_pylist()]
+
+
+def test_jobs_that_write(cluster: Cluster, keyed: Path, tmp_path: Path) -> None:
+    """Compaction leaves the bytes that the cleaner leaves; what was exported is imported."""
+    alone = tmp_path / "alone" / "log"
+    shutil.copytree(keyed, alone)
+    compact = [sys.executable, "-m", "kafkafs", "compact", "--force", str(alone)]
+    subprocess.run(compact, check=True, capture_output=True, cwd=ROOT)
+    report = do_job(cluster, "compact", keyed, "--force", "--split-bytes", 1 << 20)
+    assert {row["partition"]: row["tasks"] > 2 for row in report} == {0: True, 1: False}
+    assert logs(keyed) == logs(alone)
+    assert len(records_in(keyed)) < 5000
+
+    do_job(cluster, "export", keyed, "--output", tmp_path / "exported")
+    do_job(cluster, "import", tmp_path / "imported", "--from", tmp_path / "exported")
+    assert records_in(tmp_path / "imported") == records_in(keyed)
 
 
 # -- shipping -------------------------------------------------------------------------------------
