@@ -29,7 +29,7 @@ from kafkafs.spark.jobs.compact import Compaction, Options
 from kafkafs.spark.jobs.places import Place
 from kafkafs.spark.jobs.report import Report
 from kafkafs.storage import compaction
-from kafkafs.storage.cleaner import key_entries, split_pass
+from kafkafs.storage.cleaner import key_entries, split_pass, split_plan
 from kafkafs.storage.cleaner.compacted_view import REASONS
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.durable import replaced
@@ -222,7 +222,7 @@ def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
     job = importlib.import_module("kafkafs.spark.jobs.compact")  # hidden by its function
     monkeypatch.setattr(job, "_LEAST_RANGE_BYTES", 700)
     monkeypatch.setattr(job, "_RANGES_A_PROCESSOR", 1 << 20)
-    monkeypatch.setattr(split_pass, "_SLICE_KEYS", 50)
+    monkeypatch.setattr(split_plan, "_SLICE_KEYS", 50)
     monkeypatch.setattr(split_pass, "FIRST_BYTES", 100)
     monkeypatch.setattr(key_entries, "RUN_ENTRIES", 37)
 

@@ -1,10 +1,11 @@
 """`compact`: what `kafkafs compact` does, by many processes.
 
 Kafka's cleaner, spread: a task cleans a small partition as a whole, many tasks a large one in
-pieces (`storage.cleaner.split_pass`). They only read the log directories and write beside them. The
-driver holds the directories all the while, and when a partition is done it puts the new segments in
-the place of the old ones, as the cleaner does, oldest first. So a job that is killed leaves each
-log as it was, compacted, or as a cleaner leaves it that is killed between two segments.
+pieces (`storage.cleaner`: `split_plan`, `split_pass`). They only read the log directories and write
+beside them. The driver holds the directories all the while, and when a partition is done it puts
+the new segments in the place of the old ones, as the cleaner does, oldest first. So a job that is
+killed leaves each log as it was, compacted, or as a cleaner leaves it that is killed between two
+segments.
 
 What the pieces of a large partition have learned and decided is still there when the job is started
 again; passes over small ones, and copies, are made anew.
@@ -27,13 +28,8 @@ from kafkafs.storage.cleaner.compacted_view import REASONS
 from kafkafs.storage.cleaner.fates import Fate
 from kafkafs.storage.cleaner.manager import Candidate, Replace
 from kafkafs.storage.cleaner.plan import COMPACT
-from kafkafs.storage.cleaner.split_pass import (
-    Copied,
-    Plan,
-    Shape,
-    StagedSegment,
-    fingerprint,
-)
+from kafkafs.storage.cleaner.split_pass import Copied, StagedSegment
+from kafkafs.storage.cleaner.split_plan import Plan, Shape, fingerprint
 from kafkafs.storage.durable import WritableDirectory
 from kafkafs.storage.errors import CleaningAborted, CorruptError, SegmentGone, StorageError
 from kafkafs.storage.format.names import FileKind, FileState, partition_dir, segment_file

@@ -16,14 +16,8 @@ from kafkafs.storage.cleaner import split_pass
 from kafkafs.storage.cleaner.cleaned import CleanedSegment
 from kafkafs.storage.cleaner.cleaning import CleanedSink, CleaningResult, LogToClean, clean
 from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
-from kafkafs.storage.cleaner.split_pass import (
-    Copied,
-    Learned,
-    LogRange,
-    SegmentGroup,
-    SplitPass,
-    StagedSegment,
-)
+from kafkafs.storage.cleaner.split_pass import Copied, StagedSegment
+from kafkafs.storage.cleaner.split_plan import Learned, LogRange, SegmentGroup, SplitPass
 from kafkafs.storage.config import TopicConfig
 from kafkafs.storage.durable import WritableDirectory
 from kafkafs.storage.errors import CleaningAborted, StorageError
