@@ -17,7 +17,8 @@ ROOT = Path(__file__).parent.parent
 
 #: storage/ from the ground up: each floor may import from its own and those above it in this list.
 FLOORS = (
-    ("errors", "clock", "settings", "config", "disk", "durable", "lock", "fair_lock", "small_file"),
+    ("errors", "clock", "settings", "config", "ahead"),
+    ("disk", "durable", "lock", "fair_lock", "small_file"),
     ("format",),
     ("segment",),
     ("log",),
@@ -137,6 +138,7 @@ def uses_of_files(source: str) -> list[str]:
         "os.environ",
         "os.stat_result",
         "os.PathLike",
+        "os.sched_getaffinity",
     }
     found = [f"{i.line}: {i.name}" for i in imports(source, "storage/x.py") if _opens_files(i.name)]
     for node in ast.walk(ast.parse(source)):
