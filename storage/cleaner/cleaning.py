@@ -12,7 +12,8 @@ Input comes from a view, which is only read. Damage in it ends the pass.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -323,17 +324,18 @@ class _Cleaning:
         for segment in dirty:
             position = position_for(segment, low, self._limit)
             self._done += position
-            for keys in self._keys(segment, position, outcomes):
-                if not self._put(keys):
+            # Closed before anybody else is given the decoder that another thread may be using.
+            with closing(self._keys(segment, position, outcomes)) as found:
+                if not all(map(self._put, found)):
                     return
             self._reach(segment.next_base - 1)  # there may be a gap
 
-    def _keys(self, segment: Segment, position: int, outcomes: Outcomes) -> Iterator[_Keys]:
+    def _keys(self, segment: Segment, position: int, outcomes: Outcomes) -> Generator[_Keys]:
         ahead = self._log.reads_ahead
         keys = self._hashed(read_chunks(segment, position, self._limit, stay_good=ahead), outcomes)
         return one_ahead(keys) if ahead else keys
 
-    def _hashed(self, chunks: Iterator[Chunk], outcomes: Outcomes) -> Iterator[_Keys]:
+    def _hashed(self, chunks: Iterator[Chunk], outcomes: Outcomes) -> Generator[_Keys]:
         for chunk in chunks:
             entries = None
             for columns, first in learned(chunk, self._log.first_dirty, outcomes, self._decoder):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,7 @@ from kafkafs.storage.cleaner.compacted_view import CompactedView
 from kafkafs.storage.cleaner.preview import Question, preview
 from kafkafs.storage.config import BrokerConfig, TopicConfig, broker_config
 from kafkafs.storage.engine import Engine
-from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.errors import CleaningAborted, CorruptError
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.columns import Columns
 from kafkafs.storage.log.transactions import Isolation
@@ -69,6 +71,37 @@ def test_the_same_where_another_thread_reads(
 ) -> None:
     monkeypatch.setattr("kafkafs.storage.segment.walk._FIRST_RUN_BYTES", 4096)
     check_pair(corpus, *PAIRS[0])
+
+
+def test_who_ends_a_pass_leaves_no_thread_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would decode on with what is somebody else's by then."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr("kafkafs.storage.segment.walk._FIRST_RUN_BYTES", 400)
+    monkeypatch.setattr("kafkafs.storage.segment.walk._RUN_GROWTH", 1)
+    made = [
+        build_batch(
+            [SimpleRecord(NOW, b"key-%d" % base, bytes(100))], BatchFields(base_offset=base)
+        )
+        for base in range(40)
+    ]
+    write_partition(tmp_path / "t-0", made, TopicSettings(segment_bytes=4000))
+    question = Question.of(
+        open_view(tmp_path / "t-0"), TopicConfig(), BrokerConfig(), None, NOW + 10**9
+    )
+
+    def helpers() -> list[threading.Thread]:
+        return [each for each in threading.enumerate() if "ahead" in each.name]
+
+    def check() -> None:
+        if helpers():
+            raise CleaningAborted("enough")
+
+    with pytest.raises(CleaningAborted) as raised:
+        preview(question, check=check)
+    assert raised.traceback  # and so all frames of the pass
+    assert not helpers()
 
 
 def check_pair(corpus: Callable[[str], Path], before: str, after: str, ended: int) -> None:
