@@ -35,8 +35,9 @@ from kafkafs.storage.format.rooms import ROOMS
 from ..handles import Data, Handle
 from ..pending import Pending
 
-#: Bytes that are made ahead of a reader. Less than half of them wakes the thread that makes more.
-READ_AHEAD: Final = 8 << 20
+#: Bytes that are made ahead of a reader. Less than half of them wakes the thread that makes more:
+#: that is more than a piece mostly has, or the reader would be there before the next one is.
+READ_AHEAD: Final = 24 << 20
 # How long that thread waits for a reader who pauses.
 _PAUSE_SECONDS: Final = 0.1
 # Bytes kept behind the place read last, for readers that step back a little (less, tail).
