@@ -209,7 +209,7 @@ class Partition:
         on_damage: Callable[[Damage], None] | None = None,
     ) -> pa.RecordBatchReader:
         """Records with `start` <= offset < `end`, as Arrow record batches that are decoded while
-        they are read.
+        they are read. Where there is a processor for it, another thread reads the log ahead.
 
         `start_time` and `end_time` become offsets by `offset_for_time`, as in Kafka's consumer:
         from the first record at or after the one up to the first at or after the other. In a log
