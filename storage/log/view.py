@@ -13,9 +13,7 @@ from functools import partial
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from ..ahead import one_ahead
 from ..errors import CorruptError, OffsetNotFound, StorageError
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable
@@ -28,9 +26,8 @@ from ..format.decoder import (
     decode_alone,
 )
 from ..format.layout import CODEC_MASK, CONTROL_MASK, TRANSACTIONAL_MASK
-from ..segment.extent import Extent, Fault
+from ..segment.extent import Fault
 from ..segment.segment import HeldFile, Segment
-from ..segment.walk import Run, read_runs
 from . import lookup
 from .context import ReadContext
 from .damage import lost_batch, lost_between, misplaced
@@ -38,30 +35,10 @@ from .glance import Glimpse, Room, glance, value_in
 from .segments import Segments
 from .trace import FoundStep, SegmentStep, Trace, Verdict, WalkStep
 from .transactions import Fates, Isolation
+from .wanted import Choose, Wanted, are_within, within
 
 # Of more faults in a row the last one told stands for the rest.
 _FAULTS_TOLD = 1000
-# Bytes of a run that is read ahead: three are in memory, and what is made of them is as large.
-_AHEAD_BYTES = 4 << 20
-
-#: Which batches of a table are wanted: bool of shape (n,).
-Choose = Callable[[BatchTable], NDArray[np.bool_]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What a scan is to give: ``field`` None for columns, else its lines. The rest as in
-    ``View.scan``."""
-
-    isolation: Isolation
-    field: int | None
-    ahead: bool
-    choose: Choose | None
-
-    def runs(self, extent: Extent) -> Iterator[Run | Fault]:
-        if self.ahead:
-            return one_ahead(read_runs(extent, _AHEAD_BYTES, stay_good=True))
-        return read_runs(extent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +101,7 @@ class View:
         comes next, which is for those who want much and have the processors to themselves.
         ``choose`` says which batches are wanted; those of magic 2 that are not are left undecoded.
         """
-        wanted = _Wanted(isolation, None, ahead, choose)
+        wanted = Wanted(isolation, None, ahead, choose)
         return cast(Iterator[Columns | Damage], self._scan(start, end, wanted))
 
     def lines(
@@ -138,10 +115,10 @@ class View:
     ) -> Iterator[Lines | Columns | Damage]:
         """As ``scan``, for who wants lines of one field, KEY_START or VALUE_START; mostly it is
         these that come, which costs half. Lines may be kept."""
-        return self._scan(start, end, _Wanted(isolation, field, ahead, None))
+        return self._scan(start, end, Wanted(isolation, field, ahead, None))
 
     def _scan(
-        self, start: int | None, end: int | None, wanted: _Wanted
+        self, start: int | None, end: int | None, wanted: Wanted
     ) -> Iterator[Lines | Columns | Damage]:
         # A control record is no record: Kafka's consumers never get one, whatever their isolation.
         bound = self.bound(wanted.isolation)
@@ -168,7 +145,7 @@ class View:
             yield part
 
     def _scan_segment(
-        self, segment: Segment, start: int, end: int, wanted: _Wanted
+        self, segment: Segment, start: int, end: int, wanted: Wanted
     ) -> Iterator[Lines | Columns | Damage]:
         limit = self.context.limits.max_batch_bytes
         position = lookup.position_for(segment, start, limit)
@@ -190,7 +167,7 @@ class View:
                 if wanted.choose is not None:
                     table = table.select(wanted.choose(table))
                 field = wanted.field
-                if field is None or not _are_within(table, start, end):
+                if field is None or not are_within(table, start, end):
                     parts: Decoded = decoder.decode(run.data, run.base, table, path)
                 else:
                     parts = decoder.lines(run.data, run.base, table, path, field)
@@ -202,7 +179,7 @@ class View:
                         part = misplaced(part, run.table, reached) or part
                     if isinstance(part, BadBatch):
                         yield lost_batch(part, path, run.table, reached, start, end)
-                    elif len(trimmed := _within(part, start, end)):
+                    elif len(trimmed := within(part, start, end)):
                         yield trimmed
                 reached = int(run.table.rows[-1, b.LAST_OFFSET]) + 1
                 if reached >= end:
@@ -508,19 +485,3 @@ def _note(trace: Trace | None, header: BatchHeader, verdict: Verdict) -> None:
 
 def _row(header: BatchHeader) -> tuple[int, ...]:
     return tuple(getattr(header, name) for name in BatchHeader.__dataclass_fields__)
-
-
-def _are_within(table: BatchTable, start: int, end: int) -> bool:
-    """Whether all offsets that the batches may have are."""
-    if not len(table):
-        return True
-    return bool(table.rows[0, b.BASE_OFFSET] >= start and table.rows[-1, b.LAST_OFFSET] < end)
-
-
-def _within(columns: Columns, start: int, end: int) -> Columns:
-    """The rows of columns with ``start`` <= offset < ``end``."""
-    offsets = columns.offsets
-    if not len(offsets) or (offsets[0] >= start and offsets[-1] < end):
-        return columns
-    low, high = np.searchsorted(offsets, (start, end)).tolist()
-    return columns.slice(low, high)
