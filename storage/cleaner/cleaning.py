@@ -156,7 +156,7 @@ class LogToClean:
 
     `producers` tells the active producers; it is asked for each group. `check` raises what is to
     end the pass, `told` is told its progress: bytes read, and to be read in all. `reads_ahead`:
-    another thread reads, which is quicker where a processor has nothing else to do.
+    another thread reads and hashes keys, which is quicker where a processor has nothing else to do.
     """
 
     view: View

@@ -6,8 +6,9 @@ over what the one before has left. It holds as long as nothing changes below the
 offset: what is appended meanwhile lies above it, and stays in any case.
 
 Memory: the offset map, `log.cleaner.dedupe.buffer.size`, while the passes run; `KeptOffsets`, a bit
-for each record of an ordinary log, twice while a second pass runs; three runs that are read, and
-the buffers of one decoder. The number of keys makes no difference.
+for each record of an ordinary log, twice while a second pass runs; three runs that are read, the
+hashed keys of two of them, 24 bytes each, and the buffers of one decoder. The number of keys makes
+no difference.
 """
 
 from __future__ import annotations
