@@ -17,6 +17,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import kafkafs
 from kafkafs.writing import WritableDirectory
@@ -163,7 +164,7 @@ batches_to(frame, where, seconds=0.3).start().awaitTermination()
 """
 
 
-def batches_to(frame: DataFrame, where: Path, seconds: float = 0.0):  # type: ignore[no-untyped-def]
+def batches_to(frame: DataFrame, where: Path, seconds: float = 0.0) -> DataStreamWriter:
     """A query that writes each batch to a place of its own: done again, it is written again."""
 
     def write(rows: DataFrame, number: int) -> None:
