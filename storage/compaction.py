@@ -195,7 +195,8 @@ def foretell_keys(
     their newest committed records. Memory: the offset map's, and then what `LatestRecords.live`
     takes. CorruptError for damage."""
     question = _question(engine, key, now_ms)
-    compacted = CompactedView(question, preview(question, told or (lambda done, of: None)))
+    told = told or (lambda done, of: None)
+    compacted = CompactedView(question, preview(question, told, in_full=False))
     bounds = _bounds_above(question.view, question.planned)
     newest = engine.latest.newest(question.view)
     for part in compacted.scan():
@@ -250,7 +251,7 @@ def foretell(
     )
     passes, gone = summary["passes"], summary["gone"]
     above = [(each.base_offset, records_in(each, question.view)) for each in question.view.segments]
-    tombstones = compacted.preview.tombstones
+    tombstones = compacted.totals.tombstones
     stays = _stays(question.view, planned, after.records, above if passes else [], tombstones)
     return _compaction(key, planned, passes, before, after, gone, summary["markersGone"], stays)
 

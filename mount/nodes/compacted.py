@@ -202,15 +202,18 @@ class CompactedSource:
         self._previews = previews
         self._partition = partition
         self._member = member
+        self._is_summary = member is Member.COMPACTED_SUMMARY
         self._lock = threading.Lock()  # held while it is found
         self._left: CompactedView | None = None
 
     def pending(self) -> Pending | None:
-        return None if self._left is not None else self._previews.pending(self._partition)
+        if self._left is not None:
+            return None
+        return self._previews.pending(self._partition, in_full=self._is_summary)
 
     def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
         left = self._found()
-        if self._member is Member.COMPACTED_SUMMARY:
+        if self._is_summary:
             yield Piece(render.status(left.summary()))
             return
         made = FORMATS[_LIKE[self._member]]
@@ -222,7 +225,8 @@ class CompactedSource:
                 if self._left is not None:
                     return self._left
                 try:
-                    self._left = self._previews.of(self._partition).pinned()
+                    found = self._previews.of(self._partition, in_full=self._is_summary)
+                    self._left = found.pinned()
                 except SegmentGone:  # deleted or replaced since the view was made
                     continue
         raise SegmentGone(self._partition.log.path)

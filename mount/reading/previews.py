@@ -2,7 +2,8 @@
 
 Finding it takes as long as a cleaning, so it is found once for each state of a partition, and of
 one partition at a time: that also bounds the memory, to what `storage/cleaner/preview.py` says. Of
-what was found the partitions asked for last are kept, up to `_KEPT_BYTES` or one of any size.
+what was found the partitions asked for last are kept, up to `_KEPT_BYTES` or one of any size. What
+stays may be known before it is known how much goes: who asks for it `in_full`, asks for both.
 
 What was found in vain, because of damage, is not tried again before the log has changed.
 """
@@ -19,7 +20,14 @@ from time import monotonic
 from typing import Any, Final
 
 from kafkafs.storage.cleaner.compacted_view import CompactedView
-from kafkafs.storage.cleaner.preview import Preview, Question, Stamp, Told, preview
+from kafkafs.storage.cleaner.preview import (
+    Preview,
+    Question,
+    Stamp,
+    Told,
+    completed,
+    preview,
+)
 from kafkafs.storage.clock import Clock
 from kafkafs.storage.config import broker_config
 from kafkafs.storage.engine import Engine
@@ -87,40 +95,42 @@ class Previews:
         self._is_ending = False
         self.show = nobody_watches
 
-    def pending(self, partition: Partition) -> Pending | None:
+    def pending(self, partition: Partition, *, in_full: bool = False) -> Pending | None:
         """What `of` may have to do that takes long; None when it was asked a moment ago. Costs
         nothing."""
-        fresh, seen = self._at_hand(partition), partition.last_seen
+        fresh, seen = self._at_hand(partition, in_full), partition.last_seen
         if fresh is not None and seen is not None and fresh.question.whole is seen.view:
             return None
         return Pending(
-            partition,
-            lambda: self._look(partition) is not None,
-            lambda: self.of(partition),
+            (partition, in_full),
+            lambda: self._look(partition, in_full) is not None,
+            lambda: self.of(partition, in_full=in_full),
         )
 
-    def of(self, partition: Partition) -> CompactedView:
+    def of(self, partition: Partition, *, in_full: bool = False) -> CompactedView:
         """The partition as compaction would leave it now. CorruptError, with file and position,
         where that would stop for damage. May take long, and waits for whoever finds one."""
         for _ in range(_ATTEMPTS):
             try:
-                found = self._look(partition)
+                found = self._look(partition, in_full)
                 if found is None:
                     with self._finding:
-                        found = self._look(partition) or self._find(partition)
+                        found = self._look(partition, in_full) or self._find(partition, in_full)
             except SegmentGone:  # deleted or replaced since the view was made
                 continue
             return found
         raise SegmentGone(partition.log.path)
 
-    def _look(self, partition: Partition) -> CompactedView | None:
+    def _look(self, partition: Partition, in_full: bool) -> CompactedView | None:
         """What is known and still holds. CorruptError if it is known that there is damage."""
-        fresh = self._at_hand(partition)
+        fresh = self._at_hand(partition, in_full)
         if fresh is not None and fresh.question.whole is partition.view():
             return fresh
         question = self._ask(partition)
         known = self._remembered(partition, question)
-        return None if known is None else self._answer(partition, question, known)
+        if known is None or (in_full and known.totals is None):
+            return None
+        return self._answer(partition, question, known)
 
     def _answer(self, partition: Partition, question: Question, found: Preview) -> CompactedView:
         compacted = CompactedView(question, found)
@@ -128,10 +138,12 @@ class Previews:
             self._answers[partition] = Answer(compacted, monotonic())
         return compacted
 
-    def _at_hand(self, partition: Partition) -> CompactedView | None:
+    def _at_hand(self, partition: Partition, in_full: bool) -> CompactedView | None:
         """What was given a moment ago, whatever happened since."""
         answer = self._answers.get(partition)
         if answer is None or monotonic() - answer.given_at >= FRESH_SECONDS:
+            return None
+        if in_full and answer.compacted.preview.totals is None:
             return None
         return answer.compacted
 
@@ -183,13 +195,13 @@ class Previews:
         if self._is_ending:
             raise CleaningAborted("the mount ends")
 
-    def _find(self, partition: Partition) -> CompactedView:
+    def _find(self, partition: Partition, in_full: bool) -> CompactedView:
         question = self._ask(partition)
-
+        short = self._remembered(partition, question)
         started = monotonic()
         self._progress[partition] = Progress(0, sum(segment.size for segment in question.cleaned))
         try:
-            found = self._found(partition, question)
+            found = self._found(partition, question, short, in_full)
         except CorruptError as error:
             partition.note_damage(error)
             with self._lock:
@@ -207,7 +219,9 @@ class Previews:
             self._drop_oldest()
         return self._answer(partition, question, found)
 
-    def _found(self, partition: Partition, question: Question) -> Preview:
+    def _found(
+        self, partition: Partition, question: Question, short: Preview | None, in_full: bool
+    ) -> Preview:
         pinned = question.pinned()
         with self.show() as show:
 
@@ -215,7 +229,9 @@ class Previews:
                 self._progress[partition] = Progress(done, total)
                 show(done, total)
 
-            return preview(pinned, told, self._check)
+            if short is not None:
+                return completed(short, pinned, told, self._check)
+            return preview(pinned, told, self._check, in_full=in_full)
 
     def _drop_oldest(self) -> None:
         kept = sum(found.kept.nbytes for found in self._known.values())

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
 import numpy as np
@@ -28,14 +28,14 @@ from ..format import batch as b
 from ..format.batch import BatchTable, Int64s
 from ..format.columns import Columns
 from ..format.decoder import Decoder
-from ..format.layout import CONTROL_MASK, TRANSACTIONAL_MASK
+from ..format.layout import CONTROL_MASK, DELETE_HORIZON_MASK, TRANSACTIONAL_MASK
 from ..format.rewrite import rewrite
 from ..log.lookup import position_for
 from ..log.producer_state import ProducerState
 from ..log.view import View
 from ..segment.segment import Segment
 from .cleaned import CleanedSegment
-from .fates import Fate, Judge, Judged, NewestInMap, Outcomes
+from .fates import Fate, Judge, Judged, Newest, NewestInMap, Outcomes
 from .offset_map import Entries, OffsetMap
 from .plan import SegmentToClean, group, segments_of
 from .reading import Chunk, read_chunks
@@ -196,21 +196,10 @@ def clean(
     is told to discard what it has not ended.
     """
     with log.view.context.decoder() as decoder:
-        cleaning = _Cleaning(log, offset_map, decoder, throttle)
-        cleaning.build_map()
-        try:
-            return cleaning.go_through(sink)
-        except BaseException as error:
-            _discard(sink, error)
-            raise
-
-
-def _discard(sink: Sink, error: BaseException) -> None:
-    """What went wrong first is what is to be told."""
-    try:
-        sink.discard()
-    except OSError as another:
-        error.add_note(f"then, removing what was written: {another}")
+        cleaning = Cleaning(log, decoder, throttle)
+        cleaning.learn(offset_map)
+        result = cleaning.go_through(NewestInMap(offset_map, log.first_dirty), sink)
+        return replace(result, keys=len(offset_map))
 
 
 def learned(
@@ -288,18 +277,16 @@ class _Keys:
     is_end: bool
 
 
-class _Cleaning:
-    """One pass on its way."""
+class Cleaning:
+    """One pass, in its two steps.
 
-    def __init__(
-        self,
-        log: LogToClean,
-        offset_map: OffsetMap,
-        decoder: Decoder,
-        throttle: Throttle | None,
-    ) -> None:
+    `keys_decide`: whether nothing but its key decides if a record stays that was learned from:
+    there was no marker, no delete horizon and no batch of magic 0 or 1.
+    """
+
+    def __init__(self, log: LogToClean, decoder: Decoder, throttle: Throttle | None = None) -> None:
+        self.keys_decide = True
         self._log = log
-        self._map = offset_map
         self._decoder = decoder
         self._throttle = throttle
         self._limit = log.view.context.limits.max_batch_bytes
@@ -313,9 +300,10 @@ class _Cleaning:
 
     # -- the map --------------------------------------------------------------------------------
 
-    def build_map(self) -> None:
-        """Learn the newest offsets of the keys from the first dirty offset on, as far as the map
-        has room (`Cleaner.buildOffsetMap`)."""
+    def learn(self, offset_map: OffsetMap) -> None:
+        """Put the newest offsets of the keys from the first dirty offset on into a map, as far as
+        it has room, whatever it held (`Cleaner.buildOffsetMap`)."""
+        self._map = offset_map
         self._map.clear()
         outcomes = Outcomes(self._log.view)
         low = self._log.first_dirty
@@ -355,6 +343,7 @@ class _Cleaning:
                 self._reach(_last_before(table, int(entries[stop, 2])))
                 return False
         if keys.is_end:
+            self.keys_decide &= _keys_decide(table)
             self._reach(int(table.rows[-1, b.LAST_OFFSET]))
             self._spend(keys.chunk.nbytes)
         return True
@@ -366,17 +355,25 @@ class _Cleaning:
 
     # -- what stays -----------------------------------------------------------------------------
 
-    def go_through(self, sink: Sink) -> CleaningResult:
-        """Judge all segments up to where the map ends, and give the sink what stays."""
+    def go_through(self, newest: Newest, sink: Sink) -> CleaningResult:
+        """Judge all segments up to where `newest` ends, and give the sink what stays; where that
+        fails, it is told to discard what has not ended. `keys` of the result is 0."""
+        try:
+            return self._go_through(newest, sink)
+        except BaseException as error:
+            _discard(sink, error)
+            raise
+
+    def _go_through(self, newest: Newest, sink: Sink) -> CleaningResult:
         log = self._log
-        end_offset = max(self._map.latest_offset + 1, log.first_dirty)
+        end_offset = max(newest.latest_offset + 1, log.first_dirty)
         groups: list[list[SegmentToClean]] = []
         if end_offset > log.first_dirty:
             groups = group(self._segments, end_offset, log.first_uncleanable, log.config)
         taken = [segment for segments in groups for segment in segments]
         size = sum(segment.size for segment in taken)
         self._total = self._done + size
-        judge = self._judge()
+        judge = self._judge(newest)
         copying = Copying(judge, self._decoder, self._read, self._pay)
         for segments in groups:
             judge.set_producers(log.producers())
@@ -384,13 +381,13 @@ class _Cleaning:
             copying.put(segments, sink)
             log.check()
             sink.end()
-        return copying.result(end_offset, len(taken), len(groups), size, len(self._map))
+        return copying.result(end_offset, len(taken), len(groups), size, 0)
 
-    def _judge(self) -> Judge:
+    def _judge(self, newest: Newest) -> Judge:
         log = self._log
         return Judge(
             log.view,
-            NewestInMap(self._map, log.first_dirty),
+            newest,
             log.first_uncleanable,
             log.now_ms,
             log.config.delete_retention_ms,
@@ -420,3 +417,16 @@ def _last_before(table: BatchTable, offset: int) -> int:
     """The last offset of the batch in front of that of a record, -1 where it is a table's first."""
     at = int(table.column(b.LAST_OFFSET).searchsorted(offset))
     return int(table.rows[at - 1, b.LAST_OFFSET]) if at else -1
+
+
+def _keys_decide(table: BatchTable) -> bool:
+    decided_else = table.union(b.ATTRIBUTES) & (CONTROL_MASK | DELETE_HORIZON_MASK)
+    return not decided_else and int(table.column(b.MAGIC).min(initial=2)) == 2
+
+
+def _discard(sink: Sink, error: BaseException) -> None:
+    """What went wrong first is what is to be told."""
+    try:
+        sink.discard()
+    except OSError as another:
+        error.add_note(f"then, removing what was written: {another}")

@@ -25,7 +25,7 @@ from ..segment.segment import Segment
 from ..segment.walk import walk_headers
 from .fates import Fate
 from .plan import SegmentToClean, segments_of
-from .preview import Preview, Question
+from .preview import Preview, Question, Totals
 
 #: What goes, by the names of `summary.json`.
 REASONS: Final = {
@@ -63,6 +63,8 @@ class CompactedView:
     @cached_property
     def start_offset(self) -> int:
         """The log start offset that retention leaves."""
+        if self.preview.totals is None:
+            return self.view.start_offset  # retention does not delete for size or time
         return max(self._retention.start_offset, self.view.start_offset)
 
     def keeps(self, offset: int) -> bool:
@@ -116,6 +118,12 @@ class CompactedView:
 
     # -- retention ------------------------------------------------------------------------------
 
+    @property
+    def totals(self) -> Totals:
+        """Those of a preview in full."""
+        assert self.preview.totals is not None, "the preview was cut short"
+        return self.preview.totals
+
     @cached_property
     def _left(self) -> Sequence[SegmentToClean]:
         """The segments that no pass goes over."""
@@ -125,15 +133,16 @@ class CompactedView:
     def _retention(self) -> RetentionPlan:
         """What goes of the segments that the passes write and of those behind them."""
         end = self.view.end_offset
-        segments: list[Candidate] = [*self.preview.groups, *self._left]
+        segments: list[Candidate] = [*self.totals.groups, *self._left]
         log = retention.LogState(segments, self.view.start_offset, end, end)
         return retention.plan(log, self.question.config, self.question.now_ms)
 
     # -- the summary ----------------------------------------------------------------------------
 
     def summary(self) -> dict[str, Any]:
-        """What `summary.json` says. Records are those from the log start offset on, those of
-        aborted and of open transactions among them; bytes are those of the `.log` files."""
+        """What `summary.json` says, of a preview in full. Records are those from the log start
+        offset on, those of aborted and of open transactions among them; bytes are those of the
+        `.log` files."""
         question, planned = self.question, self.question.planned
         return {
             "topic": self.view.topic,
@@ -149,16 +158,16 @@ class CompactedView:
             "minCleanableDirtyRatio": planned.min_ratio,
             "overdueAt": planned.overdue_at_ms,
             "isEligible": question.is_compacted and planned.is_eligible,
-            "passes": self.preview.passes,
-            "nextDeleteHorizon": self.preview.expires_at_ms,
+            "passes": self.totals.passes,
+            "nextDeleteHorizon": self.totals.expires_at_ms,
         }
 
     def _sizes(self) -> dict[str, Any]:
         """How much there is before and after, and what goes by reason."""
-        groups, left, deleted = self.preview.groups, self._left, self._retention.count
+        groups, left, deleted = self.totals.groups, self._left, self._retention.count
         of_groups = [group.records for group in groups]
         of_left = [records_in(segment.segment, self.view) for segment in left]
-        gone = {reason: self.preview.gone[fate] for reason, fate in REASONS.items()}
+        gone = {reason: self.totals.gone[fate] for reason, fate in REASONS.items()}
         whole = self.question.whole
         expired = whole.segments[: len(whole.segments) - len(self.view.segments)]
         gone["expired"] = sum([*of_groups, *of_left][:deleted])
@@ -174,7 +183,7 @@ class CompactedView:
                 "after": max(len(sizes) - deleted, 1),  # the last one is never missed
             },
             "gone": gone,
-            "markersGone": self.preview.markers,
+            "markersGone": self.totals.markers,
         }
 
     def _bound(self) -> str | None:

@@ -41,6 +41,7 @@ from ..log.transactions import Fates
 from ..log.view import View
 from ..segment.segment import Segment
 from ..segment.txn_index import AbortedTxn, TransactionIndex
+from .kept_offsets import KeptOffsets
 from .offset_map import OffsetMap
 from .reading import Chunk
 
@@ -149,6 +150,18 @@ class NewestInMap:
         """What was put into the map need not be looked for again."""
         newest = self._newest.of(columns.offsets) if self._newest and len(columns) else None
         return self._map.get(columns.data, columns.spans) if newest is None else newest
+
+
+class NewestAmong:
+    """What is known of a log up to its latest offset: the offsets of the newest records."""
+
+    def __init__(self, offsets: KeptOffsets, latest_offset: int) -> None:
+        self._offsets = offsets
+        self.latest_offset = latest_offset
+
+    def of(self, columns: Columns) -> Int64s:
+        is_newest = self._offsets.mask(columns.offsets)
+        return np.where(is_newest, columns.offsets, MAX_OFFSET)
 
 
 class Judge:

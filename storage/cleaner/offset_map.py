@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import mmap
 import secrets
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -189,6 +190,12 @@ class NewestOffsets:
         """`marks`: 1 for those offsets from `low` on that are in the map."""
         self._low = low
         self._marks = marks
+
+    def offsets(self) -> Iterator[Int64s]:
+        """All of them, ascending, some at a time."""
+        for first in range(0, len(self._marks), _SLOTS_AT_ONCE):
+            found: Int64s = np.flatnonzero(self._marks[first : first + _SLOTS_AT_ONCE])
+            yield found + (self._low + first)
 
     def of(self, offsets: Int64s) -> Int64s | None:
         """For each of some records with ascending offsets that of the newest of its key, or some

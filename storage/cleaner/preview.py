@@ -5,6 +5,9 @@ is kept remembered as bits; where the offset map is too small for all keys, seve
 over what the one before has left. It holds as long as nothing changes below the first uncleanable
 offset: what is appended meanwhile lies above it, and stays in any case.
 
+Of a log that was never cleaned, and has no transactions, the offset map alone tells what stays. So
+who does not ask what goes, need not wait until that is counted.
+
 Memory: the offset map, `log.cleaner.dedupe.buffer.size`, while the passes run; `KeptOffsets`, a bit
 for each record of an ordinary log, twice while a second pass runs; three runs that are read, the
 hashed keys of two of them, 24 bytes each, and the buffers of one decoder. The number of keys makes
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -30,13 +34,15 @@ from ..format.rewrite import rewrite
 from ..log import retention
 from ..log.last_producers import producers_of
 from ..log.lookup import extent_from
+from ..log.producer_state import ProducerState
+from ..log.retention import DELETE
 from ..log.segments import Segments
 from ..log.view import View
 from ..segment.extent import Fault
 from ..segment.segment import Segment
 from ..segment.walk import walk_headers
-from .cleaning import LogToClean, clean
-from .fates import Fate, Judged
+from .cleaning import Cleaning, LogToClean
+from .fates import Fate, Judged, NewestAmong, NewestInMap
 from .kept_offsets import KeptOffsets
 from .offset_map import SLOT_BYTES, OffsetMap
 from .plan import COMPACT, CleanPlan, SegmentToClean, plan, state_of
@@ -140,18 +146,14 @@ class CleanedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
-    """What passes over a log would leave of it, up to `end_offset`, which is 0 when there is
-    nothing to clean.
+class Totals:
+    """What passes over a log would write, and what would go.
 
     `gone`: records that go, by fate. `markers`: transaction markers that go, which are no records.
     `expires_at_ms`: when a delete horizon passes next, None for never. `tombstones`: those that
-    stay below `end_offset`.
+    stay.
     """
 
-    stamp: Stamp
-    kept: KeptOffsets
-    end_offset: int
     groups: tuple[CleanedGroup, ...]
     gone: Mapping[Fate, int]
     markers: int
@@ -159,9 +161,21 @@ class Preview:
     expires_at_ms: int | None
     tombstones: int
 
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What passes over a log would leave of it, up to `end_offset`, which is 0 when there is
+    nothing to clean. `totals`: None where they were not asked for, and were not found either."""
+
+    stamp: Stamp
+    kept: KeptOffsets
+    end_offset: int
+    totals: Totals | None
+
     def answers(self, question: Question) -> bool:
-        """Whether it is what would be found anew."""
-        is_over = self.expires_at_ms is not None and self.expires_at_ms <= question.now_ms
+        """Whether it is what would be found anew. (Without totals there are no horizons.)"""
+        expires_at_ms = self.totals.expires_at_ms if self.totals is not None else None
+        is_over = expires_at_ms is not None and expires_at_ms <= question.now_ms
         return not is_over and self.stamp == question.stamp()
 
     def mask(self, offsets: b.Int64s) -> NDArray[np.bool_]:
@@ -173,32 +187,89 @@ class Preview:
         return stays
 
 
+def _unheard(done: int, total: int) -> None:
+    """Nobody wants to be told."""
+
+
 def preview(
     question: Question,
-    told: Told = lambda done, total: None,
+    told: Told = _unheard,
     check: Callable[[], None] = lambda: None,
+    *,
+    in_full: bool = True,
 ) -> Preview:
-    """What would be left. It takes about as long as a cleaning; CorruptError, with file and
-    position, where one would stop for damage. `check` may raise what is to end it."""
+    """What would be left. It takes about as long as a cleaning; not `in_full`, the totals are left
+    out if the offset map alone tells what stays and retention needs no sizes, which takes half of
+    that. CorruptError, with file and position, where a cleaning would stop for damage. `check` may
+    raise what is to end it."""
+    end, first_dirty = question.planned.first_uncleanable, question.planned.first_dirty
     found = _Counting(question.view.start_offset, question.now_ms)
-    end = question.planned.first_uncleanable
-    first_dirty, passes = question.planned.first_dirty, 0
-    if first_dirty < end and question.cleaned:
-        offset_map = _map_for(question)
-        states = producers_of(
-            question.view, question.now_ms, question.broker.producer_id_expiration_ms
-        ).states()
+    if first_dirty >= end or not question.cleaned:
+        return found.preview(question.stamp(), 0, 0)
+    offset_map = _map_for(question)
+    is_cut_short = not in_full and DELETE not in question.config.cleanup_policy
+    log, passes = _log_to_clean(question, told, check), 0
+    with question.view.context.decoder() as decoder:
         while first_dirty < end:
-            log = LogToClean(
-                question.view, question.config, first_dirty, end, question.now_ms,
-                lambda: states, check, told, reads_ahead=True,
-            )  # fmt: skip
+            cleaning = Cleaning(replace(log, first_dirty=first_dirty), decoder)
+            cleaning.learn(offset_map)
+            if is_cut_short and cleaning.keys_decide:
+                kept = _told_by(offset_map, question)
+                if kept is not None:
+                    return Preview(question.stamp(), kept, end, None)
             found.begin_pass()
-            reached = clean(log, offset_map, found).end_offset
+            newest = NewestInMap(offset_map, first_dirty)
+            reached = cleaning.go_through(newest, found).end_offset
             assert reached > first_dirty, "the map has room for a key at least"
             found.end_pass(reached, question.view)
             first_dirty, passes = reached, passes + 1
-    return found.preview(question.stamp(), end if passes else 0, passes)
+    return found.preview(question.stamp(), end, passes)
+
+
+def completed(
+    short: Preview,
+    question: Question,
+    told: Told = _unheard,
+    check: Callable[[], None] = lambda: None,
+) -> Preview:
+    """The same with totals, of a preview without them that answers the question. As `preview`."""
+    found = _Counting(question.view.start_offset, question.now_ms)
+    with question.view.context.decoder() as decoder:
+        cleaning = Cleaning(_log_to_clean(question, told, check), decoder)
+        found.begin_pass()
+        cleaning.go_through(NewestAmong(short.kept, short.end_offset - 1), found)
+        found.end_pass(short.end_offset, question.view)
+    return found.preview(short.stamp, short.end_offset, 1)
+
+
+def _log_to_clean(question: Question, told: Told, check: Callable[[], None]) -> LogToClean:
+    view, planned, now_ms = question.view, question.planned, question.now_ms
+
+    @cache
+    def producers() -> Sequence[ProducerState]:
+        return producers_of(view, now_ms, question.broker.producer_id_expiration_ms).states()
+
+    return LogToClean(
+        view, question.config, planned.first_dirty, planned.first_uncleanable, now_ms,
+        producers, check, told, reads_ahead=True,
+    )  # fmt: skip
+
+
+def _told_by(offset_map: OffsetMap, question: Question) -> KeptOffsets | None:
+    """What stays where nothing but keys decides: the records that are in the map. None where that
+    does not have all keys, or was not told of all records."""
+    planned = question.planned
+    is_whole = offset_map.latest_offset == planned.first_uncleanable - 1
+    if not is_whole or planned.first_dirty > question.cleaned[0].base_offset:
+        return None
+    newest = offset_map.newest(planned.first_dirty)
+    if newest is None:
+        return None
+    kept = KeptOffsets()
+    for offsets in newest.offsets():
+        kept.add(offsets)
+    kept.finish()
+    return kept
 
 
 def _map_for(question: Question) -> OffsetMap:
@@ -255,10 +326,7 @@ class _Counting:
 
     def preview(self, stamp: Stamp, end_offset: int, passes: int) -> Preview:
         counts = self._counts.tolist()
-        return Preview(
-            stamp,
-            self._before,
-            end_offset,
+        totals = Totals(
             tuple(self._groups),
             {fate: counts[fate] for fate in _DATA_FATES},
             counts[Fate.MARKER],
@@ -266,6 +334,7 @@ class _Counting:
             self._expires_at if self._expires_at < MAX_OFFSET else None,
             self._tombstones,
         )
+        return Preview(stamp, self._before, end_offset, totals)
 
     # -- Sink -----------------------------------------------------------------------------------
 

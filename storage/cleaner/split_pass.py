@@ -33,15 +33,14 @@ from ..errors import CleaningAborted, CorruptError, SegmentGone
 from ..format import batch as b
 from ..format.batch import Int64s
 from ..format.checksum import crc32c
-from ..format.columns import Columns
 from ..format.decoder import Decoder
-from ..format.layout import CONTROL_MASK, MAX_OFFSET, TRANSACTIONAL_MASK
+from ..format.layout import CONTROL_MASK, TRANSACTIONAL_MASK
 from ..log.lookup import header_at, position_for
 from ..log.view import View
 from ..segment.segment import Segment
 from .cleaned import CleanedSegment
 from .cleaning import CleanedSink, CleaningResult, Copying, learned
-from .fates import Judge, OpenTransactions, Outcomes
+from .fates import Judge, NewestAmong, OpenTransactions, Outcomes
 from .kept_offsets import KeptOffsets
 from .key_entries import EntryFile, EntryWriter, checksum
 from .live_keys import FIRST_BYTES
@@ -251,18 +250,6 @@ class Copied:
 
     segment: StagedSegment
     result: CleaningResult
-
-
-class NewestAmong:
-    """The newest records of some segments, by their offsets."""
-
-    def __init__(self, offsets: KeptOffsets, latest_offset: int) -> None:
-        self._offsets = offsets
-        self.latest_offset = latest_offset
-
-    def of(self, columns: Columns) -> Int64s:
-        is_newest = self._offsets.mask(columns.offsets)
-        return np.where(is_newest, columns.offsets, MAX_OFFSET)
 
 
 def copy(

@@ -266,7 +266,7 @@ class TestWhatStillHolds:
         engine = Engine(str(corpus("compact-before2")))
         now = FIRST_CLEANED_MS
         found = of_corpus(engine, "cmp-txn", now)  # its delete.retention.ms is far away
-        expires = found.preview.expires_at_ms
+        expires = found.totals.expires_at_ms
         assert expires is not None
         assert expires > now
         assert found.preview.answers(replace(found.question, now_ms=expires - 1))
