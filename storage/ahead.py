@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import islice
 from typing import TypeVar
 
 Item = TypeVar("Item")
 
 
-def one_ahead(items: Iterator[Item]) -> Generator[Item]:
+def one_ahead(items: Generator[Item]) -> Generator[Item]:
     """The items, each made while the one before it is worked on, if there is a processor for that:
     two are held at a time, and must stay good. An error comes where the item would. The first two
-    are made as they are asked for, so that nobody who wants little waits for a thread to start."""
-    if len(os.sched_getaffinity(0)) < 2:
-        yield from items
-        return
+    are made as they are asked for, so that nobody who wants little waits for a thread to start.
+    Who closes it closes `items`, too, which may read ahead in turn."""
+    with closing(items):
+        yield from _ahead(items) if len(os.sched_getaffinity(0)) > 1 else items
+
+
+def _ahead(items: Iterator[Item]) -> Generator[Item]:
     for _ in range(2):
         made = _next_of(items)
         yield from made

@@ -211,7 +211,10 @@ class Previews:
         finally:
             del self._progress[partition]
         where, seconds = (partition.topic, partition.number), monotonic() - started
-        logger.info("%s-%d: found in %.3f s what compaction would leave", *where, seconds)
+        done = "found in %.3f s what compaction would leave"
+        if short is not None:
+            done = "counted in %.3f s what compaction would remove"
+        logger.info("%s-%d: %s", *where, done % seconds)
         with self._lock:
             self._failures.pop(partition, None)
             self._known[partition] = found

@@ -156,7 +156,7 @@ class LogToClean:
 
     `producers` tells the active producers; it is asked for each group. `check` raises what is to
     end the pass, `told` is told its progress: bytes read, and to be read in all. `reads_ahead`:
-    another thread reads and hashes keys, which is quicker where a processor has nothing else to do.
+    a thread reads, another hashes keys, which is quicker where a processor has nothing else to do.
     """
 
     view: View
@@ -270,11 +270,13 @@ class Copying:
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """Keys of a chunk that a pass has to know, the next ones; `is_end`: no more of it follow."""
+    """The next keys that a pass has to know, of a chunk; `is_end`: no more of it follow. Without a
+    chunk: a segment is through, and all that is to be known lies at `reached` or below."""
 
-    chunk: Chunk
-    entries: Entries | None
-    is_end: bool
+    chunk: Chunk | None
+    entries: Entries | None = None
+    is_end: bool = False
+    reached: int = -1
 
 
 class Cleaning:
@@ -305,35 +307,43 @@ class Cleaning:
         it has room, whatever it held (`Cleaner.buildOffsetMap`)."""
         self._map = offset_map
         self._map.clear()
-        outcomes = Outcomes(self._log.view)
         low = self._log.first_dirty
         dirty = [s.segment for s in self._segments if s.segment.next_base > low]
         self._total = sum(s.size for s in self._segments) + sum(s.size for s in dirty)
-        for segment in dirty:
-            position = position_for(segment, low, self._limit)
-            self._done += position
-            # Closed before anybody else is given the decoder that another thread may be using.
-            with closing(self._keys(segment, position, outcomes)) as found:
-                if not all(map(self._put, found)):
+        starts = [
+            position_for(segment, low, self._limit) if segment.base_offset < low else 0
+            for segment in dirty
+        ]
+        self._done = sum(starts)
+        keys = self._keys(dirty, starts)
+        # Closed before anybody else is given the decoder that another thread may be using.
+        with closing(one_ahead(keys) if self._log.reads_ahead else keys) as found:
+            for each in found:
+                if not self._put(each):
                     return
-            self._reach(segment.next_base - 1)  # there may be a gap
 
-    def _keys(self, segment: Segment, position: int, outcomes: Outcomes) -> Generator[_Keys]:
-        ahead = self._log.reads_ahead
-        keys = self._hashed(read_chunks(segment, position, self._limit, stay_good=ahead), outcomes)
-        return one_ahead(keys) if ahead else keys
+    def _keys(self, segments: Sequence[Segment], starts: Sequence[int]) -> Generator[_Keys]:
+        """Those of the segments, each from a byte on."""
+        outcomes = Outcomes(self._log.view)
+        for segment, start in zip(segments, starts, strict=True):
+            with closing(self._chunks(segment, start)) as chunks:
+                for chunk in chunks:
+                    yield from self._hashed(chunk, outcomes)
+            yield _Keys(None, reached=segment.next_base - 1)  # there may be a gap
 
-    def _hashed(self, chunks: Iterator[Chunk], outcomes: Outcomes) -> Generator[_Keys]:
-        for chunk in chunks:
-            entries = None
-            for columns, first in learned(chunk, self._log.first_dirty, outcomes, self._decoder):
-                if entries is not None:
-                    yield _Keys(chunk, entries, is_end=False)
-                entries = self._map.entries(columns, first)
-            yield _Keys(chunk, entries, is_end=True)
+    def _hashed(self, chunk: Chunk, outcomes: Outcomes) -> Iterator[_Keys]:
+        entries = None
+        for columns, first in learned(chunk, self._log.first_dirty, outcomes, self._decoder):
+            if entries is not None:
+                yield _Keys(chunk, entries)
+            entries = self._map.entries(columns, first)
+        yield _Keys(chunk, entries, is_end=True)
 
     def _put(self, keys: _Keys) -> bool:
         """False when the map is full."""
+        if keys.chunk is None:
+            self._reach(keys.reached)
+            return True
         entries, table = keys.entries, keys.chunk.table
         if entries is not None:
             stop = self._map.put_entries(entries)
@@ -395,11 +405,14 @@ class Cleaning:
         )
 
     def _read(self, segment: Segment) -> Iterator[Chunk]:
-        ahead = self._log.reads_ahead
-        chunks = read_chunks(segment, 0, self._limit, stay_good=ahead)
-        for chunk in one_ahead(chunks) if ahead else chunks:
+        for chunk in self._chunks(segment, 0):
             self._spend(chunk.nbytes)
             yield chunk
+
+    def _chunks(self, segment: Segment, position: int) -> Generator[Chunk]:
+        ahead = self._log.reads_ahead
+        chunks = read_chunks(segment, position, self._limit, stay_good=ahead)
+        return one_ahead(chunks) if ahead else chunks
 
     def _spend(self, count: int) -> None:
         """So many bytes were read."""

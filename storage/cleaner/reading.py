@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 
 from ..errors import CorruptError
@@ -53,7 +53,7 @@ def read_chunks(
     *,
     end: int | None = None,
     stay_good: bool = False,
-) -> Iterator[Chunk]:
+) -> Generator[Chunk]:
     """All batches of a segment from byte `position` on, a batch boundary, up to another one, `end`,
     or to its end. CorruptError where there is none, or one whose checksum is wrong. `stay_good`: as
     `read_runs` takes it."""

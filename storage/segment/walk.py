@@ -5,7 +5,7 @@ Both go on after damage. What cannot be read comes out as a ``Fault`` between wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -73,7 +73,7 @@ def walk_headers(extent: Extent) -> Iterator[BatchTable | Fault]:
 
 def read_runs(
     extent: Extent, run_bytes: int = RUN_BYTES, *, stay_good: bool = False
-) -> Iterator[Run | Fault]:
+) -> Generator[Run | Fault]:
     """All batches with their bytes, checksums checked, about ``run_bytes`` at a time. They
     ``stay_good`` when the next are asked for, if that is wanted."""
     largest = max(RECORD_BATCH_OVERHEAD, min(run_bytes, extent.end - extent.start))

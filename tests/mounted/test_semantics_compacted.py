@@ -44,6 +44,11 @@ def times_found(mount: Mount) -> int:
     return mount.log.read_text(encoding="utf-8").count("what compaction would leave")
 
 
+def times_counted(mount: Mount) -> int:
+    """How often it counted what would go apart from that."""
+    return mount.log.read_text(encoding="utf-8").count("what compaction would remove")
+
+
 @promise(
     "`compacted` holds `offset`, `latest`, `records.jsonl`, `values`, `keys` and `summary.json`,"
     " and nothing else."
@@ -267,6 +272,33 @@ def test_computed_once(live: LiveLog, mount: Mounting) -> None:
     live.append(1)
     assert len((partition / "compacted" / "values").read_bytes().splitlines()) == live.end
     assert times_found(mounted) == 2
+
+
+@promise(
+    "Where the keys alone decide which records stay, which is so in a log that was never cleaned"
+    " and has no transactions, what goes is counted when `summary.json` is first read, and nothing"
+    " else waits for that."
+)
+def test_counted_when_asked(live: LiveLog, corpus: Callable[[str], Path], mount: Mounting) -> None:
+    mounted = mount(live.directory)
+    partition = mounted.point / "t" / "0"
+    for name in (*STREAMS, "offset/5"):
+        assert (partition / "compacted" / name).read_bytes()
+    assert os.listdir(partition / "compacted" / "latest")
+    assert (times_found(mounted), times_counted(mounted)) == (1, 0)
+    for _ in range(2):
+        assert summary(partition)["records"]["before"] == live.end
+        assert (times_found(mounted), times_counted(mounted)) == (1, 1)
+    live.roll()
+    assert summary(partition)["records"]["before"] == live.end
+    assert (partition / "compacted" / "values").read_bytes()
+    assert (times_found(mounted), times_counted(mounted)) == (2, 1)
+
+    others = mount(corpus("compact-before"))
+    for topic in ("cmp-txn", "cmp-delete"):  # markers are counted with the rest, sizes are needed
+        assert (others.point / topic / "0" / "compacted" / "values").read_bytes()
+        assert summary(others.point / topic / "0")["passes"] == 1
+    assert (times_found(others), times_counted(others)) == (2, 0)
 
 
 @promise(

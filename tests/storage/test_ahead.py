@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import pytest
 
 from kafkafs.storage.ahead import one_ahead
 
 
-def numbers(count: int, made_by: list[str]) -> Iterator[int]:
+def numbers(count: int, made_by: list[str]) -> Generator[int]:
     for number in range(count):
         made_by.append(threading.current_thread().name)
         yield number
@@ -33,7 +33,7 @@ def test_the_next_one_is_made_while_one_is_worked_on(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
     third_is_made = threading.Event()
 
-    def items() -> Iterator[int]:
+    def items() -> Generator[int]:
         yield from range(3)
         third_is_made.set()
         yield 3
@@ -46,7 +46,7 @@ def test_the_next_one_is_made_while_one_is_worked_on(monkeypatch: pytest.MonkeyP
 def test_an_error_comes_where_its_item_would(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
 
-    def items() -> Iterator[int]:
+    def items() -> Generator[int]:
         yield from range(5)
         raise ValueError("the sixth")
 
@@ -58,7 +58,18 @@ def test_an_error_comes_where_its_item_would(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_who_has_enough_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    ahead = one_ahead(iter(range(100)))
+    ahead = one_ahead(numbers(100, []))
     assert [next(ahead) for _ in range(4)] == [0, 1, 2, 3]
     ahead.close()
+    assert not [each for each in threading.enumerate() if "ahead" in each.name]
+
+
+def test_neither_does_what_was_made_ahead_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    inner = one_ahead(numbers(100, []))
+    ahead = one_ahead(2 * number for number in inner)
+    assert [next(ahead) for _ in range(6)] == [0, 2, 4, 6, 8, 10]
+    assert len([each for each in threading.enumerate() if "ahead" in each.name]) == 2
+    ahead.close()
+    inner.close()
     assert not [each for each in threading.enumerate() if "ahead" in each.name]

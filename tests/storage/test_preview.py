@@ -14,12 +14,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafkafs.storage.cleaner.compacted_view import CompactedView
-from kafkafs.storage.cleaner.preview import Question, preview
+from kafkafs.storage.cleaner.preview import Question, completed, preview
 from kafkafs.storage.config import BrokerConfig, TopicConfig, broker_config
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import CleaningAborted, CorruptError
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.columns import Columns
+from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
 from kafkafs.storage.log.transactions import Isolation
 from kafkafs.storage.log.view import View
 from tests import answers
@@ -191,6 +192,98 @@ def test_any_number_of_passes_leaves_the_same(
         assert few.keeps(at) == (at in kept)
     assert few.first() == (kept[0] if kept else None)
     assert few.last() == (kept[-1] if kept else None)
+
+
+ANY_RECORD = st.tuples(
+    st.sampled_from([None, b"a", b"b", b"c", b"d", b"e"]), st.sampled_from([None, b"value"])
+)
+
+
+@given(st.lists(ANY_RECORD, max_size=100), st.integers(0, 3))
+def test_what_stays_is_known_before_what_goes(
+    tmp_path_factory: pytest.TempPathFactory,
+    made: list[tuple[bytes | None, bytes | None]],
+    gap: int,
+) -> None:
+    """It is the same by itself, and all is the same once the rest is counted."""
+    batches = [
+        build_batch(
+            [
+                SimpleRecord(NOW - 1000 + at, *record)
+                for at, record in enumerate(made[first : first + 3], first)
+            ],
+            BatchFields(base_offset=first * (gap + 1)),
+        )
+        for first in range(0, len(made), 3)
+    ]
+    directory = tmp_path_factory.mktemp("log") / "t-0"
+    write_partition(directory, batches, SMALL)
+    question = Question.of(open_view(directory), COMPACT, BrokerConfig(), None, NOW)
+    whole = CompactedView(question, preview(question))
+    short = CompactedView(question, preview(question, in_full=False))
+    assert (short.preview.totals is None) == bool(short.preview.end_offset)
+    assert records(short, Isolation.READ_COMMITTED) == records(whole, Isolation.READ_COMMITTED)
+    if short.preview.totals is None:
+        again = CompactedView(question, completed(short.preview, question))
+        assert again.totals == whole.totals
+        assert again.summary() == whole.summary()
+        assert records(again, Isolation.READ_COMMITTED) == records(whole, Isolation.READ_COMMITTED)
+
+
+class TestWhereAllMustBeLookedAt:
+    """Where more than the keys decides what stays, it is found with all the rest."""
+
+    def check(self, view: View, config: TopicConfig = COMPACT, **about: Any) -> None:
+        checkpoint = about.pop("checkpoint", None)
+        broker = replace(BrokerConfig(), **about)
+        question = Question.of(view, config, broker, checkpoint, NOW)
+        found = preview(question, in_full=False)
+        assert found.end_offset
+        assert found.totals == preview(question).totals
+
+    def write(self, directory: Path, **fields: Any) -> View:
+        records = [SimpleRecord(NOW - 1000, b"key", bytes(300))]
+        batches = [build_batch(records, BatchFields(**fields))]
+        batches += [build_batch(records, BatchFields(base_offset=base)) for base in (1, 2)]
+        write_partition(directory, batches, SMALL)
+        return open_view(directory)
+
+    def test_the_plainest_log_is_not_such(self, tmp_path: Path) -> None:
+        question = Question.of(self.write(tmp_path / "t-0"), COMPACT, BrokerConfig(), None, NOW)
+        assert preview(question, in_full=False).totals is None
+
+    def test_markers(self, tmp_path: Path) -> None:
+        self.check(self.write(tmp_path / "t-0", is_control=True, is_transactional=True))
+
+    def test_delete_horizons(self, tmp_path: Path) -> None:
+        self.check(self.write(tmp_path / "t-0", delete_horizon_ms=NOW - 1))
+
+    @pytest.mark.parametrize("magic", [0, 1])
+    def test_old_batches(self, tmp_path: Path, magic: int) -> None:
+        records = [SimpleRecord(NOW - 1000, b"key", bytes(300))]
+        batches = [build_messages(records, MessageFields(magic, base)) for base in range(3)]
+        write_partition(tmp_path / "t-0", batches, SMALL)
+        self.check(open_view(tmp_path / "t-0"))
+
+    def test_sizes_that_retention_asks_for(self, tmp_path: Path) -> None:
+        config = replace(COMPACT, cleanup_policy=("compact", "delete"), retention_ms=1 << 40)
+        self.check(self.write(tmp_path / "t-0"), config)
+
+    def test_a_part_that_is_clean(self, tmp_path: Path) -> None:
+        self.check(self.write(tmp_path / "t-0"), checkpoint=1)
+
+    def test_more_keys_than_there_is_room_for(self, tmp_path: Path) -> None:
+        view = write(tmp_path / "t-0", [b"%d" % (at % 9) for at in range(60)])
+        self.check(view, log_cleaner_dedupe_buffer_size=48, log_cleaner_io_buffer_load_factor=1.0)
+
+    def test_offsets_far_apart(self, tmp_path: Path) -> None:
+        """Marks for them would take more than the map."""
+        records = [SimpleRecord(NOW - 1000, b"key", bytes(300))]
+        batches = [
+            build_batch(records, BatchFields(base_offset=base)) for base in (0, 10**6, 10**7)
+        ]
+        write_partition(tmp_path / "t-0", batches, SMALL)
+        self.check(open_view(tmp_path / "t-0"))
 
 
 def test_any_part_of_it(tmp_path: Path) -> None:
