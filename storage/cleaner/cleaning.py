@@ -15,11 +15,12 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final, Protocol
 
 import numpy as np
 
-from ..ahead import one_ahead
+from ..ahead import one_ahead, side_by_side
 from ..clock import Clock
 from ..config import TopicConfig
 from ..durable import SyncFailed, WritableDirectory
@@ -43,6 +44,11 @@ from .reading import Chunk, read_chunks
 _RATE: Final = "log.cleaner.io.max.bytes.per.second"
 # As Kafka's Throttler: a rate is looked at so often.
 _CHECK_MS: Final = 300
+# Threads that find keys, where other threads do it: two and the one that puts them into the map
+# are about as busy.
+_HASHERS: Final = 2
+# As many keys, 24 bytes each, are found in a chunk before they are asked for.
+_ENTRIES_AHEAD: Final = 1 << 20
 
 
 def check_rate(bytes_per_second: float) -> None:
@@ -156,7 +162,7 @@ class LogToClean:
 
     `producers` tells the active producers; it is asked for each group. `check` raises what is to
     end the pass, `told` is told its progress: bytes read, and to be read in all. `reads_ahead`:
-    a thread reads, another hashes keys, which is quicker where a processor has nothing else to do.
+    other threads read and hash keys, which is quicker where a processor has nothing else to do.
     """
 
     view: View
@@ -270,13 +276,48 @@ class Copying:
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """The next keys that a pass has to know, of a chunk; `is_end`: no more of it follow. Without a
-    chunk: a segment is through, and all that is to be known lies at `reached` or below."""
+    """The next keys that a pass has to know: of batches of `table`. `nbytes`: of all batches if no
+    more of them follow, else 0. `reached`: where a segment is through, without keys: all that is to
+    be known lies there or below."""
 
-    chunk: Chunk | None
+    table: BatchTable | None
     entries: Entries | None = None
-    is_end: bool = False
+    nbytes: int = 0
     reached: int = -1
+
+
+class _Hasher:
+    """Finds the keys in chunks of a log, ascending ones. One thread at a time."""
+
+    def __init__(self, log: LogToClean, offset_map: OffsetMap) -> None:
+        self._context = log.view.context
+        self._low = log.first_dirty
+        self._outcomes = Outcomes(log.view)
+        self._map = offset_map
+
+    def keys(self, chunk: Chunk | int) -> Iterator[_Keys]:
+        if isinstance(chunk, int):
+            yield _Keys(None, reached=chunk)
+            return
+        entries = None
+        with self._context.decoder() as decoder:
+            for columns, first in learned(chunk, self._low, self._outcomes, decoder):
+                if entries is not None:
+                    yield _Keys(chunk.table, entries)
+                entries = self._map.entries(columns, first)
+        yield _Keys(chunk.table, entries, chunk.nbytes)
+
+    def begin(self, chunk: Chunk | int) -> Iterator[_Keys]:
+        """The same, found before they are asked for, as far as that takes little memory."""
+        rest = self.keys(chunk)
+        made: list[_Keys] = []
+        room = _ENTRIES_AHEAD
+        for keys in rest:
+            made.append(keys)
+            room -= len(keys.entries) if keys.entries is not None else 0
+            if room <= 0:
+                break
+        return chain(made, rest)
 
 
 class Cleaning:
@@ -315,36 +356,32 @@ class Cleaning:
             for segment in dirty
         ]
         self._done = sum(starts)
-        keys = self._keys(dirty, starts)
-        # Closed before anybody else is given the decoder that another thread may be using.
-        with closing(one_ahead(keys) if self._log.reads_ahead else keys) as found:
-            for each in found:
-                if not self._put(each):
+        ahead = self._log.reads_ahead
+        with closing(self._chunks_of(dirty, starts)) as chunks:
+            hashers = [_Hasher(self._log, offset_map) for _ in range(_HASHERS if ahead else 1)]
+            hashed = (
+                side_by_side(chunks, [each.begin for each in hashers])
+                if ahead
+                else map(hashers[0].keys, chunks)
+            )
+            for keys in hashed:
+                if not all(map(self._put, keys)):
                     return
 
-    def _keys(self, segments: Sequence[Segment], starts: Sequence[int]) -> Generator[_Keys]:
-        """Those of the segments, each from a byte on."""
-        outcomes = Outcomes(self._log.view)
+    def _chunks_of(
+        self, segments: Sequence[Segment], starts: Sequence[int]
+    ) -> Generator[Chunk | int]:
+        """Those of the segments, each from a byte on; and behind each how far it reaches."""
         for segment, start in zip(segments, starts, strict=True):
-            with closing(self._chunks(segment, start)) as chunks:
-                for chunk in chunks:
-                    yield from self._hashed(chunk, outcomes)
-            yield _Keys(None, reached=segment.next_base - 1)  # there may be a gap
-
-    def _hashed(self, chunk: Chunk, outcomes: Outcomes) -> Iterator[_Keys]:
-        entries = None
-        for columns, first in learned(chunk, self._log.first_dirty, outcomes, self._decoder):
-            if entries is not None:
-                yield _Keys(chunk, entries)
-            entries = self._map.entries(columns, first)
-        yield _Keys(chunk, entries, is_end=True)
+            yield from read_chunks(segment, start, self._limit, stay_good=self._log.reads_ahead)
+            yield segment.next_base - 1  # there may be a gap
 
     def _put(self, keys: _Keys) -> bool:
         """False when the map is full."""
-        if keys.chunk is None:
+        entries, table = keys.entries, keys.table
+        if table is None:
             self._reach(keys.reached)
             return True
-        entries, table = keys.entries, keys.chunk.table
         if entries is not None:
             stop = self._map.put_entries(entries)
             if stop:
@@ -352,10 +389,10 @@ class Cleaning:
             if stop < len(entries):
                 self._reach(_last_before(table, int(entries[stop, 2])))
                 return False
-        if keys.is_end:
+        if keys.nbytes:
             self.keys_decide &= _keys_decide(table)
             self._reach(int(table.rows[-1, b.LAST_OFFSET]))
-            self._spend(keys.chunk.nbytes)
+            self._spend(keys.nbytes)
         return True
 
     def _reach(self, offset: int) -> None:
@@ -405,14 +442,11 @@ class Cleaning:
         )
 
     def _read(self, segment: Segment) -> Iterator[Chunk]:
-        for chunk in self._chunks(segment, 0):
+        ahead = self._log.reads_ahead
+        chunks = read_chunks(segment, 0, self._limit, stay_good=ahead)
+        for chunk in one_ahead(chunks) if ahead else chunks:
             self._spend(chunk.nbytes)
             yield chunk
-
-    def _chunks(self, segment: Segment, position: int) -> Generator[Chunk]:
-        ahead = self._log.reads_ahead
-        chunks = read_chunks(segment, position, self._limit, stay_good=ahead)
-        return one_ahead(chunks) if ahead else chunks
 
     def _spend(self, count: int) -> None:
         """So many bytes were read."""

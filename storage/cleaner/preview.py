@@ -9,9 +9,9 @@ Of a log that was never cleaned, and has no transactions, the offset map alone t
 who does not ask what goes, need not wait until that is counted.
 
 Memory: the offset map, `log.cleaner.dedupe.buffer.size`, while the passes run; `KeptOffsets`, a bit
-for each record of an ordinary log, twice while a second pass runs; six runs that are read, the
-hashed keys of three of them, 24 bytes each, and the buffers of one decoder. The number of keys
-makes no difference.
+for each record of an ordinary log, twice while a second pass runs; four runs that are read, the
+hashed keys of three of them, 24 bytes each and at most a batch more than a million, and the buffers
+of three decoders. The number of keys makes no difference.
 """
 
 from __future__ import annotations

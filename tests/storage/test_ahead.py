@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
 
 import pytest
 
-from kafkafs.storage.ahead import one_ahead
+from kafkafs.storage.ahead import one_ahead, side_by_side
 
 
 def numbers(count: int, made_by: list[str]) -> Generator[int]:
@@ -73,3 +74,65 @@ def test_neither_does_what_was_made_ahead_of_it(monkeypatch: pytest.MonkeyPatch)
     ahead.close()
     inner.close()
     assert not [each for each in threading.enumerate() if "ahead" in each.name]
+
+
+class TestSideBySide:
+    """What is made of items, by one thread each."""
+
+    @pytest.mark.parametrize("count", range(9))
+    @pytest.mark.parametrize(("processors", "workers"), [(1, 2), (2, 1), (2, 2), (2, 3)])
+    def test_in_the_order_of_the_items(
+        self, count: int, processors: int, workers: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Each worker has its own in that order, too."""
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(processors)))
+        had: list[list[int]] = [[] for _ in range(workers)]
+
+        def worker(number: int) -> Callable[[int], str]:
+            def work(item: int) -> str:
+                time.sleep(0.002 * (item % 3))
+                had[number].append(item)
+                return str(item)
+
+            return work
+
+        made = side_by_side(numbers(count, []), [worker(number) for number in range(workers)])
+        assert list(made) == [str(number) for number in range(count)]
+        assert all(items == sorted(items) for items in had)
+        assert sorted(item for items in had for item in items) == list(range(count))
+
+    def test_at_the_same_time(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+        both = threading.Barrier(2, timeout=30)
+
+        def work(item: int) -> int:
+            if item >= 2:
+                both.wait()
+            return item
+
+        assert list(side_by_side(numbers(8, []), [work, work])) == list(range(8))
+
+    def test_an_error_of_a_worker_comes_in_its_place(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+
+        def work(item: int) -> int:
+            if item == 5:
+                raise ValueError("the sixth")
+            return item
+
+        got: list[int] = []
+        with pytest.raises(ValueError, match="the sixth"):
+            got.extend(side_by_side(numbers(9, []), [work, work]))
+        assert got == list(range(5))
+        assert not [each for each in threading.enumerate() if "ahead" in each.name]
+
+    def test_no_more_is_held_than_there_are_workers_and_one(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+        taken: list[int] = []
+        made = side_by_side(numbers(50, []), [taken.append] * 2)
+        for at, _ in enumerate(made):
+            time.sleep(0.002)
+            assert len(taken) <= at + 3
+        assert len(taken) == 50
