@@ -356,17 +356,17 @@ class Cleaning:
             for segment in dirty
         ]
         self._done = sum(starts)
-        ahead = self._log.reads_ahead
-        with closing(self._chunks_of(dirty, starts)) as chunks:
-            hashers = [_Hasher(self._log, offset_map) for _ in range(_HASHERS if ahead else 1)]
-            hashed = (
-                side_by_side(chunks, [each.begin for each in hashers])
-                if ahead
-                else map(hashers[0].keys, chunks)
-            )
+        with closing(self._hashed(self._chunks_of(dirty, starts))) as hashed:
             for keys in hashed:
                 if not all(map(self._put, keys)):
                     return
+
+    def _hashed(self, chunks: Generator[Chunk | int]) -> Generator[Iterator[_Keys]]:
+        if self._log.reads_ahead:
+            hashers = [_Hasher(self._log, self._map) for _ in range(_HASHERS)]
+            return side_by_side(chunks, [each.begin for each in hashers])
+        hasher = _Hasher(self._log, self._map)
+        return (hasher.keys(chunk) for chunk in chunks)
 
     def _chunks_of(
         self, segments: Sequence[Segment], starts: Sequence[int]
