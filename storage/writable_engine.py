@@ -21,8 +21,8 @@ from types import TracebackType
 from typing import Self
 
 from . import placing
-from .cleaner.cleaning import check_rate
 from .cleaner.manager import CleanerManager
+from .cleaner.throttle import check_rate
 from .clock import Clock, SystemClock
 from .config import Resolved, broker_config, run_settings
 from .engine import Engine

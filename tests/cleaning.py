@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafkafs.storage.cleaner.cleaned import CleanedSegment
-from kafkafs.storage.cleaner.cleaning import LogToClean
 from kafkafs.storage.cleaner.fates import Judged
-from kafkafs.storage.cleaner.plan import SegmentToClean
+from kafkafs.storage.cleaner.plan import LogToClean, SegmentToClean
 from kafkafs.storage.config import TopicConfig
 from kafkafs.storage.format.rewrite import rewrite
 from kafkafs.storage.log.view import View

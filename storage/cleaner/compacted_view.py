@@ -23,9 +23,10 @@ from ..log.view import View, last_offset
 from ..segment.extent import Fault
 from ..segment.segment import Segment
 from ..segment.walk import walk_headers
+from .counting import Totals
 from .fates import Fate
 from .plan import SegmentToClean, segments_of
-from .preview import Preview, Question, Totals
+from .preview import Preview, Question
 
 #: What goes, by the names of `summary.json`.
 REASONS: Final = {

@@ -32,9 +32,10 @@ from ..log.retention import RetentionPlan
 from ..log.view import View
 from ..log.writer import LogWriter
 from .claims import Claims, TopicPartition
-from .cleaning import CleanedSink, CleaningResult, LogToClean, Throttle, clean
+from .cleaning import CleanedSink, CleaningResult, clean
 from .offset_map import OffsetMap
-from .plan import COMPACT, CleanPlan, plan, state_of
+from .plan import COMPACT, CleanPlan, LogToClean, plan, state_of
+from .throttle import Throttle
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ offset or has a record younger than `min.compaction.lag.ms`, nor what lies behin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeVar
@@ -19,6 +19,7 @@ from typing import Protocol, TypeVar
 from ..config import UNLIMITED, TopicConfig
 from ..format.layout import MAX_INT32, NO_TIMESTAMP
 from ..log.lookup import header_at
+from ..log.producer_state import ProducerState
 from ..log.retention import ViewSegment
 from ..log.view import View
 from ..segment import offset_index, time_index
@@ -284,3 +285,24 @@ class _Room:
         self._log -= segment.size
         self._index -= segment.index_bytes
         self._times -= segment.time_index_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LogToClean:
+    """What is to be cleaned: offsets in [`first_dirty`, `first_uncleanable`) of a log, whose
+    records below `first_dirty` that they supersede go, too. `now_ms`: since 1970.
+
+    `producers` tells the active producers; it is asked for each group. `check` raises what is to
+    end the pass, `told` is told its progress: bytes read, and to be read in all. `reads_ahead`:
+    other threads read and hash keys, which is quicker where a processor has nothing else to do.
+    """
+
+    view: View
+    config: TopicConfig
+    first_dirty: int
+    first_uncleanable: int
+    now_ms: int
+    producers: Callable[[], Iterable[ProducerState]]
+    check: Callable[[], None]
+    told: Callable[[int, int], None]
+    reads_ahead: bool = False

@@ -16,21 +16,16 @@ of three decoders. The number of keys makes no difference.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..config import BrokerConfig, TopicConfig
-from ..errors import CorruptError
 from ..format import batch as b
-from ..format.batch import BatchTable
-from ..format.columns import Columns
-from ..format.layout import CONTROL_MASK, DELETE_HORIZON_MASK, MAX_OFFSET, NO_TIMESTAMP
-from ..format.rewrite import rewrite
 from ..log import retention
 from ..log.last_producers import producers_of
 from ..log.lookup import extent_from
@@ -41,18 +36,18 @@ from ..log.view import View
 from ..segment.extent import Fault
 from ..segment.segment import Segment
 from ..segment.walk import walk_headers
-from .cleaning import Cleaning, LogToClean
-from .fates import Fate, Judged, NewestAmong, NewestInMap
+from .cleaning import Cleaning
+from .counting import Counting, Totals
+from .fates import NewestAmong, NewestInMap
 from .kept_offsets import KeptOffsets
 from .offset_map import SLOT_BYTES, OffsetMap
-from .plan import COMPACT, CleanPlan, SegmentToClean, plan, state_of
+from .plan import COMPACT, CleanPlan, LogToClean, plan, state_of
 
 #: Bytes read, and to be read, in a pass.
 Told = Callable[[int, int], None]
 
 # The bytes of a small log.
 _FEW_BYTES: Final = 16 << 20
-_DATA_FATES: Final = (Fate.SUPERSEDED, Fate.TOMBSTONE, Fate.ABORTED, Fate.KEYLESS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,35 +129,6 @@ def _retained(view: View, config: TopicConfig, now_ms: int) -> View:
 
 
 @dataclass(frozen=True, slots=True)
-class CleanedGroup:
-    """A segment that a pass would write. `records` are those from the log start offset on;
-    `largest_timestamp` is that of its batches or, when none has one, the mtime it would get, in
-    ms."""
-
-    base_offset: int
-    size: int
-    largest_timestamp: int
-    records: int
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """What passes over a log would write, and what would go.
-
-    `gone`: records that go, by fate. `markers`: transaction markers that go, which are no records.
-    `expires_at_ms`: when a delete horizon passes next, None for never. `tombstones`: those that
-    stay.
-    """
-
-    groups: tuple[CleanedGroup, ...]
-    gone: Mapping[Fate, int]
-    markers: int
-    passes: int
-    expires_at_ms: int | None
-    tombstones: int
-
-
-@dataclass(frozen=True, slots=True)
 class Preview:
     """What passes over a log would leave of it, up to `end_offset`, which is 0 when there is
     nothing to clean. `totals`: None where they were not asked for, and were not found either."""
@@ -203,17 +169,17 @@ def preview(
     that. CorruptError, with file and position, where a cleaning would stop for damage. `check` may
     raise what is to end it."""
     end, first_dirty = question.planned.first_uncleanable, question.planned.first_dirty
-    found = _Counting(question.view.start_offset, question.now_ms)
+    found = Counting(question.view.start_offset, question.now_ms)
     if first_dirty >= end or not question.cleaned:
-        return found.preview(question.stamp(), 0, 0)
+        return Preview(question.stamp(), found.kept, 0, found.totals(0))
     offset_map = _map_for(question)
     is_cut_short = not in_full and DELETE not in question.config.cleanup_policy
     log, passes = _log_to_clean(question, told, check), 0
     with question.view.context.decoder() as decoder:
         while first_dirty < end:
             cleaning = Cleaning(replace(log, first_dirty=first_dirty), decoder)
-            cleaning.learn(offset_map)
-            if is_cut_short and cleaning.keys_decide:
+            keys_decide = cleaning.learn(offset_map)
+            if is_cut_short and keys_decide and not passes:
                 kept = _told_by(offset_map, question)
                 if kept is not None:
                     return Preview(question.stamp(), kept, end, None)
@@ -223,7 +189,7 @@ def preview(
             assert reached > first_dirty, "the map has room for a key at least"
             found.end_pass(reached, question.view)
             first_dirty, passes = reached, passes + 1
-    return found.preview(question.stamp(), end, passes)
+    return Preview(question.stamp(), found.kept, end, found.totals(passes))
 
 
 def completed(
@@ -233,13 +199,13 @@ def completed(
     check: Callable[[], None] = lambda: None,
 ) -> Preview:
     """The same with totals, of a preview without them that answers the question. As `preview`."""
-    found = _Counting(question.view.start_offset, question.now_ms)
+    found = Counting(question.view.start_offset, question.now_ms)
     with question.view.context.decoder() as decoder:
         cleaning = Cleaning(_log_to_clean(question, told, check), decoder)
         found.begin_pass()
         cleaning.go_through(NewestAmong(short.kept, short.end_offset - 1), found)
         found.end_pass(short.end_offset, question.view)
-    return found.preview(short.stamp, short.end_offset, 1)
+    return replace(short, totals=found.totals(1))
 
 
 def _log_to_clean(question: Question, told: Told, check: Callable[[], None]) -> LogToClean:
@@ -296,122 +262,3 @@ def _records_of_few(question: Question) -> int | None:
                 return None
             count += int(table.column(b.RECORD_COUNT).sum())
     return count
-
-
-class _Counting:
-    """A cleaner's sink that counts what is put into it and remembers which offsets stay."""
-
-    def __init__(self, start_offset: int, now_ms: int) -> None:
-        self._start_offset = start_offset
-        self._now_ms = now_ms
-        self._counts = np.zeros(len(Fate), dtype=np.int64)
-        self._expires_at = MAX_OFFSET
-        # Of the passes before: what they kept, and the offset up to which they went.
-        self._before = KeptOffsets()
-        self._before_end = 0
-        self.begin_pass()
-
-    def begin_pass(self) -> None:
-        self._kept = KeptOffsets()
-        self._tombstones = 0
-        self._groups: list[CleanedGroup] = []
-
-    def end_pass(self, end_offset: int, view: View) -> None:
-        """The pass had room for the keys below `end_offset`, and went over the segments that begin
-        below that."""
-        self._kept.finish()
-        self._before = self._kept
-        at = view.segments.floor_index(end_offset - 1)
-        self._before_end = view.segments[at].next_base
-
-    def preview(self, stamp: Stamp, end_offset: int, passes: int) -> Preview:
-        counts = self._counts.tolist()
-        totals = Totals(
-            tuple(self._groups),
-            {fate: counts[fate] for fate in _DATA_FATES},
-            counts[Fate.MARKER],
-            passes,
-            self._expires_at if self._expires_at < MAX_OFFSET else None,
-            self._tombstones,
-        )
-        return Preview(stamp, self._before, end_offset, totals)
-
-    # -- Sink -----------------------------------------------------------------------------------
-
-    def begin(self, group: Sequence[SegmentToClean]) -> None:
-        self._group = group
-        self._size = self._records = 0
-        self._largest = NO_TIMESTAMP
-
-    def put(self, judged: Judged) -> int:
-        columns = judged.columns
-        there = self._there(columns.offsets)
-        keep = judged.keep if there is None else judged.keep & there
-        self._count(judged, there)
-        self._remember(columns, keep)
-        self._tombstones += judged.tombstones(keep)
-        written = rewrite(
-            judged.data, judged.base, columns, keep, judged.actions, judged.horizons,
-            checked=False,
-        )  # fmt: skip
-        self._size += len(written.data)
-        if len(written.table):
-            largest = int(written.table.column(b.MAX_TIMESTAMP).max())
-            self._largest = max(self._largest, largest)
-        self._note_horizons(columns.batches)
-        return len(written.data)
-
-    def end(self) -> None:
-        mtime_ms = self._group[-1].mtime_ms
-        largest = self._largest if self._largest != NO_TIMESTAMP else mtime_ms
-        base = self._group[0].base_offset
-        self._groups.append(CleanedGroup(base, self._size, largest, self._records))
-
-    def discard(self) -> None:
-        """There is nothing to be taken back."""
-
-    def _there(self, offsets: b.Int64s) -> NDArray[np.bool_] | None:
-        """Which rows the passes before have left; None for all."""
-        below = int(offsets.searchsorted(self._before_end))
-        if not below:
-            return None
-        there = np.ones(len(offsets), dtype=np.bool_)
-        there[:below] = self._before.mask(offsets[:below])
-        return there
-
-    def _count(self, judged: Judged, there: NDArray[np.bool_] | None) -> None:
-        """Each record by its fate, once, from the log start offset on."""
-        columns = judged.columns
-        first = int(columns.offsets.searchsorted(self._start_offset))
-        if first or there is not None:
-            fates = judged.fates[first:] if there is None else judged.fates[first:][there[first:]]
-            self._counts += np.bincount(fates, minlength=len(Fate))
-        else:
-            self._counts += judged.counted
-        unread = judged.batch_fates != Fate.KEPT
-        if unread.any():
-            batches = columns.batches.rows[unread]
-            new = batches[:, b.BASE_OFFSET] >= max(self._start_offset, self._before_end)
-            np.add.at(self._counts, judged.batch_fates[unread][new], batches[new, b.RECORD_COUNT])
-
-    def _remember(self, columns: Columns, keep: NDArray[Any]) -> None:
-        """What stays, markers among it, that later passes find there; they are no records."""
-        rows = keep.astype(np.bool_)
-        offsets = columns.offsets[rows]
-        try:
-            self._kept.add(offsets)
-        except ValueError as error:
-            position = int(columns.batches.rows[0, b.POSITION])
-            raise CorruptError(str(error), columns.file, position) from None
-        if columns.batches.union(b.ATTRIBUTES) & CONTROL_MASK:
-            is_control = columns.batches.flagged(CONTROL_MASK)
-            rows &= ~np.repeat(is_control, np.diff(columns.first_row))
-            offsets = columns.offsets[rows]
-        self._records += len(offsets) - int(offsets.searchsorted(self._start_offset))
-
-    def _note_horizons(self, table: BatchTable) -> None:
-        """When the next of the delete horizons passes that batches have now."""
-        if table.union(b.ATTRIBUTES) & DELETE_HORIZON_MASK:
-            horizons = table.select(table.flagged(DELETE_HORIZON_MASK)).column(b.BASE_TIMESTAMP)
-            to_come = horizons[horizons > self._now_ms]
-            self._expires_at = min(self._expires_at, int(to_come.min(initial=MAX_OFFSET)))

@@ -39,10 +39,11 @@ from ..log.lookup import header_at, position_for
 from ..log.view import View
 from ..segment.segment import Segment
 from .cleaned import CleanedSegment
-from .cleaning import CleanedSink, CleaningResult, Copying, learned
+from .cleaning import CleanedSink, CleaningResult, Copying
 from .fates import Judge, NewestAmong, OpenTransactions, Outcomes
 from .kept_offsets import KeptOffsets
 from .key_entries import EntryFile, EntryWriter, checksum
+from .learning import learned
 from .live_keys import FIRST_BYTES
 from .offset_map import OffsetMap
 from .plan import SegmentToClean

@@ -14,10 +14,10 @@ from typing import Final
 from ..config import TopicConfig
 from ..log.producer_state import ProducerState
 from ..segment.segment import Segment
-from .cleaning import LogToClean, legacy_horizon_ms
+from .cleaning import legacy_horizon_ms
 from .key_entries import HashKey, new_hash_key
 from .offset_map import SLOT_BYTES
-from .plan import SegmentToClean, group, segments_of
+from .plan import LogToClean, SegmentToClean, group, segments_of
 
 # Keys of a slice whose map mostly stays in a processor's cache.
 _SLICE_KEYS: Final = 1 << 17

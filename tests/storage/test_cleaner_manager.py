@@ -264,7 +264,7 @@ def test_a_rate_at_which_nothing_is_read_is_refused(root: Path, rate: str) -> No
 
 
 def test_closing_ends_a_cleaning(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkafs.storage.cleaner.cleaning._CHECK_MS", 0)
+    monkeypatch.setattr("kafkafs.storage.cleaner.throttle._CHECK_MS", 0)
     slow = {"log.cleaner.io.max.bytes.per.second": "10", "log.cleaner.backoff.ms": "1"}
     start = time.monotonic()
     with WritableEngine(str(root), slow) as engine:
@@ -280,7 +280,7 @@ def test_closing_ends_a_cleaning(root: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_rate_is_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkafs.storage.cleaner.cleaning._CHECK_MS", 0)
+    monkeypatch.setattr("kafkafs.storage.cleaner.throttle._CHECK_MS", 0)
     with WritableEngine(str(root), {"log.cleaner.io.max.bytes.per.second": "300000"}) as engine:
         make(engine, "a", 0, internal_segment_bytes="30000")
         append(engine, "a", 300, size=500)

@@ -20,17 +20,12 @@ from hypothesis import strategies as st
 
 from kafkafs.storage.ahead import one_ahead
 from kafkafs.storage.cleaner.cleaned import CleanedSegment
-from kafkafs.storage.cleaner.cleaning import (
-    CleanedSink,
-    CleaningResult,
-    LogToClean,
-    Throttle,
-    clean,
-)
+from kafkafs.storage.cleaner.cleaning import CleanedSink, CleaningResult, clean
 from kafkafs.storage.cleaner.fates import Fate, Judged
 from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
-from kafkafs.storage.cleaner.plan import SegmentToClean
+from kafkafs.storage.cleaner.plan import LogToClean, SegmentToClean
 from kafkafs.storage.cleaner.reading import Chunk, read_chunks
+from kafkafs.storage.cleaner.throttle import Throttle
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.durable import SyncFailed, WritableDirectory, replaced
 from kafkafs.storage.errors import CleaningAborted, ConfigError, CorruptError, LogDirOffline

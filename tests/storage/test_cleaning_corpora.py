@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.cleaner.cleaning import CleanedSink, CleaningResult, LogToClean, clean
+from kafkafs.storage.cleaner.cleaning import CleanedSink, CleaningResult, clean
 from kafkafs.storage.cleaner.fates import Fate
 from kafkafs.storage.cleaner.offset_map import OffsetMap
-from kafkafs.storage.cleaner.plan import CleanPlan, plan, state_of
+from kafkafs.storage.cleaner.plan import CleanPlan, LogToClean, plan, state_of
 from kafkafs.storage.cleaner.reading import read_chunks
 from kafkafs.storage.config import Settings, TopicConfig, topic_config
 from kafkafs.storage.durable import WritableDirectory, replaced

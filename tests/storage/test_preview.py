@@ -155,9 +155,11 @@ def write(directory: Path, keys: Sequence[bytes | None]) -> View:
     return open_view(directory)
 
 
-def compacted(view: View, config: TopicConfig = COMPACT, **broker: Any) -> CompactedView:
+def compacted(
+    view: View, config: TopicConfig = COMPACT, *, in_full: bool = True, **broker: Any
+) -> CompactedView:
     question = Question.of(view, config, replace(BrokerConfig(), **broker), None, NOW)
-    return CompactedView(question, preview(question))
+    return CompactedView(question, preview(question, in_full=in_full))
 
 
 @given(
@@ -272,9 +274,21 @@ class TestWhereAllMustBeLookedAt:
     def test_a_part_that_is_clean(self, tmp_path: Path) -> None:
         self.check(self.write(tmp_path / "t-0"), checkpoint=1)
 
-    def test_more_keys_than_there_is_room_for(self, tmp_path: Path) -> None:
-        view = write(tmp_path / "t-0", [b"%d" % (at % 9) for at in range(60)])
-        self.check(view, log_cleaner_dedupe_buffer_size=48, log_cleaner_io_buffer_load_factor=1.0)
+    @pytest.mark.parametrize("keys", [9, 60])
+    @pytest.mark.parametrize("room", [2, 20, 40])
+    def test_more_keys_than_there_is_room_for(self, tmp_path: Path, keys: int, room: int) -> None:
+        """In the last pass the map has all that is left, and only that."""
+        view = write(tmp_path / "t-0", [b"%d" % (at % keys) for at in range(60)])
+        few = {
+            "log_cleaner_dedupe_buffer_size": 24 * room,
+            "log_cleaner_io_buffer_load_factor": 1.0,
+        }
+        if keys > room:
+            self.check(view, **few)
+        short = compacted(view, in_full=False, **few)
+        assert records(short, Isolation.READ_COMMITTED) == records(
+            compacted(view), Isolation.READ_COMMITTED
+        )
 
     def test_offsets_far_apart(self, tmp_path: Path) -> None:
         """Marks for them would take more than the map."""

@@ -23,11 +23,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from kafkafs.storage.choice import choose
-from kafkafs.storage.cleaner.cleaning import CleaningResult, LogToClean
+from kafkafs.storage.cleaner.cleaning import CleaningResult
 from kafkafs.storage.cleaner.compacted_view import REASONS
 from kafkafs.storage.cleaner.fates import Fate
 from kafkafs.storage.cleaner.manager import Candidate, Replace
-from kafkafs.storage.cleaner.plan import COMPACT
+from kafkafs.storage.cleaner.plan import COMPACT, LogToClean
 from kafkafs.storage.cleaner.split_pass import Copied, StagedSegment
 from kafkafs.storage.cleaner.split_plan import Plan, Shape, fingerprint
 from kafkafs.storage.durable import WritableDirectory

@@ -14,8 +14,9 @@ from typing import Final, TypeVar
 
 from kafkafs.storage.cleaner import split_pass
 from kafkafs.storage.cleaner.cleaned import CleanedSegment
-from kafkafs.storage.cleaner.cleaning import CleanedSink, CleaningResult, LogToClean, clean
+from kafkafs.storage.cleaner.cleaning import CleanedSink, CleaningResult, clean
 from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
+from kafkafs.storage.cleaner.plan import LogToClean
 from kafkafs.storage.cleaner.split_pass import Copied, StagedSegment
 from kafkafs.storage.cleaner.split_plan import Learned, LogRange, SegmentGroup, SplitPass
 from kafkafs.storage.config import TopicConfig

@@ -1,0 +1,175 @@
+"""A cleaner's sink that counts what passes would write, and what would go."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import CorruptError
+from ..format import batch as b
+from ..format.batch import BatchTable
+from ..format.columns import Columns
+from ..format.layout import CONTROL_MASK, DELETE_HORIZON_MASK, MAX_OFFSET, NO_TIMESTAMP
+from ..format.rewrite import rewrite
+from ..log.view import View
+from .fates import Fate, Judged
+from .kept_offsets import KeptOffsets
+from .plan import SegmentToClean
+
+_DATA_FATES: Final = (Fate.SUPERSEDED, Fate.TOMBSTONE, Fate.ABORTED, Fate.KEYLESS)
+
+
+@dataclass(frozen=True, slots=True)
+class CleanedGroup:
+    """A segment that a pass would write. `records` are those from the log start offset on;
+    `largest_timestamp` is that of its batches or, when none has one, the mtime it would get, in
+    ms."""
+
+    base_offset: int
+    size: int
+    largest_timestamp: int
+    records: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What passes over a log would write, and what would go.
+
+    `gone`: records that go, by fate. `markers`: transaction markers that go, which are no records.
+    `expires_at_ms`: when a delete horizon passes next, None for never. `tombstones`: those that
+    stay.
+    """
+
+    groups: tuple[CleanedGroup, ...]
+    gone: Mapping[Fate, int]
+    markers: int
+    passes: int
+    expires_at_ms: int | None
+    tombstones: int
+
+
+class Counting:
+    """A cleaner's sink that counts what is put into it and remembers which offsets stay."""
+
+    def __init__(self, start_offset: int, now_ms: int) -> None:
+        self._start_offset = start_offset
+        self._now_ms = now_ms
+        self._counts = np.zeros(len(Fate), dtype=np.int64)
+        self._expires_at = MAX_OFFSET
+        # Of the passes before: what they kept, and the offset up to which they went.
+        self._before = KeptOffsets()
+        self._before_end = 0
+        self.begin_pass()
+
+    def begin_pass(self) -> None:
+        self._kept = KeptOffsets()
+        self._tombstones = 0
+        self._groups: list[CleanedGroup] = []
+
+    def end_pass(self, end_offset: int, view: View) -> None:
+        """The pass had room for the keys below `end_offset`, and went over the segments that begin
+        below that."""
+        self._kept.finish()
+        self._before = self._kept
+        at = view.segments.floor_index(end_offset - 1)
+        self._before_end = view.segments[at].next_base
+
+    @property
+    def kept(self) -> KeptOffsets:
+        """The offsets of what the last pass has left."""
+        return self._before
+
+    def totals(self, passes: int) -> Totals:
+        counts = self._counts.tolist()
+        return Totals(
+            tuple(self._groups),
+            {fate: counts[fate] for fate in _DATA_FATES},
+            counts[Fate.MARKER],
+            passes,
+            self._expires_at if self._expires_at < MAX_OFFSET else None,
+            self._tombstones,
+        )
+
+    # -- Sink -----------------------------------------------------------------------------------
+
+    def begin(self, group: Sequence[SegmentToClean]) -> None:
+        self._group = group
+        self._size = self._records = 0
+        self._largest = NO_TIMESTAMP
+
+    def put(self, judged: Judged) -> int:
+        columns = judged.columns
+        there = self._there(columns.offsets)
+        keep = judged.keep if there is None else judged.keep & there
+        self._count(judged, there)
+        self._remember(columns, keep)
+        self._tombstones += judged.tombstones(keep)
+        written = rewrite(
+            judged.data, judged.base, columns, keep, judged.actions, judged.horizons,
+            checked=False,
+        )  # fmt: skip
+        self._size += len(written.data)
+        if len(written.table):
+            largest = int(written.table.column(b.MAX_TIMESTAMP).max())
+            self._largest = max(self._largest, largest)
+        self._note_horizons(columns.batches)
+        return len(written.data)
+
+    def end(self) -> None:
+        mtime_ms = self._group[-1].mtime_ms
+        largest = self._largest if self._largest != NO_TIMESTAMP else mtime_ms
+        base = self._group[0].base_offset
+        self._groups.append(CleanedGroup(base, self._size, largest, self._records))
+
+    def discard(self) -> None:
+        """There is nothing to be taken back."""
+
+    def _there(self, offsets: b.Int64s) -> NDArray[np.bool_] | None:
+        """Which rows the passes before have left; None for all."""
+        below = int(offsets.searchsorted(self._before_end))
+        if not below:
+            return None
+        there = np.ones(len(offsets), dtype=np.bool_)
+        there[:below] = self._before.mask(offsets[:below])
+        return there
+
+    def _count(self, judged: Judged, there: NDArray[np.bool_] | None) -> None:
+        """Each record by its fate, once, from the log start offset on."""
+        columns = judged.columns
+        first = int(columns.offsets.searchsorted(self._start_offset))
+        if first or there is not None:
+            fates = judged.fates[first:] if there is None else judged.fates[first:][there[first:]]
+            self._counts += np.bincount(fates, minlength=len(Fate))
+        else:
+            self._counts += judged.counted
+        unread = judged.batch_fates != Fate.KEPT
+        if unread.any():
+            batches = columns.batches.rows[unread]
+            new = batches[:, b.BASE_OFFSET] >= max(self._start_offset, self._before_end)
+            np.add.at(self._counts, judged.batch_fates[unread][new], batches[new, b.RECORD_COUNT])
+
+    def _remember(self, columns: Columns, keep: NDArray[Any]) -> None:
+        """What stays, markers among it, that later passes find there; they are no records."""
+        rows = keep.astype(np.bool_)
+        offsets = columns.offsets[rows]
+        try:
+            self._kept.add(offsets)
+        except ValueError as error:
+            position = int(columns.batches.rows[0, b.POSITION])
+            raise CorruptError(str(error), columns.file, position) from None
+        if columns.batches.union(b.ATTRIBUTES) & CONTROL_MASK:
+            is_control = columns.batches.flagged(CONTROL_MASK)
+            rows &= ~np.repeat(is_control, np.diff(columns.first_row))
+            offsets = columns.offsets[rows]
+        self._records += len(offsets) - int(offsets.searchsorted(self._start_offset))
+
+    def _note_horizons(self, table: BatchTable) -> None:
+        """When the next of the delete horizons passes that batches have now."""
+        if table.union(b.ATTRIBUTES) & DELETE_HORIZON_MASK:
+            horizons = table.select(table.flagged(DELETE_HORIZON_MASK)).column(b.BASE_TIMESTAMP)
+            to_come = horizons[horizons > self._now_ms]
+            self._expires_at = min(self._expires_at, int(to_come.min(initial=MAX_OFFSET)))
