@@ -31,6 +31,7 @@ VERBS: Final = {
     "cat": "cat",
     "stat": "stat",
     "explain": "explain",
+    "dump": "dump",
     "topic": "topic",
     "append": "append",
     "retain": "retain",

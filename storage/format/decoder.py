@@ -315,7 +315,7 @@ class Decoder:
             raise CorruptError("a compressed message has no value")
         self._scratch.clear()
         decompress(header.codec, data[start : start + size], header.magic, self._scratch)
-        inner = _inner_messages(self._scratch.data, header)
+        inner = inner_messages(self._scratch.data, header)
         count = len(inner)
         self._reserve(count)
         _, error = self._spans_of(self._scratch.data, inner.column(b.POSITION).copy(), inner)
@@ -418,7 +418,7 @@ def _located(error: CorruptError, header: BatchHeader) -> CorruptError:
     )
 
 
-def _inner_messages(data: memoryview, header: BatchHeader) -> BatchTable:
+def inner_messages(data: memoryview, header: BatchHeader) -> BatchTable:
     """Headers of the messages in a decompressed set (``AbstractLegacyRecordBatch``)."""
     room = BatchTable.empty(len(data) // (layout.LOG_OVERHEAD + layout.V0_MIN_SIZE) + 1)
     inner, walk = b.scan(data, len(data), 0, room, whole=True)

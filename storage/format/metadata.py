@@ -14,21 +14,18 @@ message in Kafka's flexible encoding (KIP-482), fields in the order of its schem
     25   AbortTransactionRecord
 
 Each message ends in tagged fields, which newer brokers may add to, as they may add versions that
-put fields behind the known ones; neither is looked at. A compact string is its length plus 1 (0 is
-null) as an unsigned varint, then UTF-8.
+put fields behind the known ones; neither is looked at.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
-from struct import Struct
 
 from ..errors import CorruptError
-from .uuids import UUID_BYTES, uuid_text
+from .fields import Fields
 
 FRAME_VERSION = 1
-_INT8, _INT32 = Struct(">b"), Struct(">i")
 
 
 class ResourceType(IntEnum):
@@ -100,7 +97,7 @@ MetadataRecord = (
 
 def parse_metadata_record(data: bytes | memoryview) -> MetadataRecord | None:
     """The record in a value, None when it is of another kind. CorruptError, position in `data`."""
-    fields = _Fields(data)
+    fields = Fields(data)
     frame = fields.unsigned_varint()
     if frame != FRAME_VERSION:
         raise CorruptError(f"frame version {frame} of a metadata record, not 1", position=0)
@@ -124,52 +121,3 @@ def parse_metadata_record(data: bytes | memoryview) -> MetadataRecord | None:
         case 25:
             return AbortTransactionRecord()
     return None
-
-
-class _Fields:
-    """Takes one field after the other from a message, each only if it is wholly there."""
-
-    def __init__(self, data: bytes | memoryview) -> None:
-        self._data = memoryview(data)
-        self._position = 0
-
-    def unsigned_varint(self) -> int:
-        value = 0
-        for shift in range(0, 35, 7):
-            byte = self._take(1, "a varint")[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-        raise CorruptError("a varint of more than 5 bytes", position=self._position)
-
-    def int8(self) -> int:
-        return int(_INT8.unpack(self._take(_INT8.size, "an int8"))[0])
-
-    def int32(self) -> int:
-        return int(_INT32.unpack(self._take(_INT32.size, "an int32"))[0])
-
-    def uuid(self) -> str:
-        return uuid_text(self._take(UUID_BYTES, "an id"))
-
-    def string(self) -> str:
-        start = self._position
-        text = self.nullable_string()
-        if text is None:
-            raise CorruptError("null where a string must be", position=start)
-        return text
-
-    def nullable_string(self) -> str | None:
-        length = self.unsigned_varint() - 1
-        if length < 0:
-            return None
-        start = self._position
-        try:
-            return self._take(length, "a string").decode("utf-8")
-        except UnicodeDecodeError:
-            raise CorruptError("a string that is not UTF-8", position=start) from None
-
-    def _take(self, size: int, what: str) -> bytes:
-        start, self._position = self._position, self._position + size
-        if self._position > len(self._data):
-            raise CorruptError(f"{what} goes past the end of its record", position=start)
-        return bytes(self._data[start : self._position])

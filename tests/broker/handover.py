@@ -162,12 +162,8 @@ def warnings(broker: Broker, start: int = 0) -> list[str]:
 
 def dump(paths: Sequence[Path], version: str = VERSION) -> dict[Path, list[str]]:
     """The lines that DumpLogSegments prints of each file, records and all; it must not complain."""
-    home = installation(version)
-    tool = DUMP_TOOL.get(version, "kafka.tools.DumpLogSegments")
-    files = ",".join(map(str, paths))
-    options = ["--print-data-log", "--deep-iteration", "--files", files]
-    done = subprocess.run(java(home, tool, *options), check=False, capture_output=True, text=True)
-    complaints = FALSE_ALARM.sub("", _without_slf4j(done.stderr))
+    done = run_dump_tool(paths, "--print-data-log", "--deep-iteration", version=version)
+    complaints = FALSE_ALARM.sub("", done.stderr)
     assert (done.returncode, complaints) == (0, ""), complaints
     found: dict[Path, list[str]] = {}
     for line in done.stdout.splitlines():
@@ -178,13 +174,22 @@ def dump(paths: Sequence[Path], version: str = VERSION) -> dict[Path, list[str]]
     return found
 
 
-def check_indexes(paths: Sequence[Path], version: str = VERSION) -> None:
-    """Kafka's dump tool finds the indexes sound."""
+def run_dump_tool(
+    paths: Sequence[Path], *options: str, version: str = VERSION
+) -> subprocess.CompletedProcess[str]:
+    """What DumpLogSegments says of the files. What is not UTF-8 is so in its output, too."""
     home = installation(version)
     tool = DUMP_TOOL.get(version, "kafka.tools.DumpLogSegments")
-    options = ["--index-sanity-check", "--files", ",".join(map(str, paths))]
-    done = subprocess.run(java(home, tool, *options), check=False, capture_output=True, text=True)
-    assert (done.returncode, _without_slf4j(done.stderr)) == (0, "")
+    command = java(home, tool, *options, "--files", ",".join(map(str, paths)))
+    done = subprocess.run(command, check=False, capture_output=True)
+    out, err = (text.decode("utf-8", "replace") for text in (done.stdout, done.stderr))
+    return subprocess.CompletedProcess(command, done.returncode, out, _without_slf4j(err))
+
+
+def check_indexes(paths: Sequence[Path], version: str = VERSION) -> None:
+    """Kafka's dump tool finds the indexes sound."""
+    done = run_dump_tool(paths, "--index-sanity-check", version=version)
+    assert (done.returncode, done.stderr) == (0, "")
     for path in paths:
         empty = path.suffix == ".index" and path.stat().st_size == 0
         said = "is empty." if empty else "passed sanity check."

@@ -10,17 +10,17 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafkafs.storage.disk import Directory
-from kafkafs.storage.format.names import FileKind, parse_segment_file
-from kafkafs.storage.format.snapshot import parse_producer_snapshot
+from kafkafs.storage.segment.dump import Dump, DumpOptions
 from kafkafs.storage.segment.offset_index import OffsetIndex
 from kafkafs.storage.segment.time_index import TimeIndex
-from kafkafs.storage.segment.txn_index import TransactionIndex
 from tests import answers
 
 DUMPS = json.loads((answers.DATA / "dumps.json").read_text())
@@ -52,7 +52,9 @@ def test_every_entry_is_found_by_looking_it_up(name: str, corpus: Callable[[str]
 
 
 def digest_of(path: Path) -> int | list[int | str]:
-    lines = list(dump(path))
+    dump = Dump()
+    dumped = dump.lines(Directory(str(path.parent)), path.name, path.name)
+    lines = [line for line in dumped if not line.endswith(" is empty.")]
     if "kafka28" in path.parts:
         lines = [as_by_2_8(line) for line in lines]
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
@@ -66,39 +68,28 @@ def as_by_2_8(line: str) -> str:
     return line.replace("OptionalLong.empty", "None")
 
 
-def dump(path: Path) -> Iterator[str]:
-    directory, name = Directory(str(path.parent)), parse_segment_file(path.name)
-    assert name is not None
-    match name.kind:
-        case FileKind.INDEX:
-            for at in OffsetIndex.open(directory, path.name, name.base_offset).entries():
-                yield f"offset: {at.offset} position: {at.position}"
-        case FileKind.TIMEINDEX:
-            for time in TimeIndex.open(directory, path.name, name.base_offset).entries():
-                yield f"timestamp: {time.timestamp} offset: {time.offset}"
-        case FileKind.TXNINDEX:
-            for txn in TransactionIndex.open(directory, path.name).entries():
-                yield (
-                    f"version: 0 producerId: {txn.producer_id} firstOffset: {txn.first_offset} "
-                    f"lastOffset: {txn.last_offset} lastStableOffset: {txn.last_stable_offset}"
-                )
-        case FileKind.SNAPSHOT:
-            yield from dump_snapshot(path.read_bytes())
-
-
-def dump_snapshot(data: bytes) -> Iterator[str]:
-    for entry in parse_producer_snapshot(data):
-        first = entry.current_txn_first_offset
-        line = (
-            f"producerId: {entry.producer_id} producerEpoch: {entry.producer_epoch} "
-            f"coordinatorEpoch: {entry.coordinator_epoch} currentTxnFirstOffset: "
-            f"{f'OptionalLong[{first}]' if first >= 0 else 'OptionalLong.empty'} "
-            f"lastTimestamp: {entry.timestamp}"
-        )
-        if entry.has_batch:
-            line += (
-                f" firstSequence: {entry.last_sequence - entry.offset_delta} "
-                f"lastSequence: {entry.last_sequence} lastOffset: {entry.last_offset} "
-                f"offsetDelta: {entry.offset_delta} timestamp: {entry.timestamp}"
-            )
-        yield line
+@given(
+    st.sampled_from(["log", "index", "timeindex", "txnindex", "snapshot"]),
+    st.lists(st.tuples(st.floats(0, 0.999), st.binary(max_size=9)), min_size=1, max_size=4),
+)
+def test_damage_is_told_and_ends_nothing(
+    tmp_path_factory: pytest.TempPathFactory,
+    corpus: Callable[[str], Path],
+    kind: str,
+    changes: list[tuple[float, bytes]],
+) -> None:
+    """Whatever the bytes are, there are lines and complaints, and no other error."""
+    directory = tmp_path_factory.mktemp("damaged")
+    files = [directory / file.name for file in (corpus("kafka43-clean") / "txn-0").glob("*11.*")]
+    for file in files:
+        file.write_bytes((corpus("kafka43-clean") / "txn-0" / file.name).read_bytes())
+    damaged = next(file for file in files if file.suffix == f".{kind}")
+    data = bytearray(damaged.read_bytes())
+    for at, new in changes:
+        data[int(at * len(data)) : int(at * len(data)) + 1] = new
+    damaged.write_bytes(data)
+    for options in (DumpOptions(deep=True, contents=True), DumpOptions(is_sanity_check=True)):
+        dump = Dump(options)
+        found = [list(dump.lines(Directory(str(directory)), each.name, "it")) for each in files]
+        assert any(found)
+        assert all(re.match(f"{directory}|[A-Z]", heading) for heading in dump.complaints)

@@ -1,0 +1,122 @@
+"""`kafkafs dump`: files of segments, as kafka-dump-log prints them."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from . import failures, output
+from .verb import Verb
+
+if TYPE_CHECKING:
+    from kafkafs.storage.segment.dump import Dump
+
+
+@click.command(
+    cls=Verb,
+    short_help="Print batches, index entries and snapshots as kafka-dump-log does.",
+    examples=[
+        ("kafkafs dump /data/orders-0/00000000000000000000.log", "a line for each batch"),
+        ("kafkafs dump --print-data-log /data/orders-0/*.log", "and one for each record"),
+        (
+            "kafkafs dump --index-sanity-check /data/orders-0/*index",
+            "whether a broker would make the indexes anew",
+        ),
+        (
+            "kafkafs dump /data/orders-0/*.log | grep -v 'isvalid: true' | grep Offset",
+            "batches with wrong checksums",
+        ),
+        (
+            "kafkafs dump --print-data-log /data/__cluster_metadata-0/*.log | grep LeaderChange",
+            "who led the quorum, and when",
+        ),
+    ],
+)
+@click.argument("files", metavar="FILE...", nargs=-1, type=click.Path())
+@click.option("--files", "more", metavar="FILE,...", help="More files, as kafka-dump-log has them.")
+@click.option("--print-data-log", is_flag=True, help="Lines for records, with keys and values.")
+@click.option("--deep-iteration", is_flag=True, help="Lines for records, without these.")
+@click.option(
+    "--skip-record-metadata", is_flag=True, help="Of records no more than keys and values."
+)
+@click.option(
+    "--max-bytes",
+    metavar="BYTES",
+    type=click.IntRange(min=0),
+    help="Read no more of each log; a batch that goes on behind that is left out.",
+)
+@click.option(
+    "--max-message-size",
+    metavar="BYTES",
+    type=click.IntRange(min=1),
+    default=128 << 20,
+    show_default=True,
+    help="A batch that is larger, stored or decompressed, is damage.",
+)
+@click.option(
+    "--verify-index-only", is_flag=True, help="Hold indexes against their log; print no entries."
+)
+@click.option(
+    "--index-sanity-check",
+    is_flag=True,
+    help="Do no more than a broker does at its start with indexes; print no entries.",
+)
+def command(
+    files: tuple[str, ...],
+    more: str | None,
+    print_data_log: bool,
+    deep_iteration: bool,
+    skip_record_metadata: bool,
+    max_bytes: int | None,
+    max_message_size: int,
+    verify_index_only: bool,
+    index_sanity_check: bool,
+) -> int:
+    """Print what is in each FILE: a segment's .log, .index, .timeindex or .txnindex, a producer
+    .snapshot, or a .checkpoint of the quorum's log. Lines are those of kafka-dump-log; no broker,
+    and nothing else of the directory, is needed.
+
+    Damage goes to stderr, what is behind it is printed, and the exit code is 1. So it is where an
+    index does not fit its log. Gaps between offsets, which a compacted log has, are told, too.
+    """
+    from kafkafs.storage.segment.dump import Dump, DumpOptions
+
+    from .opening import for_each
+
+    chosen = [*files, *(more.split(",") if more is not None else ())]
+    if not chosen:
+        raise click.UsageError("Missing argument 'FILE...'.")
+    options = DumpOptions(
+        deep=deep_iteration or print_data_log,
+        contents=print_data_log,
+        metadata=not skip_record_metadata,
+        max_bytes=max_bytes,
+        prints_entries=not verify_index_only,
+        is_sanity_check=index_sanity_check,
+        max_batch_bytes=max_message_size,
+    )
+    dump = Dump(options)
+    code = for_each(chosen, lambda path: _print(dump, path))
+    for found in (dump.complaints, dump.gaps):
+        for heading, lines in found.items():
+            click.echo("\n".join([heading, *lines]), err=True)
+    return 1 if dump.complaints else code
+
+
+def _print(dump: Dump, path: str) -> None:
+    from kafkafs.storage.disk import Directory
+    from kafkafs.storage.segment.dump import is_known
+
+    folder, name = os.path.split(os.path.abspath(path))
+    if os.path.isdir(path):
+        raise failures.Failure(f"{path}: a directory; name files in it")
+    if not os.path.lexists(path):
+        raise failures.Failure(f"{path}: no such file")
+    if not is_known(name):
+        failures.warn(f"Ignoring unknown file {path}")
+        return
+    out = output.binary()
+    out.write(output.line(f"Dumping {path}"))
+    out.writelines(map(output.line, dump.lines(Directory(folder), name, path)))

@@ -1,0 +1,94 @@
+"""Kafka's flexible encoding (KIP-482): numbers, strings, arrays and tagged fields of a message.
+
+A compact string is its length plus 1 (0 is null) as an unsigned varint, then UTF-8; an array the
+same with its elements. Structures end in tagged fields: how many, and of each its number, its size
+and its bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Final, TypeVar
+
+from ..errors import CorruptError
+from .uuids import UUID_BYTES, uuid_text
+
+T = TypeVar("T")
+
+_INT8: Final = Struct(">b")
+_INT16: Final = Struct(">h")
+_UINT16: Final = Struct(">H")
+_INT32: Final = Struct(">i")
+_INT64: Final = Struct(">q")
+
+
+class Fields:
+    """Takes one field after the other from a message, each only if it is wholly there."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data = memoryview(data)
+        self._position = 0
+
+    def unsigned_varint(self) -> int:
+        value = 0
+        for shift in range(0, 35, 7):
+            byte = self._take(1, "a varint")[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+        raise CorruptError("a varint of more than 5 bytes", position=self._position)
+
+    def int8(self) -> int:
+        return self._number(_INT8, "an int8")
+
+    def int16(self) -> int:
+        return self._number(_INT16, "an int16")
+
+    def uint16(self) -> int:
+        return self._number(_UINT16, "a uint16")
+
+    def int32(self) -> int:
+        return self._number(_INT32, "an int32")
+
+    def int64(self) -> int:
+        return self._number(_INT64, "an int64")
+
+    def _number(self, form: Struct, what: str) -> int:
+        return int(form.unpack(self._take(form.size, what))[0])
+
+    def array(self, element: Callable[[], T]) -> list[T]:
+        """A null one is empty."""
+        return [element() for _ in range(self.unsigned_varint() - 1)]
+
+    def skip_tags(self) -> None:
+        """The tagged fields at the end of a structure."""
+        for _ in range(self.unsigned_varint()):
+            self.unsigned_varint()
+            self._take(self.unsigned_varint(), "a tagged field")
+
+    def uuid(self) -> str:
+        return uuid_text(self._take(UUID_BYTES, "an id"))
+
+    def string(self) -> str:
+        start = self._position
+        text = self.nullable_string()
+        if text is None:
+            raise CorruptError("null where a string must be", position=start)
+        return text
+
+    def nullable_string(self) -> str | None:
+        length = self.unsigned_varint() - 1
+        if length < 0:
+            return None
+        start = self._position
+        try:
+            return self._take(length, "a string").decode("utf-8")
+        except UnicodeDecodeError:
+            raise CorruptError("a string that is not UTF-8", position=start) from None
+
+    def _take(self, size: int, what: str) -> bytes:
+        start, self._position = self._position, self._position + size
+        if self._position > len(self._data):
+            raise CorruptError(f"{what} goes past the end of its record", position=start)
+        return bytes(self._data[start : self._position])

@@ -1,0 +1,335 @@
+"""Files of a segment as kafka-dump-log prints them.
+
+Lines and their order are those of Kafka's `DumpLogSegments`. It ends at the first damage; here that
+is told, and what follows is printed. What it tells of several files when it is through, are
+`complaints` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final
+
+from ..disk import Directory, OpenFile
+from ..errors import CorruptError, SegmentGone
+from ..format import batch as b
+from ..format.batch import BatchHeader, parse_header
+from ..format.columns import Columns
+from ..format.decoder import BadBatch, Decoder
+from ..format.layout import RECORD_BATCH_OVERHEAD
+from ..format.names import (
+    FileKind,
+    SegmentFileName,
+    parse_metadata_snapshot,
+    parse_segment_file,
+    segment_file,
+)
+from ..format.snapshot import parse_producer_snapshot
+from . import offset_index, time_index
+from .dump_lines import batch_line, metadata_of, producer_line, txn_line
+from .extent import Extent, Fault
+from .offset_index import OffsetIndex
+from .time_index import TimeIndex
+from .txn_index import TransactionIndex
+from .walk import Run, read_runs
+
+_NO_TIMESTAMP: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class DumpOptions:
+    """What kafka-dump-log's options ask for. `deep`: lines of records, too; `contents`: with their
+    keys and values; `metadata`: with all else. `max_bytes`: of a `.log`, no more than this.
+    `prints_entries`: of indexes, which are checked in any case; `is_sanity_check`: only that."""
+
+    deep: bool = False
+    contents: bool = False
+    metadata: bool = True
+    max_bytes: int | None = None
+    prints_entries: bool = True
+    is_sanity_check: bool = False
+    max_batch_bytes: int = 128 << 20
+
+
+def is_known(name: str) -> bool:
+    """Whether it is that of a file that can be dumped."""
+    return parse_metadata_snapshot(name) is not None or parse_segment_file(name) is not None
+
+
+@dataclass(slots=True)
+class Dump:
+    """Some files, one after the other. `complaints`: what was found wrong with them, by heading.
+    `gaps`: the same of offsets that do not follow each other, which a cleaner leaves, too."""
+
+    options: DumpOptions = field(default_factory=DumpOptions)
+    complaints: dict[str, list[str]] = field(default_factory=dict)
+    gaps: dict[str, list[str]] = field(default_factory=dict)
+
+    def lines(self, directory: Directory, name: str, shown: str) -> Iterator[str]:
+        """A file's lines, in which it is called `shown`. SegmentGone when there is none."""
+        try:
+            yield from self._lines(directory, name, shown)
+        except CorruptError as error:  # what ends it; the rest is told where it is met
+            told = error if error.file else error.at(directory.path_of(name))
+            self._complain(str(told))
+
+    def _lines(self, directory: Directory, name: str, shown: str) -> Iterator[str]:
+        if (snapshot := parse_metadata_snapshot(name)) is not None:
+            end = f"Snapshot end offset: {snapshot.end_offset}, epoch: {snapshot.epoch}"
+            return self._log(directory.open(name), name, 0, end)
+        parsed = parse_segment_file(name)
+        if parsed is None:
+            raise CorruptError("no name of a segment's file", directory.path_of(name))
+        file = directory.open(name)
+        match parsed.kind:
+            case FileKind.LOG:
+                begin = f"Log starting offset: {parsed.base_offset}"
+                return self._log(file, name, parsed.base_offset, begin)
+            case FileKind.INDEX:
+                return self._offset_index(file, shown, _Beside(directory, parsed))
+            case FileKind.TIMEINDEX:
+                return self._time_index(file, shown, _Beside(directory, parsed))
+            case FileKind.TXNINDEX:
+                return map(txn_line, TransactionIndex(file).entries())
+            case FileKind.SNAPSHOT:
+                return map(producer_line, parse_producer_snapshot(file.read(0, file.size())))
+
+    def _complain(self, heading: str, *lines: str) -> None:
+        self.complaints.setdefault(heading, []).extend(lines)
+
+    # -- logs -----------------------------------------------------------------------------------
+
+    def _log(self, file: OpenFile, name: str, base: int, begin: str) -> Iterator[str]:
+        yield begin
+        size = file.size()
+        end = size if self.options.max_bytes is None else min(size, self.options.max_bytes)
+        extent = Extent(file, base, 0, end, self.options.max_batch_bytes)
+        decoder, last = Decoder(self.options.max_batch_bytes), _Last()
+        reached = 0
+        for run in read_runs(extent):
+            if isinstance(run, Fault):
+                at_end = run.resume >= end and end < size
+                if not at_end:  # else it is where `max_bytes` cuts
+                    yield from self._fault(file, name, run, end)
+                reached = run.resume
+                continue
+            yield from self._run(file, run, decoder, last)
+            reached = run.table[len(run.table) - 1].next_position
+        if reached < end == size:
+            self._complain(str(extent.error("the file became shorter while it was read", reached)))
+        if last.gaps:
+            pairs = [f"  {before} is followed by {after}" for before, after in last.gaps]
+            self.gaps[f"Non-consecutive offsets in {file.path}"] = pairs
+
+    def _fault(self, file: OpenFile, name: str, fault: Fault, end: int) -> Iterator[str]:
+        position = fault.error.position
+        if fault.batch is not None and fault.batch.next_position <= end:
+            yield batch_line(fault.batch, is_valid=False)
+            position = fault.batch.next_position
+        if fault.resume >= end and position < end:
+            yield f"Found {end - position} invalid bytes at the end of {name}"
+        self._complain(str(fault.error.at(file.path)))
+
+    def _run(self, file: OpenFile, run: Run, decoder: Decoder, last: _Last) -> Iterator[str]:
+        headers = iter(run.table)
+        if self.options.deep:
+            for part in decoder.decode(run.data, run.base, run.table, file.path):
+                if isinstance(part, BadBatch):
+                    yield from _up_to(headers, part.batch)
+                    self._complain(str(part.error.at(file.path)))
+                    continue
+                for at, batch in enumerate(part.batches):
+                    yield from _up_to(headers, batch)
+                    low, high = part.first_row[at : at + 2].tolist()
+                    last.note(part.offsets[low:high].tolist())
+                    yield from self._records(part, batch, low, high)
+        yield from map(batch_line, headers)
+
+    def _records(self, columns: Columns, batch: BatchHeader, low: int, high: int) -> Iterator[str]:
+        metadata = [""] * (high - low)
+        if self.options.metadata:
+            metadata = list(metadata_of(columns, batch, low, high))
+        shows = self.options.contents and not batch.is_control
+        for row, line in enumerate(metadata, low):
+            if shows and (key := columns.key(row)) is not None:
+                line += f" key: {key.decode('utf-8', 'replace')}"
+            if shows and (value := columns.value(row)) is not None:
+                line += f" payload: {value.decode('utf-8', 'replace')}"
+            yield line and f"|{line}"
+
+    # -- indexes --------------------------------------------------------------------------------
+
+    def _offset_index(self, file: OpenFile, shown: str, beside: _Beside) -> Iterator[str]:
+        index = OffsetIndex(file, beside.base_offset)
+        is_empty = file.size() < offset_index.ENTRY.size
+        if is_empty or not (len(index) or self.options.is_sanity_check):
+            yield f"{shown} is empty."
+            return
+        if self.options.is_sanity_check:
+            yield from self._sane(file, shown, offset_index.ENTRY, beside.base_offset)
+            return
+        log = self._log_beside(file, beside)
+        wrong = []
+        for entry in index.entries():
+            found = _header_at(log, entry.position) if log is not None else None
+            if log is not None and (found is None or found.last_offset != entry.offset):
+                there = found.last_offset if found is not None else "none"
+                wrong.append(f"  Index offset: {entry.offset}, log offset: {there}")
+            if self.options.prints_entries:
+                yield f"offset: {entry.offset} position: {entry.position}"
+        if wrong:
+            self._complain(f"Mismatches in :{file.path}", *reversed(wrong))
+
+    def _time_index(self, file: OpenFile, shown: str, beside: _Beside) -> Iterator[str]:
+        if self.options.is_sanity_check:
+            yield from self._sane(file, shown, time_index.ENTRY, beside.base_offset)
+            return
+        log = self._log_beside(file, beside)
+        check = _TimeCheck(self.options, log, beside.offset_index())
+        for entry in TimeIndex(file, beside.base_offset).entries():
+            if log is not None:
+                check.look(entry.timestamp, entry.offset)
+            if self.options.prints_entries:
+                yield f"timestamp: {entry.timestamp} offset: {entry.offset}"
+        for heading, lines in check.complaints(file.path):
+            if lines:
+                self._complain(heading, *lines)
+
+    def _sane(self, file: OpenFile, shown: str, entry: Struct, base: int) -> Iterator[str]:
+        """`OffsetIndex.sanityCheck`, `TimeIndex.sanityCheck`: what has a broker make it anew."""
+        why = _insanity(file, entry, base)
+        if why:
+            self._complain(f"{file.path}: {why}")
+        else:
+            yield f"{shown} passed sanity check."
+
+    def _log_beside(self, file: OpenFile, beside: _Beside) -> OpenFile | None:
+        log = beside.log()
+        if log is None:
+            self._complain(f"{file.path}: not checked, because its .log is not beside it")
+        return log
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """The other files of a segment."""
+
+    directory: Directory
+    name: SegmentFileName
+
+    @property
+    def base_offset(self) -> int:
+        return self.name.base_offset
+
+    def log(self) -> OpenFile | None:
+        return self._file(FileKind.LOG)
+
+    def offset_index(self) -> OffsetIndex | None:
+        file = self._file(FileKind.INDEX)
+        return None if file is None else OffsetIndex(file, self.base_offset)
+
+    def _file(self, kind: FileKind) -> OpenFile | None:
+        try:
+            return self.directory.open(segment_file(self.base_offset, kind, self.name.state))
+        except SegmentGone:
+            return None
+
+
+@dataclass(slots=True)
+class _Last:
+    """The last offset that was seen, and where they are not consecutive."""
+
+    offset: int = -1
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+
+    def note(self, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            if self.offset != -1 and offset != self.offset + 1:
+                self.gaps.append((self.offset, offset))
+            self.offset = offset
+
+
+class _TimeCheck:
+    """Entries of a time index held against the log."""
+
+    def __init__(
+        self, options: DumpOptions, log: OpenFile | None, index: OffsetIndex | None
+    ) -> None:
+        self._limit = options.max_batch_bytes
+        self._log = log
+        self._index = index
+        self._before = _NO_TIMESTAMP
+        self._mismatches: list[str] = []
+        self._disorder: list[str] = []
+        self._missing: list[str] = []
+
+    def look(self, timestamp: int, offset: int) -> None:
+        found, largest = self._batch_of(offset)
+        if found != offset:
+            self._missing.append(f"Indexed offset: {offset}, found log offset: {found}")
+        else:
+            if largest != timestamp:
+                self._mismatches.append(f"  Index timestamp: {timestamp}, log timestamp: {largest}")
+            if self._before >= timestamp:
+                self._disorder.append(
+                    f"  Index timestamp: {timestamp}, Previously indexed timestamp: {self._before}"
+                )
+        self._before = timestamp
+
+    def _batch_of(self, offset: int) -> tuple[int, int]:
+        """The last offset of the first batch that ends at an offset or behind it, -1 for none, and
+        the greatest timestamp of its records."""
+        assert self._log is not None
+        start = self._index.lookup(offset).position if self._index is not None else 0
+        extent = Extent(self._log, 0, start, self._log.size(), self._limit)
+        for run in read_runs(extent, 64 << 10):
+            if isinstance(run, Fault):
+                continue
+            at = int(run.table.column(b.LAST_OFFSET).searchsorted(offset))
+            if at < len(run.table):
+                chosen = run.table.select(slice(at, at + 1))
+                parts = Decoder(self._limit).decode(run.data, run.base, chosen, self._log.path)
+                times = [part.timestamps.max() for part in parts if isinstance(part, Columns)]
+                return chosen[0].last_offset, int(max(times, default=_NO_TIMESTAMP))
+        return -1, _NO_TIMESTAMP
+
+    def complaints(self, path: str) -> Iterator[tuple[str, list[str]]]:
+        yield f"Found timestamp mismatch in :{path}", self._mismatches
+        yield f"Found out of order timestamp in :{path}", self._disorder
+        yield "The following indexed offsets are not found in the log.", self._missing
+
+
+def _insanity(file: OpenFile, entry: Struct, base: int) -> str:
+    """What a broker has against an index, "" for nothing."""
+    size = file.size()
+    if size % entry.size:
+        return f"{size} bytes are no multiple of {entry.size}"
+    if not size:
+        return ""
+    first = entry.unpack(file.read(0, entry.size))
+    last = entry.unpack(file.read(size - entry.size, entry.size))
+    relative = last[0] if entry is offset_index.ENTRY else last[1]
+    if entry is time_index.ENTRY and last[0] < first[0]:
+        return f"the last timestamp is {last[0]}, less than the first, {first[0]}"
+    if relative < 0:
+        return f"the last offset is {base + relative}, less than its base offset, {base}"
+    return ""
+
+
+def _header_at(log: OpenFile, position: int) -> BatchHeader | None:
+    if position < 0:
+        return None
+    try:
+        return parse_header(log.read(position, RECORD_BATCH_OVERHEAD), position)
+    except CorruptError:
+        return None
+
+
+def _up_to(headers: Iterator[BatchHeader], batch: BatchHeader) -> Iterator[str]:
+    """The lines of batches up to this one."""
+    for header in headers:
+        yield batch_line(header)
+        if header.position >= batch.position:
+            return
