@@ -74,6 +74,10 @@ title 'How it was found: index entries and batches, step by step'
 run 'kafkafs explain broker,textbook textbook/0/offset/600'
 run 'kafkafs explain broker,textbook textbook/1/time/1526384718288'
 
+title 'The bytes themselves, as kafka-dump-log prints them'
+run 'kafkafs dump broker/txn-0/00000000000000000000.log | cut -d" " -f 1-6,11-12,17-18,23-24,27-28,35-'
+run 'kafkafs dump --print-data-log textbook/textbook-1/00000000000000000251.log | grep "offset: 284 "'
+
 title 'As Arrow'
 run "python - <<'END'
 import pyarrow as pa
