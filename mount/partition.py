@@ -44,6 +44,7 @@ class Scope(IntEnum):
     PARTITION = 0  # never
     RECORDS = 1  # a log cut back
     FILES = 2  # also segments replaced
+    DUMPS = 3  # the same, of what is made from them
 
 
 @dataclass(frozen=True, slots=True)

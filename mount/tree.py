@@ -10,6 +10,7 @@ from .catalog import Catalog
 from .changing.changes import Changes
 from .errnos import NoSuchName, Stale
 from .inodes import NUMBER_BITS, Inode, Kind, unpack
+from .nodes.dump import dump_file_by_inode
 from .nodes.member import Member
 from .nodes.node import Directory, Node
 from .nodes.offsets import OffsetDirectory
@@ -22,7 +23,7 @@ from .nodes.top import RootDirectory, top_node
 from .nodes.topic import DIRECTORY_NUMBER, SETTINGS_NUMBER, TopicDirectory
 from .nodes.writable_keys import key_file_by_inode, written_file
 from .options import MountOptions
-from .partition import Partition, Place, Topic
+from .partition import Partition, Place, Scope, Topic
 
 
 class Tree:
@@ -121,6 +122,8 @@ class Tree:
                 return known
             partition.view()  # brings the versions up to date
             partition.check_current(place)
+            if place.scope is Scope.DUMPS:
+                return dump_file_by_inode(partition, inode, number)
             return self._node_in(partition, inode, number)
         except (NoSuchName, OffsetNotFound, SegmentGone, UnknownPartition):
             raise Stale from None

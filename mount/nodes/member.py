@@ -44,6 +44,7 @@ class Member(IntEnum):
     WHY = 30
     APPEND = 40
     APPEND_JSONL = 41
+    DUMP = 42
     REMOVED = 50
 
 

@@ -15,6 +15,7 @@ from ..insight.why import partition_why
 from ..partition import Partition
 from . import append, compacted
 from .computed import ComputedFile
+from .dump import DumpDirectory
 from .keys import KeyDirectory
 from .member import FixedDirectory, Member, changed_ns, member_inode
 from .node import Attributes, Node, Run, directory_attributes, rows_of
@@ -32,6 +33,7 @@ NAMES: Final = {
     "compacted": Member.COMPACTED,
     "key": Member.KEY,
     "segments": Member.SEGMENTS,
+    "dump": Member.DUMP,
     "records.jsonl": Member.RECORDS_JSONL,
     "records.arrow": Member.RECORDS_ARROW,
     "values": Member.VALUES,
@@ -45,6 +47,7 @@ _DIRECTORIES: Final[dict[Member, Callable[[Partition], Node]]] = {
     Member.OFFSET: OffsetDirectory,
     Member.TIME: TimeDirectory,
     Member.SEGMENTS: SegmentsDirectory,
+    Member.DUMP: DumpDirectory,
 }
 _COMPUTED: Final[dict[Member, Callable[[Catalog, Partition], bytes]]] = {
     Member.STATUS: partition_status,

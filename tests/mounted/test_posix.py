@@ -191,7 +191,7 @@ def test_modes_decide(point: Path) -> None:
 
 @promise("A name of more than 255 bytes is ENAMETOOLONG in every directory.")
 def test_long_names(point: Path) -> None:
-    inner = ("offset", "time", "key", "segments", "compacted", "compacted/offset")
+    inner = ("offset", "time", "key", "segments", "dump", "compacted", "compacted/offset")
     directories = [point, point / ".kafkafs", point / "t", point / "t/0"]
     for directory in (*directories, *(point / "t/0" / name for name in inner)):
         for name in ("n" * 256, "1" * 256, "n" * 1024, "é" * 128):

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from kafkafs.storage.disk import Directory
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.segment.dump import Dump, DumpOptions, is_known
 from tests import answers
 from tests.answers import READ_UNCOMMITTED, ExpectedRecord
 from tests.logs import write_log_dir, write_partition
@@ -61,14 +63,14 @@ def test_topic(clean: Path) -> None:
 
 
 @promise(
-    "A partition's directory holds `offset`, `time`, `compacted`, `key`, `segments`,"
+    "A partition's directory holds `offset`, `time`, `compacted`, `key`, `segments`, `dump`,"
     " `records.jsonl`, `records.arrow`, `values`, `keys`, `follow`, `follow.jsonl`, `why.json` and"
     " `status.json`, and nothing else."
 )
 def test_partition(clean: Path) -> None:
     assert set(os.listdir(clean / "orders" / "0")) == {
         *("offset", "time", "key", "segments", "records.jsonl", "records.arrow", "values", "keys"),
-        *("compacted", "follow", "follow.jsonl", "why.json", "status.json"),
+        *("compacted", "dump", "follow", "follow.jsonl", "why.json", "status.json"),
     }
 
 
@@ -636,6 +638,42 @@ def test_attributes_of_segments(live: LiveLog, mount: Mounting) -> None:
 
 
 @promise(
+    "`dump` holds a file for each `.log`, `.index`, `.timeindex`, `.txnindex` and `.snapshot`, with"
+    " `.txt` behind its name: the lines that kafka-dump-log prints of it with `--print-data-log`,"
+    " whatever the reader's isolation hides."
+)
+def test_dumps(clean: Path, corpus: Callable[[str], Path]) -> None:
+    """That these lines are Kafka's is for tests/broker/test_dump.py."""
+    for name in ("txn-0", "compacted-0", "__cluster_metadata-0"):
+        topic, number = name.rsplit("-", 1)
+        shown, broker_s = clean / topic / number / "dump", corpus(CLEAN) / name
+        kinds = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
+        files = sorted(path for path in broker_s.iterdir() if path.suffix in kinds)
+        assert sorted(os.listdir(shown)) == [f"{path.name}.txt" for path in files]
+        for path in files:
+            dump = Dump(DumpOptions(deep=True, contents=True))
+            lines = list(dump.lines(Directory(str(broker_s)), path.name, path.name))
+            for heading, told in (dump.complaints | dump.gaps).items():
+                lines += [heading, *told]
+            text = (shown / f"{path.name}.txt").read_bytes()
+            assert text == "".join(f"{line}\n" for line in lines).encode()
+    assert b" endTxnMarker: ABORT " in (clean / f"txn/0/dump/{11:020}.log.txt").read_bytes()
+
+
+@promise(
+    "What is wrong with a file stands at the end of its dump, with file and position; what can be"
+    " read behind damage is there, and no read fails."
+)
+def test_dumps_of_damage(live: LiveLog, mount: Mounting) -> None:
+    path = live.damage(3)
+    point = mount(live.directory).point
+    text = (point / "t" / "0" / "dump" / f"{path.name}.txt").read_text()
+    *lines, wrong = [line for line in text.splitlines() if not line.startswith(("Non-", "  "))]
+    assert wrong.startswith(f"{path}: position ")
+    assert any(line.startswith("| offset: ") for line in lines)
+
+
+@promise(
     "Symbolic links, FIFOs, sockets, devices and directories in a partition's directory are neither"
     " listed nor opened."
 )
@@ -654,4 +692,7 @@ def test_files_of_other_kinds(live: LiveLog, mount: Mounting) -> None:
     assert not others & set(os.listdir(shown))
     for name in others:
         assert errno_of(os.stat, shown / name) == errno.ENOENT
+    dumps = shown.parent / "dump"
+    assert {f"{name}.txt" for name in os.listdir(shown) if is_known(name)} == set(os.listdir(dumps))
+    assert errno_of(os.stat, dumps / f"{9:020}.log.txt") == errno.ENOENT
     assert (shown.parent / "values").read_bytes().count(b"\n") == 6

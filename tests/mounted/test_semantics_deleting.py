@@ -285,7 +285,7 @@ def test_some(partition: Path) -> None:
     " of a directory in a partition is ENOTEMPTY."
 )
 def test_emptied(data: Path, partition: Path) -> None:
-    directories = ["offset", "time", "compacted", "segments", "compacted/offset"]
+    directories = ["offset", "time", "compacted", "segments", "dump", "compacted/offset"]
     for name in directories:
         assert errno_of(os.rmdir, partition / name) == errno.ENOTEMPTY, name
     keyless = partition.parent.parent / "keyless" / "0"

@@ -13,7 +13,7 @@ from tests.mounted.conftest import Mounting
 from tests.mounted.promises import promise
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_DIRECTORIES = ("offset", "time", "key", "segments", "compacted/offset", "compacted/latest")
+_DIRECTORIES = ("offset", "time", "key", "segments", "dump", "compacted/offset", "compacted/latest")
 # Each record has a segment of its own, so that all directories grow.
 _SETTINGS = {"segment.ms": "1", "retention.ms": "-1", "index.interval.bytes": "0"}
 _FIRST, _MORE = 50, 40
@@ -46,7 +46,7 @@ class Listing:
 
 
 @promise(
-    "A listing ends with what was there when it began, in `time`, `segments`, `key` and"
+    "A listing ends with what was there when it began, in `time`, `segments`, `dump`, `key` and"
     " `compacted`, too, however fast the directory grows meanwhile."
 )
 def test_a_listing_of_what_grows_ends(tmp_path: Path, mount: Mounting) -> None:
