@@ -279,7 +279,7 @@ class TestWhereAllMustBeLookedAt:
     def test_more_keys_than_there_is_room_for(self, tmp_path: Path, keys: int, room: int) -> None:
         """In the last pass the map has all that is left, and only that."""
         view = write(tmp_path / "t-0", [b"%d" % (at % keys) for at in range(60)])
-        few = {
+        few: dict[str, Any] = {
             "log_cleaner_dedupe_buffer_size": 24 * room,
             "log_cleaner_io_buffer_load_factor": 1.0,
         }
