@@ -36,6 +36,10 @@ from .txn_index import TransactionIndex
 from .walk import Run, read_runs
 
 _NO_TIMESTAMP: Final = -1
+# A snapshot takes 46 bytes for each producer.
+_MAX_SNAPSHOT_BYTES: Final = 64 << 20
+# Of one kind in a file, that are told one by one: a compacted log may have millions of gaps.
+_MOST_FINDINGS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +98,8 @@ class Dump:
             case FileKind.TXNINDEX:
                 return map(txn_line, TransactionIndex(file).entries())
             case FileKind.SNAPSHOT:
-                return map(producer_line, parse_producer_snapshot(file.read(0, file.size())))
+                data = directory.read_small(name, _MAX_SNAPSHOT_BYTES)
+                return map(producer_line, parse_producer_snapshot(data))
 
     def _complain(self, heading: str, *lines: str) -> None:
         self.complaints.setdefault(heading, []).extend(lines)
@@ -120,8 +125,7 @@ class Dump:
         if reached < end == size:
             self._complain(str(extent.error("the file became shorter while it was read", reached)))
         if last.gaps:
-            pairs = [f"  {before} is followed by {after}" for before, after in last.gaps]
-            self.gaps[f"Non-consecutive offsets in {file.path}"] = pairs
+            self.gaps[f"Non-consecutive offsets in {file.path}"] = last.gaps.told()
 
     def _fault(self, file: OpenFile, name: str, fault: Fault, end: int) -> Iterator[str]:
         position = fault.error.position
@@ -171,16 +175,16 @@ class Dump:
             yield from self._sane(file, shown, offset_index.ENTRY, beside.base_offset)
             return
         log = self._log_beside(file, beside)
-        wrong = []
+        wrong = _Findings()
         for entry in index.entries():
             found = _header_at(log, entry.position) if log is not None else None
             if log is not None and (found is None or found.last_offset != entry.offset):
                 there = found.last_offset if found is not None else "none"
-                wrong.append(f"  Index offset: {entry.offset}, log offset: {there}")
+                wrong.add(f"  Index offset: {entry.offset}, log offset: {there}")
             if self.options.prints_entries:
                 yield f"offset: {entry.offset} position: {entry.position}"
         if wrong:
-            self._complain(f"Mismatches in :{file.path}", *reversed(wrong))
+            self._complain(f"Mismatches in :{file.path}", *wrong.told(reverse=True))
 
     def _time_index(self, file: OpenFile, shown: str, beside: _Beside) -> Iterator[str]:
         if self.options.is_sanity_check:
@@ -193,9 +197,9 @@ class Dump:
                 check.look(entry.timestamp, entry.offset)
             if self.options.prints_entries:
                 yield f"timestamp: {entry.timestamp} offset: {entry.offset}"
-        for heading, lines in check.complaints(file.path):
-            if lines:
-                self._complain(heading, *lines)
+        for heading, found in check.complaints(file.path):
+            if found:
+                self._complain(heading, *found.told())
 
     def _sane(self, file: OpenFile, shown: str, entry: Struct, base: int) -> Iterator[str]:
         """`OffsetIndex.sanityCheck`, `TimeIndex.sanityCheck`: what has a broker make it anew."""
@@ -237,18 +241,39 @@ class _Beside:
             return None
 
 
-@dataclass(slots=True)
+class _Findings:
+    """Lines of one kind. More than `_MOST_FINDINGS` are only counted."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, line: str) -> None:
+        self._count += 1
+        if self._count <= _MOST_FINDINGS:
+            self._lines.append(line)
+
+    def told(self, *, reverse: bool = False) -> list[str]:
+        lines = self._lines[::-1] if reverse else self._lines
+        more = self._count - len(lines)
+        return [*lines, f"  and {more} more"] if more else lines
+
+
 class _Last:
     """The last offset that was seen, and where they are not consecutive."""
 
-    offset: int = -1
-    gaps: list[tuple[int, int]] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.gaps = _Findings()
+        self._offset = -1
 
     def note(self, offsets: Iterable[int]) -> None:
         for offset in offsets:
-            if self.offset != -1 and offset != self.offset + 1:
-                self.gaps.append((self.offset, offset))
-            self.offset = offset
+            if self._offset != -1 and offset != self._offset + 1:
+                self.gaps.add(f"  {self._offset} is followed by {offset}")
+            self._offset = offset
 
 
 class _TimeCheck:
@@ -261,19 +286,19 @@ class _TimeCheck:
         self._log = log
         self._index = index
         self._before = _NO_TIMESTAMP
-        self._mismatches: list[str] = []
-        self._disorder: list[str] = []
-        self._missing: list[str] = []
+        self._mismatches = _Findings()
+        self._disorder = _Findings()
+        self._missing = _Findings()
 
     def look(self, timestamp: int, offset: int) -> None:
         found, largest = self._batch_of(offset)
         if found != offset:
-            self._missing.append(f"Indexed offset: {offset}, found log offset: {found}")
+            self._missing.add(f"Indexed offset: {offset}, found log offset: {found}")
         else:
             if largest != timestamp:
-                self._mismatches.append(f"  Index timestamp: {timestamp}, log timestamp: {largest}")
+                self._mismatches.add(f"  Index timestamp: {timestamp}, log timestamp: {largest}")
             if self._before >= timestamp:
-                self._disorder.append(
+                self._disorder.add(
                     f"  Index timestamp: {timestamp}, Previously indexed timestamp: {self._before}"
                 )
         self._before = timestamp
@@ -295,7 +320,7 @@ class _TimeCheck:
                 return chosen[0].last_offset, int(max(times, default=_NO_TIMESTAMP))
         return -1, _NO_TIMESTAMP
 
-    def complaints(self, path: str) -> Iterator[tuple[str, list[str]]]:
+    def complaints(self, path: str) -> Iterator[tuple[str, _Findings]]:
         yield f"Found timestamp mismatch in :{path}", self._mismatches
         yield f"Found out of order timestamp in :{path}", self._disorder
         yield "The following indexed offsets are not found in the log.", self._missing

@@ -202,3 +202,21 @@ def test_a_snapshot_that_is_damaged(kafkafs: Kafkafs, corpus: Corpus, tmp_path: 
     result = kafkafs("dump", copy)
     assert result.exit_code == 1
     assert result.stderr.startswith(f"{copy}: ")
+
+
+def test_findings_beyond_counting(
+    kafkafs: Kafkafs, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept of them until the end is bounded."""
+    data = log.read_bytes()
+    batches = [position_of(kafkafs, log, base) for base in (2, 4, 6, 8, 10)]
+    second, fourth = data[batches[0] : batches[1]], data[batches[2] : batches[3]]
+    log.write_bytes(data[: batches[0]] + fourth + data[batches[4] :])
+    assert second not in log.read_bytes()
+    told = kafkafs("dump", "--deep-iteration", log).stderr.splitlines()
+    assert told == [
+        f"Non-consecutive offsets in {log}", "  1 is followed by 6", "  7 is followed by 10"
+    ]  # fmt: skip
+    monkeypatch.setattr("kafkafs.storage.segment.dump._MOST_FINDINGS", 1)
+    told = kafkafs("dump", "--deep-iteration", log).stderr.splitlines()
+    assert told[1:] == ["  1 is followed by 6", "  and 1 more"]
