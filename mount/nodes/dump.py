@@ -27,6 +27,7 @@ from ..reading.streams import Piece, StreamHandle
 from .member import Member, MemberDirectory
 from .node import FIRST, Attributes, File, Listing, Run, rows_at, stream_attributes
 from .removed import RemovedName
+from .segments import statuses
 
 _SUFFIX: Final = ".txt"
 # Lines made at a time.
@@ -78,8 +79,7 @@ class DumpDirectory(MemberDirectory):
 
     def _runs_of(self, names: list[str], start: int) -> Iterator[Run]:
         self.visit()
-        entries = self.partition.log.directory.list(frozenset(names).__contains__)
-        found = {e.name: e.stat for e in entries if e.is_file and e.stat is not None}
+        found = statuses(self.partition, names)
         nodes = (
             (at, name + _SUFFIX, DumpFile(self.partition, name, found[name]))
             for at, name in enumerate(names, FIRST)

@@ -6,7 +6,7 @@ import hashlib
 import os
 import stat
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -77,14 +77,19 @@ class SegmentsDirectory(MemberDirectory):
         """Those of the names that are still there."""
         self.visit()
         losses = self.losses()
-        entries = self.partition.log.directory.list(frozenset(names).__contains__)
-        found = {e.name: e.stat for e in entries if e.is_file and e.stat is not None}
+        found = statuses(self.partition, names)
         nodes = (
             (at, name, SegmentFile(self.partition, name, found[name], losses))
             for at, name in enumerate(names, FIRST)
             if name in found
         )
         yield from rows_at(nodes, start)
+
+
+def statuses(partition: Partition, names: Sequence[str]) -> Mapping[str, os.stat_result]:
+    """Of those files in a partition's directory that are still there."""
+    entries = partition.log.directory.list(frozenset(names).__contains__)
+    return {e.name: e.stat for e in entries if e.is_file and e.stat is not None}
 
 
 def _end_of_segment(partition: Partition, name: str) -> int:

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pyspark.sql import SparkSession
@@ -22,6 +22,8 @@ from tests.spark.test_spark_jobs_salvage import findings
 
 SMALL = TopicSettings(segment_bytes=1500, segment_index_bytes=1200, index_interval_bytes=200)
 LIMIT = 1 << 20
+# For what is refused before anything is asked of Spark.
+NO_SESSION = cast(SparkSession, None)
 
 
 def batch(offset: int, epoch: int = 0, what: str = "", records: int = 2) -> bytes:
@@ -220,5 +222,5 @@ def test_directories_of_other_clusters_are_refused(tmp_path: Path) -> None:
     meta = other / "meta.properties"
     meta.write_text(meta.read_text().replace("cluster.id=a", "cluster.id=b"))
     with pytest.raises(LogDirError, match="of cluster b"):
-        jobs.merge(None, str(one), str(other), str(tmp_path / "new"))  # type: ignore[arg-type]
+        jobs.merge(NO_SESSION, str(one), str(other), str(tmp_path / "new"))
     assert not list(tmp_path.glob("new*"))

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
@@ -37,11 +38,11 @@ def stream(spark: SparkSession, path: Path, **options: str) -> DataFrame:
     return spark.readStream.format("kafkafs").options(**options).load(str(path))
 
 
-def start(frame: DataFrame, to: Path, **trigger: bool | str) -> StreamingQuery:
+def start(frame: DataFrame, to: Path, **trigger: Any) -> StreamingQuery:
     """Into Parquet under `to`, where the checkpoint is, too."""
     writer = frame.writeStream.format("parquet").option("path", str(to / "rows"))
     writer = writer.option("checkpointLocation", str(to / "checkpoint"))
-    return (writer.trigger(**trigger) if trigger else writer).start()  # type: ignore[arg-type]
+    return (writer.trigger(**trigger) if trigger else writer).start()
 
 
 def all_now(frame: DataFrame, to: Path) -> StreamingQuery:
