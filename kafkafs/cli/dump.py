@@ -25,7 +25,7 @@ if TYPE_CHECKING:
             "whether a broker would make the indexes anew",
         ),
         (
-            "kafkafs dump /data/orders-0/*.log | grep -v 'isvalid: true' | grep Offset",
+            "kafkafs dump /data/orders-0/*.log | grep 'isvalid: false'",
             "batches with wrong checksums",
         ),
         (

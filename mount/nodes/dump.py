@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from typing import Final
 
-from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone
+from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.names import (
     FileState,
     SegmentFileName,
@@ -27,7 +26,7 @@ from ..reading.streams import Piece, StreamHandle
 from .member import Member, MemberDirectory
 from .node import FIRST, Attributes, File, Listing, Run, rows_at, stream_attributes
 from .removed import RemovedName
-from .segments import statuses
+from .segments import removed_file, status, statuses
 
 _SUFFIX: Final = ".txt"
 # Lines made at a time.
@@ -45,29 +44,22 @@ class DumpDirectory(MemberDirectory):
         if parsed is None:
             raise NoSuchName(name)
         file = segment_file(parsed.base_offset, parsed.kind)
-        try:
-            status = self.partition.log.directory.stat(file)
-        except (SegmentGone, LogDirError):
-            raise NoSuchName(name) from None
-        if not stat.S_ISREG(status.st_mode):
-            raise NoSuchName(name)
-        return DumpFile(self.partition, file, status)
+        return DumpFile(self.partition, file, status(self.partition, file))
 
     def remove(self, name: str, pid: int) -> None:
         """Changes nothing; it is for the end of `rm -r`."""
+        changes = self.partition.changes
         try:
             self.child(name)
         except NoSuchName:
-            if self.removed(name, pid) is None:
+            if changes is None or self.removed(name, pid) is None:
                 raise
+            changes.deletions.removed_again(self.partition, pid, name)
             return
         ignore_removal(self.partition, name)
 
     def removed(self, name: str, pid: int) -> RemovedName | None:
-        by_this, parsed = self.removed_by(name, pid), _parsed(name)
-        if by_this is None or parsed is None or not by_this.has_segment(parsed.base_offset):
-            return None
-        return RemovedName(self.partition)
+        return removed_file(self, name, _parsed(name), pid)
 
     def runs(self, start: int) -> Iterator[Run]:
         return self.listing()(start)

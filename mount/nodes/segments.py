@@ -11,7 +11,13 @@ from functools import partial
 from typing import Final
 
 from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone, printable
-from kafkafs.storage.format.names import FileKind, FileState, parse_segment_file, segment_file
+from kafkafs.storage.format.names import (
+    FileKind,
+    FileState,
+    SegmentFileName,
+    parse_segment_file,
+    segment_file,
+)
 
 from ..changing.deleting import is_emptied
 from ..errnos import Busy, Forbidden, NoSuchName, ReadOnly, Stale
@@ -33,13 +39,7 @@ class SegmentsDirectory(MemberDirectory):
     def child(self, name: str) -> SegmentFile:
         self.visit()
         losses = self.losses()
-        try:
-            status = self.partition.log.directory.stat(name)
-        except (SegmentGone, LogDirError):
-            raise NoSuchName(name) from None
-        if not stat.S_ISREG(status.st_mode):
-            raise NoSuchName(name)
-        return SegmentFile(self.partition, name, status, losses)
+        return SegmentFile(self.partition, name, status(self.partition, name), losses)
 
     def remove(self, name: str, pid: int) -> None:
         """Deletes a segment and all older ones; their names are gone when this returns."""
@@ -59,10 +59,7 @@ class SegmentsDirectory(MemberDirectory):
         deletions.settle(partition)
 
     def removed(self, name: str, pid: int) -> RemovedName | None:
-        by_this, parsed = self.removed_by(name, pid), parse_segment_file(name)
-        if by_this is None or parsed is None or not by_this.has_segment(parsed.base_offset):
-            return None
-        return RemovedName(self.partition)
+        return removed_file(self, name, parse_segment_file(name), pid)
 
     def runs(self, start: int) -> Iterator[Run]:
         return self.listing()(start)
@@ -84,6 +81,27 @@ class SegmentsDirectory(MemberDirectory):
             if name in found
         )
         yield from rows_at(nodes, start)
+
+
+def status(partition: Partition, name: str) -> os.stat_result:
+    """Of a file in a partition's directory. NoSuchName for what is there and no regular file."""
+    try:
+        found = partition.log.directory.stat(name)
+    except (SegmentGone, LogDirError):
+        raise NoSuchName(name) from None
+    if not stat.S_ISREG(found.st_mode):
+        raise NoSuchName(name)
+    return found
+
+
+def removed_file(
+    directory: MemberDirectory, name: str, file: SegmentFileName | None, pid: int
+) -> RemovedName | None:
+    """What stands for the name of a file whose segment process `pid` removed lately."""
+    by_this = directory.removed_by(name, pid)
+    if by_this is None or file is None or not by_this.has_segment(file.base_offset):
+        return None
+    return RemovedName(directory.partition)
 
 
 def statuses(partition: Partition, names: Sequence[str]) -> Mapping[str, os.stat_result]:

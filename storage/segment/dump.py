@@ -8,7 +8,7 @@ is told, and what follows is printed. What it tells of several files when it is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Final
 
@@ -17,7 +17,7 @@ from ..errors import CorruptError, SegmentGone
 from ..format import batch as b
 from ..format.batch import BatchHeader, parse_header
 from ..format.columns import Columns
-from ..format.decoder import BadBatch, Decoder
+from ..format.decoder import BadBatch, Decoder, checksum_is_right
 from ..format.layout import RECORD_BATCH_OVERHEAD
 from ..format.names import (
     FileKind,
@@ -108,41 +108,44 @@ class Dump:
 
     def _log(self, file: OpenFile, name: str, base: int, begin: str) -> Iterator[str]:
         yield begin
-        size = file.size()
-        end = size if self.options.max_bytes is None else min(size, self.options.max_bytes)
-        extent = Extent(file, base, 0, end, self.options.max_batch_bytes)
-        decoder, last = Decoder(self.options.max_batch_bytes), _Last()
-        reached = 0
+        extent = Extent(file, base, 0, file.size(), self.options.max_batch_bytes)
+        decoder, last = Decoder(extent.max_batch_bytes), _Last()
+        reached, most = 0, extent.end if self.options.max_bytes is None else self.options.max_bytes
         for run in read_runs(extent):
             if isinstance(run, Fault):
-                at_end = run.resume >= end and end < size
-                if not at_end:  # else it is where `max_bytes` cuts
-                    yield from self._fault(file, name, run, end)
+                if run.error.position < most:
+                    yield from self._fault(extent, name, run)
                 reached = run.resume
-                continue
-            yield from self._run(file, run, decoder, last)
-            reached = run.table[len(run.table) - 1].next_position
-        if reached < end == size:
+            else:
+                ends = run.table.column(b.POSITION) + run.table.column(b.SIZE)
+                table = run.table.select(ends <= most)
+                yield from self._run(replace(run, table=table), file.path, decoder, last)
+                reached = int(ends[-1])
+            if reached > most:
+                break
+        if reached < min(extent.end, most):
             self._complain(str(extent.error("the file became shorter while it was read", reached)))
         if last.gaps:
             self.gaps[f"Non-consecutive offsets in {file.path}"] = last.gaps.told()
 
-    def _fault(self, file: OpenFile, name: str, fault: Fault, end: int) -> Iterator[str]:
-        position = fault.error.position
-        if fault.batch is not None and fault.batch.next_position <= end:
-            yield batch_line(fault.batch, is_valid=False)
-            position = fault.batch.next_position
-        if fault.resume >= end and position < end:
-            yield f"Found {end - position} invalid bytes at the end of {name}"
-        self._complain(str(fault.error.at(file.path)))
+    def _fault(self, extent: Extent, name: str, fault: Fault) -> Iterator[str]:
+        position, batch = fault.error.position, fault.batch
+        if batch is not None and batch.size <= min(extent.end - position, extent.max_batch_bytes):
+            data = memoryview(extent.file.read(position, batch.size))
+            is_whole = len(data) == batch.size
+            yield batch_line(batch, is_whole and checksum_is_right(data, batch, position))
+            position = batch.next_position
+        if fault.resume >= extent.end > position and self.options.max_bytes is None:
+            yield f"Found {extent.end - position} invalid bytes at the end of {name}"
+        self._complain(str(fault.error.at(extent.file.path)))
 
-    def _run(self, file: OpenFile, run: Run, decoder: Decoder, last: _Last) -> Iterator[str]:
+    def _run(self, run: Run, path: str, decoder: Decoder, last: _Last) -> Iterator[str]:
         headers = iter(run.table)
         if self.options.deep:
-            for part in decoder.decode(run.data, run.base, run.table, file.path):
+            for part in decoder.decode(run.data, run.base, run.table, path):
                 if isinstance(part, BadBatch):
                     yield from _up_to(headers, part.batch)
-                    self._complain(str(part.error.at(file.path)))
+                    self._complain(str(part.error.at(path)))
                     continue
                 for at, batch in enumerate(part.batches):
                     yield from _up_to(headers, batch)
@@ -283,6 +286,7 @@ class _TimeCheck:
         self, options: DumpOptions, log: OpenFile | None, index: OffsetIndex | None
     ) -> None:
         self._limit = options.max_batch_bytes
+        self._decoder = Decoder(self._limit)
         self._log = log
         self._index = index
         self._before = _NO_TIMESTAMP
@@ -315,7 +319,7 @@ class _TimeCheck:
             at = int(run.table.column(b.LAST_OFFSET).searchsorted(offset))
             if at < len(run.table):
                 chosen = run.table.select(slice(at, at + 1))
-                parts = Decoder(self._limit).decode(run.data, run.base, chosen, self._log.path)
+                parts = self._decoder.decode(run.data, run.base, chosen, self._log.path)
                 times = [part.timestamps.max() for part in parts if isinstance(part, Columns)]
                 return chosen[0].last_offset, int(max(times, default=_NO_TIMESTAMP))
         return -1, _NO_TIMESTAMP

@@ -147,6 +147,27 @@ def test_no_more_than_asked_for(kafkafs: Kafkafs, log: Path) -> None:
         assert len(list(filter(BATCH.match, result.stdout.splitlines()))) == count
 
 
+def test_damage_right_in_front_of_where_reading_ends(kafkafs: Kafkafs, log: Path) -> None:
+    at, end = position_of(kafkafs, log, 2), position_of(kafkafs, log, 4)
+    damage(log, at + 70, to=b"\xff")
+    for most, is_told in ((at, False), (at + 1, True), (end, True), (end + 1, True)):
+        result = kafkafs("dump", "--max-bytes", most, log)
+        assert result.exit_code == is_told
+        assert (f"{log}: position {at}: " in result.stderr) == is_told
+        assert " invalid bytes " not in result.stdout
+
+
+def test_batches_in_disorder(kafkafs: Kafkafs, log: Path) -> None:
+    """Their checksums are right all the same."""
+    data = log.read_bytes()
+    first, second, third = (position_of(kafkafs, log, base) for base in (2, 4, 6))
+    log.write_bytes(data[:first] + data[second:third] + data[first:second] + data[third:])
+    result = kafkafs("dump", "--deep-iteration", log)
+    assert result.exit_code == 1
+    assert f"{log}: position " in result.stderr
+    assert "isvalid: false" not in result.stdout
+
+
 def test_an_index_of_another_log(kafkafs: Kafkafs, log: Path) -> None:
     index = log.with_suffix(".index")
     (second,) = (index.read_bytes()[8:16],)

@@ -228,8 +228,9 @@ def test_names_that_went_with_others(partition: Path) -> None:
     assert errno_of(os.stat, offsets / "49.json") == errno.ENOENT
     segment = partition / f"segments/{20:020}.log"
     wait_until(lambda: not finds(segment)[0])
-    os.unlink(segment)
-    assert errno_of(os.stat, segment) == errno.ENOENT
+    for gone in (segment, partition / "dump" / f"{segment.name}.txt"):
+        os.unlink(gone)
+        assert errno_of(os.stat, gone) == errno.ENOENT
     os.unlink(offsets / "49")
     assert errno_of(os.unlink, offsets / "49") == errno.ENOENT
     assert start_of(partition) == 51
