@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -204,15 +204,14 @@ class OffsetDirectory(MemberDirectory):
         """What rows [low, high) are called."""
         return list(map(b"%d".__mod__, columns.offsets[low:high].tolist()))
 
-    def inodes(self, offsets: Int64s) -> list[int]:
+    def inodes(self, offsets: Int64s) -> Sequence[int]:
         """Those of listed records."""
         window = int(offsets[0]) >> NUMBER_BITS
         if int(offsets[-1]) >> NUMBER_BITS != window:
             inode = self.partition.inode
             return [inode(self.listed_kind, Scope.RECORDS, offset) for offset in offsets.tolist()]
         base = pack(self.listed_kind, self.partition.place(Scope.RECORDS, window), 0)
-        numbers: list[int] = ((offsets & NUMBER_MASK) | base).tolist()
-        return numbers
+        return _numbers((offsets & NUMBER_MASK) | base)
 
 
 def _mtimes_ns(timestamps: Int64s) -> list[int]:
@@ -223,10 +222,17 @@ def _mtimes_ns(timestamps: Int64s) -> list[int]:
     return nanoseconds
 
 
-def _next_starts(offsets: Int64s) -> list[int]:
-    numbers = np.minimum(offsets, MAX_OFFSET - _OFFSETS_FROM - 1) + (_OFFSETS_FROM + 1)
-    starts: list[int] = numbers.tolist()
-    return starts
+def _next_starts(offsets: Int64s) -> Sequence[int]:
+    return _numbers(np.minimum(offsets, MAX_OFFSET - _OFFSETS_FROM - 1) + (_OFFSETS_FROM + 1))
+
+
+def _numbers(values: Int64s) -> Sequence[int]:
+    """The same values. Where each is one more than that before it, as a range: its numbers come to
+    be where they are used, and not in another thread, whose processor would have to give them."""
+    if (np.diff(values) == 1).all():
+        return range(int(values[0]), int(values[-1]) + 1)
+    numbers: list[int] = values.tolist()
+    return numbers
 
 
 class RecordLink(Link):

@@ -74,7 +74,7 @@ class WritableKeyDirectory(KeyDirectory):
         return self._changes.keys.find(self.partition, key)
 
     def inodes(self, offsets: Int64s) -> list[int]:
-        found = super().inodes(offsets)
+        found = list(super().inodes(offsets))
         writer = self._changes.writer(self.partition)
         for offset, number in self._changes.keys.written.numbers(self.partition, writer).items():
             at = int(offsets.searchsorted(offset))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from itertools import repeat
+from itertools import chain
 from typing import Final
 
 import pyfuse3
@@ -12,14 +12,12 @@ import trio
 
 from kafkafs.storage.errors import StorageError
 
-from ..nodes.node import Directory, Listing, Rows, Run
+from ..nodes.node import Directory, Listing, Row, Rows, Run
 from .entries import SECTOR, Owner
 
 logger = logging.getLogger(__name__)
 
 _DOT, _DOT_DOT = 1, 2
-# Rows handed over in one go at most. The kernel takes about two hundred with a request.
-_PART: Final = 512
 # How few rows are left when the next run is made.
 _FEW_ROWS: Final = 2048
 
@@ -27,9 +25,10 @@ _FEW_ROWS: Final = 2048
 class Lister:
     """Lists one directory. The kernel asks for one part at a time, nearly always the next.
 
-    Of `_run` the rows from `_at` on were not handed over yet, and `_next_start` is where the first
-    of them belongs. While the kernel works on its last rows the next run is made; more is not in
-    memory.
+    Of `_rows` those from `_at` on were not handed over yet, and `_next_start` is where the first of
+    them belongs. They come from `_feed`, behind the one that the kernel had no room for, if there
+    is one in `_refused`. While the kernel works on its last rows the next run is made; more is not
+    in memory.
 
     A listing ends with what was there when its first run was made: what grows faster than somebody
     reads would else be listed for ever.
@@ -62,6 +61,8 @@ class Lister:
         self._losses = self.directory.losses()
         self._rows = Rows()
         self._at = 0
+        self._feed: Iterator[Row] = iter(())
+        self._refused: tuple[Row, ...] = ()
         self._upcoming: Run | None = None
         self._next_start = start
 
@@ -89,34 +90,31 @@ class Lister:
         return pyfuse3.readdir_reply(token, pyfuse3.FileNameT(b".."), entry, _DOT_DOT)
 
     def _reply_rows(self, token: pyfuse3.ReaddirToken) -> bool:
-        """False when the kernel has no room left."""
-        rows = self._rows
-        while self._at < len(rows):
-            part = slice(self._at, self._at + _PART)
-            names, next_starts = rows.names[part], rows.next_starts[part]
-            entries = self._entries(rows, part)
-            answers = map(pyfuse3.readdir_reply, repeat(token), names, entries, next_starts)
-            taken = sum(iter(answers.__next__, False))  # true answers before a false one
-            if taken:
-                self._at += taken
-                self._next_start = next_starts[taken - 1]
-            if taken < len(names):
-                return False
-        return True
+        """False when the kernel has no room left.
 
-    def _entries(self, rows: Rows, part: slice) -> Iterator[pyfuse3.EntryAttributes]:
-        """The same object for each row, with its attributes. This loop runs once for each name that
-        is listed, and setting an attribute is the most of it: what stays the same is not set."""
-        entry = self._entry
-        fields = zip(rows.inodes[part], rows.sizes[part], rows.mtimes_ns[part], strict=True)
-        for inode, size, mtime_ns in fields:
-            entry.st_ino = inode
-            if size != self._size:
-                entry.st_size = self._size = size
-                entry.st_blocks = (size + SECTOR - 1) // SECTOR
-            if mtime_ns != self._mtime_ns:
-                entry.st_mtime_ns = self._mtime_ns = mtime_ns
-            yield entry
+        The loop runs once for each name that is listed, and setting an attribute is the most of it:
+        all rows use the same object, and what stays the same is not set."""
+        entry, reply, taken = self._entry, pyfuse3.readdir_reply, 0
+        said_size, said_mtime_ns = self._size, self._mtime_ns
+        refused: tuple[Row, ...] = ()
+        try:
+            for name, inode, size, mtime_ns, next_start in chain(self._refused, self._feed):
+                entry.st_ino = inode
+                if size != said_size:
+                    entry.st_size = said_size = size
+                    entry.st_blocks = (size + SECTOR - 1) // SECTOR
+                if mtime_ns != said_mtime_ns:
+                    entry.st_mtime_ns = said_mtime_ns = mtime_ns
+                if not reply(token, name, entry, next_start):
+                    refused = ((name, inode, size, mtime_ns, next_start),)
+                    break
+                self._next_start = next_start
+                taken += 1
+        finally:
+            self._size, self._mtime_ns = said_size, said_mtime_ns
+            self._refused = refused
+            self._at += taken
+        return not refused
 
     async def _go_on(self) -> bool:
         """Take the next run when all rows were handed over; False at the end of the directory."""
@@ -131,7 +129,7 @@ class Lister:
                 if run is None:
                     return False
                 self._owner.set_shared(self._entry, run)
-                self._rows, self._at = run.rows, 0
+                self._rows, self._at, self._feed = run.rows, 0, iter(run.rows)
             return True
 
     async def _prepare(self) -> None:

@@ -13,6 +13,7 @@ from kafkafs.mount.tree import Tree
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import OffsetNotFound
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.layout import MAX_OFFSET
 from tests.logs import TopicSettings, write_checkpoint, write_log_dir, write_partition
 
 
@@ -124,6 +125,37 @@ def test_a_listing_goes_on_after_a_replacement(log_dir: Path, tree: Tree) -> Non
         path.unlink()
     found = [row[0] for run in runs for row in run.rows]
     assert found[-4:] == [b"2", b"3", b"4", b"5"]
+
+
+@pytest.mark.parametrize(
+    "offsets",
+    [
+        [0, 1, 2, 3],
+        [0, 2, 3, 9],
+        [7],
+        # so near the end that several rows have the same place to go on, one a gap in front of it
+        [MAX_OFFSET - 8, MAX_OFFSET - 6, MAX_OFFSET - 5],
+    ],
+)
+def test_a_listing_tells_of_each_record_what_looking_it_up_tells(
+    tmp_path: Path, offsets: list[int]
+) -> None:
+    directory = tmp_path / "logs"
+    write_log_dir(directory, {("t", 0): offsets[-1] + 1})
+    write_partition(directory / "t-0", map(batch, offsets), TopicSettings(), base_offset=offsets[0])
+    node = Tree(Engine(str(directory))).resolve("t/0/offset")
+    assert isinstance(node, Directory)
+    rows = [row for run in node.runs(0) for row in run.rows if row[0].isdigit()]
+    assert [int(row[0]) for row in rows] == offsets
+    for found, inode, size, mtime_ns, _ in rows:
+        attributes = node.child(found.decode()).attributes()
+        assert (inode, size, mtime_ns) == (attributes.inode, attributes.size, attributes.mtime_ns)
+    places = [row[4] for row in rows]
+    assert places == sorted(places)
+    for place in places:
+        if place < MAX_OFFSET:  # which those share that have no place of their own
+            rest = [row[0] for run in node.runs(place) for row in run.rows]
+            assert rest == [row[0] for row in rows if row[4] > place]
 
 
 def test_an_open_stream_holds_its_segments_and_no_longer(tmp_path: Path) -> None:
