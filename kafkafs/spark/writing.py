@@ -33,7 +33,10 @@ from .planning import LOGGER
 
 # So much of the input is grouped by partition at a time: less, and many partitions get batches that
 # are not full.
-_CHUNK_BYTES: Final = 16 << 20
+_CHUNK_BYTES: Final = 8 << 20
+
+# Some rows, in their order.
+_Rows = Int64s | slice
 
 
 class WriteError(ValueError):
@@ -107,14 +110,13 @@ class TaskWriter:
         records = RecordColumns.from_arrow(table)
         now_ms = self._clock.now_ms()
         for topic, rows in self._by_topic(table):
-            chosen = records if rows is None else records.take(rows)
+            chosen = _chosen(records, rows)
             partitions = self._partitions(topic, table, rows, chosen)
             for partition, part in _grouped(partitions):
                 writer = self._writer(topic, partition)
-                some = chosen if part is None else chosen.take(part)
-                writer.append_records(some, self._target.plan, now_ms)
+                writer.append_records(_chosen(chosen, part), self._target.plan, now_ms)
 
-    def _by_topic(self, table: pa.Table) -> Iterator[tuple[_Topic, Int64s | None]]:
+    def _by_topic(self, table: pa.Table) -> Iterator[tuple[_Topic, _Rows | None]]:
         """The topics with their rows, None for all of them."""
         if self._target.topic is not None:
             yield self._topic(self._target.topic), None
@@ -133,7 +135,7 @@ class TaskWriter:
             yield self._topic(names[code]), rows
 
     def _partitions(
-        self, topic: _Topic, table: pa.Table, rows: Int64s | None, records: RecordColumns
+        self, topic: _Topic, table: pa.Table, rows: _Rows | None, records: RecordColumns
     ) -> Int64s:
         """The partition of each record: what the column says, else the key's."""
         keys = type(records.keys).nulls() if self._target.ignore_keys else records.keys
@@ -210,12 +212,26 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(found).combine_chunks()
 
 
-def _grouped(numbers: Int64s) -> Iterator[tuple[int, Int64s | None]]:
+def _chosen(records: RecordColumns, rows: _Rows | None) -> RecordColumns:
+    if rows is None:
+        return records
+    if isinstance(rows, slice):
+        return records.slice(rows.start, rows.stop)
+    return records.take(rows)
+
+
+def _grouped(numbers: Int64s) -> Iterator[tuple[int, _Rows | None]]:
     """Each number with its rows in their order; None where all have it."""
     if not len(numbers):
         return
-    if (numbers == numbers[0]).all():
+    inner = np.flatnonzero(np.diff(numbers)) + 1
+    if not len(inner):
         yield int(numbers[0]), None
+        return
+    edges = [0, *inner.tolist(), len(numbers)] if len(inner) <= np.ptp(numbers) else []
+    if edges and len(set(firsts := numbers[edges[:-1]].tolist())) == len(firsts):
+        for number, (low, high) in zip(firsts, pairwise(edges), strict=True):
+            yield number, slice(low, high)
         return
     order = np.argsort(numbers, kind="stable")
     ordered = numbers[order]

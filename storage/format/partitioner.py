@@ -28,14 +28,21 @@ def key_hashes(keys: Field, rows: int) -> Int64s:
 
 
 def partitions_of(keys: Field, rows: int, count: int, turn: int = 0) -> Int64s:
-    """The partition, of `count`, of each row; records without a key take turns, the first of them
-    gets partition `turn` % `count`."""
+    """The partition, of `count`, of each row. Those without a key are dealt out evenly, in runs, as
+    producers give a partition a batch before the next has its turn; the first of them gets
+    partition `turn` % `count`."""
     if not len(keys.sizes):
-        return (turn + np.arange(rows, dtype=np.int64)) % count
+        return _dealt_out(rows, count, turn)
     found = key_hashes(keys, rows)
     keyless = found < 0
     found = (found & _POSITIVE) % count
     if keyless.any():
-        turns = turn + np.arange(np.count_nonzero(keyless), dtype=np.int64)
-        found[keyless] = turns % count
+        found[keyless] = _dealt_out(int(np.count_nonzero(keyless)), count, turn)
     return found
+
+
+def _dealt_out(rows: int, count: int, turn: int) -> Int64s:
+    turns = np.arange(rows, dtype=np.int64)
+    if rows > count:
+        turns = turns * count // rows
+    return (turn + turns) % count

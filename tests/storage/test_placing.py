@@ -394,7 +394,19 @@ def test_partitions_of_keys_and_turns_of_those_without() -> None:
     keys = [*HASHES, None, None, None]
     wanted = [(number & 0x7FFFFFFF) % 3 for number in HASHES.values()]
     assert partitions_of(Field.of(keys), len(keys), 3, turn=1).tolist() == [*wanted, 1, 2, 0]
-    assert partitions_of(Field.nulls(), 4, 3).tolist() == [0, 1, 2, 0]
+    assert partitions_of(Field.nulls(), 8, 3, turn=2).tolist() == [2, 2, 2, 0, 0, 0, 1, 1]
+
+
+@given(st.integers(0, 300), st.integers(1, 40), st.integers(0, 100))
+def test_records_without_keys_are_dealt_out_evenly(rows: int, count: int, turn: int) -> None:
+    found = partitions_of(Field.nulls(), rows, count, turn)
+    sizes = np.bincount(found, minlength=count)
+    assert len(found) == rows
+    assert len(sizes) == count
+    assert sizes.max() - sizes.min() <= 1
+    assert np.count_nonzero(np.diff(found)) == max(min(rows, count) - 1, 0)  # in runs
+    if rows:
+        assert found[0] == turn % count
 
 
 @given(st.lists(st.one_of(st.none(), st.binary(max_size=40))), st.data())
