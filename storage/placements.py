@@ -7,21 +7,26 @@ transaction is (`transaction_log`); who opens the directories next finishes what
 A writer that repeats itself after a restart (a streaming query does) numbers its writes. The
 number of the last one of each such writer stays noted, so that it is done once.
 
+What is made for a write before it is decided, topics, goes again when it never is. So that is noted
+first of all.
+
 The file lies in the root of a log directory, where a broker ignores it: the version, then JSON, a
-line for each writer or decided write:
+line for each writer, each write for which topics are being made, and each decided write:
 
     0
     {"writer": "6fd2…", "epoch": 41}
+    {"writer": "81c0…", "epoch": null, "topics": {"orders": "w3lWfd3QSJqEpMsVMd8eZA"}}
     {"writer": "6fd2…", "epoch": 42, "parts": [{"topic": "orders", …}]}
 """
 
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from .disk import Directory
@@ -85,29 +90,45 @@ class Placement:
     parts: tuple[PlacedPart, ...]
 
 
-def format_placements(latest: dict[str, int], pending: Iterable[Placement]) -> bytes:
-    """The file's bytes; of `latest` the writers that wrote last come last."""
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A write that is not decided, and the topics that are made for it: their ids by name."""
+
+    write: Write
+    topics: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What the file says. `latest`: of each writer that comes again the number of the last write
+    that is done; the writers that wrote last come last."""
+
+    latest: Mapping[str, int] = field(default_factory=dict)
+    begun: Sequence[Begun] = ()
+    pending: Sequence[Placement] = ()
+
+
+def format_placements(noted: Noted) -> bytes:
+    """The file's bytes."""
     notes: list[dict[str, Any]] = [
-        {"writer": writer, "epoch": epoch} for writer, epoch in latest.items()
+        {"writer": writer, "epoch": epoch} for writer, epoch in noted.latest.items()
     ]
+    notes += [{**asdict(each.write), "topics": dict(each.topics)} for each in noted.begun]
     notes += [
-        {
-            "writer": each.write.writer,
-            "epoch": each.write.epoch,
-            "parts": [asdict(part) for part in each.parts],
-        }
-        for each in pending
+        {**asdict(each.write), "parts": [asdict(part) for part in each.parts]}
+        for each in noted.pending
     ]
     lines = [_VERSION, *(json.dumps(note, separators=(",", ":")) for note in notes)]
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def parse_placements(data: bytes) -> tuple[dict[str, int], list[Placement]]:
+def parse_placements(data: bytes) -> Noted:
     """Of a file's bytes. CorruptError, with the number of the line, when it is no such file."""
     lines = data.decode("utf-8", "replace").splitlines()
     if lines[:1] != [_VERSION]:
         raise CorruptError(f"line 1: no version {_VERSION} of placed writes", position=0)
     latest: dict[str, int] = {}
+    begun: list[Begun] = []
     pending: list[Placement] = []
     for number, line in enumerate(lines[1:], 2):
         try:
@@ -115,20 +136,22 @@ def parse_placements(data: bytes) -> tuple[dict[str, int], list[Placement]]:
             write = Write(_text(note["writer"]), _optional(note["epoch"]))
             if "parts" in note:
                 pending.append(Placement(write, tuple(map(_placed_part, note["parts"]))))
+            elif "topics" in note:
+                begun.append(Begun(write, _topics(note["topics"])))
             else:
                 latest[write.writer] = _int(note["epoch"])
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             what = f"line {number}: not a write and what it places"
             raise CorruptError(what, position=data.find(line.encode())) from None
-    return latest, pending
+    return Noted(latest, begun, pending)
 
 
-def read_placements(directory: Directory) -> tuple[dict[str, int], list[Placement]]:
+def read_placements(directory: Directory) -> Noted:
     """Those noted in a log directory, none where there is no such file. CorruptError."""
     try:
         return read_value(directory, PLACEMENTS_FILE, _MAX_BYTES, parse_placements)
     except SegmentGone:
-        return {}, []
+        return Noted()
 
 
 class Placements:
@@ -144,14 +167,19 @@ class Placements:
         self._live = live
         self._lock = threading.Lock()  # over all that follows
         self._latest: dict[str, int] = {}
-        found: list[Placement] = []
-        for directory in directories:
-            latest, pending = read_placements(directory)
-            for writer, epoch in latest.items():
+        found = [read_placements(directory) for directory in directories]
+        for noted in found:
+            for writer, epoch in noted.latest.items():
                 self._latest[writer] = max(epoch, self._latest.get(writer, epoch))
-            found += pending
-        # One that went offline may have kept what another one says is done.
-        self._pending = {each.write: each for each in found if not self._is_done(each.write)}
+        # One that went offline may have kept what another one says is done, or decided.
+        pending = itertools.chain.from_iterable(noted.pending for noted in found)
+        self._pending = {each.write: each for each in pending if not self._is_done(each.write)}
+        begun = itertools.chain.from_iterable(noted.begun for noted in found)
+        self._begun = {
+            each.write: each
+            for each in begun
+            if each.write not in self._pending and not self._is_done(each.write)
+        }
 
     def is_done(self, write: Write) -> bool:
         """Whether it, or a later one of its writer, was placed."""
@@ -171,13 +199,32 @@ class Placements:
         with self._lock:
             return list(self._pending.values())
 
+    def begun(self) -> list[Begun]:
+        """Those for which topics were made and that are not decided."""
+        with self._lock:
+            return list(self._begun.values())
+
+    def begin(self, write: Write, topics: Mapping[str, str]) -> None:
+        """Makes it durable that these topics, ids by name, are made for a write. OSError."""
+        with self._lock:
+            begun = {**self._begun, write: Begun(write, topics)}
+            self._write(self._latest, begun, self._pending)
+            self._begun = begun
+
+    def give_up(self, write: Write) -> None:
+        """Nothing is made for a write any longer. OSError: the file does not say so yet."""
+        with self._lock:
+            if self._begun.pop(write, None) is not None:
+                self._write(self._latest, self._begun, self._pending)
+
     def decide(self, placement: Placement) -> None:
         """Makes it durable that it is decided. OSError: it is not. SyncFailed when that is not
         certain: only opening the directories again tells."""
         with self._lock:
+            begun = {write: each for write, each in self._begun.items() if write != placement.write}
             pending = {**self._pending, placement.write: placement}
-            self._write(self._latest, pending)
-            self._pending = pending
+            self._write(self._latest, begun, pending)
+            self._begun, self._pending = begun, pending
 
     def done(self, write: Write) -> None:
         """All of it is in place. OSError: the file does not say so yet."""
@@ -188,10 +235,12 @@ class Placements:
                 self._latest[write.writer] = write.epoch
                 for oldest in list(self._latest)[:-_MAX_WRITERS]:
                     del self._latest[oldest]
-            self._write(self._latest, self._pending)
+            self._write(self._latest, self._begun, self._pending)
 
-    def _write(self, latest: dict[str, int], pending: dict[Write, Placement]) -> None:
-        data = format_placements(latest, pending.values())
+    def _write(
+        self, latest: dict[str, int], begun: dict[Write, Begun], pending: dict[Write, Placement]
+    ) -> None:
+        data = format_placements(Noted(latest, list(begun.values()), list(pending.values())))
         failure = OSError(errno.EIO, "no log directory is live", PLACEMENTS_FILE)
         for directory in self._live():
             try:
@@ -202,6 +251,10 @@ class Placements:
             else:
                 return
         raise failure
+
+
+def _topics(note: dict[str, Any]) -> dict[str, str]:
+    return {_text(name): _text(topic_id) for name, topic_id in note.items()}
 
 
 def _placed_part(note: dict[str, Any]) -> PlacedPart:

@@ -8,7 +8,10 @@
 3. In each partition the new segments take the empty one's place (`log.placing`).
 4. The staged files go, and the write is noted as done.
 
-Stopped before 2, loading the partitions removes what was brought in. Stopped behind it, who opens
+Topics that are made for the write are noted before all that, and the note goes with the decision.
+
+Stopped before 2, loading the partitions removes what was brought in, and who opens the directories
+next the topics (`undo_begun`). Stopped behind it, who opens
 the directories next goes on: before the partitions are loaded, with what is there as `.cleaned`
 (`resume_decided`); and after it, where a broker came first and has thrown that away, from the
 staged files once more (`finish_decided`).
@@ -18,10 +21,11 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from .cleaner.manager import CleanerManager
@@ -41,13 +45,14 @@ from .format.batch import BatchTable, parse_header
 from .format.layout import MAX_INT32, RECORD_BATCH_OVERHEAD
 from .format.names import FileKind, FileState, partition_dir, segment_file
 from .format.origin import Origin
+from .format.uuids import random_uuid_text
 from .format.validate import Admitted
 from .log.appending import marker_reader
 from .log.placing import Placing
 from .log.replacing import commit_cleaned, discard_cleaned
 from .log.writer import LogWriter
 from .log_dir import TopicPartition
-from .placements import PlacedPart, Placement, Placements, StagedPart, Write
+from .placements import Begun, PlacedPart, Placement, Placements, StagedPart, Write
 from .segment.extent import Extent, Fault
 from .segment.txn_index import AbortedTxn
 from .segment.walk import read_runs
@@ -72,6 +77,16 @@ class Placeable(Protocol):
     def cleaner(self) -> CleanerManager: ...
 
     def writer(self, topic: str, partition: int) -> LogWriter: ...
+    def topics(self) -> Mapping[str, list[int]]: ...
+    def topic_id(self, topic: str) -> str: ...
+    def create_topic(
+        self,
+        topic: str,
+        partitions: int = 1,
+        settings: Mapping[str, str] | None = None,
+        topic_id: str = "",
+    ) -> str: ...
+    def delete_unchanged_topic(self, topic: str, ends: Mapping[int, int]) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +98,20 @@ class Placed:
     is_repeated: bool = False
 
 
-def place(engine: Placeable, write: Write, parts: Sequence[StagedPart]) -> Placed:
+def place(
+    engine: Placeable,
+    write: Write,
+    parts: Sequence[StagedPart],
+    new_topics: Mapping[str, int] = MappingProxyType({}),
+) -> Placed:
     """Puts staged parts at the ends of their partitions, those of a partition in the order given,
-    and removes them. Offsets that are kept must lie at the log's end or above it.
+    and removes them. Offsets that are kept must lie at the log's end or above it. `new_topics`:
+    those that are made for it first, with so many partitions each.
 
     UnknownTopic, UnknownPartition, OffsetOutOfRange, CorruptError for staged files that are not
-    what was written, and an OSError leave everything as it was, the staged parts included.
-    LogDirOffline: it may be decided, and not finished; opening the directories again finishes it.
+    what was written, and an OSError leave everything as it was, the staged parts included; so do
+    the errors of making a topic. LogDirOffline: it may be decided, and not finished; opening the
+    directories again finishes it.
     """
     if engine.placements.is_done(write):
         _remove(parts)
@@ -98,7 +120,21 @@ def place(engine: Placeable, write: Write, parts: Sequence[StagedPart]) -> Place
         raise StorageError(
             f"{write} was decided before, and could not be finished yet; see the log"
         )
-    return _place(engine, write, parts)
+    if not new_topics:
+        return _place(engine, write, parts)
+    ids = {topic: random_uuid_text() for topic in new_topics}
+    engine.placements.begin(write, ids)
+    try:
+        for topic, partitions in new_topics.items():
+            engine.create_topic(topic, partitions, topic_id=ids[topic])
+        placed = _place(engine, write, parts)
+    except BaseException:
+        with suppress(StorageError, OSError):  # what happened first is to be told
+            _undo(engine, Begun(write, ids))
+        raise
+    with suppress(OSError):  # there was nothing to decide; a topic that stays empty may be removed
+        engine.placements.give_up(write)
+    return placed
 
 
 def _place(engine: Placeable, write: Write, parts: Sequence[StagedPart]) -> Placed:
@@ -301,7 +337,29 @@ def _remove(parts: Sequence[StagedPart]) -> None:
                 above.remove_directory(name)
 
 
+def _undo(engine: Placeable, begun: Begun) -> None:
+    """Deletes the topics that were made for a write, unless that is decided, or they have been
+    used. One without an id was not made to its end."""
+    if engine.placements.is_pending(begun.write):
+        return
+    for topic, topic_id in begun.topics.items():
+        numbers = engine.topics().get(topic)
+        if numbers is not None and engine.topic_id(topic) in (topic_id, ""):
+            engine.delete_unchanged_topic(topic, dict.fromkeys(numbers, 0))
+    engine.placements.give_up(begun.write)
+
+
 # -- after a crash -------------------------------------------------------------------------------
+
+
+def undo_begun(engine: Placeable) -> None:
+    """When the partitions are loaded: removes what was made for writes that were never decided.
+    What cannot be removed now is tried at the next opening."""
+    for begun in engine.placements.begun():
+        try:
+            _undo(engine, begun)
+        except (StorageError, OSError) as error:
+            logger.error("topics made for a write cannot be removed: %s", error)
 
 
 def resume_decided(log_dir: WritableDirectory, placements: Placements) -> None:

@@ -90,6 +90,7 @@ class WritableEngine(Engine):
             self._resume_placing()
             self.dirs.load(self._open, loaded or (lambda done, of: None), keeps_deleted)
             placing.finish_decided(self)
+            placing.undo_begun(self)
             decided = [read_decisions(each.directory) for each in held]
             finish_decided(self, itertools.chain.from_iterable(decided))
             undo.pop_all()

@@ -269,7 +269,7 @@ def _decided(target: Target) -> list[str]:
     return [
         staged.path
         for path in target.log_dirs
-        for placement in read_placements(Directory(path))[1]
+        for placement in read_placements(Directory(path)).pending
         for part in placement.parts
         for staged in part.staged
     ]
@@ -281,8 +281,7 @@ def commit(target: Target, write: Write, parts: Sequence[StagedPart], jobs: Iter
     if parts:
         engine = WritableEngine(target.log_dirs, dict(target.settings))
         try:
-            _create_topics(engine, target, parts)
-            placed = place(engine, write, parts)
+            placed = place(engine, write, parts, _new_topics(engine, target, parts))
         except BaseException:
             with suppress(StorageError, OSError):  # what happened first is to be told
                 engine.close()
@@ -302,10 +301,14 @@ def _close(engine: WritableEngine) -> None:
         LOGGER.error("after a write: %s", error)
 
 
-def _create_topics(engine: WritableEngine, target: Target, parts: Sequence[StagedPart]) -> None:
-    if target.create_topics is not None:
-        for topic in sorted({part.topic for part in parts} - engine.topics().keys()):
-            engine.create_topic(topic, target.create_topics)
+def _new_topics(
+    engine: WritableEngine, target: Target, parts: Sequence[StagedPart]
+) -> dict[str, int]:
+    """Those that are to be made, with their partitions."""
+    if target.create_topics is None:
+        return {}
+    missing = {part.topic for part in parts} - engine.topics().keys()
+    return dict.fromkeys(sorted(missing), target.create_topics)
 
 
 def remove_job(target: Target, job: str) -> None:

@@ -14,8 +14,10 @@ import pytest
 
 from kafkafs.storage.durable import replaced
 from kafkafs.storage.errors import LogDirOffline, StorageError
-from kafkafs.storage.placements import PLACEMENTS_FILE
+from kafkafs.storage.placements import PLACEMENTS_FILE, Write
+from kafkafs.storage.placing import place
 from kafkafs.storage.writable_engine import WritableEngine
+from tests.crash.checks import complaints
 from tests.crash.placing import (
     PARTITIONS,
     SETTINGS,
@@ -27,7 +29,8 @@ from tests.crash.placing import (
 )
 from tests.crash.program import tally_of
 from tests.faults import CrashState, FailingCalls, RecordingCalls, crash_states
-from tests.staging import ALL, NONE, large_from
+from tests.reading import read
+from tests.staging import ALL, NONE, large_from, stage
 
 T = TypeVar("T")
 
@@ -96,6 +99,39 @@ def test_power_cuts(memory_path: Path) -> None:
 def test_a_power_cut_at_every_tenth_moment(memory_path: Path) -> None:
     """At every one of them with 1, which takes some minutes."""
     assert len(each_cut(memory_path / "root", 10, go_on)) > 100
+
+
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 19])
+def test_a_topic_is_made_with_its_records_or_not_at_all(memory_path: Path, every: int) -> None:
+    root = memory_path / "root"
+    root.mkdir()
+    with open_engine(root / "logs") as engine:
+        engine.create_topic("new", 2)
+        staged = {("new", 0): [["a"], ["b"]], ("new", 1): [["c"]]}
+        parts = stage(root / "logs", "j", staged)
+        engine.delete_topic("new")
+    recording = RecordingCalls(root)
+    with replaced(recording), open_engine(root / "logs") as engine:
+        place(engine, Write("j"), parts, {"new": 2})
+        recording.mark(0)
+    shutil.rmtree(root)
+    count = len(recording.operations) + 1
+    found = set()
+    for state in crash_states(recording, prefixes=range(0, count, every)):
+        root.mkdir()
+        state.write_to(root)
+        with open_engine(root / "logs") as engine:
+            assert complaints(engine) == []
+            is_there = "new" in engine.topics()
+            assert is_there or 0 not in state.marks, state
+            if not is_there:
+                place(engine, Write("again"), parts, {"new": 2})
+            read_ = [read(engine.log("new", number).view()) for number in range(2)]
+            assert [[each.value for each in some] for some in read_] == [[b"a", b"b"], [b"c"]]
+            assert not engine.placements.begun()
+        found.add(is_there)
+        shutil.rmtree(root)
+    assert found == {True, False}
 
 
 def as_a_stranger(log_dir: Path, marks: set[int]) -> bool:

@@ -22,9 +22,11 @@ from kafkafs.storage.disk import Directory
 from kafkafs.storage.durable import Calls, replaced
 from kafkafs.storage.errors import (
     CorruptError,
+    InvalidTopic,
     LogDirOffline,
     MessageTooLarge,
     OffsetOutOfRange,
+    TopicExists,
     UnknownTopic,
 )
 from kafkafs.storage.format.builder import SimpleRecord
@@ -33,8 +35,11 @@ from kafkafs.storage.format.names import FileState
 from kafkafs.storage.format.partitioner import key_hashes, partitions_of
 from kafkafs.storage.placements import (
     PLACEMENTS_FILE,
+    Begun,
+    Noted,
     PlacedPart,
     Placement,
+    StagedPart,
     Write,
     format_placements,
     parse_placements,
@@ -290,7 +295,7 @@ def decided_and_not_noted(log_dir: Path, settings: dict[str, str]) -> None:
     shutil.rmtree(staging_path(str(log_dir)))
     kept.rename(staging_path(str(log_dir)))
     pending = Placement(Write("j"), (PlacedPart("t", 0, 0, tuple(parts), tuple(segments)),))
-    (log_dir / "noted").write_bytes(format_placements({}, [pending]))
+    (log_dir / "noted").write_bytes(format_placements(Noted(pending=[pending])))
 
 
 def opened_again(log_dir: Path) -> list[str]:
@@ -322,6 +327,81 @@ def test_what_was_placed_and_then_compacted_does_not_come_again(log_dir: Path) -
     assert opened_again(log_dir) == left
 
 
+# -- topics that are made for a write ------------------------------------------------------------
+
+
+def stage_new(log_dir: Path, engine: WritableEngine) -> list[StagedPart]:
+    """For a topic `new` with two partitions, as if it were there."""
+    engine.create_topic("new", 2, SETTINGS)
+    parts = stage(log_dir, "j", {("new", 0): [["a"]], ("new", 1): [["b"], ["c"]]})
+    engine.delete_topic("new")
+    return parts
+
+
+def notes(log_dir: Path) -> Noted:
+    return parse_placements((log_dir / PLACEMENTS_FILE).read_bytes())
+
+
+def test_topics_are_made_for_a_write(log_dir: Path, engine: WritableEngine) -> None:
+    parts = stage_new(log_dir, engine)
+    placed = place(engine, Write("j"), parts, {"new": 3, "empty": 1})
+    assert placed.offsets == {("new", 0): range(1), ("new", 1): range(2)}
+    assert engine.topics()["new"] == [0, 1, 2]
+    assert engine.topics()["empty"] == [0]
+    read_again = [read(engine.log("new", number).view()) for number in range(3)]
+    assert [[each.value for each in some] for some in read_again] == [[b"a"], [b"b", b"c"], []]
+    assert notes(log_dir) == Noted({}, [], [])
+
+
+def test_topics_that_are_made_for_nothing_go_again(log_dir: Path, engine: WritableEngine) -> None:
+    parts = stage_new(log_dir, engine)
+    log = Path(parts[0].path) / f"{0:020}.log.cleaned"
+    data = log.read_bytes()
+    log.write_bytes(data[:-1] + b"?")
+    for new in (
+        {"new": 2},
+        {"new": 2, "other": 1},
+        {"new": 2, "wrong name": 1},
+        {"new": 2, "t": 1},
+    ):
+        with pytest.raises((CorruptError, InvalidTopic, TopicExists)):
+            place(engine, Write("j"), parts, new)
+        assert engine.topics().keys() == {"t"}
+        assert notes(log_dir) == Noted({}, [], [])
+    assert engine.topics()["t"] == [0, 1]
+    log.write_bytes(data)
+    place(engine, Write("j"), parts, {"new": 2})
+    assert [each.value for each in read(engine.log("new", 0).view())] == [b"a"]
+
+
+def test_topics_that_a_crash_left_go_when_the_directories_are_opened(log_dir: Path) -> None:
+    with WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+        ids = {topic: engine.create_topic(topic) for topic in ("mine", "used", "theirs")}
+        ids["theirs"] = ids["mine"]
+        ids["never"] = ids["mine"]
+        engine.placements.begin(Write("j"), ids)
+        engine.writer("used", 0).append_records(
+            RecordColumns.from_records([SimpleRecord(NOW_MS, b"k", b"v")])
+        )
+    with WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+        assert engine.topics().keys() == {"t", "used", "theirs"}
+        assert not engine.placements.begun()
+    assert notes(log_dir) == Noted({}, [], [])
+
+
+def test_what_another_directory_says_is_decided_is_not_undone(tmp_path: Path) -> None:
+    """One was offline when it was decided."""
+    paths = [str(tmp_path / name) for name in ("one", "two")]
+    with WritableEngine(paths) as engine:
+        topic_id = engine.create_topic("new")
+    begun, pending = Begun(Write("j"), {"new": topic_id}), Placement(Write("j"), ())
+    for path, noted in zip(paths, (Noted(begun=[begun]), Noted(pending=[pending])), strict=True):
+        Path(path, PLACEMENTS_FILE).write_bytes(format_placements(noted))
+    with WritableEngine(paths) as engine:
+        assert engine.topics().keys() == {"new"}
+        assert not engine.placements.begun()
+
+
 def test_stale_jobs_go_and_others_stay(tmp_path: Path) -> None:
     staging = StagingPlace(str(tmp_path / "staging"))
     assert staging.remove_stale(lambda name, changed: True) == []
@@ -339,10 +419,10 @@ def test_stale_jobs_go_and_others_stay(tmp_path: Path) -> None:
 @given(st.binary())
 def test_any_bytes_are_notes_or_corrupt(data: bytes) -> None:
     try:
-        latest, pending = parse_placements(b"0\n" + data)
+        noted = parse_placements(b"0\n" + data)
     except CorruptError:
         return
-    assert parse_placements(format_placements(latest, pending)) == (latest, pending)
+    assert parse_placements(format_placements(noted)) == noted
 
 
 @pytest.mark.parametrize(
@@ -355,6 +435,8 @@ def test_any_bytes_are_notes_or_corrupt(data: bytes) -> None:
         "[]",
         "[" * 100_000,
         '{"writer": "w", "epoch": 1, "parts": [{"topic": "t"}]}',
+        '{"writer": "w", "epoch": null, "topics": ["t"]}',
+        '{"writer": "w", "epoch": null, "topics": {"t": 1}}',
     ],
 )
 def test_damaged_notes(log_dir: Path, line: str) -> None:
@@ -366,7 +448,8 @@ def test_damaged_notes(log_dir: Path, line: str) -> None:
 def test_notes_name_no_other_directory(log_dir: Path) -> None:
     parts = stage(log_dir, "j", {("t", 0): [["a"]]})
     wrong = dataclasses.replace(parts[0], path=str(log_dir))
-    data = format_placements({}, [Placement(Write("j"), (PlacedPart("t", 0, 0, (wrong,), ()),))])
+    pending = Placement(Write("j"), (PlacedPart("t", 0, 0, (wrong,), ()),))
+    data = format_placements(Noted(pending=[pending]))
     with pytest.raises(CorruptError):
         parse_placements(data)
     assert Directory(str(log_dir)).list()
