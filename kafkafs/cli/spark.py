@@ -49,6 +49,11 @@ _QUIET: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
+# All that Java does of a job on this machine is to hand out tasks: a compiler that takes long about
+# it, and threads that collect garbage side by side, would only take the processors from these.
+_LIGHT: Final = {
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
 _SHOWN: Final = 1000  # lines of what is wrong, for people
 
 # A job, to be done in a session; it tells how far it is.
@@ -142,9 +147,10 @@ def session(name: str, master: str | None) -> Iterator[SparkSession]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.Builder().appName(name)
     if _SUBMITTED not in os.environ:
-        for option, value in _QUIET.items():
-            builder = builder.config(option, value)
         master = master or _DEFAULT_MASTER
+        is_here = master.startswith("local")
+        for option, value in {**_QUIET, **(_LIGHT if is_here else {})}.items():
+            builder = builder.config(option, value)
     if master is not None:
         builder = builder.master(master)
     with _told():

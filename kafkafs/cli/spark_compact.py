@@ -31,7 +31,8 @@ from .verb import Verb
     "--split-bytes",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Partitions with more bytes to clean are cleaned by many tasks each (512 MiB).",
+    help="Partitions with more bytes to clean are cleaned by many tasks each (those of at least "
+    "512 MiB that would keep processors waiting).",
 )
 @click.option(
     "--staging",
@@ -50,14 +51,13 @@ def command(
     staging: str | None,
 ) -> int:
     """Compact the logs in LOG_DIRS, or of what is named, as `kafkafs compact` does: what is left is
-    the same. Each small partition is cleaned by one task, each large one by many.
+    the same. A task cleans a partition; where that would keep other processors waiting, many do.
 
     LOG_DIRS are held all the while; a broker, mount or another job that has them is an error. New
     segments take the place of old ones when all of a partition is done. A job that was killed can
     be started again, and leaves each partition good for a broker in the meantime.
     """
     from kafkafs.spark.jobs import compact
-    from kafkafs.spark.jobs.compact import SPLIT_BYTES
 
     return run(
         "compact",
@@ -68,7 +68,7 @@ def command(
             log_dirs,
             chosen,
             force=force,
-            split_bytes=SPLIT_BYTES if split_bytes is None else split_bytes,
+            split_bytes=split_bytes,
             staging=staging,
             settings=dict(settings),
             told=told,

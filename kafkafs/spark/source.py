@@ -23,6 +23,7 @@ from .filters import push
 from .options import OptionError, Options
 from .planning import EVERYTHING, OffsetRange, find_log_dirs, plan
 from .reading import Reading
+from .workers import spare_collections
 from .write_options import WriteOptions
 
 _COLUMNS: Final = {
@@ -129,6 +130,7 @@ class RangeReader:
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        spare_collections()
         if partition.value is None:  # what Spark makes of no partition at all
             return iter(())
         if self._options.losses:

@@ -21,6 +21,7 @@ from kafkafs.storage.placements import StagedPart, Write
 from .job_names import new_job
 from .options import OptionError
 from .planning import find_log_dirs, refuse_within_log_dir
+from .workers import spare_collections
 from .write_options import WriteOptions
 from .writing import Target, TaskWriter, WriteError, commit, refuse_held, remove_job, remove_stale
 
@@ -74,6 +75,7 @@ class _Writing:
         remove_stale(self._target)
 
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> Staged:
+        spare_collections()
         context = TaskContext.get()
         assert context is not None
         task = context.partitionId()

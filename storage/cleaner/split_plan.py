@@ -39,9 +39,10 @@ class Shape:
     @classmethod
     def of(cls, offsets: int, range_bytes: int, memory_bytes: int, parts: int) -> Shape:
         """For so many dirty offsets, which are no fewer than keys. The map of a slice takes no more
-        than `memory_bytes`; at least so many parts."""
+        than `memory_bytes`; `parts`, or a multiple of them, which keeps as many processors busy."""
         by_memory = -(-int(offsets * SLOT_BYTES / LOAD_FACTOR) // memory_bytes)
-        parts = max(by_memory, parts, 1)
+        parts = max(parts, 1)
+        parts *= max(-(-by_memory // parts), 1)
         more = max(min(offsets // parts // _SLICE_KEYS, _MOST_SLICES // parts), 1)
         return cls(new_hash_key(), max(range_bytes, 1), parts * more, parts)
 

@@ -191,12 +191,16 @@ def by_tasks(
 
 
 def content(directory: Path) -> dict[str, tuple[bytes, int]]:
-    """All files below, with their bytes and, of segments, when they were written."""
+    """All files below, with their bytes and, of segments, when they were written. Partitions are in
+    checkpoints in the order in which they came to them; here in that of their names."""
     found = {}
     for path in sorted(directory.rglob("*")):
         if path.is_file() and ".deleted" not in path.name:
+            data = path.read_bytes()
+            if path.name.endswith("checkpoint"):
+                data = b"".join(sorted(data.splitlines(keepends=True)))
             age = path.stat().st_mtime_ns if path.suffix == ".log" else 0
-            found[str(path.relative_to(directory))] = (path.read_bytes(), age)
+            found[str(path.relative_to(directory))] = (data, age)
     return found
 
 

@@ -41,6 +41,7 @@ from kafkafs.storage.writable_engine import WritableEngine
 from ..planning import refuse_within_log_dir
 from . import compact_pieces as pieces
 from . import tasks
+from .compact_cutting import how_many_to_cut
 from .compact_pieces import Failed, LargePartition, WholePass, map_bytes
 from .compact_staging import Staging
 from .places import Choice, Place
@@ -53,15 +54,13 @@ if TYPE_CHECKING:
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
-#: A partition with more to go through than so many bytes is cleaned in pieces.
-SPLIT_BYTES: Final = 512 << 20
 # Of a large partition a task reads so much; fewer where that keeps all processors at work.
 _MOST_RANGE_BYTES: Final = 1 << 30
 _LEAST_RANGE_BYTES: Final = 16 << 20
 _RANGES_A_PROCESSOR: Final = 4
 _PARTS_A_PROCESSOR: Final = 2
 # Partitions of so much for each processor are under way at a time, for the sake of the disk.
-_WAVE_TASKS: Final = 8
+_WAVE_BYTES: Final = 4 << 30
 _MOST_SHAPE_BYTES: Final = 4 << 10
 _SHAPE: Final = "shape.json"
 _COLUMNS: Final = (
@@ -84,12 +83,13 @@ class Run(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`force`: also logs that are not due. `split_bytes`: see SPLIT_BYTES. `staging`: where the
-    pieces are made, on the file system of the log directories; None: beside each. `processors`: how
-    many there are, about."""
+    """`force`: also logs that are not due. `split_bytes`: partitions with more to go through are
+    cleaned in pieces; None: those that would keep processors waiting (`compact_cutting`).
+    `staging`: where the pieces are made, on the file system of the log directories; None: beside
+    each. `processors`: how many there are, about."""
 
     force: bool = False
-    split_bytes: int = SPLIT_BYTES
+    split_bytes: int | None = None
     staging: str | None = None
     processors: int = 1
 
@@ -100,7 +100,7 @@ def compact(
     topics: Sequence[Choice] = (),
     *,
     force: bool = False,
-    split_bytes: int = SPLIT_BYTES,
+    split_bytes: int | None = None,
     staging: str | None = None,
     settings: Mapping[str, str] | None = None,
     told: Told = silent,
@@ -184,12 +184,11 @@ class Compaction:
         named = {topic for topic, _ in topics}
         chosen = choose(self._engine.topics(), topics)
         logs = [log for key in chosen for log in self._log(key, key[0] in named)]
-        wanted = [each for each in logs if each.is_wanted]
-        large = [each for each in wanted if self._is_large(each)]
-        small = [each for each in wanted if each not in large]
+        wanted = sorted((e for e in logs if e.is_wanted), key=lambda each: each.size, reverse=True)
+        small, large = self._small_and_large(wanted)
         staging = Staging(self._place.log_dirs, self._options.staging)
         self._stage(staging, small, large)
-        wave_bytes = _WAVE_TASKS * self._options.processors * self._options.split_bytes
+        wave_bytes = _WAVE_BYTES * self._options.processors
         for wave in tasks.grouped(small, lambda each: each.size, wave_bytes):
             self._clean_small(wave)
         for wave in tasks.grouped(large, lambda each: each.size, wave_bytes):
@@ -227,9 +226,16 @@ class Compaction:
             raise CleaningAborted(why)
         return found
 
-    def _is_large(self, each: _Log) -> bool:
-        needed = map_bytes(each.dirty_offsets)
-        return each.size > self._options.split_bytes or needed > self._map_bytes
+    def _small_and_large(self, logs: Sequence[_Log]) -> tuple[list[_Log], list[_Log]]:
+        """Those that are cleaned as a whole, and in pieces; `logs`: the largest first."""
+        fit = [each for each in logs if map_bytes(each.dirty_offsets) <= self._map_bytes]
+        most = self._options.split_bytes
+        if most is None:
+            cut = how_many_to_cut([each.size for each in fit], self._options.processors)
+        else:
+            cut = sum(each.size > most for each in fit)
+        small = {each.key for each in fit[cut:]}
+        return fit[cut:], [each for each in logs if each.key not in small]
 
     def _stage(self, staging: Staging, small: Sequence[_Log], large: Sequence[_Log]) -> None:
         for log_dir in {each.log_dir for each in (*small, *large)}:
@@ -272,7 +278,8 @@ class Compaction:
     # -- large ones -----------------------------------------------------------------------------
 
     def _clean_large(self, logs: Sequence[_Log]) -> None:
-        planned = [each for each in logs if self._is_planned(each)]
+        total = sum(each.size for each in logs)
+        planned = [each for each in logs if self._is_planned(each, total)]
         learned = self._step(planned, "learn keys", pieces.learn, _ranges)
         for each, found in learned:
             assert each.plan is not None
@@ -284,10 +291,11 @@ class Compaction:
             result = _joined(each, copies, keys[each.key])
             self._put_in_place(each, [copied.segment for copied in copies], result)
 
-    def _is_planned(self, each: _Log) -> bool:
-        """Whether it could be: its indexes may not be readable."""
+    def _is_planned(self, each: _Log, total: int) -> bool:
+        """Whether it could be: its indexes may not be readable. `total`: bytes of all that are
+        cleaned with it."""
         try:
-            plan = each.plan = Plan.of(each.log, self._shape(each))
+            plan = each.plan = Plan.of(each.log, self._shape(each, total))
         except (StorageError, OSError) as error:
             self._note(each.key, error)
             return False
@@ -302,15 +310,15 @@ class Compaction:
         wanted = min(max(even, 1), _MOST_RANGE_BYTES)
         return lambda unit: _size(unit) * tasks.TASK_BYTES // wanted
 
-    def _shape(self, each: _Log) -> Shape:
+    def _shape(self, each: _Log, total: int) -> Shape:
         """How the partition is cut: as it was when an earlier job began with it."""
         directory = WritableDirectory(each.staging)
         with suppress(SegmentGone, ValueError):
             return Shape.of_json(directory.read_small(_SHAPE, _MOST_SHAPE_BYTES))
         processors = self._options.processors
-        even = each.size // (processors * _RANGES_A_PROCESSOR)
+        even = total // (processors * _RANGES_A_PROCESSOR)
         range_bytes = min(max(even, _LEAST_RANGE_BYTES), _MOST_RANGE_BYTES)
-        parts = processors * _PARTS_A_PROCESSOR
+        parts = -(-processors * _PARTS_A_PROCESSOR * each.size // max(total, 1))
         shape = Shape.of(each.dirty_offsets, range_bytes, self._map_bytes, parts)
         directory.write_atomically(_SHAPE, shape.as_json())
         return shape

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from ..workers import spare_collections
+
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
     from pyspark.sql import SparkSession
@@ -57,7 +59,12 @@ def spread(
     context = spark.sparkContext
     share = sum(map(size, units)) // (2 * context.defaultParallelism)
     groups = list(grouped(units, size, min(max(share, _LEAST_BYTES), TASK_BYTES)))
-    return context.parallelize(groups, max(len(groups), 1))
+    return context.parallelize(groups, max(len(groups), 1)).map(_in_worker)
+
+
+def _in_worker(group: list[Unit]) -> list[Unit]:
+    spare_collections()
+    return group
 
 
 def _each(work: Callable[[Unit], Result], group: Iterable[Unit]) -> Iterator[Result]:
