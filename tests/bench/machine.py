@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
-import mmap
 import os
 import platform
 import re
 import subprocess
+import tempfile
 import time
 from pathlib import Path
 
@@ -47,13 +47,14 @@ def last_core() -> int:
     return max(os.sched_getaffinity(0))
 
 
-def touch_memory(size: int) -> None:
-    """Has so many bytes of memory at hand, by touching and freeing them: what has been free for
-    seconds a hypervisor may have taken back, and to get it again takes ten times what writing to it
-    takes."""
-    with mmap.mmap(-1, size) as memory:
-        for position in range(0, size, mmap.PAGESIZE):
-            memory[position] = 1
+def touch_memory(directory: Path, size: int) -> None:
+    """Has so many bytes of memory at hand for files there, by writing one and removing it: what has
+    been free for seconds a hypervisor may have taken back, and to get it again takes ten times what
+    writing to it takes."""
+    part = bytes(1 << 20)
+    with tempfile.TemporaryFile(dir=directory) as file:
+        for _ in range(size // len(part)):
+            file.write(part)
 
 
 def _cpu() -> str:

@@ -66,7 +66,7 @@ def _against_the_cleaner(spark: SparkSession, partitions: int, plan: Plan) -> Ou
         def measure(name: str, work: Work) -> float:
             log_dir = linked(scratch / name, source)
             with WritableEngine(str(log_dir), _SETTINGS) as engine:
-                touch_memory(_TOUCHED_BYTES)
+                touch_memory(scratch, _TOUCHED_BYTES)
                 started = time.perf_counter()
                 work(engine, log_dir)
                 taken = time.perf_counter() - started

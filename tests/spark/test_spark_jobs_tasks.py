@@ -6,11 +6,13 @@ import time
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kafkafs.spark.jobs.notes import Notes, OtherJob
-from kafkafs.spark.jobs.tasks import grouped, run
+from kafkafs.spark.jobs.tasks import evenly, grouped, run
 
 
 def test_small_units_share_a_task() -> None:
@@ -18,6 +20,21 @@ def test_small_units_share_a_task() -> None:
     assert list(grouped(units, lambda unit: unit, 100)) == [[5, 5, 90], [200], [1, 1]]
     assert list(grouped([], lambda unit: unit, 100)) == []
     assert list(grouped([0] * 1000, lambda unit: unit, 100)) == [[0] * 1000]
+
+
+@given(st.lists(st.integers(0, 100)), st.integers(1, 12))
+def test_tasks_have_about_as_much_each(units: list[int], groups: int) -> None:
+    found = evenly(units, lambda unit: unit, groups)
+    assert [unit for group in found for unit in group] == units
+    assert len(found) <= groups
+    assert all(sum(g) <= sum(units) / groups + max(units) for g in found)
+
+
+def test_tasks_of_units_alike() -> None:
+    assert evenly([], len, 3) == []
+    assert evenly([0, 0], int, 3) == [[0, 0]]
+    assert sorted(len(group) for group in evenly([7] * 78, int, 8)) == [9] * 2 + [10] * 6
+    assert evenly([7, 7, 7], int, 4) == [[7]] * 3
 
 
 def test_notes(tmp_path: Path) -> None:

@@ -55,11 +55,28 @@ def run(
 def spread(
     spark: SparkSession, units: Sequence[Unit], size: Callable[[Unit], int]
 ) -> RDD[list[Unit]]:
-    """Groups of the units, a task each: such that all processors have some, if there is enough."""
+    """Groups of the units, a task each: such that all processors have some, if there is enough, and
+    come to the end together."""
     context = spark.sparkContext
-    share = sum(map(size, units)) // (2 * context.defaultParallelism)
-    groups = list(grouped(units, size, min(max(share, _LEAST_BYTES), TASK_BYTES)))
+    processors = context.defaultParallelism
+    total = sum(map(size, units))
+    task_bytes = min(max(total // (2 * processors), _LEAST_BYTES), TASK_BYTES)
+    rounds = -(-total // (task_bytes * processors))
+    groups = evenly(units, size, min(rounds * processors, _MOST_TASKS))
     return context.parallelize(groups, max(len(groups), 1)).map(_in_worker)
+
+
+def evenly(units: Sequence[Unit], size: Callable[[Unit], int], groups: int) -> list[list[Unit]]:
+    """The units in order, in so many groups, or fewer, that have about as much each."""
+    total = sum(map(size, units))
+    found: dict[int, list[Unit]] = {}
+    before = 0
+    for unit in units:
+        middle = 2 * before + size(unit)
+        group = min(middle * groups // (2 * total), groups - 1) if total else 0
+        found.setdefault(group, []).append(unit)
+        before += size(unit)
+    return list(found.values())
 
 
 def _in_worker(group: list[Unit]) -> list[Unit]:
@@ -75,7 +92,6 @@ def grouped(
     units: Sequence[Unit], size: Callable[[Unit], int], task_bytes: int = TASK_BYTES
 ) -> Iterator[list[Unit]]:
     """The units in order, as many together as have about `task_bytes`."""
-    task_bytes = max(task_bytes, sum(map(size, units)) // _MOST_TASKS)
     group: list[Unit] = []
     filled = 0
     for unit in units:
