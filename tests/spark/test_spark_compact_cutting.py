@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.spark.jobs.compact_cutting import LEAST_BYTES, how_many_to_cut
+from kafkafs.storage.cleaner.split_plan import Shape
 
 GIB = 1 << 30
 
@@ -31,6 +32,14 @@ def test_those_that_would_keep_processors_waiting(
     sizes: list[int], processors: int, cut: int
 ) -> None:
     assert how_many_to_cut(sizes, processors) == cut
+
+
+@pytest.mark.parametrize(
+    ("offsets", "parts", "found"), [(24_000_000, 4, 8), (24_000_000, 5, 5), (10, 4, 4), (10, 0, 1)]
+)
+def test_parts_that_fit_into_memory_are_a_multiple(offsets: int, parts: int, found: int) -> None:
+    """As many as there are processors for have something to do until the end."""
+    assert Shape.of(offsets, 1 << 20, 128 << 20, parts).parts == found
 
 
 @given(st.lists(st.integers(1, 5), max_size=6), st.integers(1, 4))

@@ -24,7 +24,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafkafs.spark import jobs
-from kafkafs.spark.jobs import tasks
+from kafkafs.spark.jobs import compact_cutting, tasks
 from kafkafs.spark.jobs.compact import Compaction, Options
 from kafkafs.spark.jobs.places import Place
 from kafkafs.spark.jobs.report import Report
@@ -181,7 +181,7 @@ def by_tasks(
     clock: SetClock,
     run: Callable[..., list[Any]] = in_turn,
     *,
-    split_bytes: int = 1 << 30,
+    split_bytes: int | None = 1 << 30,
     settings: Mapping[str, str] = SETTINGS,
 ) -> Report:
     options = Options(force=True, split_bytes=split_bytes, processors=3)
@@ -282,6 +282,22 @@ def test_pieces_come_to_what_the_cleaner_leaves(tmp_path: Path, cut_small: None,
         assert by_tasks(ours, clock, split_bytes=0).rows == []
         assert content(ours) == again
         check(ours)
+
+
+@pytest.mark.parametrize(("partitions", "is_cut"), [(1, True), (3, False)])
+def test_a_partition_is_cut_where_processors_would_wait(
+    tmp_path: Path,
+    cut_small: None,
+    monkeypatch: pytest.MonkeyPatch,
+    partitions: int,
+    is_cut: bool,
+) -> None:
+    """There are three."""
+    monkeypatch.setattr(compact_cutting, "LEAST_BYTES", 0)
+    clock = write(tmp_path / "log", 2, partitions=partitions, steps=60)
+    report = by_tasks(tmp_path / "log", clock, split_bytes=None)
+    assert [row["tasks"] > 1 for row in report.rows] == [is_cut] * partitions
+    check(tmp_path / "log")
 
 
 @pytest.mark.slow

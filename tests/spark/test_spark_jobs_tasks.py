@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from kafkafs.spark.jobs.notes import Notes, OtherJob
 from kafkafs.spark.jobs.tasks import evenly, grouped, run
 
 
-def test_small_units_share_a_task() -> None:
+def test_units_that_have_so_much_together() -> None:
     units = [5, 5, 90, 200, 1, 1]
     assert list(grouped(units, lambda unit: unit, 100)) == [[5, 5, 90], [200], [1, 1]]
     assert list(grouped([], lambda unit: unit, 100)) == []
@@ -69,3 +70,12 @@ def test_results_progress_and_errors(spark: SparkSession) -> None:
     assert told == sorted(told)
     with pytest.raises(PySparkException, match="no unit: -1"):
         run(spark, "test", [1, -1], _work)
+
+
+def _spared(unit: int) -> int:
+    return gc.get_freeze_count()
+
+
+@pytest.mark.spark
+def test_collections_pass_over_what_workers_have_imported(spark: SparkSession) -> None:
+    assert min(run(spark, "test", [1, 2], _spared)) > 10_000

@@ -89,13 +89,13 @@ def _each(work: Callable[[Unit], Result], group: Iterable[Unit]) -> Iterator[Res
 
 
 def grouped(
-    units: Sequence[Unit], size: Callable[[Unit], int], task_bytes: int = TASK_BYTES
+    units: Sequence[Unit], size: Callable[[Unit], int], most_bytes: int
 ) -> Iterator[list[Unit]]:
-    """The units in order, as many together as have about `task_bytes`."""
+    """The units in order, as many together as have no more than `most_bytes`, or one."""
     group: list[Unit] = []
     filled = 0
     for unit in units:
-        if group and filled + size(unit) > task_bytes:
+        if group and filled + size(unit) > most_bytes:
             yield group
             group, filled = [], 0
         group.append(unit)
