@@ -425,6 +425,17 @@ def test_taking_up_a_listing(clean: Path, path: str) -> None:
         stream.close()
 
 
+@promise(
+    "The block size of a directory is 256 KiB: `ls` and `find` take up so many names at a time."
+)
+@pytest.mark.parametrize("path", ["", "orders", "orders/0", "orders/0/offset", ".kafkafs"])
+def test_block_size_of_directories(clean: Path, path: str) -> None:
+    assert (clean / path).stat().st_blksize == 1 << 18
+    # what a listing of the directory above said of it must be the same
+    assert os.listdir((clean / path).parent)
+    assert (clean / path).stat().st_blksize == 1 << 18
+
+
 # -- 3 Extended attributes ----------------------------------------------------------------------
 
 
