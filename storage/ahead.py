@@ -18,6 +18,11 @@ Made = TypeVar("Made")
 _FIRST: Final = 2
 
 
+def processors() -> int:
+    """How many this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
 def one_ahead(items: Generator[Item]) -> Generator[Item]:
     """The items, each made while the one before it is worked on, if there is a processor for that:
     two are held at a time, and must stay good. Else as `side_by_side`."""
@@ -36,7 +41,7 @@ def side_by_side(
     may read ahead in turn.
     """
     with closing(items):
-        if len(os.sched_getaffinity(0)) < 2:
+        if processors() < 2:
             yield from map(workers[0], items)
             return
         for worker in islice(cycle(workers), _FIRST):

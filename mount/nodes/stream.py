@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
+from kafkafs.storage.ahead import processors
 from kafkafs.storage.errors import CorruptError, SegmentGone
 from kafkafs.storage.format.columns import (
     KEY_SIZE,
@@ -38,6 +39,9 @@ Render = Callable[[Columns, str, int], Data]
 # Columns with more data than this are rendered in parts: JSON can be six times as long.
 _RENDERED_AT_ONCE: Final = 4 << 20
 _ATTEMPTS: Final = 8
+# Processors that a stream of lines keeps busy without another thread that reads: lines are made so
+# fast that with two processors such a thread is in the way.
+_BUSY: Final = 2
 
 
 def arrow_batch(columns: Columns, topic: str, partition: int) -> Data:
@@ -175,7 +179,7 @@ class LinesSource(PartitionSource):
         self._lines = partial(view.lines, field)
 
     def _parts(self, begin: int, end: int | None) -> Iterator[Lines | Columns | Damage]:
-        return self._lines(begin, end, self._isolation, ahead=True)
+        return self._lines(begin, end, self._isolation, ahead=processors() > _BUSY)
 
 
 def _rendered(render: Render, topic: str, partition: int, columns: Columns) -> Iterator[Data]:

@@ -80,13 +80,18 @@ class StreamReader(Reader):
         self._nursery = nursery
         self._threads = threads
         self._is_kept_ahead = False
-        self._progress = trio.Event()  # a new one after each piece
+        self._progress = trio.Event()  # a new one after each piece that is waited for
+        self._is_awaited = False  # a piece is; the thread that makes it looks at this
 
     async def read(self, position: int, size: int) -> Data:
         data = self._stream.at_hand(position, size)
         while data is None and self._is_kept_ahead:
-            await self._progress.wait()
+            # First this, then another look: or what comes between would not be told.
+            self._is_awaited = True
             data = self._stream.at_hand(position, size)
+            if data is None:
+                await self._progress.wait()
+                data = self._stream.at_hand(position, size)
         if data is None:
             data = await trio.to_thread.run_sync(self._stream.read, position, size)
         if not self._is_kept_ahead and self._stream.wants_more() and self._threads.take():
@@ -98,7 +103,10 @@ class StreamReader(Reader):
         token = trio.lowlevel.current_trio_token()
 
         def note_progress() -> None:
-            token.run_sync_soon(self._note_progress, idempotent=True)
+            # To wake the event loop for nothing would cost more than making a piece.
+            if self._is_awaited:
+                self._is_awaited = False
+                token.run_sync_soon(self._note_progress, idempotent=True)
 
         try:
             limiter = trio.CapacityLimiter(1)  # these are counted elsewhere

@@ -14,7 +14,7 @@ from ..format import batch as b
 from ..format.batch import BatchTable
 from ..format.columns import Columns
 from ..segment.extent import Extent, Fault
-from ..segment.walk import Run, read_runs
+from ..segment.walk import RUN_BYTES, Run, read_runs
 from .transactions import Isolation
 
 # Bytes of a run that is read ahead: three are in memory, and what is made of them is as large.
@@ -37,7 +37,7 @@ class Wanted:
     def runs(self, extent: Extent) -> Iterator[Run | Fault]:
         if self.ahead:
             return one_ahead(read_runs(extent, _AHEAD_BYTES, stay_good=True))
-        return read_runs(extent)
+        return read_runs(extent, RUN_BYTES if self.field is None else _AHEAD_BYTES)
 
 
 def are_within(table: BatchTable, start: int, end: int) -> bool:

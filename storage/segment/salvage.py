@@ -14,7 +14,7 @@ from typing import Final
 
 from ..disk import OpenFile
 from ..errors import CorruptError
-from ..format.batch import BatchHeader, parse_header
+from ..format.batch import BatchHeader, Bytes, parse_header
 from ..format.decoder import checksum_error, checksum_is_right
 from ..format.kernels import headers as kernel
 from ..format.layout import (
@@ -87,16 +87,19 @@ def after(extent: Extent, position: int, size: int, previous: int) -> int:
     return next_batch(extent, position + 1, previous)
 
 
-def suspicion(extent: Extent, header: BatchHeader, before: int) -> Fault | None:
+def suspicion(
+    extent: Extent, header: BatchHeader, before: int, behind: Bytes = b""
+) -> Fault | None:
     """Why ``header`` (its successor not looked at yet, ``before`` the offset in front of it) is
-    itself not to be believed; None when it is, or when the successor is the one to blame."""
+    itself not to be believed; None when it is, or when the successor is the one to blame.
+    ``behind``: bytes of the successor that are in memory."""
     if header.last_offset >= extent.limit_offset:
         what = (
             f"batch {header.base_offset}-{header.last_offset} goes past {extent.limit_offset - 1}, "
             "the last offset that its segment can hold"
         )
         return _fault(extent, extent.error(what, header.position), header, before)
-    if header.next_position >= extent.end or _seems_to_follow(extent, header):
+    if header.next_position >= extent.end or _seems_to_follow(extent, header, behind):
         return None
     successor = _header(extent.file, header.next_position)
     if successor is not None and _fits(extent, successor, header.last_offset):
@@ -150,9 +153,11 @@ def too_large(extent: Extent, position: int, size: int) -> CorruptError:
     return extent.error(f"{what} (setting kafkafs.max.batch.bytes)", position)
 
 
-def _seems_to_follow(extent: Extent, header: BatchHeader) -> bool:
+def _seems_to_follow(extent: Extent, header: BatchHeader, behind: Bytes) -> bool:
     """The same as a parsed successor would tell, nearly always, for a tenth of the time."""
-    start = extent.file.read(header.next_position, MAGIC_END)
+    start = behind[:MAGIC_END]
+    if len(start) < MAGIC_END:
+        start = extent.file.read(header.next_position, MAGIC_END)
     return (
         len(start) == MAGIC_END
         and start[16] <= 2

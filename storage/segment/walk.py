@@ -12,9 +12,9 @@ from typing import Final
 import numpy as np
 
 from ..format import batch as b
-from ..format.batch import BatchHeader, BatchTable, Walk
+from ..format.batch import BatchHeader, BatchTable, Bytes, Walk
 from ..format.decoder import checksum_error, first_bad_checksum
-from ..format.layout import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
+from ..format.layout import LOG_OVERHEAD, MAGIC_END, RECORD_BATCH_OVERHEAD
 from ..format.rooms import ROOMS
 from .extent import Extent, Fault
 from .salvage import after, next_batch, suspicion, too_large
@@ -57,7 +57,7 @@ def walk_headers(extent: Extent) -> Iterator[BatchTable | Fault]:
         data = extent.file.read(position, wanted)
         table, walk = b.scan(data, len(data), position, room, previous_offset=previous, whole=False)
         if len(table):
-            table, fault = _believed(extent, table, previous)
+            table, fault = _believed(extent, data, table, position, previous)
             if len(table):
                 yield table
                 position, previous = _end_of(table)
@@ -91,7 +91,7 @@ def read_runs(
         table, walk = b.scan(buffer, got, position, room, previous_offset=previous, whole=True)
         fault: Fault | None = None
         if len(table):
-            good, fault = _good_batches(extent, buffer, table, position, previous)
+            good, fault = _good_batches(extent, buffer[:got], table, position, previous)
             if len(good):
                 yield Run(buffer[:got], position, good)
                 position, previous = _end_of(good)
@@ -113,7 +113,9 @@ def _end_of(table: BatchTable) -> tuple[int, int]:
     return int(last[b.POSITION] + last[b.SIZE]), int(last[b.LAST_OFFSET])
 
 
-def _believed(extent: Extent, table: BatchTable, previous: int) -> tuple[BatchTable, Fault | None]:
+def _believed(
+    extent: Extent, data: Bytes, table: BatchTable, base: int, previous: int
+) -> tuple[BatchTable, Fault | None]:
     """The first headers of a table, and what is wrong with the one after them. A header is borne
     out by the one behind it, the last of those that are left by what `suspicion` finds there."""
     last_offsets = table.column(b.LAST_OFFSET)
@@ -123,7 +125,9 @@ def _believed(extent: Extent, table: BatchTable, previous: int) -> tuple[BatchTa
     fault: Fault | None = None
     while count:
         before = int(last_offsets[count - 2]) if count > 1 else previous
-        found = _suspicion(extent, table[count - 1], before)
+        header = table[count - 1]
+        end = header.next_position - base
+        found = _suspicion(extent, header, before, data[end : end + MAGIC_END])
         if found is None:
             break
         fault = found
@@ -131,10 +135,12 @@ def _believed(extent: Extent, table: BatchTable, previous: int) -> tuple[BatchTa
     return table.select(slice(0, count)), fault
 
 
-def _suspicion(extent: Extent, header: BatchHeader, before: int) -> Fault | None:
+def _suspicion(
+    extent: Extent, header: BatchHeader, before: int, behind: Bytes
+) -> Fault | None:
     if header.next_position > extent.end:
         return _cut(extent, header.position, header.size, before)
-    return suspicion(extent, header, before)
+    return suspicion(extent, header, before, behind)
 
 
 def _good_batches(
@@ -143,7 +149,7 @@ def _good_batches(
     """The first batches of a table, and what is wrong with the one after them."""
     count = first_bad_checksum(data, table, base)
     if count == len(table):
-        return _believed(extent, table, previous)
+        return _believed(extent, data, table, base, previous)
     header = table[count]
     before = int(table.rows[count - 1, b.LAST_OFFSET]) if count else previous
     error = checksum_error(data, header, base).at(extent.file.path)

@@ -13,6 +13,13 @@ from pathlib import Path
 
 from tests.broker.kafka import VERSION as KAFKA_VERSION
 
+#: The machine is at rest when its processors are idle for this part of a look of so many seconds.
+_AT_REST = 0.95
+_LOOK = 0.2
+#: The longest that is waited for that, in s.
+_LONGEST_REST = 10.0
+#: Memory that is then at hand: more than any of the contenders writes.
+_TOUCHED_BYTES = 1 << 30
 _PACKAGES = (
     "aiokafka",
     "cramjam",
@@ -47,14 +54,35 @@ def last_core() -> int:
     return max(os.sched_getaffinity(0))
 
 
-def touch_memory(directory: Path, size: int) -> None:
-    """Has so many bytes of memory at hand for files there, by writing one and removing it: what has
+def settle(directory: Path) -> None:
+    """Lets the machine come to rest: what was done before leaves pages to be written to the disk,
+    and a broker's threads go on for a while. After _LONGEST_REST it is as it is.
+
+    Then there is memory at hand for files in ``directory``: one is written and removed. What has
     been free for seconds a hypervisor may have taken back, and to get it again takes ten times what
-    writing to it takes."""
+    writing to it takes.
+    """
+    os.sync()
+    latest = time.monotonic() + _LONGEST_REST
+    while not _is_at_rest() and time.monotonic() < latest:
+        pass
     part = bytes(1 << 20)
     with tempfile.TemporaryFile(dir=directory) as file:
-        for _ in range(size // len(part)):
+        for _ in range(_TOUCHED_BYTES // len(part)):
             file.write(part)
+
+
+def _is_at_rest() -> bool:
+    idle, total = _processor_time()
+    time.sleep(_LOOK)
+    later_idle, later_total = _processor_time()
+    return later_idle - idle >= _AT_REST * (later_total - total)
+
+
+def _processor_time() -> tuple[int, int]:
+    """Ticks of all processors together since the machine started: of idling, and all."""
+    fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return fields[3] + fields[4], sum(fields)
 
 
 def _cpu() -> str:

@@ -1,7 +1,8 @@
 """Contenders for the same work, run by turns, and what came out.
 
 Turns, because a machine that others use is now faster and now slower: a ratio of two medians from
-the same minutes holds where two figures from different ones do not.
+the same minutes holds where two figures from different ones do not. Between turns the machine comes
+to rest, so that nobody pays for what the one before has left to be done.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Protocol, Self
+
+from tests.bench.data import cache
+from tests.bench.machine import settle
 
 #: Rounds that count for nothing: they fill the page cache, and compile what compiles while it runs.
 WARM_UPS = 2
@@ -109,6 +113,7 @@ def race(contenders: Mapping[str, Contender], repetitions: int) -> dict[str, flo
                 stack.enter_context(contender)
         for turn in range(WARM_UPS + repetitions):
             for name, contender in contenders.items():
+                settle(cache())
                 taken = contender.measure()
                 if turn >= WARM_UPS:
                     seconds[name].append(taken)

@@ -30,7 +30,6 @@ from kafkafs.storage.errors import CleaningAborted
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.bench.compacting import linked, scratch_directory
 from tests.bench.data import PART_SEGMENT_BYTES, keyed_topic
-from tests.bench.machine import touch_memory
 from tests.bench.plan import Plan
 from tests.bench.race import Call, Figure, Outcome, Outcomes, race, versus
 from tests.bench.sparse import sparse_partitions
@@ -41,7 +40,6 @@ _SETTINGS = {
     "log.cleaner.dedupe.buffer.size": str(128 << 20),
 }
 _PARTITIONS = 8
-_TOUCHED_BYTES = 1 << 30  # more than either writes
 
 _PLANNED_PARTITIONS = 10
 _PLANNED_SEGMENTS = 1024
@@ -66,7 +64,6 @@ def _against_the_cleaner(spark: SparkSession, partitions: int, plan: Plan) -> Ou
         def measure(name: str, work: Work) -> float:
             log_dir = linked(scratch / name, source)
             with WritableEngine(str(log_dir), _SETTINGS) as engine:
-                touch_memory(scratch, _TOUCHED_BYTES)
                 started = time.perf_counter()
                 work(engine, log_dir)
                 taken = time.perf_counter() - started

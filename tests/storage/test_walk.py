@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.disk import Directory
+from kafkafs.storage.disk import Directory, OpenFile
 from kafkafs.storage.format import batch as b
 from kafkafs.storage.format.batch import BatchHeader
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
@@ -300,6 +300,27 @@ def test_a_file_of_false_headers_ends_in_bounded_time(directory: Path) -> None:
     extent = Extent(Directory(str(directory)).open("log"), 0, 0, 40_000 * 61, LIMIT)
     assert all(isinstance(part, Fault) for part in read_runs(extent))
     assert list(walk_headers(extent))
+
+
+def test_a_header_that_was_read_is_not_read_again(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last batch of a run is borne out by what follows it, which is in memory mostly."""
+    log = Log(directory, *(batch(base) for base in range(500)))
+    reads: list[int] = []
+    read = OpenFile.read
+
+    def counted(file: OpenFile, position: int, size: int) -> bytes:
+        reads.append(position)
+        return read(file, position, size)
+
+    monkeypatch.setattr(OpenFile, "read", counted)
+    runs = 0
+    for run in read_runs(log.extent, 1040):
+        assert isinstance(run, Run)
+        runs += 1
+    assert runs > 40
+    assert len(reads) < runs // 2
 
 
 @pytest.mark.parametrize("kept", [0, 1, 30, AT, AT + 5, AT + 70])

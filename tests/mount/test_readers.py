@@ -1,0 +1,75 @@
+"""Open files as the event loop reads them: a reader and the thread that is ahead of it."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+import trio
+
+from kafkafs.mount.nodes.node import Node
+from kafkafs.mount.reading import streams
+from kafkafs.mount.reading.streams import Piece, StreamHandle
+from kafkafs.mount.serving.readers import AheadThreads, StreamReader
+from kafkafs.storage.errors import CorruptError
+
+PIECE = bytes(range(100))
+PIECES = 2000
+READ = 250
+
+
+class SlowSource:
+    """Pieces of which one now and then takes its time."""
+
+    def __init__(self, slow: float) -> None:
+        """`slow`: which part of them."""
+        self._slow = slow
+
+    def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
+        chance = random.Random(7)
+        for number in range(max(restart, 0), PIECES):
+            if chance.random() < self._slow:
+                time.sleep(0.001)
+            yield Piece(PIECE, number)
+
+
+class CountingReader(StreamReader):
+    wakings = 0
+
+    def _note_progress(self) -> None:
+        self.wakings += 1
+        super()._note_progress()
+
+
+async def read_through(slow: float, pause: float) -> tuple[bytes, int]:
+    """What a reader gets who pauses before each read, and how often the loop was woken."""
+    handle = StreamHandle(SlowSource(slow), lambda error: None)
+    found = bytearray()
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            reader = CountingReader(cast(Node, None), handle, nursery, AheadThreads())
+            while data := await reader.read(len(found), READ):
+                found += data
+                await trio.sleep(pause)
+            await reader.close()
+    return bytes(found), reader.wakings
+
+
+@pytest.mark.parametrize("slow", [0, 0.02, 0.5])
+def test_who_waits_for_a_piece_is_told_of_it(slow: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little is made ahead, so that now the reader waits, and now the thread."""
+    monkeypatch.setattr(streams, "READ_AHEAD", 3 * len(PIECE))
+    for _ in range(3):
+        found, _ = trio.run(read_through, slow, 0)
+        assert found == PIECE * PIECES
+
+
+def test_nobody_is_woken_who_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "READ_AHEAD", 40 * len(PIECE))
+    found, wakings = trio.run(read_through, 1, 0.004)
+    assert found == PIECE * PIECES
+    # at the begin, when the thread ends, and where the machine held it up
+    assert wakings < PIECES // 10
