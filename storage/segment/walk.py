@@ -135,9 +135,7 @@ def _believed(
     return table.select(slice(0, count)), fault
 
 
-def _suspicion(
-    extent: Extent, header: BatchHeader, before: int, behind: Bytes
-) -> Fault | None:
+def _suspicion(extent: Extent, header: BatchHeader, before: int, behind: Bytes) -> Fault | None:
     if header.next_position > extent.end:
         return _cut(extent, header.position, header.size, before)
     return suspicion(extent, header, before, behind)
