@@ -32,6 +32,10 @@ if TYPE_CHECKING:
             "kafkafs dump --print-data-log /data/__cluster_metadata-0/*.log | grep LeaderChange",
             "who led the quorum, and when",
         ),
+        (
+            "kafkafs dump --offsets-decoder /data/__consumer_offsets-7/*.log",
+            "what groups committed, and who was in them",
+        ),
     ],
 )
 @click.argument("files", metavar="FILE...", nargs=-1, type=click.Path())
@@ -63,6 +67,30 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Do no more than a broker does at its start with indexes; print no entries.",
 )
+@click.option(
+    "--offsets-decoder",
+    "topic",
+    flag_value="__consumer_offsets",
+    help="Records of __consumer_offsets: commits and groups, as JSON.",
+)
+@click.option(
+    "--transaction-log-decoder",
+    "topic",
+    flag_value="__transaction_state",
+    help="Records of __transaction_state.",
+)
+@click.option(
+    "--cluster-metadata-decoder",
+    "topic",
+    flag_value="__cluster_metadata",
+    help="Records of __cluster_metadata, and of its snapshots.",
+)
+@click.option(
+    "--share-group-state-decoder",
+    "topic",
+    flag_value="__share_group_state",
+    help="Records of __share_group_state.",
+)
 def command(
     files: tuple[str, ...],
     more: str | None,
@@ -73,6 +101,7 @@ def command(
     max_message_size: int,
     verify_index_only: bool,
     index_sanity_check: bool,
+    topic: str | None,
 ) -> int:
     """Print what is in each FILE: a segment's .log, .index, .timeindex or .txnindex, a producer
     .snapshot, or a .checkpoint of the quorum's log. Lines are those of kafka-dump-log; no broker,
@@ -81,6 +110,7 @@ def command(
     Damage goes to stderr, what is behind it is printed, and the exit code is 1. So it is where an
     index does not fit its log. Gaps between offsets, which a compacted log has, are told, too.
     """
+    from kafkafs.storage.format.internal_topics import DECODERS, as_text
     from kafkafs.storage.segment.dump import Dump, DumpOptions
 
     from .opening import for_each
@@ -88,14 +118,16 @@ def command(
     chosen = [*files, *(more.split(",") if more is not None else ())]
     if not chosen:
         raise click.UsageError("Missing argument 'FILE...'.")
+    contents = print_data_log or topic is not None
     options = DumpOptions(
-        deep=deep_iteration or print_data_log,
-        contents=print_data_log,
+        deep=deep_iteration or contents,
+        contents=contents,
         metadata=not skip_record_metadata,
         max_bytes=max_bytes,
         prints_entries=not verify_index_only,
         is_sanity_check=index_sanity_check,
         max_batch_bytes=max_message_size,
+        decoder=as_text if topic is None else DECODERS[topic](),
     )
     dump = Dump(options)
     code = for_each(chosen, lambda path: _print(dump, path))

@@ -7,7 +7,7 @@ and its bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import Final, TypeVar
 
@@ -21,6 +21,7 @@ _INT16: Final = Struct(">h")
 _UINT16: Final = Struct(">H")
 _INT32: Final = Struct(">i")
 _INT64: Final = Struct(">q")
+_FLOAT64: Final = Struct(">d")
 
 
 class Fields:
@@ -29,6 +30,10 @@ class Fields:
     def __init__(self, data: bytes | memoryview) -> None:
         self._data = memoryview(data)
         self._position = 0
+
+    def rest(self) -> memoryview:
+        """What was not taken yet."""
+        return self._data[self._position :]
 
     def unsigned_varint(self) -> int:
         value = 0
@@ -54,18 +59,21 @@ class Fields:
     def int64(self) -> int:
         return self._number(_INT64, "an int64")
 
+    def float64(self) -> float:
+        return float(_FLOAT64.unpack(self._take(_FLOAT64.size, "a float64"))[0])
+
     def _number(self, form: Struct, what: str) -> int:
         return int(form.unpack(self._take(form.size, what))[0])
 
-    def array(self, element: Callable[[], T]) -> list[T]:
-        """A null one is empty."""
-        return [element() for _ in range(self.unsigned_varint() - 1)]
+    def nullable_array(self, element: Callable[[], T]) -> list[T] | None:
+        length = self._array_length()
+        return None if length < 0 else [element() for _ in range(length)]
 
-    def skip_tags(self) -> None:
-        """The tagged fields at the end of a structure."""
+    def tags(self) -> Iterator[tuple[int, Fields]]:
+        """The tagged fields at the end of a structure: each one's number, and what it holds."""
         for _ in range(self.unsigned_varint()):
-            self.unsigned_varint()
-            self._take(self.unsigned_varint(), "a tagged field")
+            tag = self.unsigned_varint()
+            yield tag, Fields(self._take(self.unsigned_varint(), "a tagged field"))
 
     def uuid(self) -> str:
         return uuid_text(self._take(UUID_BYTES, "an id"))
@@ -77,8 +85,12 @@ class Fields:
             raise CorruptError("null where a string must be", position=start)
         return text
 
+    def nullable_bytes(self) -> bytes | None:
+        length = self._bytes_length()
+        return None if length < 0 else self._take(length, "bytes")
+
     def nullable_string(self) -> str | None:
-        length = self.unsigned_varint() - 1
+        length = self._string_length()
         if length < 0:
             return None
         start = self._position
@@ -87,8 +99,29 @@ class Fields:
         except UnicodeDecodeError:
             raise CorruptError("a string that is not UTF-8", position=start) from None
 
+    def _array_length(self) -> int:
+        return self.unsigned_varint() - 1
+
+    _bytes_length = _string_length = _array_length
+
     def _take(self, size: int, what: str) -> bytes:
         start, self._position = self._position, self._position + size
         if self._position > len(self._data):
             raise CorruptError(f"{what} goes past the end of its record", position=start)
         return bytes(self._data[start : self._position])
+
+
+class ClassicFields(Fields):
+    """The encoding before that: the length of a string is an int16, of bytes and arrays an int32,
+    -1 for null, and there are no tagged fields."""
+
+    def tags(self) -> Iterator[tuple[int, Fields]]:
+        return iter(())
+
+    def _array_length(self) -> int:
+        return self.int32()
+
+    _bytes_length = _array_length
+
+    def _string_length(self) -> int:
+        return self.int16()

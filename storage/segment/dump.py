@@ -18,6 +18,7 @@ from ..format import batch as b
 from ..format.batch import BatchHeader, parse_header
 from ..format.columns import Columns
 from ..format.decoder import BadBatch, Decoder, checksum_is_right
+from ..format.internal_topics import RecordDecoder, as_text
 from ..format.layout import RECORD_BATCH_OVERHEAD
 from ..format.names import (
     FileKind,
@@ -46,7 +47,8 @@ _MOST_FINDINGS: Final = 10_000
 class DumpOptions:
     """What kafka-dump-log's options ask for. `deep`: lines of records, too; `contents`: with their
     keys and values; `metadata`: with all else. `max_bytes`: of a `.log`, no more than this.
-    `prints_entries`: of indexes, which are checked in any case; `is_sanity_check`: only that."""
+    `prints_entries`: of indexes, which are checked in any case; `is_sanity_check`: only that.
+    `decoder`: makes text of keys and values, which are taken for text without it."""
 
     deep: bool = False
     contents: bool = False
@@ -55,6 +57,7 @@ class DumpOptions:
     prints_entries: bool = True
     is_sanity_check: bool = False
     max_batch_bytes: int = 128 << 20
+    decoder: RecordDecoder = as_text
 
 
 def is_known(name: str) -> bool:
@@ -160,11 +163,16 @@ class Dump:
             metadata = list(metadata_of(columns, batch, low, high))
         shows = self.options.contents and not batch.is_control
         for row, line in enumerate(metadata, low):
-            if shows and (key := columns.key(row)) is not None:
-                line += f" key: {key.decode('utf-8', 'replace')}"
-            if shows and (value := columns.value(row)) is not None:
-                line += f" payload: {value.decode('utf-8', 'replace')}"
+            if shows:
+                line += self._contents(columns, row)
             yield line and f"|{line}"
+
+    def _contents(self, columns: Columns, row: int) -> str:
+        key, payload = self.options.decoder(
+            int(columns.offsets[row]), columns.key(row), columns.value(row)
+        )
+        text = "" if key is None else f" key: {key}"
+        return text if payload is None else f"{text} payload: {payload}"
 
     # -- indexes --------------------------------------------------------------------------------
 

@@ -1,0 +1,139 @@
+"""Records of the topics that Kafka keeps for itself, as text: kafka-dump-log's decoders.
+
+Each gives a record's key and payload as they are printed, None for what is not. Of a key that
+stands for no message, and of bytes that are none, that is said instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from ..errors import CorruptError
+from .fields import Fields
+from .messages import Message, Schema, parse_schemas, to_json
+from .metadata import FRAME_VERSION
+from .schemas import group_coordinator, metadata, share_coordinator, transaction_coordinator
+
+#: Offset, key and value of a record to what is printed of the two.
+RecordDecoder = Callable[[int, bytes | None, bytes | None], tuple[str | None, str | None]]
+
+_TYPE_BYTES: Final = 2
+# What stands for null where a message should be: the record deletes what its key is of.
+_DELETED: Final = "<DELETE>"
+
+
+def as_text(offset: int, key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
+    """Of any other topic: what they are as UTF-8 (`StringDecoder`)."""
+    return _utf8(key), _utf8(value)
+
+
+def _utf8(data: bytes | None) -> str | None:
+    return None if data is None else data.decode("utf-8", "replace")
+
+
+def offsets_decoder() -> RecordDecoder:
+    """Of `__consumer_offsets` (`OffsetsMessageParser`)."""
+    schemas = parse_schemas(group_coordinator.SCHEMAS)
+    by_name = {schema.name: schema for schema in schemas}
+    return _coordinator(schemas, partial(_open_members, by_name))
+
+
+def transaction_log_decoder() -> RecordDecoder:
+    """Of `__transaction_state` (`TransactionLogMessageParser`)."""
+    return _coordinator(parse_schemas(transaction_coordinator.SCHEMAS))
+
+
+def share_group_state_decoder() -> RecordDecoder:
+    """Of `__share_group_state` (`ShareGroupStateMessageParser`)."""
+    return _coordinator(parse_schemas(share_coordinator.SCHEMAS))
+
+
+def cluster_metadata_decoder() -> RecordDecoder:
+    """Of `__cluster_metadata` (`ClusterMetadataLogMessageParser`)."""
+    schemas = {schema.number: schema for schema in parse_schemas(metadata.SCHEMAS)}
+
+    def decode(offset: int, key: bytes | None, value: bytes | None) -> tuple[None, str]:
+        try:
+            return None, _metadata(schemas, value or b"")
+        except CorruptError as error:
+            return None, f"Error at {offset}, skipping. {error.what}"
+
+    return decode
+
+
+#: By the topic that they are for.
+DECODERS: Final[Mapping[str, Callable[[], RecordDecoder]]] = {
+    "__consumer_offsets": offsets_decoder,
+    "__transaction_state": transaction_log_decoder,
+    "__share_group_state": share_group_state_decoder,
+    "__cluster_metadata": cluster_metadata_decoder,
+}
+
+
+def _metadata(schemas: Mapping[int, Schema], value: bytes) -> str:
+    """A frame version, then a message: number, version, and itself (`MetadataRecordSerde`)."""
+    fields = Fields(value)
+    if (frame := fields.unsigned_varint()) != FRAME_VERSION:
+        raise CorruptError(f"frame version {frame} of a metadata record, not {FRAME_VERSION}")
+    number, version = fields.unsigned_varint(), fields.unsigned_varint()
+    schema = schemas.get(number)
+    if schema is None:
+        raise CorruptError(f"metadata records of type {number} are not known")
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", schema.name).upper()
+    data = schema.read(fields.rest(), version)
+    return to_json({"type": name, "version": version, "data": data})
+
+
+def _coordinator(
+    schemas: Sequence[Schema], finish: Callable[[Message], object] | None = None
+) -> RecordDecoder:
+    """Of a coordinator's topic: a key begins with its type, a value with its version
+    (`CoordinatorRecordSerde`). `finish` changes the message of a value."""
+    keys = {schema.number: schema for schema in schemas if schema.name.endswith("Key")}
+    values = {schema.number: schema for schema in schemas if schema.name.endswith("Value")}
+
+    def value_text(number: int, value: bytes) -> str:
+        version = Fields(value).int16()
+        data = values[number].read(memoryview(value)[_TYPE_BYTES:], version)
+        if finish is not None:
+            finish(data)
+        return to_json({"version": str(version), "data": data})
+
+    def decode(
+        offset: int, key: bytes | None, value: bytes | None
+    ) -> tuple[str | None, str | None]:
+        try:
+            if key is None:
+                raise CorruptError("the record has no key")
+            number = Fields(key).int16()
+            if number not in keys:
+                return f"Unknown record type {number} at offset {offset}, skipping.", None
+            data = keys[number].read(memoryview(key)[_TYPE_BYTES:], 0)
+            payload = _DELETED if value is None else value_text(number, value)
+            return to_json({"type": str(number), "data": data}), payload
+        except CorruptError as error:
+            return f"Error at offset {offset}, skipping. {error.what}", None
+
+    return decode
+
+
+def _open_members(schemas: Mapping[str, Schema], message: Message) -> None:
+    """Of a classic group of consumers: what members told each other, where that can be read."""
+    if message.get("protocolType") != "consumer":
+        return
+    for member in message["members"]:
+        for field, name in _MEMBERS_OWN.items():
+            with suppress(CorruptError):  # it stays bytes
+                data, schema = member[field], schemas[name]
+                version = min(Fields(data).int16(), schema.versions[1])
+                member[field] = schema.read(data[_TYPE_BYTES:], version)
+
+
+_MEMBERS_OWN: Final = {
+    "subscription": "ConsumerProtocolSubscription",
+    "assignment": "ConsumerProtocolAssignment",
+}
