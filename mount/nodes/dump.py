@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Final
 
 from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.format.internal_topics import DECODERS, as_text
 from kafkafs.storage.format.names import (
     FileState,
     SegmentFileName,
@@ -112,7 +113,10 @@ class _Source:
         self._directory = partition.log.directory
         self._name = name
         limit = partition.view().context.limits.max_batch_bytes
-        self._options = DumpOptions(deep=True, contents=True, max_batch_bytes=limit)
+        decoder = DECODERS[partition.topic]() if partition.topic in DECODERS else as_text
+        self._options = DumpOptions(
+            deep=True, contents=True, max_batch_bytes=limit, decoder=decoder
+        )
 
     def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
         lines = self._lines()

@@ -66,7 +66,9 @@ class Fields:
         return int(form.unpack(self._take(form.size, what))[0])
 
     def nullable_array(self, element: Callable[[], T]) -> list[T] | None:
-        length = self._array_length()
+        start, length = self._position, self._array_length()
+        if length > len(self._data) - self._position:  # each element takes a byte at least
+            raise CorruptError(f"an array of {length} goes past its record", position=start)
         return None if length < 0 else [element() for _ in range(length)]
 
     def tags(self) -> Iterator[tuple[int, Fields]]:

@@ -166,6 +166,8 @@ def _parts(lines: list[str], depth: int) -> tuple[Field, ...]:
 def _split(lines: list[str], depth: int) -> Iterator[list[str]]:
     start = " " * (_INDENT * depth)
     begins = [at for at, line in enumerate(lines) if line[: len(start) + 1].strip(" ")]
+    if lines and 0 not in begins:
+        raise ValueError(f"no field of a schema: {lines[0]}")
     for at, end in pairwise([*begins, len(lines)]):
         yield lines[at:end]
 
@@ -178,6 +180,8 @@ def _field(line: str, below: list[str], depth: int) -> Field:
     if kind != "struct" and kind not in _READERS:
         raise ValueError(f"no type of a field: {kind}")
     parts = _parts(below, depth + 1)
+    if parts and kind != "struct":
+        raise ValueError(f"no field of a schema: {below[0]}")
     versions = _ALWAYS
     if first is not None:
         versions = int(first), _ALWAYS[1] if last is None else int(last)

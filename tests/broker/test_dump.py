@@ -47,6 +47,28 @@ def test_the_same_lines(corpus: Corpus, name: str, mode: Sequence[str]) -> None:
     assert told(ours.stderr) == told(FROM_NOTHING.sub("", theirs.stderr))
 
 
+@pytest.mark.parametrize("name", ["kafka43-clean", "kafka39", "kafka28", "kafka43-two-dirs"])
+@pytest.mark.parametrize(
+    ("topic", "decoder"),
+    [
+        ("__consumer_offsets", "--offsets-decoder"),
+        ("__transaction_state", "--transaction-log-decoder"),
+        ("__cluster_metadata", "--cluster-metadata-decoder"),
+    ],
+)
+def test_kafka_s_own_topics(corpus: Corpus, name: str, topic: str, decoder: str) -> None:
+    files = sorted(corpus(name).rglob(f"{topic}-*/*.log"))
+    if name == "kafka28" and topic == "__cluster_metadata":
+        assert not files  # ZooKeeper had it
+        return
+    for mode in ((), ("--skip-record-metadata",)):
+        theirs = run_dump_tool(files, decoder, *mode)
+        ours = CliRunner().invoke(cli, ["dump", decoder, *mode, *map(str, files)])
+        assert (theirs.returncode, ours.exit_code) == (0, 0)
+        assert ours.stdout.splitlines() == theirs.stdout.splitlines()
+        assert ours.stdout.count('payload: {"') >= 10
+
+
 def told(text: str) -> dict[str, list[str]]:
     """What is said by heading, those without anything left out."""
     found: dict[str, list[str]] = {}

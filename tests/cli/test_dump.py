@@ -241,3 +241,25 @@ def test_findings_beyond_counting(
     monkeypatch.setattr("kafkafs.storage.segment.dump._MOST_FINDINGS", 1)
     told = kafkafs("dump", "--deep-iteration", log).stderr.splitlines()
     assert told[1:] == ["  1 is followed by 6", "  and 1 more"]
+
+
+def test_a_decoder(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    """As the tool's, it has no need of --print-data-log."""
+    log = corpus("kafka43-clean") / "__consumer_offsets-1" / "00000000000000000000.log"
+    lines = kafkafs("dump", "--offsets-decoder", "--skip-record-metadata", log).stdout.splitlines()
+    record = (
+        '| key: {"type":"1","data":{"group":"billing-part","topic":"orders","partition":0}}'
+        ' payload: {"version":"4","data":{"offset":5,"leaderEpoch":-1,"metadata":"",'
+    )
+    assert lines[3].startswith(record)
+
+
+def test_the_wrong_decoder(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    """It says so of each record, and goes on."""
+    log = corpus("kafka43-clean") / "orders-0" / "00000000000000000000.log"
+    result = kafkafs("dump", "--offsets-decoder", log)
+    assert result.exit_code == 0
+    records = [line for line in result.stdout.splitlines() if line.startswith("|")]
+    assert records
+    for line in records:
+        assert re.search(r" key: (Unknown record type|Error at offset) ", line)

@@ -15,6 +15,7 @@ import pytest
 
 from kafkafs.storage.disk import Directory
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.internal_topics import DECODERS, as_text
 from kafkafs.storage.segment.dump import Dump, DumpOptions, is_known
 from tests import answers
 from tests.answers import READ_UNCOMMITTED, ExpectedRecord
@@ -651,18 +652,21 @@ def test_attributes_of_segments(live: LiveLog, mount: Mounting) -> None:
 @promise(
     "`dump` holds a file for each `.log`, `.index`, `.timeindex`, `.txnindex` and `.snapshot`, with"
     " `.txt` behind its name: the lines that kafka-dump-log prints of it with `--print-data-log`,"
-    " whatever the reader's isolation hides."
+    " or with the decoder for its topic if that is one of Kafka's own, whatever the reader's"
+    " isolation hides."
 )
 def test_dumps(clean: Path, corpus: Callable[[str], Path]) -> None:
     """That these lines are Kafka's is for tests/broker/test_dump.py."""
-    for name in ("txn-0", "compacted-0", "__cluster_metadata-0"):
+    internal = ("__cluster_metadata-0", "__consumer_offsets-1", "__transaction_state-0")
+    for name in ("txn-0", "compacted-0", *internal):
         topic, number = name.rsplit("-", 1)
+        decoder = DECODERS[topic]() if name in internal else as_text
         shown, broker_s = clean / topic / number / "dump", corpus(CLEAN) / name
         kinds = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
         files = sorted(path for path in broker_s.iterdir() if path.suffix in kinds)
         assert sorted(os.listdir(shown)) == [f"{path.name}.txt" for path in files]
         for path in files:
-            dump = Dump(DumpOptions(deep=True, contents=True))
+            dump = Dump(DumpOptions(deep=True, contents=True, decoder=decoder))
             lines = list(dump.lines(Directory(str(broker_s)), path.name, path.name))
             for heading, told in (dump.complaints | dump.gaps).items():
                 lines += [heading, *told]

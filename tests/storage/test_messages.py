@@ -1,0 +1,240 @@
+"""Messages by their schemas. That these are Kafka's is for tests/broker/test_messages.py."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.format.internal_topics import DECODERS
+from kafkafs.storage.format.layout import ControlType
+from kafkafs.storage.format.messages import Schema, parse_schemas, to_json
+from kafkafs.storage.format.quorum import quorum_message
+from kafkafs.storage.format.schemas import (
+    group_coordinator,
+    metadata,
+    raft,
+    share_coordinator,
+    transaction_coordinator,
+)
+
+MODULES = (group_coordinator, transaction_coordinator, share_coordinator, metadata, raft)
+THING = """
+Thing 7 versions 1-3 flexible 2+
+  name string?
+  sizes []int32
+  parts []struct 3+
+    id uuid
+    ratio float64
+  inner struct?
+    data bytes
+  level int16 2+ tag 0 = -1
+  note string? 2+ tag 4 = null
+"""
+
+
+def thing() -> Schema:
+    (schema,) = parse_schemas(THING)
+    return schema
+
+
+def text(value: str) -> bytes:
+    return struct.pack(">h", len(value.encode())) + value.encode()
+
+
+def compact(value: bytes) -> bytes:
+    return bytes([len(value) + 1]) + value
+
+
+def test_the_encoding_before_tags() -> None:
+    data = text("a") + struct.pack(">iii", 2, 5, -6) + b"\x01" + struct.pack(">i", 3) + b"xyz"
+    message = thing().read(data, 1)
+    assert message == {"name": "a", "sizes": [5, -6], "inner": {"data": b"xyz"}}
+    assert to_json(message) == '{"name":"a","sizes":[5,-6],"inner":{"data":"eHl6"}}'
+    null = struct.pack(">hi", -1, 0) + b"\xff"
+    assert thing().read(null, 1) == {"name": None, "sizes": [], "inner": None}
+
+
+def test_the_encoding_with_tags() -> None:
+    part = bytes(range(16)) + struct.pack(">d", 0.5) + b"\x00"
+    inner = b"\x01" + compact(b"xyz") + b"\x00"
+    known = b"\x00\x02\xff\xff" + b"\x04\x02" + compact(b"n")
+    data = compact(b"a") + b"\x02" + struct.pack(">i", 9) + b"\x02" + part + inner
+    found = thing().read(data + b"\x03" + known + b"\x09\x03abc", 3)
+    assert list(found) == ["name", "sizes", "parts", "inner", "note"]  # level has its default
+    assert found["parts"] == [{"id": "AAECAwQFBgcICQoLDA0ODw", "ratio": 0.5}]
+    assert found["note"] == "n"
+    assert thing().read(compact(b"a") + b"\x01\xff\x01\x00\x02\x00\x03", 2)["level"] == 3
+
+
+def test_null_where_none_may_be() -> None:
+    with pytest.raises(CorruptError, match="sizes is null"):
+        thing().read(b"\x00\x00", 2)
+
+
+@pytest.mark.parametrize("version", [0, 4, -1])
+def test_versions_that_there_are_not(version: int) -> None:
+    with pytest.raises(CorruptError, match=f"version {version} of Thing is not known"):
+        thing().read(b"", version)
+
+
+def test_a_claim_of_many_elements_costs_nothing() -> None:
+    with pytest.raises(CorruptError, match="an array of 2147483647 goes past"):
+        thing().read(text("a") + struct.pack(">i", (1 << 31) - 1), 1)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("  name", "  name text", "   name string", "  name string tag 0", "name string"),
+        "  name string\n    other string",
+        "  name string\n   other string",
+    ],
+)
+def test_what_is_no_field(line: str) -> None:
+    with pytest.raises(ValueError, match=r"no (field of a schema|type of a field)"):
+        parse_schemas(f"Thing versions 0-0\n{line}")
+
+
+def test_what_is_no_head() -> None:
+    with pytest.raises(ValueError, match="no head of a schema: Thing"):
+        parse_schemas("Thing\n  name string")
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.split(".")[-1])
+@given(data=st.binary(max_size=60))
+def test_any_bytes_are_read_or_refused(module: ModuleType, data: bytes) -> None:
+    for schema in parse_schemas(module.SCHEMAS):
+        for version in range(schema.versions[0], schema.versions[1] + 1):
+            try:
+                message = schema.read(data, version)
+            except CorruptError:
+                continue
+            json.loads(to_json(message))
+
+
+NUMBERS = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=20,
+)
+
+
+@given(VALUES)
+def test_json_says_what_it_is_of(value: object) -> None:
+    assert json.loads(to_json(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (0.0, "0.0"),
+        (-1.5, "-1.5"),
+        (9999999.5, "9999999.5"),
+        (1e7, "1.0E7"),
+        (-12345678.0, "-1.2345678E7"),
+        (0.00025, "2.5E-4"),
+        (1e21, "1.0E21"),
+        (float("nan"), '"NaN"'),
+        (float("-inf"), '"-Infinity"'),
+        ('a"\\\n\x1f/é', '"a\\"\\\\\\n\\u001F/é"'),
+    ],
+)
+def test_json_is_java_s(value: object, shown: str) -> None:
+    assert to_json(value) == shown
+
+
+# -- records of Kafka's own topics ---------------------------------------------------------------
+
+COMMIT = struct.pack(">h", 1) + text("billing") + text("orders") + struct.pack(">i", 2)
+COMMITTED = struct.pack(">hqi", 3, 600, 4) + text("") + struct.pack(">q", 1526384718288)
+
+
+def test_a_commit() -> None:
+    decode = DECODERS["__consumer_offsets"]()
+    key = '{"type":"1","data":{"group":"billing","topic":"orders","partition":2}}'
+    payload = (
+        '{"version":"3","data":{"offset":600,"leaderEpoch":4,"metadata":"",'
+        '"commitTimestamp":1526384718288}}'
+    )
+    assert decode(5, COMMIT, COMMITTED) == (key, payload)
+    assert decode(5, COMMIT, None) == (key, "<DELETE>")
+
+
+def test_what_a_coordinator_s_topic_does_not_say() -> None:
+    decode = DECODERS["__consumer_offsets"]()
+    unknown = "Unknown record type 99 at offset 5, skipping."
+    assert decode(5, struct.pack(">h", 99), COMMITTED) == (unknown, None)
+    for key, value, why in (
+        (None, COMMITTED, "the record has no key"),
+        (COMMIT[:-1], COMMITTED, "an int32 goes past the end of its record"),
+        (COMMIT, COMMITTED[:-1], "an int64 goes past the end of its record"),
+        (COMMIT, b"\x00\x63", "version 99 of OffsetCommitValue is not known"),
+        (COMMIT, b"", "an int16 goes past the end of its record"),
+    ):
+        assert decode(5, key, value) == (f"Error at offset 5, skipping. {why}", None)
+
+
+def member(subscription: bytes) -> bytes:
+    """A classic group with one member."""
+    data = struct.pack(">h", 3) + text("consumer") + struct.pack(">i", 1) + 2 * b"\xff\xff"
+    data += struct.pack(">qi", 7, 1) + text("m") + b"\xff\xff" + text("c") + text("/h")
+    data += struct.pack(">iii", 1, 2, len(subscription)) + subscription
+    return data + struct.pack(">i", 0)
+
+
+def test_what_consumers_tell_each_other() -> None:
+    decode = DECODERS["__consumer_offsets"]()
+    group = struct.pack(">h", 2) + text("billing")
+    topics = struct.pack(">hi", 0, 1) + text("orders") + struct.pack(">i", -1)
+    for subscription, shown in (
+        (topics, {"topics": ["orders"], "userData": None}),
+        (topics[:-1], base64.b64encode(topics[:-1]).decode()),  # it cannot be read: it stays bytes
+    ):
+        _, payload = decode(0, group, member(subscription))
+        assert payload is not None
+        (found,) = json.loads(payload)["data"]["members"]
+        assert found["subscription"] == shown
+        assert found["assignment"] == ""
+
+
+def test_a_metadata_record() -> None:
+    decode = DECODERS["__cluster_metadata"]()
+    value = b"\x01\x0c\x00" + compact(b"group.version") + b"\x00\x01\x00"
+    shown = (
+        '{"type":"FEATURE_LEVEL_RECORD","version":0,'
+        '"data":{"name":"group.version","featureLevel":1}}'
+    )
+    assert decode(3, None, value) == (None, shown)
+    for data, why in (
+        (b"\x02", "frame version 2 of a metadata record, not 1"),
+        (b"\x01\x63\x00", "metadata records of type 99 are not known"),
+        (b"\x01\x0c\x63", "version 99 of FeatureLevelRecord is not known"),
+        (value[:-3], "an int16 goes past the end of its record"),
+        (None, "a varint goes past the end of its record"),
+    ):
+        assert decode(3, None, data) == (None, f"Error at 3, skipping. {why}")
+
+
+@pytest.mark.parametrize("topic", DECODERS)
+@given(key=st.none() | st.binary(max_size=40), value=st.none() | st.binary(max_size=40))
+def test_decoders_take_anything(topic: str, key: bytes | None, value: bytes | None) -> None:
+    for shown in DECODERS[topic]()(1, key, value):
+        assert shown is None or "\n" not in shown
+
+
+def test_a_quorum_s_messages() -> None:
+    data = struct.pack(">hq", 0, 12) + b"\x00"
+    number = ControlType.SNAPSHOT_HEADER
+    assert quorum_message(number, data) == (
+        'SnapshotHeader {"version":0,"lastContainedLogTimestamp":12}'
+    )
+    assert quorum_message(number, data[:5]).startswith("SnapshotHeader (damaged: an int64 goes")
+    assert quorum_message(99, data) == "controlType: UNKNOWN(99)"
