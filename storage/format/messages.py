@@ -140,8 +140,8 @@ _READERS: Final[dict[str, Callable[[Fields], Any]]] = {
     "int64": Fields.int64,
     "float64": Fields.float64,
     "uuid": Fields.uuid,
-    "string": lambda fields: fields.nullable_string(),
-    "bytes": lambda fields: fields.nullable_bytes(),
+    "string": Fields.nullable_string,
+    "bytes": Fields.nullable_bytes,
 }
 
 

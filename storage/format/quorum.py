@@ -26,21 +26,12 @@ def quorum_message(number: int, value: bytes) -> str:
     return f"{name} {to_json(message)}"
 
 
+_SCHEMAS: Final = {schema.name: schema for schema in parse_schemas(raft.SCHEMAS)}
 # By the type's number: how the tool calls it, and what it is.
-_MESSAGES: Final[dict[int, tuple[str, Schema]]] = dict(
-    zip(
-        (
-            ControlType.LEADER_CHANGE,
-            ControlType.SNAPSHOT_HEADER,
-            ControlType.SNAPSHOT_FOOTER,
-            ControlType.KRAFT_VERSION,
-            ControlType.KRAFT_VOTERS,
-        ),
-        zip(
-            ("LeaderChange:", "SnapshotHeader", "SnapshotFooter", "KRaftVersion", "KRaftVoters"),
-            parse_schemas(raft.SCHEMAS),
-            strict=True,
-        ),
-        strict=True,
-    )
-)
+_MESSAGES: Final[dict[int, tuple[str, Schema]]] = {
+    ControlType.LEADER_CHANGE: ("LeaderChange:", _SCHEMAS["LeaderChangeMessage"]),
+    ControlType.SNAPSHOT_HEADER: ("SnapshotHeader", _SCHEMAS["SnapshotHeaderRecord"]),
+    ControlType.SNAPSHOT_FOOTER: ("SnapshotFooter", _SCHEMAS["SnapshotFooterRecord"]),
+    ControlType.KRAFT_VERSION: ("KRaftVersion", _SCHEMAS["KRaftVersionRecord"]),
+    ControlType.KRAFT_VOTERS: ("KRaftVoters", _SCHEMAS["VotersRecord"]),
+}
