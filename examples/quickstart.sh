@@ -77,6 +77,7 @@ run 'kafkafs explain broker,textbook textbook/1/time/1526384718288'
 title 'The bytes themselves, as kafka-dump-log prints them'
 run 'kafkafs dump broker/txn-0/00000000000000000000.log | cut -d" " -f 1-6,11-12,17-18,23-24,27-28,35-'
 run 'kafkafs dump --print-data-log textbook/textbook-1/00000000000000000251.log | grep "offset: 284 "'
+run 'kafkafs dump --offsets-decoder broker/__consumer_offsets-1/00000000000000000000.log | grep -o "key: .*"'
 
 title 'As Arrow'
 run "python - <<'END'
