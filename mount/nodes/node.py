@@ -25,8 +25,8 @@ LINK_MODE: Final = stat.S_IFLNK | 0o777
 
 # What `stat` advises for reading: cat and cp then read this much at a time.
 STREAM_BLOCK: Final = 1 << 20
-# The same of a directory: opendir(3) takes so much room for names, and newer kernels then ask for as
-# much at a time, some 1,500 names here.
+# The same of a directory: opendir(3) takes so much room for names, and newer kernels then ask for
+# as much at a time, some 1,500 names here.
 _LISTING_BLOCK: Final = 1 << 18
 _BLOCK: Final = 4096
 
