@@ -217,6 +217,32 @@ class WritablePartition(Partition):
             )
         )
 
+    def append_all(
+        self,
+        parts: Iterable[Records],
+        *,
+        compression: str = "none",
+        batch_size: int = BATCH_SIZE,
+    ) -> list[range]:
+        """Appends part after part, each as `append` does; their offsets. About twice as fast where
+        there are many, because one is encoded while others are written: a part of some thousand
+        records is a good one.
+
+        An error is that of a part, and a note in it tells how many were appended in front of it.
+        None behind it is.
+        """
+        columns = (_stamped(part, self._writable) for part in parts)
+        plan = _plan(compression, batch_size)
+        found: list[range] = []
+        try:
+            for appended in self._writer().append_records_each(columns, plan):
+                found.append(_offsets(appended))
+        except Exception as error:
+            end = f", up to offset {found[-1][-1]}" if found else ""
+            error.add_note(f"{len(found)} parts were appended{end}")
+            raise
+        return found
+
     def delete_records(self, offset: int) -> int:
         """Deletes the records below `offset`, -1 for all; the new start offset. OffsetOutOfRange,
         PolicyViolation."""

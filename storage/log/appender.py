@@ -29,13 +29,16 @@ class Appender:
         self._local = log.local
         self._health = health
 
-    def append(self, requests: Sequence[Request]) -> None:
-        """Appends what they ask for, in their order. Whatever happens, each is answered."""
+    def append(self, requests: Sequence[Request], *, up_to_failure: bool = False) -> None:
+        """Appends what they ask for, in their order, or only what is in front of the first that
+        fails. Whatever happens, that one and those in front of it are answered."""
         try:
             self._health.check()
             group = self._group()
             for request in requests:
                 group = self._take(group, request)
+                if up_to_failure and request.error is not None:
+                    break
             self._write(group)
         except (StorageError, OSError) as error:
             _fail_rest(requests, error)

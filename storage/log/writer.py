@@ -9,7 +9,7 @@ anything, but never while it waits for the former. What errors do is `health`'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -31,6 +31,7 @@ from .deletions import Deletion
 from .epochs import LeaderEpochs
 from .group_commit import GroupCommit
 from .health import Health
+from .in_flight import append_in_flight
 from .loaded import LoadedLog, LoadedSegment
 from .local_log import LocalLog, Rolled
 from .merging import RecordsRequest, may_merge, merge
@@ -210,6 +211,25 @@ class LogWriter:
         admitted = encoded(records, plan, self._rules(), self.clock.now_ms())
         return self._submit(Request(admitted, Origin.CLIENT), durable)
 
+    def append_each(
+        self, parts: Iterable[Bytes], origin: Origin = Origin.CLIENT
+    ) -> Generator[Appended]:
+        """What becomes of each of the parts, as by `append`: one is checked while those in front of
+        it are written. See `append_in_flight`; nothing is done before it is asked for. A writable
+        buffer must stay as it is until its answer comes."""
+        now = self.clock.now_ms
+        judged = (Request(judge(each, self._rules(), origin, now()), origin) for each in parts)
+        return append_in_flight(judged, self._append_in_flight)
+
+    def append_records_each(
+        self, parts: Iterable[RecordColumns], plan: BatchPlan | None = None
+    ) -> Generator[Appended]:
+        """The same for records, as by `append_records`."""
+        plan, now = plan or _PLAN, self.clock.now_ms
+        made = (encoded(each, plan, self._rules(), now()) for each in parts)
+        requests = (Request(admitted, Origin.CLIENT) for admitted in made)
+        return append_in_flight(requests, self._append_in_flight)
+
     def end_transaction(
         self, producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int = 0
     ) -> Appended:
@@ -227,9 +247,23 @@ class LogWriter:
             appended = group.submit(request)
         finally:
             self._afterwards.settle()
-        if not durable and self.end_offset - self.recovery_point >= self.config.flush_messages:
-            self.flush(appended.last_offset + 1)
+        if not durable:
+            self._flush_if_due(appended.last_offset + 1)
         return appended
+
+    def _append_in_flight(self, requests: Sequence[Request]) -> None:
+        """Answers them up to the first that fails."""
+        try:
+            with self._lock:
+                self._appender.append(requests, up_to_failure=True)
+                end = self.end_offset
+        finally:
+            self._afterwards.settle()
+        self._flush_if_due(end)
+
+    def _flush_if_due(self, end: int) -> None:
+        if self.end_offset - self.recovery_point >= self.config.flush_messages:
+            self.flush(end)
 
     def _append_all(self, requests: Sequence[Request]) -> None:
         """Answers all of them."""

@@ -57,6 +57,33 @@ def test_what_is_appended_is_read_and_is_there_the_next_time(root: Path) -> None
         p.append([b"late"])
 
 
+def test_parts_are_appended_one_after_the_other(directory: kafkafs.WritableDirectory) -> None:
+    p = directory["orders", 0]
+    many = [b"%d" % n for n in range(100)]
+    table = pa.table({"value": pa.array(many, pa.large_binary())})
+    assert p.append_all([]) == []
+    parts = p.append_all([[b"first"], table, (ProducerRecord(b"x", b"k") for _ in range(2))])
+    assert parts == [range(1), range(1, 101), range(101, 103)]
+    batches = table.to_batches(max_chunksize=30)
+    assert p.append_all(batches, compression="zstd") == [
+        range(103, 133), range(133, 163), range(163, 193), range(193, 203),
+    ]  # fmt: skip
+    assert values(p) == [b"first", *many, b"x", b"x", *many]
+
+
+def test_a_part_that_is_refused_tells_what_is_appended(
+    directory: kafkafs.WritableDirectory,
+) -> None:
+    p = directory["orders", 0]
+    with pytest.raises(kafkafs.Refused) as raised:
+        p.append_all([[b"1", b"2"], [b"3"], [bytes(2 << 20)], [b"4"]])
+    assert raised.value.__notes__ == ["2 parts were appended, up to offset 2"]
+    with pytest.raises(TypeError) as wrong:
+        p.append_all([b"not a list"])
+    assert wrong.value.__notes__ == ["0 parts were appended"]
+    assert values(p) == [b"1", b"2", b"3"]
+
+
 def test_records_keep_what_they_say(directory: kafkafs.WritableDirectory) -> None:
     p = directory["orders", 0]
     before = time.time_ns() // 1_000_000

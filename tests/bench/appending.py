@@ -12,7 +12,7 @@ import re
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,46 +47,61 @@ _SLOW_FSYNC = 0.002
 _SETTINGS = {"message.timestamp.after.max.ms": str((1 << 63) - 1)}
 _RATE = re.compile(r"([\d.]+) records/sec")
 _PEER = "kafka-producer-perf-test"
+#: Of rows that are for information.
+_ANSWERED = ", each answered before the next"
 _Piece = TypeVar("_Piece")
+#: Appends pieces, and tells what became of each.
+_AppendEach = Callable[[LogWriter, Sequence[_Piece]], Iterable[object]]
 _SERVER = ("-XX:TieredStopAtLevel=4", "-Xmx1g")
 
 
 def from_memory(plan: Plan) -> Outcomes:
-    """Row 10: columns of records, one partition, one thread."""
+    """Row 10: columns of records, one partition; and, for information, each append being answered
+    before the next is made."""
     pieces = _columns(plan.appended)
     written = [bytes(encode(piece, BatchPlan()).data) for piece in pieces]
     with broker() as kafka:
         seconds = race(
             {
-                "ours": Call(lambda: _append(pieces, LogWriter.append_records)),
+                "ours": Call(lambda: _append(pieces, LogWriter.append_records_each)),
+                "answered": Call(lambda: _append(pieces, _answered(LogWriter.append_records))),
                 "write": Call(lambda: _write(written)),
                 _PEER: Call(lambda: _perf_test(kafka, plan.appended)),
             },
             plan.repetitions,
         )
-    for peer, name, target in ((_PEER, _PEER, 5.0), ("write", "plain write()", 0.5)):
+    work = f"append {VALUE_BYTES}-byte records from memory"
+    for ours, peer, name, target in (
+        ("ours", _PEER, _PEER, 5.0),
+        ("ours", "write", "plain write()", 0.5),
+        ("answered", "write", "plain write()", None),
+    ):
         yield versus(
-            10, f"append {VALUE_BYTES}-byte records from memory",
-            (seconds["ours"], seconds[peer]), name, target,
+            10, work if ours == "ours" else f"{work}{_ANSWERED}",
+            (seconds[ours], seconds[peer]), name, target,
             amount=plan.appended / 1e6, unit="M rec/s",
         )  # fmt: skip
 
 
 def prebuilt(plan: Plan) -> Outcomes:
-    """Row 11: batches of 16 KiB as a producer sends them, checked and numbered where they are."""
+    """Row 11: batches of 16 KiB as a producer sends them, checked and numbered where they are; and
+    each append being answered before the next."""
     encoded = [encode(piece, BatchPlan(leader_epoch=-1)) for piece in _columns(plan.appended)]
     pieces = [_sent(bytes(each.data), each.table.rows[:, 0].tolist()) for each in encoded]
     seconds = race(
         {
-            "ours": Call(lambda: _append(list(map(bytearray, pieces)), LogWriter.append)),
-            "write": Call(lambda: _write(list(map(bytearray, pieces)))),
+            "ours": Call(lambda: _append(_copies(pieces), LogWriter.append_each)),
+            "answered": Call(lambda: _append(_copies(pieces), _answered(LogWriter.append))),
+            "write": Call(lambda: _write(_copies(pieces))),
         },
         plan.repetitions,
     )
-    yield versus(
-        11, "append pre-built batches", (seconds["ours"], seconds["write"]), "plain write()", 0.8,
-        amount=sum(map(len, pieces)) / 1e6, unit="MB/s",
-    )  # fmt: skip
+    work = "append pre-built batches"
+    for ours, name, target in (("ours", work, 0.8), ("answered", f"{work}{_ANSWERED}", None)):
+        yield versus(
+            11, name, (seconds[ours], seconds["write"]), "plain write()", target,
+            amount=sum(map(len, pieces)) / 1e6, unit="MB/s",
+        )  # fmt: skip
 
 
 class _SlowDisk(Calls):
@@ -158,13 +173,23 @@ def _writer() -> Iterator[LogWriter]:
         yield engine.writer(TOPIC, 0)
 
 
-def _append(pieces: Sequence[_Piece], append: Callable[[LogWriter, _Piece], object]) -> float:
+def _append(pieces: Sequence[_Piece], append: _AppendEach[_Piece]) -> float:
     """Append them all to a new partition. Seconds."""
     with _writer() as writer:
         started = time.perf_counter()
-        for piece in pieces:
-            append(writer, piece)
+        for _ in append(writer, pieces):
+            pass
         return time.perf_counter() - started
+
+
+def _answered(append: Callable[[LogWriter, _Piece], object]) -> _AppendEach[_Piece]:
+    """Append piece after piece, one being answered before the next is made ready."""
+    return lambda writer, pieces: (append(writer, piece) for piece in pieces)
+
+
+def _copies(pieces: Sequence[bytes]) -> Sequence[bytearray]:
+    """To be changed, as what has just come over a network."""
+    return list(map(bytearray, pieces))
 
 
 def _write(pieces: Sequence[bytes | bytearray]) -> float:
