@@ -36,8 +36,9 @@ class Wanted:
 
     def runs(self, extent: Extent) -> Iterator[Run | Fault]:
         if self.ahead:
-            return one_ahead(read_runs(extent, _AHEAD_BYTES, stay_good=True))
-        return read_runs(extent, RUN_BYTES if self.field is None else _AHEAD_BYTES)
+            return one_ahead(read_runs(extent, _AHEAD_BYTES, stay_good=True, together=True))
+        run_bytes = RUN_BYTES if self.field is None else _AHEAD_BYTES
+        return read_runs(extent, run_bytes, together=True)
 
 
 def are_within(table: BatchTable, start: int, end: int) -> bool:

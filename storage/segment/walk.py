@@ -13,7 +13,7 @@ import numpy as np
 
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable, Bytes, Walk
-from ..format.decoder import checksum_error, first_bad_checksum
+from ..format.decoder import checksum_error, checksums_add_up, first_bad_checksum
 from ..format.layout import LOG_OVERHEAD, MAGIC_END, RECORD_BATCH_OVERHEAD
 from ..format.rooms import ROOMS
 from .extent import Extent, Fault
@@ -72,10 +72,15 @@ def walk_headers(extent: Extent) -> Iterator[BatchTable | Fault]:
 
 
 def read_runs(
-    extent: Extent, run_bytes: int = RUN_BYTES, *, stay_good: bool = False
+    extent: Extent,
+    run_bytes: int = RUN_BYTES,
+    *,
+    stay_good: bool = False,
+    together: bool = False,
 ) -> Generator[Run | Fault]:
     """All batches with their bytes, checksums checked, about ``run_bytes`` at a time. They
-    ``stay_good`` when the next are asked for, if that is wanted."""
+    ``stay_good`` when the next are asked for, if that is wanted. ``together``: it is enough that
+    the checksums of a run add up, for those who only show what is there."""
     largest = max(RECORD_BATCH_OVERHEAD, min(run_bytes, extent.end - extent.start))
     piece = min(largest, _FIRST_RUN_BYTES)
     buffer = memoryview(bytearray(piece))
@@ -91,7 +96,10 @@ def read_runs(
         table, walk = b.scan(buffer, got, position, room, previous_offset=previous, whole=True)
         fault: Fault | None = None
         if len(table):
-            good, fault = _good_batches(extent, buffer[:got], table, position, previous)
+            if together and checksums_add_up(buffer[:got], table, position):
+                good, fault = _believed(extent, buffer[:got], table, position, previous)
+            else:
+                good, fault = _good_batches(extent, buffer[:got], table, position, previous)
             if len(good):
                 yield Run(buffer[:got], position, good)
                 position, previous = _end_of(good)

@@ -28,7 +28,6 @@ from kafkafs.storage.format.builder import (
     encode_record,
     frame_batch,
 )
-from kafkafs.storage.format.checksum import crc32c
 from kafkafs.storage.format.columns import Columns, Record
 from kafkafs.storage.format.decoder import Decoder
 from kafkafs.storage.format.encoder import RecordColumns
@@ -39,6 +38,7 @@ from kafkafs.storage.format.origin import Origin
 from kafkafs.storage.format.validate import AdmitRules, Admitted, check_records, judge
 from tests import kernel_forms
 from tests.batches import legacy_batches, simple_records
+from tests.forging import forged_pair
 
 NOW = 1_700_000_050_000
 ANY_TIME = AdmitRules(after_max_ms=(1 << 63) - 1)
@@ -211,34 +211,11 @@ def test_from_another_log_checksums_are_checked_and_records_are_not() -> None:
 # Refused
 
 
-def test_batches_whose_wrong_checksums_make_up_for_each_other_are_refused() -> None:
-    """What all bytes together give stays what it was; neither batch is what its checksum says."""
-    each = build_batch([SimpleRecord(NOW, None, bytes(8))])
-    data = bytearray(each + each)
-    whole = crc32c(data)
-    data[len(each) - 5] ^= 1  # the last bytes but one are those of the value
-    make_up_for(data, len(data) - 9, whole)
-    assert crc32c(data) == whole
-    assert refused(InvalidRecord, bytes(data)).why == "batch 0: its checksum is wrong"
-
-
-def make_up_for(data: bytearray, at: int, wanted: int) -> None:
-    """Change the four bytes at `at` so that all have the wanted CRC, which is linear in them."""
-    basis: dict[int, tuple[int, int]] = {}  # by its highest bit: a change of the CRC, and by what
-    before = crc32c(data)
-    for bit in range(32):
-        changed = bytearray(data)
-        changed[at + bit // 8] ^= 1 << bit % 8
-        effect, bits = crc32c(changed) ^ before, 1 << bit
-        while effect and (found := basis.get(effect.bit_length())):
-            effect, bits = effect ^ found[0], bits ^ found[1]
-        basis[effect.bit_length()] = effect, bits
-    missing, chosen = before ^ wanted, 0
-    while missing:
-        effect, bits = basis[missing.bit_length()]
-        missing, chosen = missing ^ effect, chosen ^ bits
-    for byte in range(4):
-        data[at + byte] ^= chosen >> 8 * byte & 0xFF
+@pytest.mark.parametrize("origin", list(Origin))
+def test_batches_whose_wrong_checksums_make_up_for_each_other_are_refused(origin: Origin) -> None:
+    data = forged_pair(1 if origin is not Origin.CLIENT else 0)
+    error = refused(InvalidRecord, data, origin=origin, next_offset=0)
+    assert error.why == "batch 0: its checksum is wrong"
 
 
 def test_no_batch_at_all_is_refused() -> None:

@@ -1,0 +1,40 @@
+"""Batches that were changed on purpose."""
+
+from __future__ import annotations
+
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.checksum import crc32c
+
+
+def forged_pair(second_offset: int = 1, timestamp: int = 1_790_000_000_000) -> bytes:
+    """Batches of a record at offset 0 and `second_offset`, neither of which has the checksum that
+    it says; but what all bytes together give is what it would be if they had."""
+    first, second = (
+        build_batch([SimpleRecord(timestamp, b"k", bytes(8))], BatchFields(base_offset=offset))
+        for offset in (0, second_offset)
+    )
+    data = bytearray(first + second)
+    whole = crc32c(data)
+    data[len(first) - 5] ^= 1  # the last bytes but one are those of the value
+    _make_up_for(data, len(data) - 9, whole)
+    assert crc32c(data) == whole
+    return bytes(data)
+
+
+def _make_up_for(data: bytearray, at: int, wanted: int) -> None:
+    """Change the four bytes at `at` so that all have the wanted CRC, which is linear in them."""
+    basis: dict[int, tuple[int, int]] = {}  # by its highest bit: a change of the CRC, and by what
+    before = crc32c(data)
+    for bit in range(32):
+        changed = bytearray(data)
+        changed[at + bit // 8] ^= 1 << bit % 8
+        effect, bits = crc32c(changed) ^ before, 1 << bit
+        while effect and (found := basis.get(effect.bit_length())):
+            effect, bits = effect ^ found[0], bits ^ found[1]
+        basis[effect.bit_length()] = effect, bits
+    missing, chosen = before ^ wanted, 0
+    while missing:
+        effect, bits = basis[missing.bit_length()]
+        missing, chosen = missing ^ effect, chosen ^ bits
+    for byte in range(4):
+        data[at + byte] ^= chosen >> 8 * byte & 0xFF

@@ -1,0 +1,90 @@
+"""Two batches whose wrong checksums make up for each other: what all of their bytes give is right.
+
+A broker looks at each, and so does everything here that vouches for a log, or changes one. Only who
+shows records checks some megabytes at a time.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.disk import Directory
+from kafkafs.storage.format import batch as b
+from kafkafs.storage.format.batch import BatchTable, scan
+from kafkafs.storage.format.builder import SimpleRecord, build_batch
+from kafkafs.storage.format.decoder import checksums_add_up, first_bad_checksum
+from kafkafs.storage.log.context import ReadLimits
+from kafkafs.storage.log.sound import Lost, sound_batches
+from kafkafs.storage.log.verify import LogCheck
+from kafkafs.storage.segment.dump import Dump, DumpOptions
+from kafkafs.storage.segment.extent import Extent, Fault
+from kafkafs.storage.segment.walk import Run, read_runs
+from tests.forging import forged_pair
+from tests.writing import NOW, open_log
+
+LOG = "00000000000000000000.log"
+
+
+@pytest.fixture
+def forged(tmp_path: Path) -> Path:
+    """A partition that was closed, and then written over by the two batches."""
+    path = tmp_path / "t-0"
+    writer = open_log(path, clock=SetClock(NOW))
+    for _ in range(2):
+        writer.append(build_batch([SimpleRecord(NOW, b"k", bytes(8))]))
+    writer.close()
+    data = forged_pair()
+    assert len(data) == (path / LOG).stat().st_size
+    (path / LOG).write_bytes(data)
+    return path
+
+
+def test_together_they_are_right_and_alone_they_are_not() -> None:
+    data = memoryview(forged_pair())
+    table, _ = scan(data, len(data), 0, BatchTable.empty(3), whole=True)
+    assert len(table) == 2
+    assert checksums_add_up(data, table, 0)
+    assert first_bad_checksum(data, table, 0) == 0
+    assert first_bad_checksum(data, table.select(slice(1, 2)), 0) == 0
+    assert not checksums_add_up(data, table.select(slice(0, 1)), 0)
+
+
+def test_who_shows_records_shows_them(forged: Path) -> None:
+    """As the README says; nothing depends on it but speed."""
+    size = (forged / LOG).stat().st_size
+    extent = Extent(Directory(str(forged)).open(LOG), 0, 0, size, 1 << 20)
+    [run] = read_runs(extent, together=True)
+    assert isinstance(run, Run)
+    assert run.table.column(b.BASE_OFFSET).tolist() == [0, 1]
+    assert [type(part) for part in read_runs(extent)] == [Fault, Fault]
+
+
+def test_verify_tells_of_both(forged: Path) -> None:
+    check = LogCheck(
+        Directory(str(forged)), 0, limits=ReadLimits(), is_closed=True, may_have_gaps=False
+    )
+    found = {one.position: one.what for one in check.findings()}
+    assert found.pop(0).startswith("batch 0-0: crc is ")
+    assert found.pop(len(forged_pair()) // 2).startswith("batch 1-1: crc is ")
+    assert found == {-1: "the log ends at offset 0"}
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_dump_calls_neither_valid(forged: Path, deep: bool) -> None:
+    lines = Dump(DumpOptions(deep=deep)).lines(Directory(str(forged)), LOG, LOG)
+    told = [line.split("isvalid: ")[1] for line in lines if "isvalid: " in line]
+    assert told == ["false"] * 2
+
+
+def test_recovery_cuts_the_log_in_front_of_them(forged: Path) -> None:
+    assert open_log(forged, clock=SetClock(NOW)).end_offset == 0
+    assert (forged / LOG).stat().st_size == 0
+
+
+def test_neither_is_salvaged(forged: Path) -> None:
+    [lost] = sound_batches(Directory(str(forged)), 0, -1, 1 << 20)
+    assert isinstance(lost, Lost)
+    assert (lost.error.position, lost.resume) == (0, len(forged_pair()))
