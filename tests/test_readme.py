@@ -94,7 +94,7 @@ def test_the_examples_of_writing_run(tmp_path: Path) -> None:
     exec(example.replace("/data", data), scope)
     assert scope["offsets"] == range(1)
     with kafkafs.open(data) as d:
-        assert d["orders", 0].scan(columns=["value"]).read_all().num_rows == 5
+        assert d["orders", 0].scan(columns=["value"]).read_all().num_rows == 6
         assert d["payments", 1].record(0).value == b"12.50"
 
 
