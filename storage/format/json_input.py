@@ -13,8 +13,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import numpy as np
@@ -26,7 +24,8 @@ from .encoder import Field, Headers, RecordColumns
 from .kernels import json_input as kernel
 from .text_input import Parsed
 
-_NEWLINE: Final = 10
+# Lines are seldom shorter on average.
+_LINE_BYTES: Final = 64
 _MAX_INT64: Final = 2**63 - 1
 _SHOWN: Final = 40  # characters of a line's content in a message
 
@@ -44,44 +43,38 @@ _NAMES: Final = "".join(f'{name}"' for name in kernel.FIELDS).encode()
 _MARKS: Final = np.cumsum([0, *(len(name) + 1 for name in kernel.FIELDS)]).astype(np.int32)
 _BASE64: Final = b'base64"'
 
-# Of so many bytes a thread reads the second half, unless it is at work for somebody else: whoever
-# appends much has nothing else to do meanwhile, and reading is most of the work.
-_HALVED_BYTES: Final = 1 << 17
-_HELPER: Final = ThreadPoolExecutor(1, thread_name_prefix="kafkafs-json")
-_HELPER_IS_FREE: Final = threading.Lock()
-
 
 def parse_json(data: bytes) -> Parsed:
     """Each line is a JSON object in the one schema; all but `value` may be missing, and a record
     without a timestamp has none."""
-    room = bytearray(data)
-    cut = data.rfind(b"\n", 0, len(data) // 2) + 1 if len(data) >= _HALVED_BYTES else 0
-    if not cut or not _HELPER_IS_FREE.acquire(blocking=False):
-        return _joined(room, [_read(data, room, 0, len(data))])
-    try:
-        second = _HELPER.submit(_read, data, room, cut, len(data))
-        first = _read(data, room, 0, cut)
-        return _joined(room, [first] if first.error else [first, second.result()])
-    finally:
-        _HELPER_IS_FREE.release()
+    records = _read(data)
+    timestamps, *places = records.table
+    keys, values = Field(records.data, *places[:2]), Field(records.data, *places[2:])
+    headers = Headers.none()
+    if records.headers:
+        headers = Headers(records.data, records.spans, records.bounds)
+    return Parsed(RecordColumns(timestamps, keys, values, headers), records.error)
 
 
 class _Records:
-    """The records of lines. Their bytes are in `room`, a copy of the lines, where those lines are.
-    `error` is about the first line that is none."""
+    """The records of lines, whose bytes are in `data` where those lines are: in the lines
+    themselves or, if they have escapes, in a copy. `error` is about the first line that is none."""
 
-    def __init__(self, data: bytes, room: bytearray, low: int, high: int) -> None:
-        """For the lines of data[low:high]."""
-        lines = int(np.count_nonzero(np.frombuffer(data, np.uint8)[low:high] == _NEWLINE)) + 1
+    def __init__(self, data: bytes) -> None:
         self.rows = 0
         self.headers = 0
         self.error: InvalidRecord | None = None
-        self._data, self._room = data, room
-        self._end = high
-        self._table: Int64s = np.empty((5, lines), dtype=np.int64)
+        self._data = data
+        self._room = bytearray()
+        self._table: Int64s = np.empty((5, len(data) // _LINE_BYTES + 16), dtype=np.int64)
         self._spans: Int64s = np.empty((64, 4), dtype=np.int64)
-        self._bounds: Int64s = np.zeros(lines + 1, dtype=np.int64)
+        self._bounds: Int64s = np.zeros(self._table.shape[1] + 1, dtype=np.int64)
         self._before = np.zeros(2 * len(kernel.FIELDS), dtype=np.intp)
+        self._shape = np.zeros((len(kernel.FIELDS) + 2, 3), dtype=np.intp)
+
+    @property
+    def data(self) -> bytes | bytearray:
+        return self._room or self._data
 
     @property
     def table(self) -> Int64s:
@@ -94,9 +87,9 @@ class _Records:
         return self._spans[: self.headers]
 
     @property
-    def ends(self) -> Int64s:
-        """Where the headers of each record end in `spans`."""
-        return self._bounds[1 : self.rows + 1]
+    def bounds(self) -> Int64s:
+        """As in `Headers`."""
+        return self._bounds[: self.rows + 1]
 
     def read(self, at: int) -> tuple[int, int]:
         """Read lines from `at` on: start of the first one that the kernel is not sure about, and
@@ -105,7 +98,7 @@ class _Records:
             at, self.rows, self.headers, why = kernel.read_lines(
                 self._data,
                 at,
-                self._end,
+                len(self._data),
                 self._room,
                 _NAMES,
                 _MARKS,
@@ -116,22 +109,33 @@ class _Records:
                 self.headers,
                 self._bounds,
                 self._before,
+                self._shape,
             )
-            if why != kernel.NO_ROOM:
+            if why == kernel.NO_COPY:
+                self._copy()
+            elif why == kernel.NO_ROOM:
+                more_rows = self.rows == self._table.shape[1]
+                self._make_room(self.rows + more_rows, len(self._spans) + (not more_rows))
+            else:
                 return at, why
-            self._grow(len(self._spans) + 1)
+
+    def _copy(self) -> None:
+        """For what stands in the lines in another way than in its record."""
+        if not self._room:
+            self._room += self._data
 
     def add(self, at: int, record: SimpleRecord) -> None:
         """Add the record of the line that begins at `at`. Its bytes take no more than the line."""
-        row = self.rows
-        self._table[0, row] = record.timestamp
-        at, *self._table[1:3, row] = self._put(at, record.key)
-        at, *self._table[3:5, row] = self._put(at, record.value)
+        self._copy()
         headers = [
             (name.encode() if isinstance(name, str) else name, value)
             for name, value in record.headers
         ]
-        self._grow(self.headers + len(headers))
+        row = self.rows
+        self._make_room(row + 1, self.headers + len(headers))
+        self._table[0, row] = record.timestamp
+        at, *self._table[1:3, row] = self._put(at, record.key)
+        at, *self._table[3:5, row] = self._put(at, record.value)
         for name, value in headers:
             at, *self._spans[self.headers, :2] = self._put(at, name)
             at, *self._spans[self.headers, 2:] = self._put(at, value)
@@ -147,44 +151,33 @@ class _Records:
         self._room[at:end] = data
         return end, at, len(data)
 
-    def _grow(self, headers: int) -> None:
-        """Make room for so many headers, and for more if there is less."""
+    def _make_room(self, rows: int, headers: int) -> None:
+        """For so many rows and headers, and for many more if there is less."""
+        if rows > self._table.shape[1]:
+            table: Int64s = np.empty((5, 2 * rows), dtype=np.int64)
+            bounds: Int64s = np.zeros(2 * rows + 1, dtype=np.int64)
+            table[:, : self.rows] = self.table
+            bounds[: self.rows + 1] = self.bounds
+            self._table, self._bounds = table, bounds
         if headers > len(self._spans):
             spans: Int64s = np.empty((2 * headers, 4), dtype=np.int64)
-            spans[: self.headers] = self._spans[: self.headers]
+            spans[: self.headers] = self.spans
             self._spans = spans
 
 
-def _read(data: bytes, room: bytearray, low: int, high: int) -> _Records:
-    """The records of data[low:high], up to the first line that is none."""
-    records = _Records(data, room, low, high)
-    at, why = records.read(low)
+def _read(data: bytes) -> _Records:
+    """The records of all lines up to the first that is none."""
+    records = _Records(data)
+    at, why = records.read(0)
     while why == kernel.UNSURE:
-        end = data.find(b"\n", at, high)
+        end = data.find(b"\n", at)
         try:
-            records.add(at, _record(data[at : high if end < 0 else end]))
+            records.add(at, _record(data[at : len(data) if end < 0 else end]))
         except _Wrong as wrong:
             records.error = InvalidRecord(str(wrong), records.rows)
             return records
-        at, why = records.read(high if end < 0 else end + 1)
+        at, why = records.read(len(data) if end < 0 else end + 1)
     return records
-
-
-def _joined(room: bytearray, parts: list[_Records]) -> Parsed:
-    """The records of parts that follow on each other; only the last may have an error."""
-    table = np.concatenate([part.table for part in parts], axis=1)
-    timestamps, key_starts, key_sizes, value_starts, value_sizes = table
-    headers = Headers.none()
-    if any(part.headers for part in parts):
-        before = np.cumsum([0, *(part.headers for part in parts[:-1])])
-        ends = [part.ends + count for part, count in zip(parts, before, strict=True)]
-        spans = np.concatenate([part.spans for part in parts])
-        headers = Headers(room, spans, np.concatenate([[0], *ends]))
-    error = parts[-1].error
-    if error is not None:
-        error = InvalidRecord(error.why, table.shape[1])
-    keys, values = Field(room, key_starts, key_sizes), Field(room, value_starts, value_sizes)
-    return Parsed(RecordColumns(timestamps, keys, values, headers), error)
 
 
 class _Wrong(Exception):

@@ -153,6 +153,33 @@ def damaged_texts(draw: st.DrawFn) -> bytes:
     return bytes(line).replace(b"\n", b"")
 
 
+@st.composite
+def alike_texts(draw: st.DrawFn) -> list[bytes]:
+    """Lines as one writer makes them: the same fields in the same order, mostly with the same text
+    around what changes from one to the next. In some of them a byte is another."""
+    names = draw(st.permutations(list(FIELDS)))[: draw(st.integers(3, len(FIELDS)))]
+    space = draw(spaces)
+    one = {name: draw(FIELDS[name]) for name in names}
+    lines = []
+    for _ in range(draw(st.integers(2, 6))):
+        if draw(st.integers(0, 5)) == 0:
+            changing = draw(st.sampled_from(names))
+            one[changing] = draw(FIELDS[changing])
+        for name in ("key", "value"):
+            if one.get(name, "null")[0] == '"':
+                one[name] = draw(json_strings())
+        for name in ("offset", "timestamp"):
+            if one.get(name, "null")[:1].isdigit():
+                one[name] = draw(integers)
+        fields = [f'{space}"{name}"{space}:{one[name]}' for name in names]
+        line = bytearray(f"{{{','.join(fields)}{space}}}".encode())
+        if draw(st.integers(0, 5)) == 0:
+            at = draw(st.integers(0, len(line) - 1))
+            line[at : at + 1] = draw(st.sampled_from([b"", b'"', b"\\", b"}", b"1", b" ", b"\xc3"]))
+        lines.append(bytes(line))
+    return lines
+
+
 def read_by_json(lines: list[bytes]) -> tuple[list[SimpleRecord], str | None]:
     """The records of the lines up to the first that is none, and what is wrong with that."""
     found: list[SimpleRecord] = []
@@ -204,12 +231,11 @@ def _headers_of(headers: Headers, row: int) -> list[tuple[bytes, bytes | None]]:
 
 @pytest.mark.parametrize("kernel", [in_use("json_input"), uncompiled("json_input")])
 @given(
-    st.lists(json_texts() | damaged_texts() | st.binary(max_size=9), max_size=4),
-    st.booleans(),
+    st.lists(json_texts() | damaged_texts() | st.binary(max_size=9), max_size=4) | alike_texts(),
     st.booleans(),
 )
 def test_the_kernel_reads_what_json_reads(
-    kernel: ModuleType, lines: list[bytes], ended: bool, in_halves: bool
+    kernel: ModuleType, lines: list[bytes], ended: bool
 ) -> None:
     lines = [line.replace(b"\n", b"") for line in lines]
     if not ended and lines and not lines[-1]:
@@ -217,7 +243,6 @@ def test_the_kernel_reads_what_json_reads(
     expected, wrong = read_by_json(lines)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(json_input, "kernel", kernel)
-        patch.setattr(json_input, "_HALVED_BYTES", 0 if in_halves else 1 << 30)
         found, error = columns_shown(b"\n".join(lines) + (b"\n" if ended and lines else b""))
     assert found == list(map(shown, expected))
     if wrong is None:
@@ -250,26 +275,32 @@ def test_lines_of_both_sorts_with_more_headers_than_expected() -> None:
     assert {pair for row in found for pair in row[3]} == {("né".encode(), b"v")}
 
 
-@pytest.mark.parametrize("bad", [None, 0, 1999, 2000, 3999])
-def test_many_lines_are_read_in_halves(bad: int | None) -> None:
-    """The first bad one counts, whichever half it is in; headers keep their places."""
+def test_lines_of_one_shape_with_and_without_escapes() -> None:
+    """Also behind a line that shows that there must be a copy, and where tables become larger."""
     lines = [
         json.dumps(
             {
-                "value": f"{number} é\n",
-                "headers": [{"key": "h", "value": str(number)}] * (number % 3),
-            }
+                "key": f"k{number}",
+                "value": f"{number} é" if number < 700 else f"{number}\n\t",
+                "offset": number,
+                "timestamp": 10**8 + 7 * number,
+                "headers": [{"key": "h", "value": "x" * number}] * (number % 500 == 499),
+            },
+            ensure_ascii=number % 2 == 0,
+            separators=(",", ":"),
         ).encode()
-        for number in range(4000)
+        for number in range(1500)
     ]
-    if bad is not None:
-        lines[bad] = lines[3999] = b'{"vale": "%s"}' % (b"x" * 50)
-    data = b"\n".join(lines) + b"\n"
-    assert len(data) > json_input._HALVED_BYTES
-    found, error = columns_shown(data)
-    count = 4000 if bad is None else bad
-    assert found == [
-        (-1, None, f"{number} é\n".encode(), [(b"h", str(number).encode())] * (number % 3))
-        for number in range(count)
-    ]
-    assert (error and error.index) == bad
+    lines += [b'{"value":null}'] * 3000  # shorter than lines are taken to be
+    found, error = columns_shown(b"\n".join(lines))
+    assert error is None
+    expected, wrong = read_by_json(lines)
+    assert wrong is None
+    assert found == list(map(shown, expected))
+
+
+def test_lines_without_escapes_are_not_copied() -> None:
+    data = b'{"key":"a","value":"b"}\n{"key":"c","value":"\xc3\xa9"}\n'
+    columns = parse_json(data).records
+    assert columns.keys.data is columns.values.data is data
+    assert parse_json(data + b'{"value":"\\n"}').records.values.data != data

@@ -4,7 +4,7 @@
 
 Only what is sure to be a record is read; at any other line the kernel stops and leaves it to
 whoever knows all of JSON. Strings that have no escapes stay where they are; others are written,
-without their escapes, to where they began, in a copy of the lines.
+without their escapes, to where they began, in a copy of the lines: their room.
 
 Bounds: a byte is read only below ``data.shape[0]``, written only where one of the same string was
 read, and rows and headers are counted against their tables before anything is put there.
@@ -18,6 +18,7 @@ import cython
 DONE = 0
 UNSURE = 1  # a line that may be a record, or may not
 NO_ROOM = 2  # the tables are too small for the next line
+NO_COPY = 3  # the next line has escapes, and there is no copy of the lines
 
 # The fields of a record, by whose names a caller gives them. Their numbers here: key 0, value 1,
 # timestamp 5, headers 7; nothing is kept of the others.
@@ -68,11 +69,20 @@ def _after(
 @cython.exceptval(check=False)
 def _word(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.ulonglong:
     """Eight bytes, the first one lowest."""
-    i: cython.int
-    word: cython.ulonglong = 0
-    for i in range(8):
-        word |= cython.cast(cython.ulonglong, data[at + i]) << (8 * i)
-    return word
+    if cython.compiled:
+        # Written out behind one pointer, so that a C compiler makes a single load of it.
+        first: cython.p_uchar = cython.cast(cython.p_uchar, cython.address(data[at]))
+        return (
+            cython.cast(cython.ulonglong, first[0])
+            | cython.cast(cython.ulonglong, first[1]) << 8
+            | cython.cast(cython.ulonglong, first[2]) << 16
+            | cython.cast(cython.ulonglong, first[3]) << 24
+            | cython.cast(cython.ulonglong, first[4]) << 32
+            | cython.cast(cython.ulonglong, first[5]) << 40
+            | cython.cast(cython.ulonglong, first[6]) << 48
+            | cython.cast(cython.ulonglong, first[7]) << 56
+        )
+    return int.from_bytes(data[at : at + 8], "little")
 
 
 @cython.cfunc
@@ -87,6 +97,7 @@ def _is_text(
     end: cython.Py_ssize_t,
 ) -> cython.bint:
     """Whether ``text[start:end]`` stands there."""
+    is_long: cython.bint = end - start >= 8
     if end - start > data.shape[0] - at:
         return False
     while end - start >= 8:
@@ -94,6 +105,8 @@ def _is_text(
             return False
         at += 8
         start += 8
+    if is_long:  # the last eight bytes, of which some were looked at
+        return _word(data, at - (8 - (end - start))) == _word(text, end - 8)
     while start < end and data[at] == text[start]:
         at += 1
         start += 1
@@ -166,14 +179,15 @@ def _copy_common(
         at += plain
         to += plain
         byte = data[at + 1]
-        if data[at] != 92 or (byte != 34 and byte != 92):
+        if data[at] != 92 or (byte != 34 and byte != 92) or room.shape[0] == 0:
             return at, to
         room[to] = cython.cast(cython.uchar, byte)
         at += 2
         to += 1
     byte = _byte(data, at)
     while byte >= 32 and byte < 128 and byte != 34 and byte != 92:
-        room[to] = cython.cast(cython.uchar, byte)
+        if to != at:
+            room[to] = cython.cast(cython.uchar, byte)
         at += 1
         to += 1
         byte = _byte(data, at)
@@ -336,6 +350,8 @@ def _read_string(
         if byte == 34:
             return at + 1, to - start
         if byte == 92:
+            if room.shape[0] == 0:
+                return -3, -3
             at, to = _unescape(data, at, room, to)
             if at < 0:
                 return -1, -1
@@ -343,8 +359,9 @@ def _read_string(
             length = _utf8_length(data, at)
             if length == 0:
                 return -1, -1
-            for i in range(length):
-                room[to + i] = data[at + i]
+            if to != at:
+                for i in range(length):
+                    room[to + i] = data[at + i]
             at += length
             to += length
         else:
@@ -379,6 +396,8 @@ def _read_base64(
     second: cython.int
     third: cython.int
     fourth: cython.int
+    if room.shape[0] == 0:
+        return -3, -3
     while _byte(data, at) != 34:
         if data.shape[0] - at < 5:
             return -1, -1
@@ -416,8 +435,8 @@ def _read_bytes(
     base64: cython.const[cython.uchar][::1],
 ):
     """A string, ``{"base64": "…"}`` or null at ``at``: (position after it, start and size in
-    ``room``), size -1 for null, position -1 for anything else. ``base64``: that name and its
-    quote."""
+    ``room``), size -1 for null, position -1 for anything else, -3 without a copy. ``base64``:
+    that name and its quote."""
     start: cython.Py_ssize_t
     size: cython.Py_ssize_t
     byte: cython.int = _byte(data, at)
@@ -436,9 +455,36 @@ def _read_bytes(
     start = at + 1
     at, size = _read_base64(data, start, room)
     if at < 0:
-        return -1, 0, -1
+        return at, 0, -1
     at = _skip_space(data, at)
     return (at + 1 if _byte(data, at) == 125 else -1), start, size
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _are_digits(word: cython.ulonglong) -> cython.bint:
+    """Whether all eight bytes are digits: the upper half of each is 3, also when 6 is added to it.
+    Only a byte that is none can be carried from."""
+    ones: cython.ulonglong = 0x0101010101010101
+    halves: cython.ulonglong = ones * 0xF0
+    return ((word & halves) | (((word + ones * 6) & halves) >> 4)) == ones * 0x33
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _eight_digits(word: cython.ulonglong) -> cython.longlong:
+    """The number that they are. Neighbours are put together: digits, pairs, fours."""
+    of_digits: cython.ulonglong = 0x0F0F0F0F0F0F0F0F
+    of_pairs: cython.ulonglong = 0x00FF00FF00FF00FF
+    of_fours: cython.ulonglong = 0x0000FFFF0000FFFF
+    digits: cython.ulonglong = word & of_digits
+    pairs: cython.ulonglong = (digits * 10 + (digits >> 8)) & of_pairs
+    fours: cython.ulonglong = (pairs * 100 + (pairs >> 16)) & of_fours
+    return cython.cast(cython.longlong, (fours & 0xFFFF) * 10000 + (fours >> 32))
 
 
 @cython.cfunc
@@ -460,6 +506,10 @@ def _read_int(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t):
         number = -1
         at += 2
     else:
+        if data.shape[0] - at >= 8 and _are_digits(_word(data, at)):
+            number = _eight_digits(_word(data, at))
+            at += 8
+            byte = _byte(data, at)
         while byte >= 48 and byte <= 57 and at - start < 18:
             number = number * 10 + byte - 48
             at += 1
@@ -480,7 +530,8 @@ def _read_int(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t):
 def _skip_value(
     data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, room: cython.uchar[::1]
 ) -> cython.Py_ssize_t:
-    """Behind a string, a number as ``_read_int`` takes it, or null; -1 for anything else."""
+    """Behind a string, a number as ``_read_int`` takes it, or null; -1 for anything else, -3
+    without a copy."""
     _size: cython.Py_ssize_t
     _number: cython.longlong
     if _byte(data, at) == 34:
@@ -505,7 +556,8 @@ def _read_headers(
     header: cython.Py_ssize_t,
 ):
     """A list of ``{"key": …, "value": …}``, in this order, or null. Returns (position after it, the
-    number of headers then in ``spans``); position -1 for anything else, -2 without room."""
+    number of headers then in ``spans``); position -1 for anything else, -2 without room, -3 without
+    a copy."""
     start: cython.Py_ssize_t
     size: cython.Py_ssize_t
     field: cython.int
@@ -530,7 +582,7 @@ def _read_headers(
                 return -1, header
             at, start, size = _read_bytes(data, at, room, base64)
             if at < 0 or (field == 0 and size < 0):
-                return -1, header
+                return min(at, -1), header
             spans[header, 2 * field] = start
             spans[header, 2 * field + 1] = size
         header += 1
@@ -587,6 +639,72 @@ def _same_as_before(
 
 
 @cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _add_part(
+    shape: cython.Py_ssize_t[:, ::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    what: cython.Py_ssize_t,
+) -> cython.void:
+    shape[0, 0] += 1
+    shape[shape[0, 0], 0] = start
+    shape[shape[0, 0], 1] = end
+    shape[shape[0, 0], 2] = what
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _read_alike(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    room: cython.uchar[::1],
+    table: cython.longlong[:, ::1],
+    row: cython.Py_ssize_t,
+    shape: cython.const[cython.Py_ssize_t][:, ::1],
+) -> cython.Py_ssize_t:
+    """The record of a line that has the shape of one before, put into ``row``. Returns the start of
+    the next line, -1 for a line that has not, or where none is known.
+
+    ``shape[0, 0]``: the number of parts. Each of the rows behind it is one: start and end of a text
+    that does not change, and what comes behind it: a string that is a key (0) or a value (1), a
+    timestamp (5), a number that nothing is kept of (2) or, the text being the line's last, nothing
+    (3).
+    """
+    part: cython.Py_ssize_t
+    what: cython.Py_ssize_t
+    start: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    _number: cython.longlong
+    if shape[0, 0] == 0:
+        return -1
+    table[0, row] = -1
+    table[1, row] = 0
+    table[2, row] = -1
+    table[3, row] = 0
+    table[4, row] = -1
+    for part in range(1, shape[0, 0] + 1):
+        if not _is_text(data, at, data, shape[part, 0], shape[part, 1]):
+            return -1
+        at += shape[part, 1] - shape[part, 0]
+        what = shape[part, 2]
+        if what < 2:
+            start = at
+            at, size = _read_string(data, at, room)
+            table[1 + 2 * what, row] = start
+            table[2 + 2 * what, row] = size
+        elif what == 5:
+            at, table[0, row] = _read_int(data, at)
+        elif what == 2:
+            at, _number = _read_int(data, at)
+        if at < 0:
+            return -1
+    return at
+
+
+@cython.cfunc
 @cython.nogil
 @cython.exceptval(check=False)
 @cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
@@ -602,14 +720,21 @@ def _read_line(
     spans: cython.longlong[:, ::1],
     header: cython.Py_ssize_t,
     before: cython.Py_ssize_t[::1],
+    shape: cython.Py_ssize_t[:, ::1],
 ):
-    """The record of a line, put into ``row``. Returns as ``_read_headers``: (start of the next
-    line, headers), or position -1, -2."""
+    """The record of a line, put into ``row``, and the line's shape, if it has one. Returns as
+    ``_read_headers``: (start of the next line, headers), or position -1, -2, -3."""
     field: cython.int = -1
     seen: cython.int = 0
     name_at: cython.Py_ssize_t
+    value_at: cython.Py_ssize_t
     start: cython.Py_ssize_t
     size: cython.Py_ssize_t
+    text_at: cython.Py_ssize_t = at  # what follows the last part of the shape
+    has_shape: cython.bint = True
+    byte: cython.int
+    before_headers: cython.Py_ssize_t = header
+    shape[0, 0] = 0
     table[0, row] = -1
     table[1, row] = 0
     table[2, row] = -1
@@ -628,20 +753,30 @@ def _read_line(
             at = _after(data, at + 1 + marks[field + 1] - marks[field], 58)
             if at < 0:
                 return -1, header
+            value_at = at
+            byte = _byte(data, at)
             if field == 0 or field == 1:
                 at, start, size = _read_bytes(data, at, room, base64)
                 table[1 + 2 * field, row] = start
                 table[2 + 2 * field, row] = size
+                has_shape = has_shape and byte != 123
             elif field == 5:
                 at, table[0, row] = _read_int(data, at)
             elif field == 7:
                 at, header = _read_headers(data, at, room, names, marks, base64, spans, header)
+                has_shape = has_shape and header == before_headers
             else:
                 at = _skip_value(data, at, room)
                 before[2 * field] = name_at
                 before[2 * field + 1] = max(at, name_at)
             if at < 0:
                 return at, header
+            if byte == 34 and field < 2:
+                _add_part(shape, text_at, value_at + 1, field)
+                text_at = at
+            elif field == 5 or (byte >= 48 and byte <= 57):
+                _add_part(shape, text_at, value_at, 5 if field == 5 else 2)
+                text_at = at
         if (seen >> field) & 1 != 0:
             return -1, header
         seen |= 1 << field
@@ -651,6 +786,10 @@ def _read_line(
             # There must be a value, if only null, and nothing more in the line.
             if seen & 2 == 0 or (at < data.shape[0] and data[at] != 10):
                 return -1, header
+            if has_shape and at < data.shape[0]:
+                _add_part(shape, text_at, at + 1, 3)
+            else:
+                shape[0, 0] = 0
             return min(at + 1, data.shape[0]), header
         at = _after(data, at, 44)
     return -1, header
@@ -670,16 +809,19 @@ def read_lines(
     header: cython.Py_ssize_t,
     bounds: cython.longlong[::1],
     before: cython.Py_ssize_t[::1],
+    shape: cython.Py_ssize_t[:, ::1],
 ) -> tuple[int, int, int, int]:
     """Read lines from ``at`` up to ``end``, starts of lines or the end of all, until a line is
     unsure or there is no more room.
 
-    ``room`` is a copy of ``data``, as far as these lines go. ``names[marks[i]:marks[i + 1]]``
-    is the name of field i and its closing quote: key, value, topic, partition, offset, timestamp,
-    timestampType, headers. ``base64``: that word and a quote. Column ``row`` of ``table`` and those
-    behind it get timestamp, key start, key size, value start, value size; the places are in
-    ``room``, size -1 is null. Rows of ``spans`` from ``header`` on get name start and size, value
-    start and size of headers; ``bounds[row + 1]`` where those of the row end. Returns (start of the
+    ``room`` is a copy of ``data``, as far as these lines go, or empty. What stands in ``names``
+    from ``marks[i]`` to ``marks[i + 1]`` is the name of field i and its closing quote: key, value,
+    topic, partition, offset, timestamp, timestampType, headers. ``base64``: that word and a quote.
+    Column ``row`` of ``table`` and those behind it get timestamp, key start, key size, value start,
+    value size; the places are in ``room``, or in ``data`` where that is empty, size -1 is null.
+    Rows of ``spans`` from ``header`` on get name start and size, value start and size of headers;
+    ``bounds[row + 1]`` where those of the row end. ``before`` and ``shape`` are for what is known
+    of lines before: see ``_same_as_before``, ``_read_alike``. Returns (start of the
     first line that was not read, rows, headers, why).
     """
     next_at: cython.Py_ssize_t
@@ -687,7 +829,7 @@ def read_lines(
     field: cython.int
     why: cython.int = 0
     if (
-        room.shape[0] != data.shape[0]
+        (room.shape[0] != data.shape[0] and room.shape[0] != 0)
         or marks.shape[0] != 9
         or marks[0] < 0
         or marks[8] > names.shape[0]
@@ -695,6 +837,8 @@ def read_lines(
         or spans.shape[1] != 4
         or bounds.shape[0] != table.shape[1] + 1
         or before.shape[0] != 16
+        or shape.shape[0] != 10
+        or shape.shape[1] != 3
     ):
         raise ValueError("arrays of different lengths")
     if (
@@ -711,16 +855,20 @@ def read_lines(
             raise ValueError("names in no order")
     for field in range(16):
         before[field] = 0
+    shape[0, 0] = 0
     with cython.nogil:
         while at < end:
             if row >= table.shape[1]:
                 why = 2
                 break
-            next_at, headers = _read_line(
-                data, at, room, names, marks, base64, table, row, spans, header, before
-            )
+            headers = header
+            next_at = _read_alike(data, at, room, table, row, shape)
             if next_at < 0:
-                why = 1 if next_at == -1 else 2
+                next_at, headers = _read_line(
+                    data, at, room, names, marks, base64, table, row, spans, header, before, shape
+                )
+            if next_at < 0:
+                why = cython.cast(cython.int, -next_at)
                 break
             at = next_at
             header = headers
