@@ -19,6 +19,11 @@ class WriteHandle(Handle):
     #: Whether writing needs no more than memory.
     writes_near = False
 
+    def writes_soon(self, size: int) -> bool:
+        """Whether to write `size` bytes now takes a millisecond or two, as far as can be told: it
+        needs memory and pages, and waits for nobody."""
+        return False
+
     def read(self, position: int, size: int) -> Data:
         """Forbidden unless a handle allows it."""
         raise Forbidden("it can only be written")

@@ -59,6 +59,11 @@ class AppendHandle(WriteHandle):
         self._refuse_long()
         return len(data)
 
+    def writes_soon(self, size: int) -> bool:
+        """A line takes a byte at least. How old its record is shows only when it is read."""
+        most = size + len(self._rest)
+        return self._writer.takes_at_once(most, most, is_recent=False)
+
     def _append(self, lines: bytes) -> int | None:
         """Appends them: None, or of how many bytes behind `_rest` the lines were appended before
         an error."""

@@ -92,7 +92,7 @@ class ChangingOperations(Operations):
 
     @handler
     async def write(self, fh: int, off: int, buf: bytes) -> int:
-        written = await self._writer(fh).write(off, buf)
+        written = await self._writer(fh).write(off, buf, is_alone=len(self._files) == 1)
         self.metrics.bytes_written += written
         return written
 

@@ -3,12 +3,20 @@ to wait for anything."""
 
 from __future__ import annotations
 
+from time import perf_counter
+from typing import Final
+
 import trio
 
 from ..handles import Data
 from ..nodes.node import Node
 from ..write_handle import WriteHandle
 from .readers import Reader
+
+# A write that was taken for a short one, and took longer than this, sends those behind it to
+# threads for some time: the disk is slow, or the lines are such as take long to read.
+_LONG_SECONDS: Final = 0.005
+_SLOW_SECONDS: Final = 0.25
 
 
 class Writer(Reader):
@@ -18,17 +26,32 @@ class Writer(Reader):
         super().__init__(node, handle)
         self._writes = handle
         self._one = trio.Lock()  # fair: writes are taken in the order in which they came
+        self._slow_until = 0.0
 
     async def read(self, position: int, size: int) -> Data:
         async with self._one:
             return await trio.to_thread.run_sync(self._writes.read, position, size)
 
-    async def write(self, position: int, data: bytes) -> int:
+    async def write(self, position: int, data: bytes, is_alone: bool = False) -> int:
+        """`is_alone`: no other file is open, so that hardly anybody waits when the event loop does
+        a short write itself. To have a thread do it would take an eighth longer."""
         writes = self._writes
-        if writes.writes_near and self._is_free:
-            return writes.write(position, data)
+        if self._is_free:
+            if writes.writes_near:
+                return writes.write(position, data)
+            if is_alone and perf_counter() >= self._slow_until and writes.writes_soon(len(data)):
+                return self._write_here(position, data)
         async with self._one:
             return await trio.to_thread.run_sync(writes.write, position, data)
+
+    def _write_here(self, position: int, data: bytes) -> int:
+        started = perf_counter()
+        try:
+            return self._writes.write(position, data)
+        finally:
+            ended = perf_counter()
+            if ended - started > _LONG_SECONDS:
+                self._slow_until = ended + _SLOW_SECONDS
 
     async def truncate(self, size: int) -> None:
         async with self._one:

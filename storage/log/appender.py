@@ -47,11 +47,13 @@ class Appender:
             _fail_rest(requests, self._health.failed or error)
             raise
 
-    def has_room(self, size: int) -> bool:
-        """Whether a batch of at most `size` bytes, with the present time, goes into the active
-        segment. May be asked while somebody appends, and then tell nothing."""
-        now = self._local.clock.now_ms()
-        return self._filling().take_all(Load(Weight(size, self._log.end_offset, now), 1, size, now))
+    def has_room(self, size: int, *, is_recent: bool) -> bool:
+        """Whether batches of at most `size` bytes together go into the active segment, their
+        greatest timestamp being the present time or, unless they are `is_recent`, that of what is
+        in it. May be asked while somebody appends, and then tell nothing."""
+        local, filling = self._local, self._filling()
+        time = local.clock.now_ms() if is_recent else local.active.largest_timestamp
+        return filling.take_all(Load(Weight(size, self._log.end_offset, time), 1, size, time))
 
     # -- together --------------------------------------------------------------------------------
 

@@ -1,0 +1,121 @@
+"""Open files as the event loop writes them: what it does itself, and what a thread does."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from kafkafs.mount.changing.appending import AppendHandle
+from kafkafs.mount.changing.changes import Changes
+from kafkafs.mount.errnos import Invalid
+from kafkafs.mount.nodes.append import AppendFile
+from kafkafs.mount.options import MountOptions
+from kafkafs.mount.serving import writers
+from kafkafs.mount.serving.writers import Writer
+from kafkafs.mount.tree import Tree
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.reading import read
+
+#: Much older than now: a record with the present time behind it would roll the segment.
+OLD = b'{"value":"x","timestamp":1500000000000}\n'
+
+
+class Noting:
+    """Where each write of a handle was done, True for the event loop; a write may take long."""
+
+    def __init__(self, handle: AppendHandle, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.in_loop: list[bool] = []
+        self.seconds = 0.0
+        self._write = handle.write
+        monkeypatch.setattr(handle, "write", self.write)
+
+    def write(self, position: int, data: bytes) -> int:
+        self.in_loop.append(threading.current_thread() is threading.main_thread())
+        time.sleep(self.seconds)
+        return self._write(position, data)
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Iterator[WritableEngine]:
+    with WritableEngine(str(tmp_path / "data")) as engine:
+        yield engine
+
+
+def opened(engine: WritableEngine, settings: dict[str, str]) -> tuple[Writer, AppendHandle]:
+    engine.create_topic("t", 1, settings)
+    options = MountOptions(writable=True)
+    node = Tree(engine, options, changes=Changes(engine, options)).resolve("t/0/append.jsonl")
+    assert isinstance(node, AppendFile)
+    handle = node.open_writing(0)
+    return Writer(node, handle), handle
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_alone", "in_loop"),
+    [
+        ({}, True, True),
+        ({}, False, False),
+        ({"flush.messages": "1"}, True, False),
+        ({"flush.messages": "1000000"}, True, True),
+        ({"compression.type": "zstd"}, True, False),
+        ({"compression.type": "uncompressed"}, True, True),
+        ({"segment.bytes": str(1 << 20)}, True, True),
+        ({"internal.segment.bytes": "20000"}, True, False),
+    ],
+)
+def test_the_loop_does_what_is_short_and_nobody_waits_for(
+    engine: WritableEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    settings: dict[str, str],
+    is_alone: bool,
+    in_loop: bool,
+) -> None:
+    writer, handle = opened(engine, settings)
+    noting = Noting(handle, monkeypatch)
+
+    async def write() -> None:
+        for _ in range(20):
+            assert await writer.write(0, 10 * OLD, is_alone) == 10 * len(OLD)
+
+    trio.run(write)
+    # The first append to a segment tells how old it is.
+    assert noting.in_loop[1:] == [in_loop] * 19
+    assert len(read(engine.log("t", 0).view())) == 200
+
+
+def test_after_a_write_that_took_long_a_thread_does_it(
+    engine: WritableEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "_SLOW_SECONDS", 0.1)
+    writer, handle = opened(engine, {})
+    noting = Noting(handle, monkeypatch)
+
+    async def write(times: int, seconds: float) -> None:
+        noting.seconds = seconds
+        for _ in range(times):
+            await writer.write(0, OLD, is_alone=True)
+
+    trio.run(write, 2, 0)
+    noting.in_loop.clear()
+    trio.run(write, 1, 0.01)
+    trio.run(write, 2, 0)
+    time.sleep(0.1)
+    trio.run(write, 1, 0)
+    assert noting.in_loop == [True, False, False, True]
+
+
+def test_a_bad_line_is_told_from_the_loop_too(engine: WritableEngine) -> None:
+    writer, _ = opened(engine, {})
+
+    async def write(data: bytes) -> int:
+        return await writer.write(0, data, is_alone=True)
+
+    trio.run(write, OLD)
+    with pytest.raises(Invalid, match="line 3: no JSON"):
+        trio.run(write, OLD + b"bad\n")
+    assert len(read(engine.log("t", 0).view())) == 2
