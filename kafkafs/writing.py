@@ -224,9 +224,9 @@ class WritablePartition(Partition):
         compression: str = "none",
         batch_size: int = BATCH_SIZE,
     ) -> list[range]:
-        """Appends part after part, each as `append` does; their offsets. About twice as fast where
-        there are many, because one is encoded while others are written: a part of some thousand
-        records is a good one.
+        """Appends part after part, each as `append` does; their offsets. Up to half as fast again
+        where there are many, because one is encoded while others are written: a part of some
+        thousand records is a good one.
 
         An error is that of a part, and a note in it tells how many were appended in front of it.
         None behind it is.
