@@ -243,28 +243,29 @@ def append_lines(
 def whole_lines(file: IO[bytes], linger: float) -> Iterator[bytes]:
     """What is in `file`, in parts of whole lines; only the last may lack its end. A part comes when
     it is large, or when nothing more has come for `linger` seconds since it began."""
-    whole: list[memoryview] = []
-    begun: list[memoryview] = []  # a line whose end has not come
-    size = 0  # of both
+    waiting = bytearray()
+    end = 0  # of the last whole line in it
     since = 0.0
     read = getattr(file, "read1", file.read)  # what is there now, not what there will be
     while data := read(_READ_BYTES):
-        if not size:
+        if not waiting:
             since = time.monotonic()
-        size += len(data)
-        begun.append(memoryview(data))
-        if cut := data.rfind(b"\n") + 1:
-            whole += begun
-            whole[-1], begun = whole[-1][:cut], [whole[-1][cut:]]
-        if size < _READ_BYTES and _more_comes(file, since + linger - time.monotonic()):
+        newline = data.rfind(b"\n")
+        if newline >= 0:
+            end = len(waiting) + newline + 1
+        waiting += data
+        if len(waiting) < _READ_BYTES and _more_comes(file, since + linger - time.monotonic()):
             continue
-        if whole:
-            yield b"".join(whole)
-            whole, size, since = [], sum(map(len, begun)), time.monotonic()
-        elif size > _MAX_LINE_BYTES:
+        if end:
+            with memoryview(waiting) as view:  # a slice of it would be one more copy
+                part = bytes(view[:end])
+            del waiting[:end]
+            yield part
+            end, since = 0, time.monotonic()
+        elif len(waiting) > _MAX_LINE_BYTES:
             raise failures.Failure(f"{_name(file)}: a line of more than {_MAX_LINE_BYTES} bytes")
-    if size:
-        yield b"".join((*whole, *begun))
+    if waiting:
+        yield bytes(waiting)
 
 
 def _more_comes(file: IO[bytes], seconds: float) -> bool:

@@ -24,6 +24,8 @@ _ESCAPE_BYTES: Final = 6
 _ROOM_BYTES: Final = 1 << 16
 # A line may have so many bytes, whatever the topic allows.
 _MAX_LINE_BYTES: Final = 256 << 20
+# Values of compression.type with which lines are not compressed, which takes longer than all else.
+_PLAIN: Final = ("producer", "uncompressed")
 
 
 class AppendHandle(WriteHandle):
@@ -62,7 +64,8 @@ class AppendHandle(WriteHandle):
     def writes_soon(self, size: int) -> bool:
         """A line takes a byte at least. How old its record is shows only when it is read."""
         most = size + len(self._rest)
-        return self._writer.takes_at_once(most, most, is_recent=False)
+        is_plain = self._writer.config.compression_type in _PLAIN
+        return is_plain and self._writer.takes_at_once(most, most, is_recent=False)
 
     def _append(self, lines: bytes) -> int | None:
         """Appends them: None, or of how many bytes behind `_rest` the lines were appended before

@@ -117,16 +117,15 @@ class LogWriter:
     def takes_at_once(self, size: int, records: int = 1, *, is_recent: bool = True) -> bool:
         """Whether an append now of so many records, with `size` bytes of keys and values together,
         would be one write into pages: nobody else changes anything, no segment is to be rolled,
-        nothing to be compressed or made durable. So it is as far as can be told: somebody may begin
-        to at any moment. Timestamps are taken for the present time or, unless they are `is_recent`,
-        for what they were before."""
+        nothing to be made durable. So it is as far as can be told: somebody may begin to at any
+        moment. Timestamps are taken for the present time or, unless they are `is_recent`, for what
+        they were before."""
         unflushed = self.end_offset + records - self.recovery_point
         most = size + records * (RECORD_BATCH_OVERHEAD + RECORD_OVERHEAD)
         return (
             self.is_idle
             and self._appends.is_idle
             and unflushed < self.config.flush_messages
-            and not self._rules().codec
             and self._appender.has_room(most, is_recent=is_recent)
         )
 

@@ -48,7 +48,7 @@ LOGS_PASSES = (
     f"-Dorg.slf4j.simpleLogger.log.{_CLEANER}.Cleaner=info",
     f"-Dorg.slf4j.simpleLogger.log.{_CLEANER}.LogCleaner=info",
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
-    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSZ",
 )
 _BEGIN = re.compile(r"(?m)^(\S+) .*Beginning cleaning of log (\S+)-0$")
 _SEGMENT_FILES = (".log", ".index", ".timeindex", ".txnindex")

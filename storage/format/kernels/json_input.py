@@ -18,7 +18,7 @@ import cython
 DONE = 0
 UNSURE = 1  # a line that may be a record, or may not
 NO_ROOM = 2  # the tables are too small for the next line
-NO_COPY = 3  # the next line has escapes, and there is no copy of the lines
+NO_COPY = 3  # the next line has escapes or base64, and there is no copy of the lines
 
 # The fields of a record, by whose names a caller gives them. Their numbers here: key 0, value 1,
 # timestamp 5, headers 7; nothing is kept of the others.
