@@ -251,9 +251,9 @@ class Cleaning:
         )
 
     def _read(self, segment: Segment) -> Iterator[Chunk]:
-        ahead = self._log.reads_ahead
-        chunks = read_chunks(segment, 0, self._limit, stay_good=ahead)
-        for chunk in one_ahead(chunks) if ahead else chunks:
+        is_shown = self._log.is_shown
+        chunks = read_chunks(segment, 0, self._limit, stay_good=is_shown, together=is_shown)
+        for chunk in one_ahead(chunks) if is_shown else chunks:
             self._spend(chunk.nbytes)
             yield chunk
 

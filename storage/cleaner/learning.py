@@ -85,7 +85,7 @@ class Learning:
                     spend(keys.nbytes)
 
     def _hashed(self) -> Generator[Iterator[_Keys]]:
-        if self._log.reads_ahead:
+        if self._log.is_shown:
             hashers = [_Hasher(self._log, self._map) for _ in range(_HASHERS)]
             return side_by_side(self._chunks(), [each.begin for each in hashers])
         hasher = _Hasher(self._log, self._map)
@@ -93,9 +93,9 @@ class Learning:
 
     def _chunks(self) -> Generator[Chunk | int]:
         """Those of the dirty part; and behind each segment how far it reaches."""
-        ahead = self._log.reads_ahead
+        shown = self._log.is_shown
         for segment, start in zip(self._segments, self._starts, strict=True):
-            yield from read_chunks(segment, start, self._limit, stay_good=ahead)
+            yield from read_chunks(segment, start, self._limit, stay_good=shown, together=shown)
             yield segment.next_base - 1  # there may be a gap
 
     def _put(self, keys: _Keys) -> bool:

@@ -293,8 +293,9 @@ class LogToClean:
     records below `first_dirty` that they supersede go, too. `now_ms`: since 1970.
 
     `producers` tells the active producers; it is asked for each group. `check` raises what is to
-    end the pass, `told` is told its progress: bytes read, and to be read in all. `reads_ahead`:
-    other threads read and hash keys, which is quicker where a processor has nothing else to do.
+    end the pass, `told` is told its progress: bytes read, and to be read in all. `is_shown`:
+    nothing is changed, and somebody waits: other threads read and hash keys, and checksums are
+    checked together, as `read_runs` says.
     """
 
     view: View
@@ -305,4 +306,4 @@ class LogToClean:
     producers: Callable[[], Iterable[ProducerState]]
     check: Callable[[], None]
     told: Callable[[int, int], None]
-    reads_ahead: bool = False
+    is_shown: bool = False

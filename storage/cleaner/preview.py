@@ -217,7 +217,7 @@ def _log_to_clean(question: Question, told: Told, check: Callable[[], None]) -> 
 
     return LogToClean(
         view, question.config, planned.first_dirty, planned.first_uncleanable, now_ms,
-        producers, check, told, reads_ahead=True,
+        producers, check, told, is_shown=True,
     )  # fmt: skip
 
 

@@ -53,15 +53,16 @@ def read_chunks(
     *,
     end: int | None = None,
     stay_good: bool = False,
+    together: bool = False,
 ) -> Generator[Chunk]:
     """All batches of a segment from byte `position` on, a batch boundary, up to another one, `end`,
-    or to its end. CorruptError where there is none, or one whose checksum is wrong. `stay_good`: as
-    `read_runs` takes it."""
+    or to its end. CorruptError where there is none, or one whose checksum is wrong. `stay_good`
+    and `together`: as `read_runs` takes them."""
     reached = segment.base_offset
     extent = extent_from(segment, position, max_batch_bytes)
     if end is not None:
         extent = replace(extent, end=end)
-    for run in read_runs(extent, stay_good=stay_good):
+    for run in read_runs(extent, stay_good=stay_good, together=together):
         if isinstance(run, Fault):
             raise run.error
         _check_offsets(segment, run.table)

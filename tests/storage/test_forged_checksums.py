@@ -6,23 +6,31 @@ shows records checks some megabytes at a time.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from kafkafs.storage.cleaner.cleaning import clean
+from kafkafs.storage.cleaner.offset_map import OffsetMap
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.disk import Directory
+from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format import batch as b
 from kafkafs.storage.format.batch import BatchTable, scan
-from kafkafs.storage.format.builder import SimpleRecord, build_batch
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.decoder import checksums_add_up, first_bad_checksum
 from kafkafs.storage.log.context import ReadLimits
 from kafkafs.storage.log.sound import Lost, sound_batches
 from kafkafs.storage.log.verify import LogCheck
+from kafkafs.storage.log.view import View
 from kafkafs.storage.segment.dump import Dump, DumpOptions
 from kafkafs.storage.segment.extent import Extent, Fault
 from kafkafs.storage.segment.walk import Run, read_runs
+from tests.cleaning import Rewritten, log_to_clean
 from tests.forging import forged_pair
+from tests.logs import TopicSettings, write_partition
+from tests.reading import open_view
 from tests.writing import NOW, open_log
 
 LOG = "00000000000000000000.log"
@@ -88,3 +96,31 @@ def test_neither_is_salvaged(forged: Path) -> None:
     [lost] = sound_batches(Directory(str(forged)), 0, -1, 1 << 20)
     assert isinstance(lost, Lost)
     assert (lost.error.position, lost.resume) == (0, len(forged_pair()))
+
+
+def test_compaction_refuses_them(tmp_path: Path) -> None:
+    view = over_a_segment(tmp_path / "t-0")
+    sink = Rewritten()
+    with pytest.raises(CorruptError, match="batch 0-0: crc is"):
+        clean(log_to_clean(view, 0, 2), OffsetMap(1 << 12), sink)
+    assert not sink.data
+
+
+def test_what_only_shows_a_compaction_takes_them(tmp_path: Path) -> None:
+    log = replace(log_to_clean(over_a_segment(tmp_path / "t-0"), 0, 2), is_shown=True)
+    sink = Rewritten()
+    clean(log, OffsetMap(1 << 12), sink)
+    assert sink.data == forged_pair()[len(forged_pair()) // 2 :]  # the later of two with one key
+
+
+def over_a_segment(path: Path) -> View:
+    """A log whose first segment is the two batches since it was opened; its active one is sound."""
+    batches = [
+        build_batch([SimpleRecord(NOW, b"k", bytes(8))], BatchFields(base_offset=offset))
+        for offset in range(3)
+    ]
+    write_partition(path, batches, TopicSettings(segment_bytes=len(forged_pair())))
+    view = open_view(path)
+    assert [segment.base_offset for segment in view.segments] == [0, 2]
+    (path / LOG).write_bytes(forged_pair())
+    return view
