@@ -46,53 +46,51 @@ _STEP: Final = 256 * 1024
 # Blocks of the snappy framing and of lz4 have their size in front, in four bytes.
 _SIZE_BYTES: Final = 4
 # Read in place, which a slice for `int.from_bytes` is not: this is done for every batch.
+_xerial_magic: Final = struct.Struct(">8s").unpack_from
 _snappy_size: Final = struct.Struct(">i").unpack_from
+_lz4_header: Final = struct.Struct("<7s").unpack_from
 _lz4_word: Final = struct.Struct("<I").unpack_from
 
 
 class Scratch:
     """Bytes that grow at the end: room for decompressed records, kept from one run to the next.
 
-    ``limit`` bounds what one batch may add. ``data`` is the filled part.
+    ``limit`` bounds what one batch may add: it ends at ``limit_at`` at the latest. ``view`` is all
+    the room that there is, ``data`` the filled part of it, of ``used`` bytes.
     """
 
-    __slots__ = ("_limit_at", "_view", "limit", "used")
+    __slots__ = ("limit", "limit_at", "used", "view")
 
     def __init__(self, limit: int, capacity: int = 1 << 20) -> None:
         self.limit = limit
         self.used = 0
-        self._view = memoryview(bytearray(capacity))
-        self._limit_at = limit
+        self.view = memoryview(bytearray(capacity))
+        self.limit_at = limit
 
     def clear(self) -> None:
         self.used = 0
 
-    def begin(self) -> int:
-        """Start a batch: its limit counts from here. Returns the position where it begins."""
-        self._limit_at = self.used + self.limit
-        return self.used
-
     def room(self, size: int) -> memoryview:
         """``size`` writable bytes after the filled ones. CorruptError over the limit."""
         end = self.used + size
-        if end > self._limit_at:
+        if end > self.limit_at:
             raise CorruptError(
                 f"batch is larger than {self.limit} bytes when decompressed "
                 "(setting kafkafs.max.batch.bytes)"
             )
-        if end > len(self._view):
-            doubled = min(2 * len(self._view), self._limit_at)
+        if end > len(self.view):
+            doubled = min(2 * len(self.view), self.limit_at)
             grown = memoryview(bytearray(max(end, doubled)))
-            grown[: self.used] = self._view[: self.used]
-            self._view = grown
-        return self._view[self.used : end]
+            grown[: self.used] = self.view[: self.used]
+            self.view = grown
+        return self.view[self.used : end]
 
     def room_up_to(self, size: int) -> memoryview:
         """Room of ``size`` bytes, or what the limit leaves; CorruptError when it leaves none."""
         end = self.used + size
-        if end <= self._limit_at and end <= len(self._view):
-            return self._view[self.used : end]  # nearly always
-        return self.room(max(1, min(size, self._limit_at - self.used)))
+        if end <= self.limit_at and end <= len(self.view):
+            return self.view[self.used : end]  # nearly always
+        return self.room(max(1, min(size, self.limit_at - self.used)))
 
     def add(self, data: Bytes) -> None:
         self.room(len(data))[:] = data
@@ -100,26 +98,27 @@ class Scratch:
 
     @property
     def capacity(self) -> int:
-        return len(self._view)
+        return len(self.view)
 
     @property
     def data(self) -> memoryview:
-        return self._view[: self.used]
+        return self.view[: self.used]
 
 
-def decompress(codec: int, payload: memoryview, magic: int, out: Scratch) -> None:
-    """Add the records of one batch to ``out``. CorruptError (without a position) for garbage."""
-    out.begin()
+def decompress(codec: int, data: memoryview, at: int, end: int, magic: int, out: Scratch) -> None:
+    """Add the records of one batch, compressed in ``data[at:end]``, to ``out``. CorruptError
+    (without a position) for garbage."""
+    out.limit_at = out.used + out.limit
     try:
-        _DECOMPRESSORS[codec](payload, magic, out)
+        _DECOMPRESSORS[codec](data, at, end, magic, out)
     except _GARBAGE as error:
         name = Codec(codec).kafka_name
         raise CorruptError(f"{name} payload cannot be decompressed: {error}") from error
 
 
-def _gzip(payload: memoryview, magic: int, out: Scratch) -> None:
+def _gzip(data: memoryview, at: int, end: int, magic: int, out: Scratch) -> None:
     """RFC 1952, several members in a row as ``GZIPInputStream`` takes them."""
-    rest: Bytes = payload
+    rest: Bytes = data[at:end]
     while len(rest):
         member = isal_zlib.decompressobj(wbits=31)
         pending: Bytes = rest
@@ -136,70 +135,78 @@ def _gzip(payload: memoryview, magic: int, out: Scratch) -> None:
             return
 
 
-def _snappy(payload: memoryview, magic: int, out: Scratch) -> None:
-    if bytes(payload[:8]) != XERIAL_MAGIC or len(payload) < XERIAL_HEADER_BYTES:
-        _snappy_block(payload, out)
+def _snappy(data: memoryview, at: int, end: int, magic: int, out: Scratch) -> None:
+    if end - at < XERIAL_HEADER_BYTES or _xerial_magic(data, at)[0] != XERIAL_MAGIC:
+        _snappy_block(data[at:end], out)
         return
-    at, end = XERIAL_HEADER_BYTES, len(payload)  # snappy-java does not check the versions either
+    at += XERIAL_HEADER_BYTES  # snappy-java does not check the versions in it either
     while at < end:
-        if end - at < _SIZE_BYTES:
+        start = at + _SIZE_BYTES
+        if start > end:
             raise CorruptError(f"snappy block whose size is cut off: {end - at} bytes are left")
-        (size,) = _snappy_size(payload, at)
-        if size < 0 and bytes(payload[at : at + 8]) == XERIAL_MAGIC:  # streams may be concatenated
+        (size,) = _snappy_size(data, at)
+        stop = start + size
+        if start < stop <= end:
+            _snappy_block(data[start:stop], out)
+            at = stop
+        elif bytes(data[at : min(at + 8, end)]) == XERIAL_MAGIC:  # streams may be concatenated
             at += XERIAL_HEADER_BYTES
-            continue
-        at += _SIZE_BYTES
-        if size <= 0 or size > end - at:
-            raise CorruptError(f"snappy block of {size} bytes where {end - at} are left")
-        _snappy_block(payload[at : at + size], out)
-        at += size
+        else:
+            raise CorruptError(f"snappy block of {size} bytes where {end - start} are left")
 
 
 def _snappy_block(block: memoryview, out: Scratch) -> None:
-    out.used += _snappy_raw(block, out.room(_snappy_raw_size(block)))
+    """Its size is asked for only where the room that there is does not do: to try costs less."""
+    try:
+        out.used += _snappy_raw(block, out.view[out.used : out.limit_at])
+    except cramjam.DecompressionError:
+        out.used += _snappy_raw(block, out.room(_snappy_raw_size(block)))
 
 
-def _lz4(payload: memoryview, magic: int, out: Scratch) -> None:
+def _lz4(data: memoryview, at: int, end: int, magic: int, out: Scratch) -> None:
     """An LZ4 frame as ``Lz4BlockInputStream`` reads it: independent blocks, content checksum
     ignored, header checksum not looked at for magic 0 (whose writers computed it wrongly)."""
-    header_size = LZ4_HEADER_BYTES
-    if len(payload) > LZ4_HEADER_BYTES and payload[4] & LZ4_HAS_CONTENT_SIZE:
-        header_size += 8
-    at, has_checksums, block_size = _lz4_header(bytes(payload[:header_size]), magic > 0)
-    end = len(payload)
+    if end - at < LZ4_HEADER_BYTES:
+        raise CorruptError("lz4 payload does not begin with an lz4 frame")
+    (header,) = _lz4_header(data, at)
+    at += LZ4_HEADER_BYTES
+    if header[4] & LZ4_HAS_CONTENT_SIZE:
+        header += bytes(data[at : min(at + 8, end)])
+        at += 8
+    has_checksums, block_size = _lz4_frame(header, magic > 0)
     while True:
-        if at + _SIZE_BYTES > end:
+        start = at + _SIZE_BYTES
+        if start > end:
             raise CorruptError("lz4 frame ends without an end mark")
-        (word,) = _lz4_word(payload, at)
-        at += _SIZE_BYTES
+        (word,) = _lz4_word(data, at)
         if word == 0:
             return
         size = word & 0x7FFFFFFF
-        if size > block_size or size > end - at:
-            raise CorruptError(f"lz4 block of {size} bytes, {end - at} are left")
-        block = payload[at : at + size]
-        at += size
+        at = start + size
+        if size > block_size or at > end:
+            raise CorruptError(f"lz4 block of {size} bytes, {end - start} are left")
+        block = data[start:at]
         if has_checksums:
-            if payload[at : at + 4] != xxh32(block).to_bytes(4, "little"):
+            if data[at : min(at + 4, end)] != xxh32(block).to_bytes(4, "little"):
                 raise CorruptError("lz4 block checksum is wrong")
             at += 4
         if word >> 31:
             out.add(block)
-        else:
-            try:
-                out.used += _lz4_block(block, out.room_up_to(block_size))
-            except cramjam.DecompressionError:
-                out.room(block_size)  # if it is the room that was too small, say so
-                raise
+            continue
+        try:
+            out.used += _lz4_block(block, out.room_up_to(block_size))
+        except cramjam.DecompressionError:
+            out.room(block_size)  # if it is the room that was too small, say so
+            raise
 
 
 @lru_cache(maxsize=64)
-def _lz4_header(header: bytes, check: bool) -> tuple[int, bool, int]:
-    """Size of the header, whether blocks have checksums, and the most bytes of a block.
+def _lz4_frame(header: bytes, check: bool) -> tuple[bool, int]:
+    """Whether a frame's blocks have checksums, and the most bytes of one.
 
     Remembered, as it is the same for all that a producer writes.
     """
-    if len(header) < LZ4_HEADER_BYTES or header[:4] != LZ4_MAGIC:
+    if header[:4] != LZ4_MAGIC:
         raise CorruptError("lz4 payload does not begin with an lz4 frame")
     flags, descriptor = header[4], header[5]
     if flags >> 6 != 1 or flags & 0x03 or not flags & 0x20:
@@ -207,23 +214,22 @@ def _lz4_header(header: bytes, check: bool) -> tuple[int, bool, int]:
     code = descriptor >> 4
     if code < 4 or code > 7 or descriptor & 0x0F:
         raise CorruptError(f"lz4 block descriptor {descriptor:#04x} is not valid")
-    end = LZ4_HEADER_BYTES + (8 if flags & LZ4_HAS_CONTENT_SIZE else 0)
-    if len(header) < end:
+    if len(header) < LZ4_HEADER_BYTES + (8 if flags & LZ4_HAS_CONTENT_SIZE else 0):
         raise CorruptError("lz4 frame ends in its header")
     if check and header[-1] != (xxh32(header[4:-1]) >> 8) & 0xFF:
         raise CorruptError("lz4 header checksum is wrong")
-    return end, bool(flags & LZ4_HAS_BLOCK_CHECKSUMS), 1 << (8 + 2 * code)
+    return bool(flags & LZ4_HAS_BLOCK_CHECKSUMS), 1 << (8 + 2 * code)
 
 
 _zstd_of_thread = threading.local()
 
 
-def _zstd(payload: memoryview, magic: int, out: Scratch) -> None:
+def _zstd(data: memoryview, at: int, end: int, magic: int, out: Scratch) -> None:
     """Frames as a stream: Kafka's have no content size, and one that is there may lie."""
     decompressor = getattr(_zstd_of_thread, "decompressor", None)
     if decompressor is None:
         decompressor = _zstd_of_thread.decompressor = zstandard.ZstdDecompressor()
-    reader = decompressor.stream_reader(payload, read_across_frames=True)
+    reader = decompressor.stream_reader(data[at:end], read_across_frames=True)
     while True:
         room = out.room_up_to(_STEP)
         count = reader.readinto(room)
@@ -232,9 +238,10 @@ def _zstd(payload: memoryview, magic: int, out: Scratch) -> None:
             return
 
 
-_DECOMPRESSORS: Final[dict[int, Callable[[memoryview, int, Scratch], None]]] = {
-    Codec.GZIP: _gzip,
-    Codec.SNAPPY: _snappy,
-    Codec.LZ4: _lz4,
-    Codec.ZSTD: _zstd,
+# By the number, which is found faster than a member of an enum.
+_DECOMPRESSORS: Final[dict[int, Callable[[memoryview, int, int, int, Scratch], None]]] = {
+    int(Codec.GZIP): _gzip,
+    int(Codec.SNAPPY): _snappy,
+    int(Codec.LZ4): _lz4,
+    int(Codec.ZSTD): _zstd,
 }

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final, cast
 
 import numpy as np
@@ -29,12 +29,15 @@ from .kernels import records as records_kernel
 from .rooms import ROOMS
 
 # Decompressed bytes after which columns are handed out, so that they are still in the cache.
-_STRETCH_BYTES: Final = 1 << 20
+_STRETCH_BYTES: Final = 768 << 10
 # Records that are decoded at once, unless one batch has more: each takes 40 bytes of columns, and
 # may be no longer than 7 itself.
 _PIECE_ROWS: Final = 1 << 16
 # Larger batches are never made lines of: those would be several times what is rendered at once.
 _LINES_BYTES: Final = 4 << 20
+_OVERHEAD: Final = layout.RECORD_BATCH_OVERHEAD
+_MIN_RECORD: Final = layout.MIN_RECORD_BYTES
+_CODEC_MASK: Final = layout.CODEC_MASK
 _PLAIN, _COMPRESSED, _MESSAGE, _WRAPPER = range(4)
 _CHECKSUM_FIELDS: Final = (b.POSITION, b.SIZE, b.MAGIC, b.CRC)
 # What decompressing needs to know of a batch.
@@ -206,19 +209,20 @@ class Decoder:
         scratch = self._scratch
         scratch.clear()
         ends: list[int] = []
-        for index in range(first, len(fields)):
-            position, size, attributes, count = fields[index]
-            at, start = position - base, scratch.used
-            payload = data[at + layout.RECORD_BATCH_OVERHEAD : at + size]
+        used = 0
+        for position, size, attributes, count in islice(fields, first, None):
+            at = position - base
             try:
                 if count:
-                    decompress(attributes & layout.CODEC_MASK, payload, 2, scratch)
-                if count * layout.MIN_RECORD_BYTES > scratch.used - start:
-                    raise _too_few(count, scratch.used - start)
+                    codec = attributes & _CODEC_MASK
+                    decompress(codec, data, at + _OVERHEAD, at + size, 2, scratch)
+                start, used = used, scratch.used
+                if count * _MIN_RECORD > used - start:
+                    raise _too_few(count, used - start)
             except CorruptError as error:
                 return ends, error
-            ends.append(scratch.used)
-            if scratch.used >= _STRETCH_BYTES:
+            ends.append(used)
+            if used >= _STRETCH_BYTES:
                 break
         return ends, None
 
@@ -317,7 +321,7 @@ class Decoder:
         if size < 0:
             raise CorruptError("a compressed message has no value")
         self._scratch.clear()
-        decompress(header.codec, data[start : start + size], header.magic, self._scratch)
+        decompress(header.codec, data, start, start + size, header.magic, self._scratch)
         inner = inner_messages(self._scratch.data, header)
         count = len(inner)
         self._reserve(count)

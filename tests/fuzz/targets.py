@@ -81,7 +81,9 @@ def payload(data: bytes) -> None:
     if data:
         codec = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)[data[0] % 4]
         with suppress(CorruptError):
-            decompress(codec, memoryview(data)[1:], data[0] >> 6, Scratch(MAX_BATCH_BYTES))
+            decompress(
+                codec, memoryview(data), 1, len(data), data[0] >> 6, Scratch(MAX_BATCH_BYTES)
+            )
 
 
 def small_file(data: bytes) -> None:

@@ -39,7 +39,7 @@ SAMPLES = [
 
 def opened(codec: Codec, payload: bytes, magic: int = 2, limit: int = LIMIT) -> bytes:
     out = Scratch(limit)
-    decompress(codec, memoryview(payload), magic, out)
+    decompress(codec, memoryview(payload), 0, len(payload), magic, out)
     return bytes(out.data)
 
 
@@ -59,7 +59,8 @@ def test_any_bytes_come_back(codec: Codec, data: bytes) -> None:
 def test_one_scratch_takes_batch_after_batch(codec: Codec) -> None:
     out = Scratch(LIMIT, capacity=16)
     for data in SAMPLES:
-        decompress(codec, memoryview(compress(codec, data)), 2, out)
+        payload = b"in front" + compress(codec, data) + b"behind"
+        decompress(codec, memoryview(payload), 8, len(payload) - 6, 2, out)
     assert bytes(out.data) == b"".join(SAMPLES)
     out.clear()
     assert len(out.data) == 0
@@ -272,7 +273,7 @@ def test_the_limit_counts_for_each_batch_anew(codec: Codec) -> None:
     out = Scratch(1 << 20)
     payload = memoryview(BOMBS[codec](900_000))
     for number in range(1, 4):
-        decompress(codec, payload, 2, out)
+        decompress(codec, payload, 0, len(payload), 2, out)
         assert out.used == number * 900_000
 
 

@@ -396,7 +396,9 @@ def unpacked(data: bytes) -> list[bytes]:
         batch = data[header.position : header.next_position]
         if header.codec is not Codec.NONE:
             scratch = Scratch(1 << 24)
-            decompress(header.codec, memoryview(batch)[RECORD_BATCH_OVERHEAD:], 2, scratch)
+            decompress(
+                header.codec, memoryview(batch), RECORD_BATCH_OVERHEAD, len(batch), 2, scratch
+            )
             head = batch[:8] + batch[12:17] + batch[21:RECORD_BATCH_OVERHEAD]
             batch = head + bytes(scratch.data)
         found.append(batch)
