@@ -284,6 +284,8 @@ def decode_records(
     next_at: cython.Py_ssize_t
     end: cython.Py_ssize_t
     base: cython.longlong
+    base_timestamp: cython.longlong
+    has_append_time: cython.bint
     previous: cython.longlong  # this and the next relative to the base
     highest: cython.longlong
     error: cython.int = 0
@@ -313,16 +315,18 @@ def decode_records(
                 break
             stop = row + table[batch, 13]
             base = table[batch, 2]
+            base_timestamp = table[batch, 8]
+            has_append_time = (table[batch, 7] & 8) != 0
             previous = -1
             highest = table[batch, 3] - base
             while row < stop:
                 next_at = _common_record(
-                    data, at, end, table[batch, 8], previous, highest,
+                    data, at, end, base_timestamp, previous, highest,
                     row, offsets, timestamps, spans,
                 )  # fmt: skip
                 if next_at < 0:
                     next_at = _record(
-                        data, at, end, table[batch, 8], previous, highest,
+                        data, at, end, base_timestamp, previous, highest,
                         row, offsets, timestamps, spans,
                     )  # fmt: skip
                     if next_at < 0:
@@ -331,7 +335,7 @@ def decode_records(
                 at = next_at
                 previous = offsets[row]
                 offsets[row] = base + previous
-                if table[batch, 7] & 8:  # log append time: the batch's for all
+                if has_append_time:  # the batch's for all
                     timestamps[row] = table[batch, 9]
                 row += 1
             if error == 0 and at != end:
