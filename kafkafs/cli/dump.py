@@ -69,26 +69,30 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--offsets-decoder",
-    "topic",
+    "topics",
     flag_value="__consumer_offsets",
+    multiple=True,
     help="Records of __consumer_offsets: commits and groups, as JSON.",
 )
 @click.option(
     "--transaction-log-decoder",
-    "topic",
+    "topics",
     flag_value="__transaction_state",
+    multiple=True,
     help="Records of __transaction_state.",
 )
 @click.option(
     "--cluster-metadata-decoder",
-    "topic",
+    "topics",
     flag_value="__cluster_metadata",
+    multiple=True,
     help="Records of __cluster_metadata, and of its snapshots.",
 )
 @click.option(
     "--share-group-state-decoder",
-    "topic",
+    "topics",
     flag_value="__share_group_state",
+    multiple=True,
     help="Records of __share_group_state.",
 )
 def command(
@@ -101,7 +105,7 @@ def command(
     max_message_size: int,
     verify_index_only: bool,
     index_sanity_check: bool,
-    topic: str | None,
+    topics: tuple[str, ...],
 ) -> int:
     """Print what is in each FILE: a segment's .log, .index, .timeindex or .txnindex, a producer
     .snapshot, or a .checkpoint of the quorum's log. Lines are those of kafka-dump-log; no broker,
@@ -118,7 +122,9 @@ def command(
     chosen = [*files, *(more.split(",") if more is not None else ())]
     if not chosen:
         raise click.UsageError("Missing argument 'FILE...'.")
-    contents = print_data_log or topic is not None
+    if len(set(topics)) > 1:
+        raise click.UsageError("Records are decoded as those of one topic: give one decoder.")
+    contents = print_data_log or bool(topics)
     options = DumpOptions(
         deep=deep_iteration or contents,
         contents=contents,
@@ -127,7 +133,7 @@ def command(
         prints_entries=not verify_index_only,
         is_sanity_check=index_sanity_check,
         max_batch_bytes=max_message_size,
-        decoder=as_text if topic is None else DECODERS[topic](),
+        decoder=DECODERS[topics[0]]() if topics else as_text,
     )
     dump = Dump(options)
     code = for_each(chosen, lambda path: _print(dump, path))

@@ -69,7 +69,6 @@ class _Records:
         self._table: Int64s = np.empty((5, len(data) // _LINE_BYTES + 16), dtype=np.int64)
         self._spans: Int64s = np.empty((64, 4), dtype=np.int64)
         self._bounds: Int64s = np.zeros(self._table.shape[1] + 1, dtype=np.int64)
-        self._before = np.zeros(2 * len(kernel.FIELDS), dtype=np.intp)
         self._shape = np.zeros((len(kernel.FIELDS) + 2, 3), dtype=np.intp)
 
     @property
@@ -108,7 +107,6 @@ class _Records:
                 self._spans,
                 self.headers,
                 self._bounds,
-                self._before,
                 self._shape,
             )
             if why == kernel.NO_COPY:

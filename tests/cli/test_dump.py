@@ -263,3 +263,9 @@ def test_the_wrong_decoder(kafkafs: Kafkafs, corpus: Corpus) -> None:
     assert records
     for line in records:
         assert re.search(r" key: (Unknown record type|Error at offset) ", line)
+
+
+def test_two_decoders(kafkafs: Kafkafs, log: Path) -> None:
+    result = kafkafs("dump", "--offsets-decoder", "--cluster-metadata-decoder", log)
+    assert result.exit_code == 2
+    assert "give one decoder" in result.stderr

@@ -619,29 +619,6 @@ def _field(
 @cython.inline
 @cython.nogil
 @cython.exceptval(check=False)
-def _same_as_before(
-    data: cython.const[cython.uchar][::1],
-    at: cython.Py_ssize_t,
-    before: cython.const[cython.Py_ssize_t][::1],
-    field: cython.int,
-) -> cython.Py_ssize_t:
-    """Behind a field that nothing is kept of and that is the same as in a line before, name and
-    value; -1 where another one is. ``before``: start and end of each such field, 0 and 0 of one
-    that was not met."""
-    start: cython.Py_ssize_t = before[2 * field]
-    end: cython.Py_ssize_t = before[2 * field + 1]
-    byte: cython.int
-    if start == end or not _is_text(data, at, data, start, end):
-        return -1
-    at += end - start
-    byte = _byte(data, at)
-    return at if byte == 44 or byte == 125 else -1
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
 def _add_part(
     shape: cython.Py_ssize_t[:, ::1],
     start: cython.Py_ssize_t,
@@ -719,14 +696,12 @@ def _read_line(
     row: cython.Py_ssize_t,
     spans: cython.longlong[:, ::1],
     header: cython.Py_ssize_t,
-    before: cython.Py_ssize_t[::1],
     shape: cython.Py_ssize_t[:, ::1],
 ):
     """The record of a line, put into ``row``, and the line's shape, if it has one. Returns as
     ``_read_headers``: (start of the next line, headers), or position -1, -2, -3."""
     field: cython.int = -1
     seen: cython.int = 0
-    name_at: cython.Py_ssize_t
     value_at: cython.Py_ssize_t
     start: cython.Py_ssize_t
     size: cython.Py_ssize_t
@@ -740,43 +715,36 @@ def _read_line(
     table[2, row] = -1
     at = _after(data, at, 123)
     while at >= 0:
-        name_at = at
-        field = (field + 1) & 7
-        at = _same_as_before(data, at, before, field)
+        if _byte(data, at) != 34:
+            return -1, header
+        field = _field(data, at + 1, names, marks, (field + 1) & 7)
+        if field < 0:
+            return -1, header
+        at = _after(data, at + 1 + marks[field + 1] - marks[field], 58)
         if at < 0:
-            at = name_at
-            if _byte(data, at) != 34:
-                return -1, header
-            field = _field(data, at + 1, names, marks, field)
-            if field < 0:
-                return -1, header
-            at = _after(data, at + 1 + marks[field + 1] - marks[field], 58)
-            if at < 0:
-                return -1, header
-            value_at = at
-            byte = _byte(data, at)
-            if field == 0 or field == 1:
-                at, start, size = _read_bytes(data, at, room, base64)
-                table[1 + 2 * field, row] = start
-                table[2 + 2 * field, row] = size
-                has_shape = has_shape and byte != 123
-            elif field == 5:
-                at, table[0, row] = _read_int(data, at)
-            elif field == 7:
-                at, header = _read_headers(data, at, room, names, marks, base64, spans, header)
-                has_shape = has_shape and header == before_headers
-            else:
-                at = _skip_value(data, at, room)
-                before[2 * field] = name_at
-                before[2 * field + 1] = max(at, name_at)
-            if at < 0:
-                return at, header
-            if byte == 34 and field < 2:
-                _add_part(shape, text_at, value_at + 1, field)
-                text_at = at
-            elif field == 5 or (byte >= 48 and byte <= 57):
-                _add_part(shape, text_at, value_at, 5 if field == 5 else 2)
-                text_at = at
+            return -1, header
+        value_at = at
+        byte = _byte(data, at)
+        if field == 0 or field == 1:
+            at, start, size = _read_bytes(data, at, room, base64)
+            table[1 + 2 * field, row] = start
+            table[2 + 2 * field, row] = size
+            has_shape = has_shape and byte != 123
+        elif field == 5:
+            at, table[0, row] = _read_int(data, at)
+        elif field == 7:
+            at, header = _read_headers(data, at, room, names, marks, base64, spans, header)
+            has_shape = has_shape and header == before_headers
+        else:
+            at = _skip_value(data, at, room)
+        if at < 0:
+            return at, header
+        if byte == 34 and field < 2:
+            _add_part(shape, text_at, value_at + 1, field)
+            text_at = at
+        elif field == 5 or (byte >= 48 and byte <= 57):
+            _add_part(shape, text_at, value_at, 5 if field == 5 else 2)
+            text_at = at
         if (seen >> field) & 1 != 0:
             return -1, header
         seen |= 1 << field
@@ -808,7 +776,6 @@ def read_lines(
     spans: cython.longlong[:, ::1],
     header: cython.Py_ssize_t,
     bounds: cython.longlong[::1],
-    before: cython.Py_ssize_t[::1],
     shape: cython.Py_ssize_t[:, ::1],
 ) -> tuple[int, int, int, int]:
     """Read lines from ``at`` up to ``end``, starts of lines or the end of all, until a line is
@@ -820,9 +787,9 @@ def read_lines(
     Column ``row`` of ``table`` and those behind it get timestamp, key start, key size, value start,
     value size; the places are in ``room``, or in ``data`` where that is empty, size -1 is null.
     Rows of ``spans`` from ``header`` on get name start and size, value start and size of headers;
-    ``bounds[row + 1]`` where those of the row end. ``before`` and ``shape`` are for what is known
-    of lines before: see ``_same_as_before``, ``_read_alike``. Returns (start of the
-    first line that was not read, rows, headers, why).
+    ``bounds[row + 1]`` where those of the row end. ``shape`` is for what is known of the line
+    before: see ``_read_alike``. Returns (start of the first line that was not read, rows, headers,
+    why).
     """
     next_at: cython.Py_ssize_t
     headers: cython.Py_ssize_t
@@ -836,7 +803,6 @@ def read_lines(
         or table.shape[0] != 5
         or spans.shape[1] != 4
         or bounds.shape[0] != table.shape[1] + 1
-        or before.shape[0] != 16
         or shape.shape[0] != 10
         or shape.shape[1] != 3
     ):
@@ -853,8 +819,6 @@ def read_lines(
     for field in range(8):
         if marks[field] > marks[field + 1]:
             raise ValueError("names in no order")
-    for field in range(16):
-        before[field] = 0
     shape[0, 0] = 0
     with cython.nogil:
         while at < end:
@@ -865,7 +829,7 @@ def read_lines(
             next_at = _read_alike(data, at, room, table, row, shape)
             if next_at < 0:
                 next_at, headers = _read_line(
-                    data, at, room, names, marks, base64, table, row, spans, header, before, shape
+                    data, at, room, names, marks, base64, table, row, spans, header, shape
                 )
             if next_at < 0:
                 why = cython.cast(cython.int, -next_at)
