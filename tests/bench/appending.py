@@ -29,6 +29,11 @@ from kafkafs.storage.format.encoder import (
     RecordColumns,
     encode,
 )
+from kafkafs.storage.format.origin import Origin
+from kafkafs.storage.format.validate import AdmitRules
+from kafkafs.storage.log.appending import Appended, Request
+from kafkafs.storage.log.group_commit import GroupCommit
+from kafkafs.storage.log.preparing import encoded
 from kafkafs.storage.log.writer import LogWriter
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.bench.data import EPOCH_MS, TOPIC, VALUE_BYTES, cache, values
@@ -114,12 +119,15 @@ class _SlowDisk(Calls):
 
 def durable(plan: Plan) -> Outcomes:
     """Row 12: appends of one record, each on the disk before the next of its thread. Where an fsync
-    is as quick as here, Python's lock is most of what threads wait for; so once more, for
-    information, with one that is not."""
+    is as quick as here, Python's lock is most of what threads wait for; so twice more, for
+    information: without an engine, just a write and an fsync for all who wait, and with an fsync
+    that is not as quick."""
     seconds = race(
         {
             "ours": Call(lambda: _durable(_THREADS)),
             "one": Call(lambda: _durable(1)),
+            "bare": Call(lambda: _bare_durable(_THREADS)),
+            "one, bare": Call(lambda: _bare_durable(1)),
             "ours, slow": Call(lambda: _durable_slowly(_THREADS)),
             "one, slow": Call(lambda: _durable_slowly(1)),
         },
@@ -127,13 +135,16 @@ def durable(plan: Plan) -> Outcomes:
     )
     work = f"{_THREADS} threads, each append durable"
     slow = f"{work}, an fsync being {_SLOW_FSYNC * 1e3:g} ms slower"
-    yield versus(
-        12, work, (seconds["ours"], seconds["one"]), "one thread", 8, amount=1, unit="appends/s"
-    )
-    yield versus(
-        12, slow, (seconds["ours, slow"], seconds["one, slow"]), "one thread", None,
-        amount=1, unit="appends/s",
-    )  # fmt: skip
+    bare = f"{_THREADS} threads that share write() and fsync()"
+    for each, ours, one, target in (
+        (work, "ours", "one", 8),
+        (bare, "bare", "one, bare", None),
+        (slow, "ours, slow", "one, slow", None),
+    ):
+        yield versus(
+            12, each, (seconds[ours], seconds[one]), "one thread", target,
+            amount=1, unit="appends/s",
+        )  # fmt: skip
 
 
 def _durable_slowly(threads: int) -> float:
@@ -209,24 +220,46 @@ def _write(pieces: Sequence[bytes | bytearray]) -> float:
 def _durable(threads: int) -> float:
     """Seconds for one durable append, so many threads doing their share of them."""
     record = RecordColumns.from_values([bytes(VALUE_BYTES)], timestamp=EPOCH_MS)
-    barrier = Barrier(threads + 1)
     with _writer() as writer:
-
-        def work() -> None:
-            barrier.wait()
-            for _ in range(_DURABLE_APPENDS // min(threads, 2)):
-                writer.append_records(record, durable=True)
-
-        with ThreadPoolExecutor(threads) as pool:
-            done = [pool.submit(work) for _ in range(threads)]
-            barrier.wait()
-            started = time.perf_counter()
-            for each in done:
-                each.result()
-            taken = time.perf_counter() - started
+        taken = _shared(lambda: writer.append_records(record, durable=True), threads)
         if writer.recovery_point != writer.end_offset:
             raise AssertionError("an append was answered before it was durable")
-        return taken / writer.end_offset
+        return taken
+
+
+def _bare_durable(threads: int) -> float:
+    """The same where an append is no more than as many bytes, written and synced together with
+    those of all who wait."""
+    record = RecordColumns.from_values([bytes(VALUE_BYTES)], timestamp=EPOCH_MS)
+    admitted = encoded(record, BatchPlan(), AdmitRules(), EPOCH_MS)
+    with tempfile.TemporaryFile(prefix="append-", dir=_scratch(), buffering=0) as file:
+
+        def append(requests: Sequence[Request]) -> None:
+            file.write(b"".join(each.admitted.data for each in requests))
+            os.fsync(file.fileno())
+            for each in requests:
+                each.answer(Appended(0, 0))
+
+        group = GroupCommit(append, waits=True)
+        return _shared(lambda: group.submit(Request(admitted, Origin.CLIENT)), threads)
+
+
+def _shared(work: Callable[[], object], threads: int) -> float:
+    """Seconds for each time that it is done, so many threads doing their share."""
+    barrier, each = Barrier(threads + 1), _DURABLE_APPENDS // min(threads, 2)
+
+    def share() -> None:
+        barrier.wait()
+        for _ in range(each):
+            work()
+
+    with ThreadPoolExecutor(threads) as pool:
+        done = [pool.submit(share) for _ in range(threads)]
+        barrier.wait()
+        started = time.perf_counter()
+        for one in done:
+            one.result()
+        return (time.perf_counter() - started) / (threads * each)
 
 
 def _scratch() -> Path:
