@@ -54,26 +54,25 @@ def number(data: cython.uchar[::1], from_zero: cython.bint) -> tuple[int, int, i
     why: cython.int = 0
     size: cython.longlong
     count: cython.longlong
-    with cython.nogil:
-        while at < end:
-            if end - at < 61 or data[at + 16] != 2:
-                why = 1
-                break
-            size = _int32(data, at + 8) + 12
-            if size < 61 or size > end - at:
-                why = 1
-                break
-            if from_zero and (_int32(data, at) != 0 or _int32(data, at + 4) != 0):
-                why = 2
-                break
-            count = _int32(data, at + 57)
-            if count < 1 or count != _int32(data, at + 23) + 1:
-                why = 3
-                break
-            _put_int(data, at, offset, 8)
-            offset += count
-            batches += 1
-            at += size
+    while at < end:
+        if end - at < 61 or data[at + 16] != 2:
+            why = 1
+            break
+        size = _int32(data, at + 8) + 12
+        if size < 61 or size > end - at:
+            why = 1
+            break
+        if from_zero and (_int32(data, at) != 0 or _int32(data, at + 4) != 0):
+            why = 2
+            break
+        count = _int32(data, at + 57)
+        if count < 1 or count != _int32(data, at + 23) + 1:
+            why = 3
+            break
+        _put_int(data, at, offset, 8)
+        offset += count
+        batches += 1
+        at += size
     return batches, at, why
 
 
