@@ -54,6 +54,7 @@ def number(data: cython.uchar[::1], from_zero: cython.bint) -> tuple[int, int, i
     why: cython.int = 0
     size: cython.longlong
     count: cython.longlong
+    # With the GIL: this is done before another thread would have got it.
     while at < end:
         if end - at < 61 or data[at + 16] != 2:
             why = 1
