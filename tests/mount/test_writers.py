@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,17 +25,20 @@ OLD = b'{"value":"x","timestamp":1500000000000}\n'
 
 
 class Noting:
-    """Where each write of a handle was done, True for the event loop; a write may take long."""
+    """Where each write of a handle was done, True for the event loop. The writer's clock goes on by
+    `seconds` in each, whatever it took: this machine may be slow."""
 
     def __init__(self, handle: AppendHandle, monkeypatch: pytest.MonkeyPatch) -> None:
         self.in_loop: list[bool] = []
         self.seconds = 0.0
+        self.now = 100.0
         self._write = handle.write
         monkeypatch.setattr(handle, "write", self.write)
+        monkeypatch.setattr(writers, "perf_counter", lambda: self.now)
 
     def write(self, position: int, data: bytes) -> int:
         self.in_loop.append(threading.current_thread() is threading.main_thread())
-        time.sleep(self.seconds)
+        self.now += self.seconds
         return self._write(position, data)
 
 
@@ -91,7 +93,6 @@ def test_the_loop_does_what_is_short_and_nobody_waits_for(
 def test_after_a_write_that_took_long_a_thread_does_it(
     engine: WritableEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writers, "_SLOW_SECONDS", 0.1)
     writer, handle = opened(engine, {})
     noting = Noting(handle, monkeypatch)
 
@@ -100,11 +101,11 @@ def test_after_a_write_that_took_long_a_thread_does_it(
         for _ in range(times):
             await writer.write(0, OLD, is_alone=True)
 
-    trio.run(write, 2, 0)
+    trio.run(write, 2, 0.004)
     noting.in_loop.clear()
-    trio.run(write, 1, 0.01)
-    trio.run(write, 2, 0)
-    time.sleep(0.1)
+    trio.run(write, 2, 0.006)
+    trio.run(write, 1, 0)
+    noting.now += 0.25
     trio.run(write, 1, 0)
     assert noting.in_loop == [True, False, False, True]
 
