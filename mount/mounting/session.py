@@ -8,8 +8,8 @@ import os
 import resource
 import shutil
 import signal
-from collections.abc import Callable, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Final
 
 import pyfuse3
@@ -62,7 +62,7 @@ def mount(
         _raise_file_limit()
         memory.keep()
         recent_log = log_recent()
-        with closing(make_engine(paths)) as engine:
+        with _told_once(), closing(make_engine(paths)) as engine:
             changes = _begin_changes(engine, options)
             tree = Tree(engine, options, changes=changes)
             tree.catalog.recent_log = recent_log
@@ -78,6 +78,17 @@ def mount(
     else:
         run_in_background(serve, options)
         _wait_until_it_answers(mountpoint)
+
+
+@contextmanager
+def _told_once() -> Iterator[None]:
+    """Whatever a mount makes of the signals that end it, afterwards they mean what they did."""
+    before = {number: signal.getsignal(number) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _begin_changes(engine: Engine, options: MountOptions) -> Changes | None:
@@ -119,6 +130,8 @@ async def _session(tree: Tree, mountpoint: str, options: MountOptions, ready: Re
         operations: Operations = kind(tree, nursery)
         # One that comes between mounting and listening for it would leave the mount behind.
         signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        for number in _ENDING:  # from when nobody listens any more
+            signal.signal(number, _ends_already)
         _init(operations, mountpoint, _kernel_options(tree, options))
         try:
             await nursery.start(_end_on_signal, operations)
@@ -159,6 +172,13 @@ async def _end_on_signal(
             logger.info("%s: unmounting", signal.Signals(number).name)
             operations.end()
             pyfuse3.terminate()
+
+
+def _ends_already(number: int, frame: object) -> None:
+    """The log directories are being closed, which nobody wants to interrupt who has heard that they
+    are: a log that was not closed in good order is recovered by the next one."""
+    name = signal.Signals(number).name
+    logger.info("%s: unmounted already, closing the log directories", name)
 
 
 async def _tell_when_ready(mountpoint: str, ready: Ready) -> None:

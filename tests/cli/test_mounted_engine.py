@@ -18,7 +18,7 @@ from kafkafs.mount.mounting.mount_table import Mounted
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.format.encoder import RecordColumns
 from kafkafs.storage.writable_engine import WritableEngine
-from tests.mounted.mounting import Mount, mounted
+from tests.mounted.mounting import PATIENCE_SECONDS, Mount, mounted
 
 pytestmark = pytest.mark.mounted
 
@@ -161,5 +161,6 @@ def test_what_writes_waits_for_a_mount_that_is_ending(data: Path, mount: Mount) 
             mount.daemon.send_signal(signal.SIGCONT)
             assert process.communicate(timeout=60) == ("t: deleted\n", "")
             assert process.returncode == 0
+        assert mount.daemon.wait(PATIENCE_SECONDS) == 0
     finally:
         mount.daemon.send_signal(signal.SIGCONT)

@@ -110,6 +110,48 @@ def test_ending(data: Path, begin: Callable[[Path], Mount], end: Callable[[Mount
     assert (view.start_offset, view.end_offset) == (10, 1000)
 
 
+_CLOSES_SLOWLY = """
+import sys, time
+from kafkafs.mount.options import parse_options
+from kafkafs.mount.mounting.session import mount
+from kafkafs.storage.writable_engine import WritableEngine
+
+class Engine(WritableEngine):
+    def close(self):
+        print("closing", flush=True)
+        time.sleep(1)
+        super().close()
+
+mount([sys.argv[1]], sys.argv[2], parse_options("writable"), foreground=True, make_engine=Engine)
+"""
+
+
+@promise(
+    "SIGINT and SIGTERM that come while a mount is ending change nothing: the log directories are"
+    " closed in good order, and the daemon leaves with status 0."
+)
+@pytest.mark.parametrize("end", [by_umount, by_sigint, by_sigterm])
+def test_ending_is_not_interrupted(
+    data: Path, tmp_path: Path, end: Callable[[Mount], None]
+) -> None:
+    point, log = tmp_path / "mnt", tmp_path / "log"
+    point.mkdir()
+    command = [sys.executable, "-c", _CLOSES_SLOWLY, str(data), str(point)]
+    with log.open("wb") as file:
+        mount = Mount(point, subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file), log)
+    try:
+        wait_until(lambda: errno_of(os.stat, point / ".kafkafs/control") == 0)
+        end(mount)
+        wait_until(lambda: "closing\n" in log.read_text())
+        by_sigterm(mount)
+        by_sigint(mount)
+        assert mount.daemon.wait(PATIENCE_SECONDS) == 0
+    finally:
+        clear(mount)
+    assert log.read_text().count("unmounted already, closing the log directories") == 2
+    assert (data / CLEAN).exists()
+
+
 @promise(
     "`kafkafs umount` returns when the daemon has let go of the log directories; where that takes"
     " longer than a minute it says so."
