@@ -111,7 +111,7 @@ def test_ending(data: Path, begin: Callable[[Path], Mount], end: Callable[[Mount
 
 
 _CLOSES_SLOWLY = """
-import sys, time
+import os, sys, time
 from kafkafs.mount.options import parse_options
 from kafkafs.mount.mounting.session import mount
 from kafkafs.storage.writable_engine import WritableEngine
@@ -119,7 +119,8 @@ from kafkafs.storage.writable_engine import WritableEngine
 class Engine(WritableEngine):
     def close(self):
         print("closing", flush=True)
-        time.sleep(1)
+        while not os.path.exists(sys.argv[3]):
+            time.sleep(0.01)
         super().close()
 
 mount([sys.argv[1]], sys.argv[2], parse_options("writable"), foreground=True, make_engine=Engine)
@@ -134,9 +135,9 @@ mount([sys.argv[1]], sys.argv[2], parse_options("writable"), foreground=True, ma
 def test_ending_is_not_interrupted(
     data: Path, tmp_path: Path, end: Callable[[Mount], None]
 ) -> None:
-    point, log = tmp_path / "mnt", tmp_path / "log"
+    point, log, told = tmp_path / "mnt", tmp_path / "log", tmp_path / "told"
     point.mkdir()
-    command = [sys.executable, "-c", _CLOSES_SLOWLY, str(data), str(point)]
+    command = [sys.executable, "-c", _CLOSES_SLOWLY, str(data), str(point), str(told)]
     with log.open("wb") as file:
         mount = Mount(point, subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file), log)
     try:
@@ -145,10 +146,11 @@ def test_ending_is_not_interrupted(
         wait_until(lambda: "closing\n" in log.read_text())
         by_sigterm(mount)
         by_sigint(mount)
+        wait_until(lambda: log.read_text().count(": unmounted already, closing the log") == 2)
+        told.touch()
         assert mount.daemon.wait(PATIENCE_SECONDS) == 0
     finally:
         clear(mount)
-    assert log.read_text().count("unmounted already, closing the log directories") == 2
     assert (data / CLEAN).exists()
 
 
