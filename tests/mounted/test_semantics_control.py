@@ -302,10 +302,10 @@ def test_what_is_no_verb(data: Path, mount: Mounting) -> None:
     " and is answered when it is done."
 )
 def test_pausing(data: Path, mount: Mounting) -> None:
-    settings = {"log.initial.task.delay.ms": "300", "log.retention.check.interval.ms": "20"}
+    settings = {"log.initial.task.delay.ms": "1500", "log.retention.check.interval.ms": "20"}
     point = mount(data, "writable", settings).point
     assert ask(point, "pause retention") == [{"task": "retention", "paused": True}]
-    time.sleep(0.6)
+    time.sleep(2)
     assert (point / "old/0/offset/0").exists()
     (done,) = ask(point, "run retention")
     assert done["task"] == "retention"
@@ -362,7 +362,7 @@ def test_what_takes_long(tmp_path: Path, mount: Mounting) -> None:
         began = time.monotonic()
         assert ask(point, "status")
         assert (point / "keys/0/offset/last").read_bytes()
-        assert time.monotonic() - began < 0.5
+        assert time.monotonic() - began < 2
         assert (point / "keys/0/offset/350000").exists()
     wait_until(lambda: not (point / "keys/0/offset/350000").exists())
 
