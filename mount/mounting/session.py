@@ -35,7 +35,8 @@ logger = logging.getLogger(__name__)
 # needed costs each request a turn of the event loop.
 _MAX_TASKS: Final = 4096
 _MIN_TASKS: Final = 1
-_ENDING: Final = (signal.SIGINT, signal.SIGTERM)
+# What ends a mount, as it ends programs that use libfuse's own loop, and a broker.
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 MakeEngine = Callable[[Sequence[str]], Engine]
 
@@ -88,7 +89,8 @@ def _told_once() -> Iterator[None]:
         yield
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            if handler is not None:  # else it is none of Python's
+                signal.signal(number, handler)
 
 
 def _begin_changes(engine: Engine, options: MountOptions) -> Changes | None:
@@ -124,17 +126,18 @@ def _unwrapped(run: Callable[[], None]) -> None:
 
 
 async def _session(tree: Tree, mountpoint: str, options: MountOptions, ready: Ready) -> None:
-    """Mount and serve until unmounted, or told to end by SIGINT or SIGTERM."""
+    """Mount and serve until unmounted, or told to end by a signal."""
+    ending = _heard()
     async with trio.open_nursery() as nursery:
         kind = ChangingOperations if options.writable else ReadOnlyOperations
         operations: Operations = kind(tree, nursery)
         # One that comes between mounting and listening for it would leave the mount behind.
-        signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-        for number in _ENDING:  # from when nobody listens any more
+        signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+        for number in ending:  # from when nobody listens any more
             signal.signal(number, _ends_already)
         _init(operations, mountpoint, _kernel_options(tree, options))
         try:
-            await nursery.start(_end_on_signal, operations)
+            await nursery.start(_end_on_signal, operations, ending)
             nursery.start_soon(operations.watch.run)
             nursery.start_soon(_tell_when_ready, mountpoint, ready)
             await pyfuse3.main(_MIN_TASKS, _MAX_TASKS)
@@ -162,11 +165,19 @@ def _why_not(error: RuntimeError) -> str:
     return f"{error}; what was printed before says why"
 
 
+def _heard() -> list[signal.Signals]:
+    """A SIGHUP that is ignored stays so: that is what nohup(1) is for."""
+    is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [number for number in _ENDING if not (number == signal.SIGHUP and is_ignored)]
+
+
 async def _end_on_signal(
-    operations: Operations, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    operations: Operations,
+    ending: Sequence[signal.Signals],
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    with trio.open_signal_receiver(*_ENDING) as signals:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    with trio.open_signal_receiver(*ending) as signals:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ending)
         task_status.started()
         async for number in signals:
             logger.info("%s: unmounting", signal.Signals(number).name)

@@ -81,12 +81,20 @@ def test_for_writing(shell: Shell, tmp_path: Path, mountpoint: Path, option: str
 
 @contextmanager
 def in_foreground(
-    programs: Path, environment: Mapping[str, str], log_dir: Path, mountpoint: Path
+    programs: Path,
+    environment: Mapping[str, str],
+    log_dir: Path,
+    mountpoint: Path,
+    *before: str,
 ) -> Iterator[subprocess.Popen[str]]:
     """A mount that answers, until it ends. Told by its log, as the kernel shows a mount before."""
-    command = [str(programs / "kafkafs"), "mount", "--foreground", str(log_dir), str(mountpoint)]
+    kafkafs = [programs / "kafkafs", "mount", "--foreground", log_dir, mountpoint]
     with subprocess.Popen(
-        command, env=dict(environment), stderr=subprocess.PIPE, text=True
+        [*before, *map(str, kafkafs)],
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             assert process.stderr is not None
@@ -109,6 +117,17 @@ def test_in_the_foreground_until_it_is_told_to_end(
         process.send_signal(number)
         assert process.wait(30) == 0
     assert os.listdir(mountpoint) == []
+
+
+def test_nohup(
+    programs: Path, environment: Mapping[str, str], clean: Path, mountpoint: Path
+) -> None:
+    with in_foreground(programs, environment, clean, mountpoint, "nohup") as process:
+        process.send_signal(signal.SIGHUP)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == "kafkafs: INFO: SIGTERM: unmounting\n"
 
 
 @pytest.mark.parametrize(

@@ -275,10 +275,10 @@ def test_mounting_in_the_background(live: LiveLog, tmp_path: Path) -> None:
 
 
 @promise(
-    "`umount`, SIGINT and SIGTERM end a mount: the daemon leaves with status 0, and the mount point"
-    " is an empty directory again."
+    "`umount`, SIGINT, SIGTERM and a SIGHUP that was not ignored when it was started end a mount:"
+    " the daemon leaves with status 0, and the mount point is an empty directory again."
 )
-@pytest.mark.parametrize("how", ["umount", "fusermount3", "SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("how", ["umount", "fusermount3", "SIGINT", "SIGTERM", "SIGHUP"])
 def test_ending(live: LiveLog, mount: Mounting, how: str) -> None:
     mounted = mount(live.directory)
     (mounted.point / "t" / "0" / "values").read_bytes()

@@ -82,12 +82,16 @@ def by_sigterm(mount: Mount) -> None:
     mount.daemon.send_signal(signal.SIGTERM)
 
 
+def by_sighup(mount: Mount) -> None:
+    mount.daemon.send_signal(signal.SIGHUP)
+
+
 @promise(
-    "When a writable mount ends, by `umount`, `kafkafs umount`, SIGINT or SIGTERM, what was"
+    "When a writable mount ends, by `umount`, `kafkafs umount`, SIGINT, SIGTERM or SIGHUP, what was"
     " appended is on the disk, all is checkpointed and the log directories are marked as closed in"
     " good order."
 )
-@pytest.mark.parametrize("end", [by_umount, by_kafkafs_umount, by_sigint, by_sigterm])
+@pytest.mark.parametrize("end", [by_umount, by_kafkafs_umount, by_sigint, by_sigterm, by_sighup])
 def test_ending(data: Path, begin: Callable[[Path], Mount], end: Callable[[Mount], None]) -> None:
     mount = begin(data)
     assert not (data / CLEAN).exists()
@@ -128,8 +132,8 @@ mount([sys.argv[1]], sys.argv[2], parse_options("writable"), foreground=True, ma
 
 
 @promise(
-    "SIGINT and SIGTERM that come while a mount is ending change nothing: the log directories are"
-    " closed in good order, and the daemon leaves with status 0."
+    "SIGINT, SIGTERM and SIGHUP that come while a mount is ending change nothing: the log"
+    " directories are closed in good order, and the daemon leaves with status 0."
 )
 @pytest.mark.parametrize("end", [by_umount, by_sigint, by_sigterm])
 def test_ending_is_not_interrupted(
@@ -146,7 +150,8 @@ def test_ending_is_not_interrupted(
         wait_until(lambda: "closing\n" in log.read_text())
         by_sigterm(mount)
         by_sigint(mount)
-        wait_until(lambda: log.read_text().count(": unmounted already, closing the log") == 2)
+        by_sighup(mount)
+        wait_until(lambda: log.read_text().count(": unmounted already, closing the log") == 3)
         told.touch()
         assert mount.daemon.wait(PATIENCE_SECONDS) == 0
     finally:
