@@ -14,11 +14,13 @@ import random
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kafkafs.storage.clock import SetClock
+from kafkafs.storage.errors import SegmentGone
 from tests.crash.checks import complaints
 from tests.crash.cleaned import TOPIC, Model, Steps, open_engine
 from tests.crash.lives import Failed, Lives, Pipe, live_and_die
@@ -27,6 +29,7 @@ from tests.reading import Plain, read
 
 ROUNDS = 100
 STEPS = 40
+ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +110,22 @@ def look(steps: Steps) -> None:
     """A read by somebody else: of every key that was acknowledged before, a record at least as
     new."""
     known = dict(steps.latest)
-    found = read(steps.engine.log(TOPIC, 0).view())
+    found = read_now(steps)
     offsets = [each.offset for each in found]
     assert offsets == sorted(set(offsets)), f"twice, or not in order: {offsets}"
     latest = {(each.key or b"").decode(): each.offset for each in found}
     for key, (offset, is_tombstone) in known.items():
         there = latest.get(key, -1)
         assert there >= offset or (is_tombstone and there < 0), f"{key} at {offset}, not {there}"
+
+
+def read_now(steps: Steps) -> list[Plain]:
+    """All that the log has; looked for again where a pass has replaced a segment since the view was
+    made, as a reader has to."""
+    for _ in range(ATTEMPTS):
+        with suppress(SegmentGone):
+            return read(steps.engine.log(TOPIC, 0).view())
+    raise AssertionError(f"a segment was gone {ATTEMPTS} times")
 
 
 class CompactingLives(Lives):
