@@ -300,7 +300,7 @@ def test_interrupting_a_follower(live: LiveLog, mount: Mounting) -> None:
     started = time.monotonic()
     reader.send_signal(signal.SIGINT)
     assert reader.wait(PATIENCE_SECONDS) == -signal.SIGINT
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 2
     reader.stdout.close()
 
 
@@ -322,7 +322,7 @@ def test_polling(live: LiveLog, mount: Mounting) -> None:
             threading.Timer(0.05, live.append).start()
             started = time.monotonic()
             assert poll.poll(5000) == [(file, select.POLLIN)]
-            assert time.monotonic() - started < 3
+            assert time.monotonic() - started < 1.2
             assert os.read(file, 1 << 20) == lines(live.end - 1)
     finally:
         os.close(file)
