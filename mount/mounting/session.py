@@ -63,7 +63,7 @@ def mount(
         _raise_file_limit()
         memory.keep()
         recent_log = log_recent()
-        with _told_once(), closing(make_engine(paths)) as engine:
+        with _signals_as_before(), closing(make_engine(paths)) as engine:
             changes = _begin_changes(engine, options)
             tree = Tree(engine, options, changes=changes)
             tree.catalog.recent_log = recent_log
@@ -82,7 +82,7 @@ def mount(
 
 
 @contextmanager
-def _told_once() -> Iterator[None]:
+def _signals_as_before() -> Iterator[None]:
     """Whatever a mount makes of the signals that end it, afterwards they mean what they did."""
     before = {number: signal.getsignal(number) for number in _ENDING}
     try:
@@ -133,8 +133,6 @@ async def _session(tree: Tree, mountpoint: str, options: MountOptions, ready: Re
         operations: Operations = kind(tree, nursery)
         # One that comes between mounting and listening for it would leave the mount behind.
         signal.pthread_sigmask(signal.SIG_BLOCK, ending)
-        for number in ending:  # from when nobody listens any more
-            signal.signal(number, _ends_already)
         _init(operations, mountpoint, _kernel_options(tree, options))
         try:
             await nursery.start(_end_on_signal, operations, ending)
@@ -176,6 +174,9 @@ async def _end_on_signal(
     ending: Sequence[signal.Signals],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
+    # For afterwards, and not set earlier: a thread of the engine may get one before anybody listens.
+    for each in ending:
+        signal.signal(each, _ends_already)
     with trio.open_signal_receiver(*ending) as signals:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, ending)
         task_status.started()

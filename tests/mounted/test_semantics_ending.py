@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -114,6 +114,20 @@ def test_ending(data: Path, begin: Callable[[Path], Mount], end: Callable[[Mount
     assert (view.start_offset, view.end_offset) == (10, 1000)
 
 
+@contextmanager
+def waiting_for(told: Path, script: str, data: Path) -> Iterator[Mount]:
+    """A mount by a script that waits for the file `told` somewhere."""
+    point, log = told.parent / "mnt", told.parent / "log"
+    point.mkdir()
+    command = [sys.executable, "-c", script, str(data), str(point), str(told)]
+    with log.open("wb") as file:
+        mount = Mount(point, subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file), log)
+    try:
+        yield mount
+    finally:
+        clear(mount)
+
+
 _CLOSES_SLOWLY = """
 import os, sys, time
 from kafkafs.mount.options import parse_options
@@ -139,24 +153,44 @@ mount([sys.argv[1]], sys.argv[2], parse_options("writable"), foreground=True, ma
 def test_ending_is_not_interrupted(
     data: Path, tmp_path: Path, end: Callable[[Mount], None]
 ) -> None:
-    point, log, told = tmp_path / "mnt", tmp_path / "log", tmp_path / "told"
-    point.mkdir()
-    command = [sys.executable, "-c", _CLOSES_SLOWLY, str(data), str(point), str(told)]
-    with log.open("wb") as file:
-        mount = Mount(point, subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file), log)
-    try:
-        wait_until(lambda: errno_of(os.stat, point / ".kafkafs/control") == 0)
+    with waiting_for(tmp_path / "told", _CLOSES_SLOWLY, data) as mount:
+        wait_until(lambda: errno_of(os.stat, mount.point / ".kafkafs/control") == 0)
         end(mount)
-        wait_until(lambda: "closing\n" in log.read_text())
+        wait_until(lambda: "closing\n" in mount.log.read_text())
         by_sigterm(mount)
         by_sigint(mount)
         by_sighup(mount)
-        wait_until(lambda: log.read_text().count(": unmounted already, closing the log") == 3)
-        told.touch()
+        wait_until(lambda: mount.log.read_text().count(": unmounted already, closing the") == 3)
+        (tmp_path / "told").touch()
         assert mount.daemon.wait(PATIENCE_SECONDS) == 0
-    finally:
-        clear(mount)
     assert (data / CLEAN).exists()
+
+
+_MOUNTS_SLOWLY = """
+import os, sys, time
+from kafkafs.mount.options import parse_options
+from kafkafs.mount.mounting import session
+from kafkafs.storage.writable_engine import WritableEngine
+
+def init(*arguments, init=session._init):
+    print("mounting", flush=True)
+    while not os.path.exists(sys.argv[3]):
+        time.sleep(0.01)
+    init(*arguments)
+
+session._init = init
+options = parse_options("writable")
+session.mount([sys.argv[1]], sys.argv[2], options, foreground=True, make_engine=WritableEngine)
+"""
+
+
+def test_one_that_is_told_to_end_while_it_mounts_ends(data: Path, tmp_path: Path) -> None:
+    """Some thread of the engine may get the signal, and then it has its usual effect."""
+    with waiting_for(tmp_path / "told", _MOUNTS_SLOWLY, data) as mount:
+        wait_until(lambda: "mounting\n" in mount.log.read_text())
+        by_sigterm(mount)
+        (tmp_path / "told").touch()
+        assert mount.daemon.wait(PATIENCE_SECONDS) in (0, -signal.SIGTERM)
 
 
 @promise(
