@@ -174,7 +174,7 @@ async def _end_on_signal(
     ending: Sequence[signal.Signals],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    # For afterwards, and not set earlier: a thread of the engine may get one before anybody listens.
+    # For afterwards; set earlier, one that a thread of the engine gets would be lost.
     for each in ending:
         signal.signal(each, _ends_already)
     with trio.open_signal_receiver(*ending) as signals:
