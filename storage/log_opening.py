@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from .clock import Clock
 from .config import BrokerConfig, TopicConfig
@@ -71,6 +72,7 @@ class LogOpening:
             loaded=planned,
             leader_epoch=max(planned.latest_epoch, 0),
             on_failure=log_dir.went_offline,
+            on_deleted=partial(log_dir.note_has_deleted, key),
             later=self._later,
         )
 

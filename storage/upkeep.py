@@ -91,11 +91,12 @@ class Upkeep:
 
     def remove_deleted(self) -> None:
         """Removes the files of segments and topics whose file.delete.delay.ms has passed."""
-        # Each second: of thousands of logs few have anything to be removed.
-        self._dirs.for_each_log(
-            lambda _, writer: writer.remove_deleted(), lambda log: log.has_deleted
-        )
-        self._dirs.for_each(lambda each: each.remove_doomed(self._delete_delay_ms()))
+        # Each second: of thousands of logs few have anything to be removed, and often none.
+        having = WritableLogDir.logs_with_deleted
+        self._dirs.for_each_log(lambda _, writer: writer.remove_deleted(), having)
+        if any(each.has_doomed for each in self._dirs.dirs):
+            delay_ms = self._delete_delay_ms()
+            self._dirs.for_each(lambda each: each.remove_doomed(delay_ms))
 
     def expire_producers(self) -> None:
         """Forgets producers that were silent for producer.id.expiration.ms."""
@@ -116,9 +117,10 @@ class Upkeep:
         cleans = config.log_cleaner_enable and config.log_cleaner_threads > 0
         pause = config.log_cleaner_backoff_ms if cleans else UNLIMITED
         each = self._dirs.for_each
-        by_points = partial(each, WritableLogDir.checkpoint_recovery_points)
-        by_starts = partial(each, WritableLogDir.checkpoint_start_offsets)
-        by_marks = partial(each, WritableLogDir.checkpoint_high_watermarks)
+        # Where nothing happens nothing is written: the disk may rest.
+        by_points = partial(each, lambda it: it.checkpoint_recovery_points(always=False))
+        by_starts = partial(each, lambda it: it.checkpoint_start_offsets(always=False))
+        by_marks = partial(each, lambda it: it.checkpoint_high_watermarks(always=False))
         return [
             Task("retention", self.retain, config.log_retention_check_interval_ms, first),
             Task("cleaner", self._cleaner.run, pause, 0),  # which waits only when there is nothing

@@ -85,6 +85,8 @@ class WritableLogDir:
         self._checkpointing = threading.Lock()
         self._changing_cleaned = threading.Lock()  # from reading the cleaner's to writing it
         self._doomed: dict[str, Doomed] = {}  # directories of deleted partitions
+        self._with_deleted: set[TopicPartition] = set()
+        self._durable_checkpoints: set[str] = set()  # files that were written here, well at last
         self._was_clean = self._may_mark_clean = False
         self._broker_epoch = _NO_BROKER
 
@@ -183,6 +185,17 @@ class WritableLogDir:
             return []
         return sorted(self.logs.items(), key=itemgetter(0))
 
+    def note_has_deleted(self, key: TopicPartition, has_deleted: bool) -> None:
+        """Whether something deleted waits in a log; told under its lock."""
+        (self._with_deleted.add if has_deleted else self._with_deleted.discard)(key)
+
+    def logs_with_deleted(self) -> list[tuple[TopicPartition, LogWriter]]:
+        """Those of `sorted_logs` where something deleted waits."""
+        if self.offline is not None:
+            return []
+        found = ((key, self.logs.get(key)) for key in sorted(self._with_deleted))
+        return [(key, writer) for key, writer in found if writer is not None]
+
     def holds(self, partition: PartitionDir) -> bool:
         """Whether the partition's directory is in this one."""
         return partition.log_dir is self._log_dir
@@ -225,6 +238,7 @@ class WritableLogDir:
             writer = self.logs.pop(key, None)
             if writer is not None:
                 writer.abandon()
+                self.note_has_deleted(key, has_deleted=False)
             if was is not None:
                 self._note_deleted(key, was)
             try:
@@ -271,6 +285,11 @@ class WritableLogDir:
             self._doom(doomed)
             raise
 
+    @property
+    def has_doomed(self) -> bool:
+        """Whether `remove_doomed` could find anything."""
+        return bool(self._doomed)
+
     def remove_doomed(self, delay_ms: int) -> int:
         """Removes the directories of partitions that were deleted `delay_ms` ago or longer; the
         number of them."""
@@ -297,21 +316,22 @@ class WritableLogDir:
         self.checkpoint_recovery_points()
         self.checkpoint_start_offsets()
 
-    def checkpoint_recovery_points(self) -> None:
-        self._checkpoint_points({})
+    def checkpoint_recovery_points(self, always: bool = True) -> None:
+        """`always`: also where the file has all that already."""
+        self._checkpoint_points({}, always)
 
-    def _checkpoint_points(self, others: Mapping[TopicPartition, int]) -> None:
+    def _checkpoint_points(self, others: Mapping[TopicPartition, int], always: bool = True) -> None:
         """With those of `others`, which are not opened yet."""
         with self._checkpointing:
             points = {key: log.recovery_point for key, log in self.sorted_logs()}
             before = self._log_dir.recovery_points
-            self._write_offsets(names.RECOVERY_POINT_FILE, {**points, **others}, before)
+            self._write_offsets(names.RECOVERY_POINT_FILE, {**points, **others}, before, always)
 
-    def checkpoint_start_offsets(self) -> None:
-        """Only those that the first segment's base does not tell already."""
-        self._checkpoint_starts({})
+    def checkpoint_start_offsets(self, always: bool = True) -> None:
+        """Only those that the first segment's base does not tell already. `always` as above."""
+        self._checkpoint_starts({}, always)
 
-    def _checkpoint_starts(self, others: Mapping[TopicPartition, int]) -> None:
+    def _checkpoint_starts(self, others: Mapping[TopicPartition, int], always: bool = True) -> None:
         """With those of `others`, which are not opened yet."""
         with self._checkpointing:
             starts = {
@@ -320,12 +340,14 @@ class WritableLogDir:
                 if log.start_offset > log.first_base_offset
             }
             before = self._log_dir.log_start_offsets
-            self._write_offsets(names.LOG_START_OFFSET_FILE, {**starts, **others}, before)
+            self._write_offsets(names.LOG_START_OFFSET_FILE, {**starts, **others}, before, always)
 
-    def checkpoint_high_watermarks(self) -> None:
+    def checkpoint_high_watermarks(self, always: bool = True) -> None:
+        """`always` as above."""
         with self._checkpointing:
             marks = {key: log.high_watermark for key, log in self.sorted_logs()}
-            self._write_offsets(names.HIGH_WATERMARK_FILE, marks, self._log_dir.high_watermarks)
+            before = self._log_dir.high_watermarks
+            self._write_offsets(names.HIGH_WATERMARK_FILE, marks, before, always)
 
     def cleaner_offset(self, key: TopicPartition) -> int | None:
         """The first offset of a partition that was not cleaned yet, as checkpointed; None without
@@ -370,11 +392,16 @@ class WritableLogDir:
         name: str,
         offsets: dict[TopicPartition, int],
         before: Mapping[TopicPartition, int],
+        always: bool,
     ) -> None:
         """Those of partitions that are not opened for writing stay as they were."""
         there = self._there()
         kept = {key: at for key, at in before.items() if key in there and key not in self.logs}
-        self._write_file(name, {**kept, **offsets})
+        content = {**kept, **offsets}
+        if always or content != before or name not in self._durable_checkpoints:
+            self._durable_checkpoints.discard(name)
+            self._write_file(name, content)
+            self._durable_checkpoints.add(name)
 
     def _write_file(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         with self.guarded(), self._guard:

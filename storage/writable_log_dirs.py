@@ -21,6 +21,7 @@ from .log_dir import LogDirs, PartitionDir, TopicPartition
 from .writable_log_dir import WritableLogDir
 
 LogWork = Callable[[TopicPartition, LogWriter], object]
+LogsOf = Callable[[WritableLogDir], Sequence[tuple[TopicPartition, LogWriter]]]
 DirWork = Callable[[WritableLogDir], object]
 OpenLog = Callable[[WritableLogDir, PartitionDir, bool], LogWriter]
 
@@ -99,11 +100,9 @@ class WritableLogDirs:
 
     # -- one after the other --------------------------------------------------------------------
 
-    def for_each_log(
-        self, work: LogWork, wanted: Callable[[LogWriter], bool] = lambda log: True
-    ) -> None:
-        """Does `work` for each log that is online. One that fails holds up none of the others: the
-        first failure is raised when all were tried."""
+    def for_each_log(self, work: LogWork, logs: LogsOf = WritableLogDir.sorted_logs) -> None:
+        """Does `work` for each log that is online, or those of them that `logs` gives. One that
+        fails holds up none of the others: the first failure is raised when all were tried."""
 
         def work_on(key: TopicPartition, writer: LogWriter) -> None:
             with suppress(UnknownPartition):  # deleted meanwhile
@@ -112,8 +111,7 @@ class WritableLogDirs:
         do_all(
             partial(log_dir.do, partial(work_on, key, writer))
             for log_dir in self.dirs
-            for key, writer in log_dir.sorted_logs()
-            if wanted(writer)
+            for key, writer in logs(log_dir)
         )
 
     def for_each(self, work: DirWork) -> None:

@@ -115,6 +115,8 @@ class Watch:
             await trio.to_thread.run_sync(_forget, names)
 
     async def _look_at(self, partitions: list[Partition]) -> None:
+        if not partitions:
+            return
         found = await trio.to_thread.run_sync(_look, self._catalog, partitions)
         lost: list[Partition] = []
         for partition, seen in found.items():

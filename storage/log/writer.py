@@ -65,13 +65,15 @@ class LogWriter:
         loaded: LoadedLog,
         leader_epoch: int | None = None,
         on_failure: Callable[[LogDirOffline], None] | None = None,
+        on_deleted: Callable[[bool], None] | None = None,
         later: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
         """Goes on with a partition that was loaded, as its leader in `leader_epoch` (None: the one
         before, or 0).
 
-        `on_failure` is called once, when `failed` is set here. `later` gets what need not be waited
-        for: the fsync of a segment that was rolled.
+        `on_failure` is called once, when `failed` is set here. `on_deleted` is told, now and after
+        each change that is no append, whether `remove_deleted` could find anything. `later` gets
+        what need not be waited for: the fsync of a segment that was rolled.
         """
         self.directory = directory
         self.topic = topic
@@ -79,6 +81,7 @@ class LogWriter:
         self.clock = clock
         self._later = later or _at_once
         self._on_failure = on_failure
+        self._on_deleted = on_deleted or (lambda has_deleted: None)
         self._lock = FairLock()
         self._flushing = Turns()
         self._afterwards = Afterwards()
@@ -89,6 +92,7 @@ class LogWriter:
         self._appender = Appender(self._log, self._health)
         self._appends = GroupCommit(self._append_all, waits=False)
         self._durable_appends = GroupCommit(self._append_durably, waits=True)
+        self._on_deleted(self._log.has_deleted)
 
     # -- what it is ------------------------------------------------------------------------------
 
@@ -358,11 +362,6 @@ class LogWriter:
         with self._changing():
             return self._log.delete_below_start(self._now(now_ms))
 
-    @property
-    def has_deleted(self) -> bool:
-        """Whether `remove_deleted` could find anything."""
-        return self._log.has_deleted
-
     def remove_deleted(self, now_ms: int | None = None) -> int:
         """Removes the files of deleted segments whose time has come; how many."""
         with self._changing():
@@ -501,7 +500,7 @@ class LogWriter:
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
-        """Keeps what an error says about the partition."""
+        """Keeps what an error says about the partition, and tells whether something was deleted."""
         try:
             yield
         except (SyncFailed, LogDirOffline) as error:
@@ -509,6 +508,8 @@ class LogWriter:
         except BaseException as error:
             self._health.note_interruption(error)
             raise
+        finally:
+            self._on_deleted(self._log.has_deleted)
 
     def _failed_here(self, error: LogDirOffline) -> None:
         if self._on_failure is not None:

@@ -46,6 +46,11 @@ from tests.reading import read
 NOW = 1_700_000_000_000
 DAY_MS = 86_400_000
 Corpus = Callable[[str], Path]
+FILES = {
+    "recovery-points": "recovery-point",
+    "start-offsets": "log-start",
+    "high-watermarks": "replication",
+}
 
 
 @pytest.fixture
@@ -546,7 +551,9 @@ def test_a_full_disk_can_be_tried_again(root: Path) -> None:
     with WritableEngine(str(root)) as engine:
         engine.create_topic("a")
         append(engine, "a", b"x")
-        for task in ("recovery-points", "high-watermarks", "start-offsets"):
+        for task, name in FILES.items():
+            # One that is right would be left alone.
+            (root / f"{name}-offset-checkpoint").write_bytes(b"0\n1\na 0 77\n")
             with (
                 replaced(FailingCalls(0, errno.ENOSPC, ("pwritev",))),
                 pytest.raises(OSError, match="No space"),
@@ -664,6 +671,54 @@ def test_retention_and_the_removal_of_what_it_deleted(
     assert values(engine, "a") == [b"y"]
 
 
+def test_where_something_deleted_waits_is_known(root: Path, clock: SetClock) -> None:
+    rolled = {"segment.ms": "1000"}
+
+    def with_deleted(engine: WritableEngine) -> list[tuple[str, int]]:
+        return [key for key, _ in engine.dirs.dirs[0].logs_with_deleted()]
+
+    with WritableEngine(str(root), clock=clock) as engine:
+        engine.create_topic("cut", settings=rolled)
+        engine.create_topic("old", 2, {**rolled, "retention.ms": str(DAY_MS)})
+        engine.create_topic("records", 2)
+        for _ in range(3):
+            for topic in ("cut", "old", "records"):
+                append(engine, topic, b"x")
+            clock.advance(DAY_MS // 2)
+        assert with_deleted(engine) == []
+        engine.run("retention")
+        assert with_deleted(engine) == [("old", 0)]
+        clock.advance(30_000)
+        engine.writer("records", 0).delete_records(1)
+        engine.truncate_to("cut", 0, 1)
+        assert with_deleted(engine) == [("cut", 0), ("old", 0), ("records", 0)]
+        # What cannot be removed stays one of them.
+        clock.advance(30_000)
+        with (
+            replaced(FailingCalls(0, errno.ENOSPC, ("unlink",))),
+            pytest.raises(OSError, match="No space"),
+        ):
+            engine.run("deletion")
+        assert ("old", 0) in with_deleted(engine)
+        engine.run("deletion")
+        assert with_deleted(engine) == [("cut", 0), ("records", 0)]
+        assert segments(root, "old-0") == [f"{base:020}.log" for base in (1, 2)]
+        # Another topic of a deleted one's name has nothing.
+        engine.delete_topic("cut")
+        engine.create_topic("cut")
+        assert with_deleted(engine) == [("records", 0)]
+        clock.advance(60_000)
+        engine.run("deletion")
+        assert with_deleted(engine) == []
+        clock.advance(DAY_MS)
+        engine.run("retention")
+    with WritableEngine(str(root), clock=clock, keeps_deleted=True) as again:
+        assert with_deleted(again) == [("old", 0), ("records", 0)]
+        clock.advance(60_000)
+        again.run("deletion")
+        assert with_deleted(again) == []
+
+
 def test_one_partition_that_fails_holds_up_no_other(
     engine: WritableEngine, clock: SetClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -732,6 +787,48 @@ def test_tasks_by_themselves(root: Path) -> None:
         assert engine.writer("a", 0).start_offset == 1
         assert checkpoint(root, "replication") == {("a", 0): 1}
         assert [line for line in engine.problems if "retention" in line] == []
+
+
+@pytest.fixture(params=["recovery-points", "start-offsets", "high-watermarks"])
+def checkpoint_task(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_a_checkpoint_that_is_right_is_left_alone(
+    root: Path, engine: WritableEngine, checkpoint_task: str
+) -> None:
+    file = root / f"{FILES[checkpoint_task]}-offset-checkpoint"
+    engine.create_topic("a", 2)
+
+    def run() -> bool:
+        """Whether the task wrote the file."""
+        before = file.stat().st_ino if file.exists() else 0
+        engine.run(checkpoint_task)
+        return file.stat().st_ino != before
+
+    def change() -> int:
+        """Of all three offsets of a partition; the one that it has then."""
+        offset = append(engine, "a", b"x") + 1
+        engine.writer("a", 0).flush()
+        engine.writer("a", 0).delete_records(offset)
+        return offset
+
+    change()
+    assert [run(), run()] == [True, False]
+    # As wrong as somebody's editor left it, or not there.
+    file.write_bytes(b"0\n0\n")
+    assert [run(), run()] == [True, False]
+    file.unlink()
+    assert [run(), run()] == [True, False]
+    # What has its name and is not known to be durable is written again.
+    offset = change()
+    with (
+        replaced(FailingCalls(3, errno.EMFILE, ("open",))),
+        pytest.raises(OSError, match="Too many"),
+    ):
+        run()
+    assert checkpoint(root, FILES[checkpoint_task])["a", 0] == offset
+    assert [run(), run()] == [True, False]
 
 
 def test_a_task_that_is_paused(root: Path) -> None:
