@@ -114,7 +114,7 @@ def command(
     from kafkafs.storage.line_appender import LineAppender
 
     from . import mounted_engine
-    from .opening import open_writable
+    from .opening import writing
 
     parse = _parser(form, key_separator)
     plan = BatchPlan(batch_bytes=batch_size, codec=Codec[compression.upper()])
@@ -127,7 +127,7 @@ def command(
     try:
         try:
             with (
-                open_writable(log_dirs, settings) as engine,
+                writing(log_dirs, settings) as engine,
                 _appender(engine, partition, plan, in_transaction) as append,
                 output.bar(f"appending to {partition[0]}/{partition[1]}") as told,
             ):

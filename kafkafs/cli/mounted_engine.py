@@ -17,7 +17,7 @@ from kafkafs.mount.mounting.mount_table import Mounted, log_dirs_of, mounts
 from kafkafs.storage import errors
 
 from . import failures
-from .opening import open_writable
+from .opening import writing
 from .params import Choice, Setting
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def change(
     what comes of asking it, `there`. LogDirLocked where somebody else does."""
     given = tuple(settings)
     try:
-        with open_writable(log_dirs, given, keeps_deleted=keeps_deleted) as engine:
+        with writing(log_dirs, given, keeps_deleted=keeps_deleted) as engine:
             return here(engine)
     except errors.LogDirLocked:
         mounted = holding(log_dirs, given)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import posixpath
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from kafkafs.storage.errors import StorageError
 
 from . import failures, output
 from .params import Setting, plain_path
+from .signals import ending_in_order
 
 if TYPE_CHECKING:
     from kafkafs.mount.nodes.node import Node
@@ -73,6 +75,24 @@ def open_writable(
     for (topic, number), fault in sorted(lost, key=itemgetter(0)):
         failures.warn(f"{topic}-{number}: cut in recovery: {fault}")
     return engine
+
+
+@contextmanager
+def writing(
+    log_dirs: tuple[str, ...],
+    settings: Iterable[Setting] = (),
+    recovered: Callable[[tuple[str, int], RecoveryPlan], None] | None = None,
+    owner: MetaProperties | None = None,
+    *,
+    keeps_deleted: bool = False,
+) -> Iterator[WritableEngine]:
+    """The engine of `open_writable` for a verb's block. It is closed in good order also where
+    somebody ends the process."""
+    with (
+        ending_in_order(),
+        open_writable(log_dirs, settings, recovered, owner, keeps_deleted=keeps_deleted) as engine,
+    ):
+        yield engine
 
 
 def _when_free(open_engine: Callable[[], WritableEngine]) -> WritableEngine:

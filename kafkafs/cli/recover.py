@@ -97,10 +97,10 @@ def _foretell(
 
 def _recover(log_dirs: tuple[str, ...], settings: Iterable[Setting], plans: Plans) -> int:
     """Recovers all; the exit code."""
-    from .opening import open_writable
+    from .opening import writing
 
     found: Plans = {}
-    with open_writable(log_dirs, settings, recovered=found.__setitem__) as engine:
+    with writing(log_dirs, settings, recovered=found.__setitem__) as engine:
         problems = engine.failures
         plans.update(sorted(found.items()))
     for problem in problems:

@@ -65,7 +65,7 @@ def create(
     from kafkafs.storage.format.checkpoints import MetaProperties
 
     from . import mounted_engine
-    from .opening import open_writable
+    from .opening import writing
 
     owner = None
     if cluster_id is not None and node_id is not None:
@@ -73,7 +73,7 @@ def create(
     elif cluster_id is not None or node_id is not None:
         raise click.UsageError("--cluster-id and --node-id go together")
     try:
-        with open_writable(log_dirs, settings, owner=owner) as engine:
+        with writing(log_dirs, settings, owner=owner) as engine:
             made_id = engine.create_topic(topic, partitions, dict(config), topic_id)
     except LogDirLocked:
         mounted = mounted_engine.holding(log_dirs, settings)

@@ -102,10 +102,10 @@ def _abort(
     from kafkafs.storage.choice import choose
     from kafkafs.storage.transactional import abort_transaction
 
-    from .opening import for_each_partition, open_writable
+    from .opening import for_each_partition, writing
 
     found: Found = []
-    with open_writable(log_dirs, settings) as engine:
+    with writing(log_dirs, settings) as engine:
 
         def abort(key: tuple[str, int]) -> None:
             writer = engine.writer(*key)

@@ -24,6 +24,7 @@ from ..errors import LogDirOffline
 from ..format.batch import Int64s
 from ..format.decoder import Decoder
 from ..format.rewrite import rewrite
+from ..interruption import uninterrupted
 from ..segment.segment import Segment
 from .cleaned import CleanedSegment
 from .fates import Fate, Judge, Judged, Newest, NewestInMap
@@ -233,10 +234,12 @@ class Cleaning:
         copying = Copying(judge, self._decoder, self._read, self._pay)
         for segments in groups:
             judge.set_producers(log.producers())
-            sink.begin(segments)
+            with uninterrupted:  # what is begun can be discarded
+                sink.begin(segments)
             copying.put(segments, sink)
             log.check()
-            sink.end()
+            with uninterrupted:
+                sink.end()
         return copying.result(end_offset, len(taken), len(groups), size, 0)
 
     def _judge(self, newest: Newest) -> Judge:

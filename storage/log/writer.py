@@ -24,6 +24,7 @@ from ..format.encoder import RECORD_OVERHEAD, BatchPlan, RecordColumns
 from ..format.layout import RECORD_BATCH_OVERHEAD
 from ..format.origin import Origin
 from ..format.validate import AdmitRules, judge
+from ..interruption import uninterrupted
 from .afterwards import Afterwards
 from .appender import Appender
 from .appending import Appended, Request
@@ -261,7 +262,7 @@ class LogWriter:
     def _append_in_flight(self, requests: Sequence[Request]) -> None:
         """Answers them up to the first that fails."""
         try:
-            with self._lock:
+            with uninterrupted, self._lock:
                 self._appender.append(requests, up_to_failure=True)
                 end = self.end_offset
         finally:
@@ -276,7 +277,7 @@ class LogWriter:
         """Answers all of them."""
         segment_size, now = self.config.segment_size, self.clock.now_ms()
         prepared = merge(requests, self._rules(), segment_size, now)
-        with self._lock:
+        with uninterrupted, self._lock:
             self._appender.append(prepared)
 
     def _append_durably(self, requests: Sequence[Request]) -> None:
@@ -491,7 +492,7 @@ class LogWriter:
     def _changing(self) -> Iterator[None]:
         """For what changes something, and is no append."""
         try:
-            with self._lock:
+            with uninterrupted, self._lock:
                 self._health.check()
                 with self._noting():
                     yield

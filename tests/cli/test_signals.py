@@ -1,0 +1,148 @@
+"""Verbs that write, and the signals that end them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.mounted.test_semantics_control import slow_to_clean
+from tests.reading import read
+
+CLEAN = ".kafka_cleanshutdown"
+PATIENCE_SECONDS = 20.0
+# What a shell says of a verb that was ended so: 130 is what Ctrl-C gives, -N to be killed by N.
+ENDINGS = [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)]
+_CLOSES_SLOWLY = """
+import sys, time
+from kafkafs.cli.signals import ending_in_order
+with ending_in_order():
+    try:
+        print("open", flush=True)
+        time.sleep(30)
+    finally:
+        print("closing", flush=True)
+        for _ in range(50):
+            time.sleep(0.01)
+        print("closed", flush=True)
+"""
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def kinds(partition: Path) -> set[str]:
+    return {path.suffix for path in partition.iterdir()}
+
+
+def values(data: Path, topic: str) -> list[bytes | None]:
+    return [record.value for record in read(Engine(str(data)).log(topic, 0).view())]
+
+
+@pytest.mark.parametrize(("number", "code"), ENDINGS)
+def test_an_append_that_is_ended_has_closed_the_directories(
+    tmp_path: Path, programs: Path, environment: Mapping[str, str], number: int, code: int
+) -> None:
+    data = tmp_path / "data"
+    with WritableEngine(str(data)) as engine:
+        engine.create_topic("t")
+    with subprocess.Popen(
+        [programs / "kafkafs", "append", data, "t/0"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=dict(environment),
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"a\nb\n")
+        process.stdin.flush()
+        wait_until(lambda: Engine(str(data)).log("t", 0).view().end_offset == 2)
+        assert not (data / CLEAN).exists()
+        process.send_signal(number)
+        assert process.wait(PATIENCE_SECONDS) == code
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert (data / CLEAN).exists()
+    assert values(data, "t") == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(("number", "code"), ENDINGS)
+def test_a_compaction_that_is_ended_leaves_nothing_half_done(
+    tmp_path: Path, programs: Path, environment: Mapping[str, str], number: int, code: int
+) -> None:
+    data = slow_to_clean(tmp_path / "data")
+    end = Engine(str(data)).log("keys", 0).view().end_offset
+    slowly = ["-c", "log.cleaner.io.max.bytes.per.second=80000000", "--force"]
+    with subprocess.Popen(
+        [programs / "kafkafs", "compact", data, *slowly],
+        stderr=subprocess.PIPE,
+        env=dict(environment),
+    ) as process:
+        wait_until(lambda: ".cleaned" in kinds(data / "keys-0"))
+        process.send_signal(number)
+        assert process.wait(PATIENCE_SECONDS) == code
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert (data / CLEAN).exists()
+    assert not kinds(data / "keys-0") & {".cleaned", ".swap"}
+    assert Engine(str(data)).log("keys", 0).view().end_offset == end
+    subprocess.run([programs / "kafkafs", "verify", data], env=dict(environment), check=True)
+
+
+def test_closing_is_not_interrupted_by_another_signal() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _CLOSES_SLOWLY], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline() == b"open\n"
+        process.send_signal(signal.SIGHUP)
+        assert process.stdout.readline() == b"closing\n"
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGHUP)
+        assert process.stdout.read() == b"closed\n"
+        assert process.wait(PATIENCE_SECONDS) == -signal.SIGHUP
+        assert set(process.stderr.readlines()) == {b"kafkafs: closing the log directories\n"}
+
+
+def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        ["nohup", sys.executable, "-c", _CLOSES_SLOWLY],
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"open\n"
+        process.send_signal(signal.SIGHUP)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.2)
+        process.send_signal(signal.SIGTERM)
+        assert process.stdout.read() == b"closing\nclosed\n"
+        assert process.wait(PATIENCE_SECONDS) == -signal.SIGTERM
+
+
+def test_outside_of_a_block_they_mean_what_they_did() -> None:
+    script = """
+import signal
+from kafkafs.cli.signals import ending_in_order
+with ending_in_order():
+    pass
+print(*(int(signal.getsignal(each)) for each in (signal.SIGTERM, signal.SIGHUP)))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, check=True, timeout=20
+    )
+    assert done.stdout == b"0 0\n"
