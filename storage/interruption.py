@@ -23,7 +23,7 @@ class _Uninterrupted:
         self._is_due = False
 
     def __enter__(self) -> None:
-        if threading.current_thread() is threading.main_thread():
+        if _is_main():
             self._depth += 1
 
     def __exit__(
@@ -32,7 +32,7 @@ class _Uninterrupted:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if threading.current_thread() is threading.main_thread():
+        if _is_main():
             self._depth -= 1
             if self._is_due and not self._depth:
                 self._is_due = False
@@ -43,6 +43,10 @@ class _Uninterrupted:
             self._is_due = True
         else:
             raise KeyboardInterrupt
+
+
+def _is_main() -> bool:
+    return threading.get_ident() == threading.main_thread().ident
 
 
 uninterrupted = _Uninterrupted()

@@ -140,8 +140,14 @@ class WritableLogDirs:
                 for log_dir in self.dirs:
                     jobs += log_dir.load(executor, open_log, one_more, keeps_deleted)
                 total = len(jobs)
-            for job in jobs:
-                job.result()
+            try:
+                for job in jobs:
+                    job.result()
+            except (
+                BaseException
+            ):  # a signal's, most of all: who ends it shall not wait for the rest
+                executor.shutdown(cancel_futures=True)
+                raise
         for log_dir in self.dirs:
             log_dir.finish_loading()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -205,6 +206,25 @@ def test_loading_is_told_partition_by_partition(root: Path) -> None:
     told: list[tuple[int, int]] = []
     with WritableEngine(str(root), loaded=lambda done, of: told.append((done, of))):
         assert told == [(number, 5) for number in range(1, 6)]
+
+
+def test_an_opening_that_is_interrupted_leaves_the_rest(root: Path) -> None:
+    with WritableEngine(str(root)) as engine:
+        engine.create_topic("a", 50)
+    done: list[int] = []
+
+    def loaded(count: int, _: int) -> None:
+        done.append(count)
+        if count == 1:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        time.sleep(0.05)
+
+    one_by_one = {"num.recovery.threads.per.data.dir": "1"}
+    with pytest.raises(KeyboardInterrupt):
+        WritableEngine(str(root), one_by_one, loaded=loaded)
+    assert len(done) < 10
+    with WritableEngine(str(root)) as engine:  # nobody holds it
+        assert len(engine.writers()) == 50
 
 
 def test_a_partition_that_cannot_be_opened_is_told_and_the_others_serve(root: Path) -> None:
