@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 #: storage/ from the ground up: each floor may import from its own and those above it in this list.
 FLOORS = (
     ("errors", "clock", "settings", "config", "ahead"),
-    ("disk", "durable", "lock", "fair_lock", "small_file"),
+    ("disk", "durable", "lock", "fair_lock", "interruption", "small_file"),
     ("format",),
     ("segment",),
     ("log",),

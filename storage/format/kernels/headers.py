@@ -30,12 +30,11 @@ BAD_CODEC = 7
 @cython.nogil
 @cython.exceptval(check=False)
 def _uint32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    return (
-        (cython.cast(cython.longlong, data[at]) << 24)
-        | (cython.cast(cython.longlong, data[at + 1]) << 16)
-        | (cython.cast(cython.longlong, data[at + 2]) << 8)
-        | cython.cast(cython.longlong, data[at + 3])
-    )
+    # no casts, which take the uncompiled form longer than all else
+    value: cython.longlong = data[at]
+    value = (value << 8) | data[at + 1]
+    value = (value << 8) | data[at + 2]
+    return (value << 8) | data[at + 3]
 
 
 @cython.cfunc
@@ -53,7 +52,7 @@ def _int32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cyth
 @cython.exceptval(check=False)
 def _int64(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
     # a multiplication, because shifting a negative number left is undefined in C
-    return _int32(data, at) * (cython.cast(cython.longlong, 1) << 32) + _uint32(data, at + 4)
+    return _int32(data, at) * 65536 * 65536 + _uint32(data, at + 4)
 
 
 @cython.cfunc
