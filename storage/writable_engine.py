@@ -29,6 +29,7 @@ from .engine import Engine
 from .errors import LogDirOffline, StorageError
 from .format.checkpoints import MetaProperties
 from .held_directory import hold, identify
+from .interruption import uninterrupted
 from .kept_settings import KeptSettings
 from .log.deletions import Deletion
 from .log.writer import LogWriter
@@ -259,7 +260,8 @@ class WritableEngine(Engine):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.close()
+        with uninterrupted:
+            self.close()
 
     @property
     def failures(self) -> list[str]:

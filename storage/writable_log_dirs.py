@@ -143,9 +143,7 @@ class WritableLogDirs:
             try:
                 for job in jobs:
                     job.result()
-            except (
-                BaseException
-            ):  # a signal's, most of all: who ends it shall not wait for the rest
+            except BaseException:  # a signal's: who ends it shall not wait for the rest
                 executor.shutdown(cancel_futures=True)
                 raise
         for log_dir in self.dirs:

@@ -17,6 +17,7 @@ from kafkafs.storage.clock import SetClock
 from kafkafs.storage.durable import replaced
 from kafkafs.storage.interruption import interrupt, uninterrupted
 from kafkafs.storage.log.writer import LogWriter
+from kafkafs.storage.writable_engine import WritableEngine
 from tests.faults import FailingCalls
 from tests.reading import open_view, read
 from tests.writing import NOW, batch, config, open_log
@@ -110,6 +111,24 @@ class SignallingCalls(FailingCalls):
 
     def fsync(self, fd: int) -> None:
         self._call("fsync", "", lambda: None)
+
+
+def test_directories_are_closed_wherever_a_signal_comes(tmp_path: Path) -> None:
+    interrupted = 0
+    for at in itertools.count():
+        engine = WritableEngine(str(tmp_path / str(at)))
+        engine.create_topic("t", 2)
+        append(engine.writer("t", 0))
+        calls = SignallingCalls(at)
+        try:
+            with replaced(calls), engine:
+                pass
+        except KeyboardInterrupt:
+            interrupted += 1
+        assert (tmp_path / str(at) / ".kafka_cleanshutdown").exists()
+        if len(calls.made) <= at:
+            break
+    assert interrupted == at > 10
 
 
 def append(writer: LogWriter, durable: bool = False) -> None:
