@@ -282,14 +282,16 @@ class LogWriter:
 
     def _append_durably(self, requests: Sequence[Request]) -> None:
         """Answers all of them, when what was appended is durable."""
-        self._append_all(requests)
-        ends = [each.appended.last_offset + 1 for each in requests if each.appended]
         try:
+            self._append_all(requests)
+            ends = [each.appended.last_offset + 1 for each in requests if each.appended]
             self.flush(max(ends, default=0))
-        except (StorageError, OSError) as error:
+        except BaseException as error:  # also a signal's: others have appended with this thread
             for each in requests:
                 if each.appended:
                     each.fail(error)
+            if not isinstance(error, (StorageError, OSError)):
+                raise
 
     def _rules(self) -> AdmitRules:
         """What the present settings allow."""

@@ -5,19 +5,18 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.writable_engine import WritableEngine
+from tests.mounted.mounting import PATIENCE_SECONDS, wait_until
 from tests.mounted.test_semantics_control import slow_to_clean
 from tests.reading import read
 
 CLEAN = ".kafka_cleanshutdown"
-PATIENCE_SECONDS = 20.0
 # What a shell says of a verb that was ended so: 130 is what Ctrl-C gives, -N to be killed by N.
 ENDINGS = [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)]
 _CLOSES_SLOWLY = """
@@ -33,13 +32,6 @@ with ending_in_order():
             time.sleep(0.01)
         print("closed", flush=True)
 """
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def kinds(partition: Path) -> set[str]:

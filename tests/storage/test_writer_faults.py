@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
+import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -245,6 +247,49 @@ def test_an_interrupted_append_is_not_trusted(tmp_path: Path) -> None:
     with pytest.raises(LogDirOffline, match="interrupted"):
         writer.append(batch())
     assert open_log(path, SETTINGS, SetClock(NOW)).end_offset == 1
+
+
+def test_an_interrupted_flush_is_nobodys_success(tmp_path: Path) -> None:
+    """Of those that have appended together one makes it durable for all."""
+    flushing, may_flush = threading.Event(), threading.Event()
+
+    class Interrupted(Calls):
+        flushes = 0
+
+        def fsync(self, fd: int) -> None:
+            self.flushes += 1
+            if self.flushes == 1:
+                flushing.set()
+                assert may_flush.wait(20)
+            else:
+                raise KeyboardInterrupt
+
+    writer = open_log(tmp_path / "t-0", SETTINGS, SetClock(NOW))
+    outcomes: list[str] = []
+
+    def append() -> None:
+        try:
+            writer.append(batch(size=0), durable=True)
+        except KeyboardInterrupt:
+            outcomes.append("interrupted")
+        else:
+            outcomes.append("durable")
+
+    threads = [threading.Thread(target=append) for _ in range(3)]
+    with replaced(Interrupted()):
+        threads[0].start()
+        assert flushing.wait(20)
+        for thread in threads[1:]:
+            thread.start()
+        deadline = time.monotonic() + 20
+        while len(writer._durable_appends._waiting) < 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        may_flush.set()
+        for thread in threads:
+            thread.join(20)
+    assert sorted(outcomes) == ["durable", "interrupted", "interrupted"]
+    assert writer.recovery_point < writer.end_offset
 
 
 @pytest.mark.parametrize("at", range(2))
