@@ -58,6 +58,12 @@ run 'grep -c willow mnt/orders/*/values'
 run 'grep -l candles mnt/textbook/0/offset/60?'
 run 'tail -c 143 mnt/textbook/0/values'
 
+title 'Any stretch of offsets as files of a known size, for whatever program'
+run 'ls mnt/textbook/0/range'
+run 'ls mnt/textbook/0/range/600-607'
+run "stat -c '%s %n' mnt/textbook/0/range/600-607/{keys,values,records.jsonl}"
+run "python -c 'import pyarrow.parquet as p; print(p.read_table(\"mnt/orders/0/range/600-699/records.parquet\").num_rows)'"
+
 title 'By time: the first record at or after it; the files of a few milliseconds'
 run 'cat mnt/textbook/1/time/1526384718288; echo'
 run 'readlink mnt/textbook/1/time/2018-05-15T11:45:18.288Z'
@@ -95,13 +101,12 @@ run 'kafkafs cat broker,textbook textbook/1/offset/268; echo'
 run 'sha256sum --check --quiet before.sha256 && echo unchanged'
 
 title 'A mount that writes: lines and JSON lines become records of a new topic'
-run 'kafkafs mount --rw -c log.retention.ms=-1 broker,textbook mnt'
+run 'kafkafs mount --rw -o unregistered broker,textbook mnt'
 run 'mkdir mnt/large'
 run "jq -c 'select((.value | fromjson).total > 998)' mnt/orders/0/records.jsonl >> mnt/large/0/append.jsonl"
 run 'cut -c1-60 mnt/large/0/values'
 
 title 'Keys and settings are files; the cleaner takes what is superseded'
-run 'echo pause cleaner > mnt/.kafkafs/control'
 run 'mkdir mnt/drinks'
 run "printf 'cleanup.policy=compact\nsegment.ms=1\n' > mnt/drinks/config.properties"
 run 'for drink in tea coffee cocoa; do echo $drink > mnt/drinks/0/key/karin; sleep 0.01; done'

@@ -14,10 +14,15 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import datetime
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, Self, overload
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, overload
+
+from kafkafs.storage.local_path import local_path
+from kafkafs.storage.times import milliseconds
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,9 +37,10 @@ if TYPE_CHECKING:
     from .writing import WritableDirectory
 
 READ_COMMITTED: Final = "read_committed"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 Path = str | os.PathLike[str]
+#: Milliseconds since 1970, ISO 8601, or a datetime; UTC where a time zone is missing.
+Time = int | str | datetime
 
 
 @overload
@@ -42,6 +48,7 @@ def open(
     log_dirs: Path | Sequence[Path],
     *,
     writable: Literal[False] = ...,
+    maintain: Literal[False] = ...,
     settings: Mapping[str, str] | None = ...,
 ) -> Directory: ...
 
@@ -51,6 +58,7 @@ def open(
     log_dirs: Path | Sequence[Path],
     *,
     writable: Literal[True],
+    maintain: bool = ...,
     settings: Mapping[str, str] | None = ...,
 ) -> WritableDirectory: ...
 
@@ -59,6 +67,7 @@ def open(
     log_dirs: Path | Sequence[Path],
     *,
     writable: bool = False,
+    maintain: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> Directory:
     """The log directories as one: a path, several joined by commas as in Kafka's `log.dirs`, or a
@@ -66,17 +75,21 @@ def open(
 
     Nothing in them is changed and no lock is taken; they may be a running broker's. With `writable`
     they are locked, made where there are none, and recovered where they were not closed in good
-    order: LogDirLocked when a broker or somebody else has one. `settings` are those of `kafkafs
-    -c`. LogDirError when a path is no log directory, ConfigError for a setting that does not exist
-    or has a wrong value.
+    order: LogDirLocked when a broker or somebody else has one. Nothing is deleted by itself, unless
+    `maintain` (which needs `writable`, else ValueError) lets a broker's retention, log cleaner and
+    removal of leftover files run while they are open. `settings` are those of `kafkafs
+    -c`. LogDirError when a path is no log directory, or a URL other than `file:`,
+    ConfigError for a setting that does not exist or has a wrong value.
     """
     paths = _paths(log_dirs)
+    if maintain and not writable:
+        raise ValueError("maintain=True needs writable=True")
     if writable:
         from kafkafs.storage.writable_engine import WritableEngine
 
         from .writing import WritableDirectory
 
-        return WritableDirectory(WritableEngine(paths, settings))
+        return WritableDirectory(WritableEngine(paths, settings, maintain=maintain))
     from kafkafs.storage.engine import Engine
 
     return Directory(Engine(paths, settings))
@@ -84,12 +97,32 @@ def open(
 
 def _paths(log_dirs: Path | Sequence[Path]) -> list[str]:
     if isinstance(log_dirs, str):
-        return [path.strip() for path in log_dirs.split(",")]
+        return [local_path(path.strip()) for path in log_dirs.split(",")]
     listed = [log_dirs] if isinstance(log_dirs, os.PathLike) else log_dirs
-    return [os.fspath(path) for path in listed]
+    return [local_path(os.fspath(path)) for path in listed]
 
 
-class Directory:
+class _ForReading:
+    """What is opened for reading. An attempt to write to it says how to open it for writing."""
+
+    if not TYPE_CHECKING:  # for type checkers it simply has no such method
+
+        def __getattr__(self, name: str) -> NoReturn:
+            from . import writing
+
+            kind = type(self).__name__
+            writable = getattr(writing, f"Writable{kind}", None)
+            if not name.startswith("_") and hasattr(writable, name):
+                raise AttributeError(
+                    f"{kind}.{name} writes, and this {kind} was opened for reading:"
+                    " open it with writable=True",
+                    name=name,
+                    obj=self,
+                )
+            raise AttributeError(f"{kind} has no attribute {name!r}", name=name, obj=self)
+
+
+class Directory(_ForReading):
     """Open log directories; `with` closes them."""
 
     def __init__(self, engine: Engine) -> None:
@@ -136,7 +169,23 @@ class Directory:
         self.close()
 
 
-class Partition:
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """What to read of a partition: offsets and times, where those are given."""
+
+    start: int | None
+    end: int | None
+    start_time: Time | None
+    end_time: Time | None
+
+    def offsets(self, view: View, isolation: Isolation) -> tuple[int | None, int | None]:
+        """From which offset on, and below which one."""
+        low = _later_of(self.start, _offset_from(view, self.start_time, isolation))
+        high = _earlier_of(self.end, _offset_from(view, self.end_time, isolation))
+        return low, high
+
+
+class Partition(_ForReading):
     """One partition of a topic; every question is answered from its log as it is at that moment.
 
     `isolation` is Kafka's isolation.level: "read_committed", which hides aborted transactions,
@@ -179,21 +228,22 @@ class Partition:
         batch is damaged."""
         return self._log.view().find(operator.index(offset), _isolation(isolation))
 
-    def latest(self, key: bytes, *, isolation: str = READ_COMMITTED) -> Record | None:
+    def latest(self, key: bytes | str, *, isolation: str = READ_COMMITTED) -> Record | None:
         """The last record with `key`, None when there is none. A tombstone is one, its value None.
+        A str stands for its UTF-8 bytes.
 
         The first look-up reads as far back as it must; those after it need what came since.
         CorruptError when a later record with the key may be in damaged bytes.
         """
-        found = self._engine.latest.find(self._log, key, _isolation(isolation))
+        sought = key.encode() if isinstance(key, str) else key
+        found = self._engine.latest.find(self._log, sought, _isolation(isolation))
         return None if found is None else found[0].record(found[1])
 
-    def offset_for_time(
-        self, time: int | datetime, *, isolation: str = READ_COMMITTED
-    ) -> int | None:
+    def offset_for_time(self, time: Time, *, isolation: str = READ_COMMITTED) -> int | None:
         """Offset of the first record whose timestamp is at or after `time`, None without one.
 
-        `time`: milliseconds since 1970, or a datetime; one without a time zone is taken as UTC.
+        `time`: milliseconds since 1970, a text as on the command line (these, or ISO 8601), or a
+        datetime; UTC where it has no time zone. Raises ValueError if a text is not a time.
         """
         return self._log.view().offset_for_time(milliseconds(time), _isolation(isolation))
 
@@ -202,8 +252,8 @@ class Partition:
         *,
         start: int | None = None,
         end: int | None = None,
-        start_time: int | datetime | None = None,
-        end_time: int | datetime | None = None,
+        start_time: Time | None = None,
+        end_time: Time | None = None,
         columns: Sequence[str] | None = None,
         isolation: str = READ_COMMITTED,
         on_damage: Callable[[Damage], None] | None = None,
@@ -218,16 +268,44 @@ class Partition:
         timestampType and headers; all by default. Damaged bytes end the scan with CorruptError,
         unless there is an `on_damage`: it is told, and the scan goes on behind them.
         """
-        level = _isolation(isolation)
-        view = self._log.view()
-        low = _later_of(start, _offset_from(view, start_time, level))
-        high = _earlier_of(end, _offset_from(view, end_time, level))
-        parts = undamaged(view.scan(low, high, level, ahead=True), on_damage)
+        span = _Span(start, end, start_time, end_time)
+        parts = self._parts(span, isolation, on_damage, ahead=True)
         return arrow_reader(parts, self.topic, self.partition, columns)
 
-    def compacted(self, at: int | datetime | None = None) -> Compacted:
+    def records(
+        self,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        start_time: Time | None = None,
+        end_time: Time | None = None,
+        isolation: str = READ_COMMITTED,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> Iterator[Record]:
+        """The records that `scan` with the same arguments gives, one by one. They are read from the
+        log as it is now, a batch at a time while the iteration goes on. `scan` is many times faster
+        where records can be processed as columns."""
+        span = _Span(start, end, start_time, end_time)
+        parts = self._parts(span, isolation, on_damage, ahead=False)
+        return (part.record(row) for part in parts for row in range(len(part)))
+
+    def _parts(
+        self,
+        span: _Span,
+        isolation: str,
+        on_damage: Callable[[Damage], None] | None,
+        *,
+        ahead: bool,
+    ) -> Generator[Columns]:
+        """`ahead`: another thread reads and checks what comes next."""
+        level = _isolation(isolation)
+        view = self._log.view()
+        low, high = span.offsets(view, level)
+        return undamaged(view.scan(low, high, level, ahead=ahead), on_damage)
+
+    def compacted(self, at: Time | None = None) -> Compacted:
         """The partition as log compaction, and then retention, would leave it now, or `at` another
-        time (milliseconds since 1970, or a datetime): found without changing anything.
+        time (as in `offset_for_time`): found without changing anything.
 
         This takes about as long as a compaction. All that may be compacted is taken for compacted,
         whether or not enough is dirty for a broker to begin, and whether or not the topic's
@@ -240,7 +318,7 @@ class Partition:
 
 
 def arrow_reader(
-    parts: Iterator[Columns], topic: str, partition: int, columns: Sequence[str] | None
+    parts: Generator[Columns], topic: str, partition: int, columns: Sequence[str] | None
 ) -> pa.RecordBatchReader:
     """Records as Arrow record batches with the chosen `columns`, all by default."""
     import pyarrow as pa
@@ -252,17 +330,14 @@ def arrow_reader(
         raise ValueError("no column chosen")
     if unknown := [name for name in names if name not in SCHEMA.names]:
         raise ValueError(f"no column {unknown[0]!r}; there are {', '.join(SCHEMA.names)}")
-    batches = (to_record_batch(part, topic, partition, names).select(names) for part in parts)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with closing(parts):  # an error that is kept must not keep them open
+            for part in parts:
+                yield to_record_batch(part, topic, partition, names).select(names)
+
     schema = pa.schema([SCHEMA.field(name) for name in names])
-    return pa.RecordBatchReader.from_batches(schema, batches)
-
-
-def milliseconds(time: int | datetime) -> int:
-    """`time` in milliseconds since 1970, the next whole one where it lies between two."""
-    if not isinstance(time, datetime):
-        return operator.index(time)
-    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-    return -((_EPOCH - aware) // timedelta(milliseconds=1))
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _isolation(name: str) -> Isolation:
@@ -271,7 +346,7 @@ def _isolation(name: str) -> Isolation:
     return Isolation(name)
 
 
-def _offset_from(view: View, time: int | datetime | None, isolation: Isolation) -> int | None:
+def _offset_from(view: View, time: Time | None, isolation: Isolation) -> int | None:
     """The offset where `time` begins: the end when no record is that late."""
     if time is None:
         return None
@@ -288,15 +363,17 @@ def _earlier_of(*offsets: int | None) -> int | None:
 
 
 def undamaged(
-    parts: Iterator[Columns | Damage], on_damage: Callable[[Damage], None] | None
-) -> Iterator[Columns]:
+    parts: Generator[Columns | Damage], on_damage: Callable[[Damage], None] | None
+) -> Generator[Columns]:
     """The records among `parts`. Damage is told to `on_damage`, or raised where there is none."""
+    from kafkafs.storage.errors import fresh
     from kafkafs.storage.format.columns import Damage
 
-    for part in parts:
-        if not isinstance(part, Damage):
-            yield part
-        elif on_damage is None:
-            raise part.error
-        else:
-            on_damage(part)
+    with closing(parts):
+        for part in parts:
+            if not isinstance(part, Damage):
+                yield part
+            elif on_damage is None:
+                raise fresh(part.error)
+            else:
+                on_damage(part)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from kafkafs.storage.again import look_again
 from kafkafs.storage.cleaner.compacted_view import CompactedView
 from kafkafs.storage.cleaner.preview import Question, preview
 from kafkafs.storage.clock import SystemClock
@@ -21,19 +22,18 @@ if TYPE_CHECKING:
     from kafkafs.storage.engine import Engine
     from kafkafs.storage.format.columns import Damage
 
-# How often is begun anew when segments vanish meanwhile.
-_ATTEMPTS: Final = 8
-
 
 def compacted(engine: Engine, topic: str, partition: int, now_ms: int | None) -> Compacted:
     """As `Partition.compacted`. UnknownPartition."""
-    for _ in range(_ATTEMPTS):
-        try:
-            question = _ask(engine, (topic, partition), now_ms).pinned()
-        except SegmentGone:  # deleted or replaced since the view was made
-            continue
+
+    def look() -> Compacted:
+        question = _ask(engine, (topic, partition), now_ms).pinned()
         return Compacted(CompactedView(question, preview(question)))
-    raise UnknownPartition(topic, partition)
+
+    try:
+        return look_again(look)
+    except SegmentGone:
+        raise UnknownPartition(topic, partition) from None
 
 
 def _ask(engine: Engine, key: tuple[str, int], now_ms: int | None) -> Question:

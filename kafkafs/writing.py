@@ -17,7 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from .api import Directory, Partition
+from kafkafs.storage.times import milliseconds
+
+from .api import Directory, Partition, Time
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,26 +40,32 @@ BATCH_SIZE: Final = 16384  # bytes; the default of Kafka's producer
 
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
-    """A record to be written. `timestamp`: milliseconds since 1970, None for the present time;
-    `headers`: names and values in order, a name may come again."""
+    """A record to be written. A str, anywhere, stands for its UTF-8 bytes.
 
-    value: bytes | None
-    key: bytes | None = None
-    timestamp: int | None = None
-    headers: Sequence[tuple[str, bytes | None]] = ()
+    `timestamp`: milliseconds since 1970, ISO 8601 or a datetime, UTC where a time zone is missing;
+    None for the present time. `headers`: a mapping of names to values, or pairs of them in order,
+    where a name may occur several times.
+    """
+
+    value: bytes | str | None
+    key: bytes | str | None = None
+    timestamp: Time | None = None
+    headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]] = ()
 
 
 # What can be appended: values, records made or read, or Arrow with the columns of `scan`.
 Records: TypeAlias = (
-    "Iterable[bytes | ProducerRecord | Record] | pa.Table | pa.RecordBatch | pa.RecordBatchReader"
+    "Iterable[bytes | str | ProducerRecord | Record]"
+    " | pa.Table | pa.RecordBatch | pa.RecordBatchReader"
 )
 
 
 class WritableDirectory(Directory):
     """Log directories that are open for writing, by nobody else, until they are closed.
 
-    The background tasks of a broker run on them: retention, flushing, checkpoints. Any thread may
-    call. What changes something raises LogDirOffline when a disk has failed.
+    Flushing, checkpoints and the removal of what was deleted here run in the background; with
+    `maintain=True` retention, the log cleaner and the removal of leftover files do, too. Any thread
+    may call. What changes something raises LogDirOffline when a disk has failed.
     """
 
     def __init__(self, engine: WritableEngine) -> None:
@@ -80,15 +88,22 @@ class WritableDirectory(Directory):
                 yield self[topic, number]
 
     def create_topic(
-        self, topic: str, partitions: int = 1, settings: Mapping[str, str] | None = None
+        self,
+        topic: str,
+        partitions: int = 1,
+        settings: Mapping[str, str] | None = None,
+        *,
+        unregistered: bool = False,
     ) -> str:
         """Makes a topic with settings under Kafka's names; its id. TopicExists, InvalidTopic,
-        InvalidPartitions, ConfigError."""
-        return self._writable.create_topic(topic, partitions, settings)
+        InvalidPartitions, ConfigError. Unregistered, unless `unregistered` is true, where the
+        directories belong to a KRaft cluster: its broker would make strays of the partitions."""
+        return self._writable.create_topic(topic, partitions, settings, unregistered=unregistered)
 
-    def create_partitions(self, topic: str, total: int) -> None:
-        """Raises the number of a topic's partitions to `total`. UnknownTopic, InvalidPartitions."""
-        self._writable.create_partitions(topic, total)
+    def create_partitions(self, topic: str, total: int, *, unregistered: bool = False) -> None:
+        """Raises the number of a topic's partitions to `total`. UnknownTopic, InvalidPartitions;
+        `unregistered` and Unregistered as for `create_topic`."""
+        self._writable.create_partitions(topic, total, unregistered=unregistered)
 
     def delete_topic(self, topic: str) -> None:
         """Deletes a topic with all its records. UnknownTopic."""
@@ -133,7 +148,10 @@ class WritableDirectory(Directory):
             else:
                 found += [done] if done is not None else []
         if failures:
-            raise failures[0]
+            try:
+                raise failures[0]
+            finally:
+                del failures  # else they and this frame would keep each other
         return found
 
     def _refuse_uncompacted(self, topic: str) -> None:
@@ -157,7 +175,8 @@ class WritableDirectory(Directory):
 
     def close(self) -> None:
         """Makes everything durable, and lets others have the directories. What is open in a
-        transaction stays open, hidden from those who read committed records."""
+        transaction stays open, hidden from those who read committed records. Raises NotClosed if
+        all changes are durable but the disk has no room for what closing writes."""
         self._end_transactions()
         super().close()
 
@@ -204,10 +223,10 @@ class WritablePartition(Partition):
     ) -> range:
         """Appends records, all of them or none; their offsets.
 
-        `records`: values as bytes, `ProducerRecord`s, records that were read, or Arrow with any of
-        the columns key, value, timestamp and headers. `durable`: they are on the disk when this
-        returns, as they are with the topic's flush.messages=1; else soon, and at the latest when
-        the directory is closed. `compression` (none, gzip, snappy, lz4, zstd) counts where the
+        `records`: values as bytes or str, `ProducerRecord`s, records that were read, or Arrow with
+        any of the columns key, value, timestamp and headers. `durable`: they are on the disk when
+        this returns, as they are with the topic's flush.messages=1; else soon, and at the latest
+        when the directory is closed. `compression` (none, gzip, snappy, lz4, zstd) counts where the
         topic's compression.type is producer; `batch_size` is the most bytes of a batch before it.
         Refused, when Kafka would.
         """
@@ -330,9 +349,16 @@ def _simple(record: Any) -> SimpleRecord:
     from kafkafs.storage.format.builder import NONE, SimpleRecord
     from kafkafs.storage.format.columns import Record
 
-    if isinstance(record, bytes):
-        return SimpleRecord(value=record)
+    if isinstance(record, bytes | str):
+        return SimpleRecord(value=_bytes(record))
     if not isinstance(record, ProducerRecord | Record):
-        raise TypeError(f"a record is bytes or a ProducerRecord, not {type(record).__name__}")
-    timestamp = NONE if record.timestamp is None else record.timestamp
-    return SimpleRecord(timestamp, record.key, record.value, list(record.headers))
+        kind = type(record).__name__
+        raise TypeError(f"a record is bytes, a str or a ProducerRecord, not {kind}")
+    timestamp = NONE if record.timestamp is None else milliseconds(record.timestamp)
+    pairs = record.headers.items() if isinstance(record.headers, Mapping) else record.headers
+    headers = [(name, _bytes(value)) for name, value in pairs]
+    return SimpleRecord(timestamp, _bytes(record.key), _bytes(record.value), headers)
+
+
+def _bytes(data: bytes | str | None) -> bytes | None:
+    return data.encode() if isinstance(data, str) else data

@@ -6,18 +6,27 @@ import threading
 import time
 from collections.abc import Mapping
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from kafkafs.storage.clock import Clock, SystemClock
+from kafkafs.storage.config import reader_config
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import UnknownPartition, UnknownTopic
 
 from .changing.changes import Changes
+from .contents import Contents
 from .inodes import Places
 from .insight.metrics import Metrics
 from .insight.recent_log import RecentLog
 from .options import MountOptions
 from .partition import FRESH_SECONDS, Partition, Place, Topic
 from .reading.previews import Previews
+from .reading.ranges import Ranges
+from .reading.sizes import Speeds
+from .reading.stream_index import StreamIndex
+
+if TYPE_CHECKING:
+    from .nodes.node import FixedFile
 
 
 class Catalog:
@@ -34,6 +43,7 @@ class Catalog:
         self.engine = engine
         self.clock = clock or SystemClock()
         self.previews = Previews(engine, self.clock)
+        self.ranges = Ranges(reader_config(engine.settings).kafkafs_range_parquet_bytes)
         self.options = options
         self.metrics = Metrics()
         #: What the daemon logged; nothing where there is no daemon.
@@ -41,6 +51,11 @@ class Catalog:
         #: What can be changed, on a writable mount; None on one that only reads.
         self.changes = changes
         self.places: Places[Place | Topic] = Places()
+        #: The files whose bytes were fixed when they were looked up.
+        self.contents: Contents[FixedFile] = Contents()
+        #: How long the parts of streams are, and how fast that is found.
+        self.stream_index = StreamIndex()
+        self.speeds = Speeds()
         self.started_ns = time.time_ns()
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._lock = threading.Lock()  # guards _partitions
@@ -50,11 +65,9 @@ class Catalog:
         return self.engine.topics()
 
     def topic(self, name: str) -> list[int]:
-        """The partitions of a topic. UnknownTopic."""
-        try:
-            return self.engine.topics()[name]
-        except KeyError:
-            raise UnknownTopic(name) from None
+        """The partitions of a topic, or that of a stray, by the name of its directory.
+        UnknownTopic."""
+        return self.engine.numbers_of(name)
 
     def topic_place(self, name: str) -> int:
         """The number of the place of the topic that has this name now."""

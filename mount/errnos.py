@@ -2,10 +2,13 @@
 
 TreeError
 ├── NoSuchName       looking up: the directory has no such name
+│   └── NoSuchRange  … because no such range of offsets is served
 ├── NoSuchAttribute  asking for an extended attribute: there is none of that name
 ├── WrongKind        using a node as what it is not: a directory as a file, a file as a link
 ├── Stale            by inode number: what it stood for has gone
 ├── Idle             following: nothing came for a while
+├── Ending           waiting for what takes long: the mount ends before it is done
+├── PastEnd          reading behind the end of a stream whose size was not known
 ├── WouldBlock       following without waiting: nothing there now
 ├── ReadOnly         changing anything through a mount that only reads
 ├── Forbidden        changing what no writable mount changes: history, and what is made from it
@@ -22,6 +25,7 @@ TreeError
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from typing import Final
 
 from kafkafs.storage import errors
@@ -32,14 +36,31 @@ class TreeError(Exception):
 
 
 class NoSuchName(TreeError):
-    """A directory has no entry `name`."""
+    """A directory has no entry `name`. `why` makes the sentence that explains it to people. It runs
+    only when the error is printed, because the kernel, which asks for missing names all the time,
+    takes nothing but the errno."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, why: Callable[[], str] | None = None) -> None:
         super().__init__(name)
         self.name = name
+        self._why = why
 
     def __str__(self) -> str:
-        return f"{errors.printable(self.name)}: no such file or directory"
+        if self._why is None:
+            return f"{errors.printable(self.name)}: no such file or directory"
+        return errors.printable(self._why())
+
+
+class NoSuchRange(NoSuchName):
+    """A directory of ranges has no entry `name`; `why` says what is wrong with it."""
+
+    def __init__(self, name: str, why: str) -> None:
+        super().__init__(name)
+        self.args = (name, why)
+        self.why = why
+
+    def __str__(self) -> str:
+        return f"{errors.printable(self.name)}: {self.why}"
 
 
 class NoSuchAttribute(TreeError):
@@ -56,6 +77,20 @@ class Stale(TreeError):
 
 class Idle(TreeError):
     """A read at the end of a followed stream waited long enough; the caller may read again."""
+
+
+class Ending(TreeError):
+    """The mount ends before what was waited for is done."""
+
+
+class PastEnd(TreeError):
+    """A read began behind a stream's end: the reader went by a size that was only a bound."""
+
+    def __init__(self, position: int, end: int) -> None:
+        super().__init__(
+            f"a read began at byte {position} of a stream that ends at {end}: its size was not"
+            " known yet when it was opened"
+        )
 
 
 class WouldBlock(TreeError):
@@ -106,10 +141,13 @@ class TooManyInodes(TreeError):
 ERRNOS: Final[dict[type[Exception], int]] = {
     TreeError: errno.EIO,
     NoSuchName: errno.ENOENT,
+    NoSuchRange: errno.ENOENT,
     NoSuchAttribute: errno.ENODATA,
     WrongKind: errno.EINVAL,
     Stale: errno.ESTALE,
     Idle: errno.EINTR,
+    Ending: errno.EINTR,
+    PastEnd: errno.EIO,
     WouldBlock: errno.EAGAIN,
     ReadOnly: errno.EROFS,
     Forbidden: errno.EPERM,
@@ -125,6 +163,7 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     errors.LogDirError: errno.EIO,
     errors.LogDirLocked: errno.EBUSY,
     errors.LogDirOffline: errno.EIO,
+    errors.NotClosed: errno.EIO,
     errors.ConfigError: errno.EINVAL,
     errors.UnknownTopic: errno.ENOENT,
     errors.UnknownPartition: errno.ENOENT,
@@ -137,6 +176,7 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     errors.Refused: errno.EINVAL,  # whatever it is that Kafka would not take
     errors.BadLine: errno.EINVAL,
     errors.PolicyViolation: errno.EPERM,
+    errors.Unregistered: errno.EPERM,
     errors.MessageTooLarge: errno.EFBIG,
     errors.RecordListTooLarge: errno.EFBIG,
 }

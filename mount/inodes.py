@@ -4,6 +4,9 @@
     bits 36-57  place     the topic, or the partition and which of its histories
     bits  0-35  number    offset, time, base offset, or which of a directory's fixed names
 
+A range of offsets has two numbers of any size. Those that are in use are remembered, and the inode
+number of one says which it is, in all bits below the kind (`RecentPlaces`).
+
 Listing ten million records so leaves nothing behind: a record's number follows from its offset, and
 the record is found again from the number. Only places are stored, one for each topic and partition
 in use.
@@ -22,6 +25,7 @@ follower, the files of a segment that the cleaner replaced. `Place.version` coun
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Hashable
 from enum import IntEnum
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -43,7 +47,7 @@ ROOT: Final = 1
 
 
 class Kind(IntEnum):
-    """What a number means. From SEGMENT_FILE on, below KEYED: one for each kind and state of such a
+    """What a number means. From SEGMENT_FILE on, below RANGE: one for each kind and state of such a
     file."""
 
     TOP = 0
@@ -55,6 +59,7 @@ class Kind(IntEnum):
     TIME = 6
     OTHER_FILE = 7
     SEGMENT_FILE = 8
+    RANGE = 28
     SCRATCH = 29
     KEYED = 30
     NEW_KEY = 31
@@ -122,3 +127,40 @@ class Places(Generic[PlaceT]):
             return self._places[number]
         except IndexError:
             raise Stale from None
+
+
+class RecentPlaces(Generic[PlaceT]):
+    """Places of which there may be any number: only those used last are remembered. No number is
+    given twice, so a number that is forgotten stands for nothing; its place gets another one."""
+
+    def __init__(self, most: int) -> None:
+        """`most`: how many are remembered."""
+        self._most = most
+        self._numbers: OrderedDict[PlaceT, int] = OrderedDict()  # the place used last comes last
+        self._places: dict[int, PlaceT] = {}
+        self._next = 0
+        self._lock = threading.Lock()  # guards all of it
+
+    def number(self, place: PlaceT) -> int:
+        """The number of `place`, a new one if it is not remembered."""
+        with self._lock:
+            if place in self._numbers:
+                self._numbers.move_to_end(place)
+                return self._numbers[place]
+            number, self._next = self._next, self._next + 1
+            self._numbers[place] = number
+            self._places[number] = place
+            if len(self._numbers) > self._most:
+                _, forgotten = self._numbers.popitem(last=False)
+                del self._places[forgotten]
+            return number
+
+    def __getitem__(self, number: int) -> PlaceT:
+        """The place that has `number`. Raises Stale if it is not remembered."""
+        with self._lock:
+            try:
+                place = self._places[number]
+            except KeyError:
+                raise Stale from None
+            self._numbers.move_to_end(place)
+            return place

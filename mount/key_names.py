@@ -29,6 +29,7 @@ _ESCAPE: Final = re.compile(rb"%([0-9A-Fa-f]{2})?")
 _DOTS: Final = {b".": b"%2E", b"..": b"%2E%2E"}
 _HASHED: Final = re.compile(rb"(.*)%~([0-9a-f]{64})", re.DOTALL)
 _HASH_BYTES: Final = 2 + 64
+_ESCAPES: Final = "a % must be followed by two hexadecimal digits, and % itself is %25"
 # Cut names whose keys are remembered.
 _REMEMBERED: Final = 16384
 
@@ -84,7 +85,8 @@ def key_of(name: bytes) -> bytes | CutName:
 def _decoded(part: bytes, name: bytes) -> bytes:
     def byte(escape: re.Match[bytes]) -> bytes:
         if escape[1] is None:
-            raise NoSuchName(name.decode("utf-8", "surrogateescape"))
+            text = name.decode("utf-8", "surrogateescape")
+            raise NoSuchName(text, lambda: f"{text!r} is not the name of a key: {_ESCAPES}")
         return bytes.fromhex(escape[1].decode())
 
     return _ESCAPE.sub(byte, part)

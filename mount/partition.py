@@ -128,6 +128,11 @@ class Partition:
     def __repr__(self) -> str:
         return f"Partition({self.topic!r}, {self.number})"
 
+    @property
+    def name(self) -> str:
+        """As in a path: `orders/0`."""
+        return f"{self.topic}/{self.number}"
+
     def lifetime(self, seconds: float) -> float:
         """How long the kernel may believe a name that it could believe for `seconds` where others
         than ourselves change the log: what is removed here is gone for everybody at once."""

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from kafkafs.storage.clock import Clock
 from kafkafs.storage.engine import Engine
-from kafkafs.storage.errors import OffsetNotFound, SegmentGone, UnknownPartition
+from kafkafs.storage.errors import (
+    OffsetNotFound,
+    SegmentGone,
+    UnknownPartition,
+    UnknownTopic,
+)
 
 from .catalog import Catalog
 from .changing.changes import Changes
+from .contents import CONTENT_PLACE
 from .errnos import NoSuchName, Stale
 from .inodes import NUMBER_BITS, Inode, Kind, unpack
 from .nodes.dump import dump_file_by_inode
@@ -15,6 +23,7 @@ from .nodes.member import Member
 from .nodes.node import Directory, Node
 from .nodes.offsets import OffsetDirectory
 from .nodes.partition import PartitionDirectory, member_by_number, member_node
+from .nodes.ranges import range_node
 from .nodes.record import RECORD_FILES
 from .nodes.scratch import ScratchNode
 from .nodes.segments import segment_file_by_inode
@@ -46,21 +55,28 @@ class Tree:
         """The node at `path` below the root; links are not followed. NoSuchName and what the engine
         says of an offset or a partition."""
         node: Node = self.root
+        above = "/"
         for name in path.split("/"):
             if name in ("", "."):
                 continue
-            if name == ".." or "\0" in name or not isinstance(node, Directory):
-                raise NoSuchName(path)
-            node = node.child(name)
+            if not isinstance(node, Directory):
+                raise NoSuchName(path, partial("{} is not a directory".format, above))
+            if name == ".." or "\0" in name:
+                raise NoSuchName(path, partial("{!r} cannot be part of a path here".format, name))
+            node, above = node.child(name), name
         return node
 
     def node(self, number: int) -> Node:
         """The node of an inode number. Stale when what it stood for has gone."""
         inode = unpack(number)
+        if inode.kind == Kind.TOP and inode.place == CONTENT_PLACE:
+            return self.catalog.contents[inode.number]
         if inode.kind == Kind.TOP:
             return top_node(self.catalog, inode.number)
         if inode.kind == Kind.SCRATCH:
             return self._scratch_node(number)
+        if inode.kind == Kind.RANGE:
+            return self._range_node(number)
         place = self.catalog.places[inode.place]
         if isinstance(place, Topic) != (inode.kind == Kind.TOPIC):
             raise Stale
@@ -91,6 +107,9 @@ class Tree:
         inode = unpack(number)
         if inode.kind in (Kind.TOP, Kind.SCRATCH):
             return True
+        if inode.kind == Kind.RANGE:
+            range_, _ = self.catalog.ranges.by_inode(number)
+            return range_.partition.is_known
         place = self.catalog.places[inode.place]
         if isinstance(place, Topic):
             return inode.number == DIRECTORY_NUMBER or self.catalog.changes is None
@@ -102,9 +121,22 @@ class Tree:
             raise Stale
         return ScratchNode(changes.scratch, changes.scratch.by_inode(number))
 
+    def _range_node(self, number: int) -> Node:
+        range_, _ = self.catalog.ranges.by_inode(number)
+        if not self.catalog.is_current(range_.partition):
+            raise Stale
+        try:
+            return range_node(self.catalog.ranges, number)
+        except UnknownPartition:
+            raise Stale from None
+
     def _topic_node(self, place: Topic, inode: Inode) -> Node:
         topic = TopicDirectory(self.catalog, place.name)
-        if place.name not in self.catalog.topics() or topic.inode_place != inode.place:
+        try:
+            self.catalog.topic(place.name)
+        except UnknownTopic:
+            raise Stale from None
+        if topic.inode_place != inode.place:
             raise Stale
         if inode.number == DIRECTORY_NUMBER:
             return topic

@@ -21,9 +21,9 @@ def choose(there: Mapping[str, Sequence[int]], chosen: Sequence[Choice]) -> list
     found: dict[TopicPartition, None] = {}
     for topic, number in chosen:
         if topic not in there:
-            raise UnknownTopic(topic)
+            raise UnknownTopic(topic, there)
         if number is not None and number not in there[topic]:
-            raise UnknownPartition(topic, number)
+            raise UnknownPartition(topic, number, there[topic])
         numbers = there[topic] if number is None else [number]
         found.update(dict.fromkeys((topic, each) for each in numbers))
     return list(found)

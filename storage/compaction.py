@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from .again import look_again
 from .cleaner.cleaning import CleaningResult
 from .cleaner.compacted_view import REASONS, CompactedView, records_in
 from .cleaner.fates import Fate
@@ -20,7 +21,7 @@ from .cleaner.plan import COMPACT, CleanPlan
 from .cleaner.preview import Question, preview
 from .config import broker_config
 from .engine import Engine
-from .errors import CleaningAborted
+from .errors import CleaningAborted, fresh
 from .format.columns import VALUE_SIZE, Columns, Damage
 from .format.layout import DELETE_HORIZON_MASK
 from .log.retention import RetentionPlan
@@ -194,14 +195,14 @@ def foretell_keys(
     """The keys that would stay in a log whose compaction was forced at `now_ms`, by the offsets of
     their newest committed records. Memory: the offset map's, and then what `LatestRecords.live`
     takes. CorruptError for damage."""
-    question = _question(engine, key, now_ms)
+    question = look_again(lambda: _question(engine, key, now_ms).pinned())
     told = told or (lambda done, of: None)
     compacted = CompactedView(question, preview(question, told, in_full=False))
     bounds = _bounds_above(question.view, question.planned)
     newest = engine.latest.newest(question.view)
     for part in compacted.scan():
         if isinstance(part, Damage):
-            raise part.error
+            raise fresh(part.error)
         part = part.where(newest.mask(part.offsets))
         for row, offset in enumerate(part.offsets.tolist()):
             at = question.view.segments.floor_index(offset)
@@ -235,7 +236,10 @@ def foretell(
 ) -> Compaction | None:
     """What `compact` would come to at `now_ms`, found without changing anything; a broker may be
     writing to the log. CorruptError, with file and position, where damage would end a pass."""
-    question = _question(engine, key, now_ms)
+    return look_again(lambda: _foretell(_question(engine, key, now_ms), is_forced, told))
+
+
+def _foretell(question: Question, is_forced: bool, told: Told | None) -> Compaction | None:
     if not question.is_compacted:
         return None
     planned = question.planned
@@ -253,6 +257,7 @@ def foretell(
     above = [(each.base_offset, records_in(each, question.view)) for each in question.view.segments]
     tombstones = compacted.totals.tombstones
     stays = _stays(question.view, planned, after.records, above if passes else [], tombstones)
+    key = question.view.topic, question.view.partition
     return _compaction(key, planned, passes, before, after, gone, summary["markersGone"], stays)
 
 

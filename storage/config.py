@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from .errors import ConfigError, printable
+from .errors import ConfigError, fresh, printable
 from .settings import (
     INT_MAX,
     LONG_MAX,
@@ -167,6 +167,10 @@ class ReaderConfig:
     kafkafs_cache_bytes: int = setting(64 * _MIB, _int(0))
     # Where the latest records of keys are, for all logs together; as much again to list keys.
     kafkafs_key_cache_bytes: int = setting(256 * _MIB, _int(_MIB))
+    # The Parquet files of ranges that a mount keeps in its temporary files, all together.
+    kafkafs_range_parquet_bytes: int = setting(8 << 30, _long(_MIB))
+    # How long opening a stream may wait for its size to be found.
+    kafkafs_size_wait_ms: int = setting(1000, _int(0))
     # Files and indexes that are kept open; fewer where the process may not open so many.
     kafkafs_open_files: int = setting(8192, _int(1))
 
@@ -243,16 +247,19 @@ def run_settings(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
     return found
 
 
-def check_topic_settings(settings: Mapping[str, str], names: Iterable[str] = ()) -> None:
+def check_topic_settings(
+    settings: Mapping[str, str], names: Iterable[str] = (), *, carried_over: bool = False
+) -> None:
     """ConfigError for one of a topic's `settings` that Kafka would refuse, or a name in them or in
-    `names` that no topic's setting has."""
+    `names` that no topic's setting has. With `carried_over` values may also be those that only an
+    older Kafka accepted."""
     for name in (*settings, *names):
         if name not in _TOPIC:
             raise unknown(name, _TOPIC)
     for name, text in settings.items():
         if not text.isprintable():
             raise ConfigError(name, f"{printable(text)!r} is not one line of text")
-        read_value(name, text, _TOPIC[name].rule)
+        read_value(name, text, _TOPIC[name].written_rule if carried_over else _TOPIC[name].rule)
 
 
 def broker_config(run: Mapping[str, str]) -> BrokerConfig:
@@ -294,7 +301,7 @@ def topic_config(settings: Settings) -> Resolved:
     conflict = lag_conflict(config)
     if conflict is not None:
         if Source.RUN in map(sources.get, _LAGS):
-            raise conflict
+            raise fresh(conflict)
         problems.append(str(conflict))
     return Resolved(config, sources, tuple(problems))
 

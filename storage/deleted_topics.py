@@ -17,13 +17,15 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from .errors import CorruptError
+from .errors import CorruptError, SegmentGone
 from .format.layout import MAX_OFFSET
 from .format.names import is_legal_topic
 from .format.properties import format_properties, parse_properties
-from .log.deletions import Cause, Deletion
+from .log.deletions import NEVER_MS, Cause, Deletion
+from .log_dir import PartitionDir
+from .small_file import read_value
 
-# Loading a partition removes what ends so; it is in none that is in use.
+# It is in no partition that is in use.
 DELETED_PARTITION_FILE = "kafkafs.deleted"
 MAX_DELETED_PARTITION_BYTES = 1 << 20
 
@@ -103,12 +105,23 @@ def parse_deleted_partition(data: bytes) -> DeletedPartition:
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """The directory `name` in a log directory, which is removed some time after `since_ms`, and the
-    partition that it was; None where that is not known, and it cannot come back."""
+    """The directory `name` in a log directory, and the partition that it was; None where that is
+    not known, and it cannot come back. It is removed some time after `since_ms`: when this process
+    deleted it, NEVER_MS for one that it found, which stays until it is purged."""
 
     name: str
     since_ms: int
     was: DeletedPartition | None
+
+
+def found_doomed(found: PartitionDir) -> Doomed:
+    """A partition's directory that another process deleted."""
+    name, limit = DELETED_PARTITION_FILE, MAX_DELETED_PARTITION_BYTES
+    try:
+        was = read_value(found.directory, name, limit, parse_deleted_partition)
+    except (SegmentGone, CorruptError):
+        was = None
+    return Doomed(found.name, NEVER_MS, was)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +149,12 @@ class DeletedTopic:
             size=sum(one.size for one in was),
             cause=Cause.TOPIC,
             deleted_at_ms=first.deleted_at_ms,
-            until_ms=min(each.since_ms for _, each in self.partitions) + delay_ms,
+            until_ms=self._until_ms(delay_ms),
         )
+
+    def _until_ms(self, delay_ms: int) -> int:
+        since_ms = min(each.since_ms for _, each in self.partitions)
+        return NEVER_MS if since_ms == NEVER_MS else since_ms + delay_ms
 
 
 def deleted_topics(doomed: Iterable[Iterable[Doomed]]) -> list[DeletedTopic]:

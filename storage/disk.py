@@ -225,6 +225,18 @@ class HeldDirectory:
         """As `Directory.open`."""
         return _open_file(name, self._fd, self._directory.path_of(name))
 
+    def is_removed(self) -> bool:
+        """Whether its name is gone, or is another directory's by now. False where that cannot be
+        found out."""
+        held = os.fstat(self._fd)
+        try:
+            now = self._directory.stat()
+        except (SegmentGone, LogDirError):
+            return True
+        except OSError:
+            return False
+        return (held.st_dev, held.st_ino) != (now.st_dev, now.st_ino)
+
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         close(self._fd)
 
@@ -308,6 +320,42 @@ class OpenFile:
 
     def __repr__(self) -> str:
         return f"OpenFile({self.path!r})"
+
+
+class NoFile(OpenFile):
+    """Stands for a regular file where something else has its name, such as a symbolic link or a
+    FIFO, which is neither followed nor opened. It has no bytes; `error` says what is there."""
+
+    __slots__ = ("_status", "error")
+
+    def __init__(self, status: os.stat_result, error: CorruptError) -> None:
+        """`status`: `lstat` of what is there."""
+        self.fd = -1
+        self.path = error.file
+        self.identity = (status.st_dev, status.st_ino)
+        self.error = error
+        self._status = status
+
+    def stat(self) -> os.stat_result:
+        return self._status
+
+    def size(self) -> int:
+        return 0
+
+    def is_removed(self) -> bool:
+        return False
+
+    def next_data(self, position: int) -> int:
+        return 0
+
+    def read_into(self, position: int, buffer: memoryview | bytearray) -> int:
+        return 0
+
+    def _pread(self, position: int, size: int) -> bytes:
+        return b""
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        """There is nothing to be closed."""
 
 
 class FileCache(Generic[K, V]):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 from .cleaner.latest import LatestRecords
 from .cluster_metadata import ALL_BROKERS, ClusterMetadata, MetadataImage
@@ -46,8 +47,21 @@ class Engine:
         """Topics in order of name, with the numbers of their partitions here."""
         return self.log_dirs.topics()
 
+    def partitions_of(self, topic: str) -> list[int]:
+        """The numbers of a topic's partitions here. UnknownTopic."""
+        there = self.topics()
+        if topic not in there:
+            raise UnknownTopic(topic, there)
+        return there[topic]
+
+    def numbers_of(self, topic: str) -> list[int]:
+        """As `partitions_of`, and the number of the stray whose directory has that name."""
+        strays = [number for name, number in self.log_dirs.strays() if name == topic]
+        return strays or self.partitions_of(topic)
+
     def log(self, topic: str, partition: int) -> Log:
-        """One partition. UnknownTopic, UnknownPartition."""
+        """One partition, or a stray, by the name of its directory and its number. UnknownTopic,
+        UnknownPartition."""
         found = self.log_dirs.partition(topic, partition)
         key = (topic, partition)
         with self._lock:
@@ -61,16 +75,29 @@ class Engine:
 
     def opened(self) -> list[Log]:
         """The partitions that were asked for so far and are still there."""
-        there = self.log_dirs.partitions()
         with self._lock:
-            return [log for key, (found, log) in self._logs.items() if there.get(key) == found]
+            is_there = self._is_there()
+            return [log for key, (found, log) in self._logs.items() if is_there(key, found)]
+
+    def let_go_of_removed(self) -> None:
+        """Forgets partitions that are no longer there, and closes files and directories that were
+        removed, unless they are still being read. To be called now and then."""
+        with self._lock:  # no partition that is found meanwhile is taken for one that is gone
+            is_there = self._is_there()
+            gone = [key for key, (found, _) in self._logs.items() if not is_there(key, found)]
+            for key in gone:
+                del self._logs[key]
+        self.context.let_go_of_removed()
+
+    def _is_there(self) -> Callable[[tuple[str, int], PartitionDir], bool]:
+        """Tells whether a partition's directory is still the one that was found."""
+        there, strays = self.log_dirs.partitions(), self.log_dirs.strays()
+        return lambda key, found: (there.get(key) or strays.get(key)) == found
 
     def topic_id(self, topic: str) -> str:
         """The topic's id, 22 characters of URL-safe base64, as the cluster's metadata or else its
         own directories tell it; "" where neither does. UnknownTopic."""
-        partitions = self.topics().get(topic)
-        if partitions is None:
-            raise UnknownTopic(topic)
+        partitions = self.numbers_of(topic)
         known = self.metadata().topics.get(topic)
         if known is not None:
             return known.topic_id
@@ -83,13 +110,12 @@ class Engine:
         """The topic's settings from this run, kafkafs's own file, the cluster's metadata and
         Kafka's defaults.
         UnknownTopic, ConfigError when this run's settings contradict each other."""
-        if topic not in self.topics():
-            raise UnknownTopic(topic)
+        self.numbers_of(topic)
         return topic_config(self._settings_of(topic, self.log_dirs.topic_settings(topic)))
 
-    def new_topic_config(self) -> Resolved:
-        """The settings of a topic that has none of its own."""
-        return topic_config(self._settings_of("", {}))
+    def new_topic_config(self, settings: Mapping[str, str] = MappingProxyType({})) -> Resolved:
+        """The settings of a topic that would be made with these of its own."""
+        return topic_config(self._settings_of("", settings))
 
     def _settings_of(self, topic: str, topic_file: Mapping[str, str]) -> Settings:
         """The sources of a topic's settings, with these for kafkafs's own file."""

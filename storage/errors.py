@@ -14,7 +14,7 @@
     ├── CannotUndelete       bringing back: what was deleted is not there any more, or does not fit
     ├── TopicExists          creating: there is such a topic, or one whose name differs in . and _
     └── Refused              writing: what Kafka would answer with an error; nothing was written
-        ├── InvalidTopic, InvalidPartitions
+        ├── InvalidTopic, InvalidPartitions, Unregistered
         ├── InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
         ├── OffsetOutOfRange, PolicyViolation
         └── OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState,
@@ -25,6 +25,16 @@ errno, and its `filename` says which file it was.
 """
 
 from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+from .nearest import did_you_mean, nearest
+
+# Of the partitions of a topic that has gaps between their numbers.
+_RANGES_SHOWN = 8
 
 
 class StorageError(Exception):
@@ -57,7 +67,8 @@ class CorruptError(StorageError):
 
 
 class OffsetNotFound(StorageError):
-    """No record is served at `offset`; `why`: never written, compacted, out of range, hidden."""
+    """No record is served at `offset`. `why` is a sentence that names the offset and the partition:
+    the offset is out of range, or its record was compacted away or is hidden."""
 
     def __init__(self, offset: int, why: str) -> None:
         super().__init__(offset, why)
@@ -65,31 +76,42 @@ class OffsetNotFound(StorageError):
         self.why = why
 
     def __str__(self) -> str:
-        return f"offset {self.offset}: {self.why}"
+        return self.why
 
 
 class UnknownTopic(StorageError):
-    """No partition of `topic` exists in the log directories."""
+    """No partition of `topic` exists in the log directories, which have the topics `there`."""
 
-    def __init__(self, topic: str) -> None:
+    def __init__(self, topic: str, there: Collection[str] = ()) -> None:
         super().__init__(topic)
         self.topic = topic
+        self._there = there
+
+    def __reduce__(self) -> tuple[type[UnknownTopic], tuple[str, Collection[str]]]:
+        return type(self), (self.topic, self.similar)
+
+    @property
+    def similar(self) -> tuple[str, ...]:
+        """The topics that may have been meant, the likeliest first."""
+        return tuple(nearest(self.topic, self._there))
 
     def __str__(self) -> str:
-        return f"no topic {printable(self.topic)}"
+        return printable(f"no topic {self.topic}" + did_you_mean(self.topic, self._there))
 
 
 class UnknownPartition(StorageError):
-    """There is no partition `partition` of `topic`, or its directory has gone since it was
-    opened."""
+    """There is no partition `partition` of `topic`, or its directory has been removed since it was
+    opened. `there`: the numbers of the partitions that the topic has, if they are known."""
 
-    def __init__(self, topic: str, partition: int) -> None:
-        super().__init__(topic, partition)
+    def __init__(self, topic: str, partition: int, there: Sequence[int] = ()) -> None:
+        super().__init__(topic, partition, there)
         self.topic = topic
         self.partition = partition
+        self.there = there
 
     def __str__(self) -> str:
-        return f"no partition {printable(self.topic)}-{self.partition}"
+        text = f"{printable(self.topic)} has no partition {self.partition}"
+        return f"{text} (it has {ranges(self.there)})" if self.there else text
 
 
 class LogDirError(StorageError):
@@ -224,6 +246,18 @@ class BadLine(StorageError):
         return f"line {self.number}: {self.cause.why}"
 
 
+class Unregistered(Refused):
+    """A topic or partition that a KRaft broker would not know: it would make a stray of it."""
+
+    def __init__(self, topic: str, directory: str) -> None:
+        super().__init__(
+            f"{printable(directory)} belongs to a KRaft cluster, which does not know the new"
+            f" partitions of {printable(topic)}: a broker that starts there renames their"
+            " directories to -stray and serves nothing of them; create the topic with the broker,"
+            " or, if none will use the directory, with --unregistered"
+        )
+
+
 class OffsetOutOfRange(Refused):
     """An offset below the log start offset or above the high watermark (OFFSET_OUT_OF_RANGE)."""
 
@@ -251,6 +285,24 @@ class TransactionCoordinatorFenced(Refused):
     """A marker of a coordinator that a later one has replaced (TRANSACTION_COORDINATOR_FENCED)."""
 
 
+class NotClosed(StorageError):
+    """Everything that was changed in the directory `path` is durable, but what makes the next
+    opening quick, such as checkpoints, could not be written: `why`. Nothing is lost, since that
+    opening recovers the directory, and nothing must be repeated."""
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(path, why)
+        self.path = path
+        self.why = why
+
+    def __str__(self) -> str:
+        return (
+            f"{printable(self.path)}: all changes are on the disk, but the directory could not be"
+            f" closed in good order ({printable(self.why)});"
+            " the next opening for writing recovers it"
+        )
+
+
 class ConfigError(StorageError):
     """The setting `name` does not exist, or has a value that Kafka would refuse; `why` gives what
     is allowed."""
@@ -262,6 +314,30 @@ class ConfigError(StorageError):
 
     def __str__(self) -> str:
         return f"{printable(self.name)}: {self.why}"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Ascending numbers in words: `0 to 2`, `0, 4 to 6`; of many ranges, the first ones."""
+    starts = [numbers[0], *(high for low, high in pairwise(numbers) if high != low + 1)]
+    ends = [*(low for low, high in pairwise(numbers) if high != low + 1), numbers[-1]]
+    spans = [
+        f"{start}" if start == end else f"{start} to {end}"
+        for start, end in zip(starts, ends, strict=True)
+    ]
+    more = ", …" if len(spans) > _RANGES_SHOWN else ""
+    return ", ".join(spans[:_RANGES_SHOWN]) + more
+
+
+Error = TypeVar("Error", bound=BaseException)
+
+
+def fresh(error: Error) -> Error:
+    """A copy of an error that is kept somewhere, to be raised in its place.
+
+    An error that is raised keeps all frames that it passes. If one of them can reach the error,
+    they keep each other, and what they read with stays open until the garbage collector comes.
+    """
+    return copy.copy(error)
 
 
 def printable(text: str) -> str:

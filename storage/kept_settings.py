@@ -6,7 +6,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from .config import Resolved, Settings, TopicConfig, lag_conflict, topic_config
+from .config import (
+    Resolved,
+    Settings,
+    TopicConfig,
+    check_topic_settings,
+    lag_conflict,
+    topic_config,
+)
+from .errors import fresh
 from .topic_settings import TopicSettings
 from .writable_log_dir import WritableLogDir
 from .writable_log_dirs import WritableLogDirs, refuse_offline
@@ -43,13 +51,16 @@ class KeptSettings:
         """The broker's, as for a topic that has no settings of its own (LogManager.deleteLogs)."""
         return self.config_of("").file_delete_delay_ms
 
-    def check(self, topic: str, settings: Mapping[str, str]) -> Resolved:
-        """What would count for a topic with these in the file. ConfigError."""
-        self._files.changed(topic, settings)
+    def check(
+        self, topic: str, settings: Mapping[str, str], carried_over: bool = False
+    ) -> Resolved:
+        """What would count for a topic with these in the file. ConfigError; `carried_over` as in
+        `check_topic_settings`."""
+        check_topic_settings(settings, carried_over=carried_over)
         resolved = topic_config(self._sources(topic, settings))
         conflict = lag_conflict(resolved.config)
         if conflict is not None:
-            raise conflict
+            raise fresh(conflict)
         return resolved
 
     def keep(self, topic: str, settings: Mapping[str, str]) -> None:

@@ -44,6 +44,8 @@ TopicPartition = tuple[str, int]
 # A line of an offsets checkpoint has at most 249 + 10 + 20 characters and 3 separators: room for a
 # quarter of a million partitions, far beyond what a broker can hold.
 _MAX_CHECKPOINT_BYTES = 64 << 20
+# Of several log directories in one that is none.
+_DESCRIBED = 20
 MAX_PROPERTIES_BYTES = 64 << 10
 _MAX_PARTITION_METADATA_BYTES = 4 << 10
 
@@ -90,12 +92,14 @@ class _Listing:
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """The partitions in normal use of several listings. Replaced as a whole, too."""
+    """The partitions in normal use of several listings, and the strays by the names of their
+    directories and their numbers. Replaced as a whole, too."""
 
     listings: list[list[PartitionDir]] = field(default_factory=list)
     partitions: dict[TopicPartition, PartitionDir] = field(default_factory=dict)
     topics: dict[str, list[int]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    strays: dict[TopicPartition, PartitionDir] = field(default_factory=dict)
 
 
 class LogDir:
@@ -225,6 +229,8 @@ class LogDir:
             yield f"{path}: not the name of a partition directory, not served"
         elif parsed is not None and entry.kind is Kind.SYMLINK:
             yield f"{path}: a symbolic link, which is not followed"
+        elif parsed is not None and not entry.is_dir and not entry.is_file:
+            yield f"{path}: a {entry.kind}, not the directory of a partition"
 
 
 class LogDirs:
@@ -253,14 +259,21 @@ class LogDirs:
         return self._refreshed().topics
 
     def partition(self, topic: str, partition: int) -> PartitionDir:
-        """The directory of one partition. UnknownTopic, UnknownPartition."""
+        """The directory of one partition. UnknownTopic, UnknownPartition. The name of a stray's
+        directory counts as that of a topic with this partition."""
         joined = self._refreshed()
-        found = joined.partitions.get((topic, partition))
+        key = (topic, partition)
+        found = joined.partitions.get(key) or joined.strays.get(key)
         if found is not None:
             return found
         if topic not in joined.topics:
-            raise UnknownTopic(topic)
-        raise UnknownPartition(topic, partition)
+            raise UnknownTopic(topic, joined.topics)
+        raise UnknownPartition(topic, partition, joined.topics[topic])
+
+    def strays(self) -> Mapping[TopicPartition, PartitionDir]:
+        """The replicas that a broker found its cluster not to know, by the names of their
+        directories and their numbers; they are no topics."""
+        return self._refreshed().strays
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
         """The settings of a topic that kafkafs itself keeps, as texts by name."""
@@ -316,7 +329,10 @@ def _join(listings: list[list[PartitionDir]]) -> _Joined:
     """Where a partition is in two directories, the first is served."""
     partitions: dict[TopicPartition, PartitionDir] = {}
     problems = []
+    strays: dict[TopicPartition, PartitionDir] = {}
     for found in (found for listing in listings for found in listing):
+        if found.state is PartitionState.STRAY:
+            strays.setdefault((found.name, found.partition), found)
         if found.state is not PartitionState.NORMAL:
             continue
         served = partitions.setdefault((found.topic, found.partition), found)
@@ -326,7 +342,7 @@ def _join(listings: list[list[PartitionDir]]) -> _Joined:
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
-    return _Joined(listings, partitions, topics, problems)
+    return _Joined(listings, partitions, topics, problems, strays)
 
 
 def _refuse_duplicates(log_dirs: Sequence[LogDir]) -> None:
@@ -354,14 +370,44 @@ def check_is_log_dir(directory: Directory) -> None:
     if any(_is_log(entry) for entry in entries):
         why = "the directory of one partition; give the log directory above it"
     elif inner := [name for name in sorted(below) if _has(directory, name, _is_meta_properties)]:
-        paths = ",".join(directory.path_of(name) for name in inner)
-        why = f"not a log directory, but holds some; give {printable(paths)}"
+        why = _of_several([(name, directory.path_of(name)) for name in inner])
     else:
         why = (
             "not a Kafka log directory: neither meta.properties nor a directory"
             " <topic>-<partition> with a log is in it"
         )
     raise LogDirError(directory.path, why)
+
+
+def _of_several(found: Sequence[tuple[str, str]]) -> str:
+    """What is in a directory of log directories, `found` by name and path: whose each one is, and
+    how to look into it. Only directories of one broker belong together, of which no two have the
+    same partition: backups of different days have."""
+    described, owners = [], set()
+    partitions: list[TopicPartition] = []
+    for name, path in found[:_DESCRIBED]:
+        try:
+            log_dir = LogDir(path)
+            owner = log_dir.meta.cluster_id, log_dir.meta.node_id
+            keys = [(each.topic, each.partition) for each in log_dir.partitions()]
+            topics = len({topic for topic, _ in keys})
+        except (StorageError, OSError):
+            described.append(f"{printable(name)} (cannot be read)")
+            owners.add(path)
+            continue
+        owners.add(str(owner))
+        partitions += keys
+        count = "1 topic" if topics == 1 else f"{topics} topics"
+        described.append(f"{printable(name)} (node {owner[1]} of cluster {owner[0]}, {count})")
+    if len(found) > _DESCRIBED:
+        described.append(f"{len(found) - _DESCRIBED} more")
+    paths = printable(",".join(path for _, path in found))
+    one = printable(found[0][1])
+    advice = f"give one of them, as in `kafkafs ls {one}`"
+    is_one = len(owners) == 1 and len(set(partitions)) == len(partitions)
+    if is_one and 1 < len(found) <= _DESCRIBED:
+        advice = f"give {paths} if they are one broker's log.dirs, or one of them"
+    return f"not a log directory, but holds some: {', '.join(described)}; {advice}"
 
 
 def _has(directory: Directory, name: str, condition: Callable[[Entry], bool]) -> bool:

@@ -28,15 +28,15 @@ class LogOpening:
         limits: ReadLimits,
         config: BrokerConfig,
         recovered: Recovered | None,
-        keeps_deleted: bool,
+        finds_deleted: bool,
     ) -> None:
-        """`recovered` is told what was done to a log that needed it. `keeps_deleted`: what recovery
-        would remove as deleted can still be brought back."""
+        """`recovered` is told what was done to a log that needed it. `finds_deleted`: what
+        was deleted before is looked for, so that it can be brought back."""
         self._clock = clock
         self._limits = limits
         self._producer_expiration_ms = config.producer_id_expiration_ms
         self._recovered = recovered or (lambda key, planned: None)
-        self._keeps_deleted = keeps_deleted
+        self._finds_deleted = finds_deleted
         self._background = ThreadPoolExecutor(1, thread_name_prefix="kafkafs-flush")
 
     def open(
@@ -45,10 +45,10 @@ class LogOpening:
         key: TopicPartition,
         config: TopicConfig,
         is_clean: bool,
-        keeps_deleted: bool = False,
+        finds_deleted: bool = False,
     ) -> LogWriter:
         """A partition that is in `log_dir`. `is_clean`: it was closed in good order;
-        `keeps_deleted`: for this one, whatever is said of all."""
+        `finds_deleted`: for this one, whatever is said of all."""
         directory = log_dir.directory.child(partition_dir(*key))
         planned = recovery.plan(
             directory,
@@ -59,7 +59,7 @@ class LogOpening:
             self._clock.now_ms(),
             self._limits,
             self._producer_expiration_ms,
-            keeps_deleted or self._keeps_deleted,
+            finds_deleted or self._finds_deleted,
         )
         recovery.apply(planned, directory)
         if planned.actions:

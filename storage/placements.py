@@ -32,13 +32,17 @@ from typing import Any
 from .disk import Directory
 from .durable import SyncFailed, WritableDirectory
 from .errors import CorruptError, SegmentGone
-from .format.names import partition_dir
+from .format.names import is_legal_topic, partition_dir
 from .segment_series import SealedSegment
 from .small_file import read_value
 
 PLACEMENTS_FILE = "kafkafs.placed"
 _VERSION = "0"
 _MAX_BYTES = 256 << 20
+# Going on without the file would leave a decided write in some of its partitions only, and have a
+# writer that repeats its last write append it twice; so that is for people to decide.
+_ADVICE = "mend it, or move the file away, which gives up the unfinished writes that it names"
+_MAX_PARTITION = (1 << 31) - 1
 # Writers whose last number is remembered; the one that wrote longest ago is forgotten first.
 _MAX_WRITERS = 10_000
 
@@ -126,7 +130,8 @@ def parse_placements(data: bytes) -> Noted:
     """Of a file's bytes. CorruptError, with the number of the line, when it is no such file."""
     lines = data.decode("utf-8", "replace").splitlines()
     if lines[:1] != [_VERSION]:
-        raise CorruptError(f"line 1: no version {_VERSION} of placed writes", position=0)
+        what = f"line 1: no version {_VERSION} of placed writes; {_ADVICE}"
+        raise CorruptError(what, position=0)
     latest: dict[str, int] = {}
     begun: list[Begun] = []
     pending: list[Placement] = []
@@ -140,8 +145,8 @@ def parse_placements(data: bytes) -> Noted:
                 begun.append(Begun(write, _topics(note["topics"])))
             else:
                 latest[write.writer] = _int(note["epoch"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            what = f"line {number}: not a write and what it places"
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            what = f"line {number}: not a write and what it places; {_ADVICE}"
             raise CorruptError(what, position=data.find(line.encode())) from None
     return Noted(latest, begun, pending)
 
@@ -250,33 +255,39 @@ class Placements:
                     failure = error
             else:
                 return
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure  # else it and this frame would keep each other
 
 
 def _topics(note: dict[str, Any]) -> dict[str, str]:
-    return {_text(name): _text(topic_id) for name, topic_id in note.items()}
+    return {_topic(name): _text(topic_id) for name, topic_id in note.items()}
 
 
 def _placed_part(note: dict[str, Any]) -> PlacedPart:
     return PlacedPart(
-        _text(note["topic"]),
-        _int(note["partition"]),
-        _int(note["leader_epoch"]),
-        tuple(map(_staged_part, note["staged"])),
-        tuple(map(_segment, note["segments"])),
+        _topic(note["topic"]),
+        _int(note["partition"], _MAX_PARTITION),
+        _int(note["leader_epoch"], _MAX_PARTITION),
+        tuple(map(_staged_part, _some(note["staged"]))),
+        tuple(map(_segment, _some(note["segments"]))),
     )
 
 
 def _staged_part(note: dict[str, Any]) -> StagedPart:
-    path, topic, partition = _text(note["path"]), _text(note["topic"]), _int(note["partition"])
+    path, topic = _text(note["path"]), _topic(note["topic"])
+    partition = _int(note["partition"], _MAX_PARTITION)
     if not path.startswith("/") or not path.endswith(f"/{partition_dir(topic, partition)}"):
+        raise ValueError(path)
+    if "\0" in path or ".." in path.split("/"):
         raise ValueError(path)
     return StagedPart(
         path,
         topic,
         partition,
         note["keeps_offsets"] is True,
-        tuple(map(_segment, note["segments"])),
+        tuple(map(_segment, _some(note["segments"]))),
         _int(note["records"]),
     )
 
@@ -286,8 +297,14 @@ def _segment(note: dict[str, Any]) -> SealedSegment:
     return SealedSegment(*(_int(note[field]) for field in fields))
 
 
-def _int(value: object) -> int:
-    if type(value) is not int or not 0 <= value < 1 << 63:
+def _some(value: object) -> list[Any]:
+    if not isinstance(value, list) or not value:
+        raise ValueError(value)
+    return value
+
+
+def _int(value: object, most: int = (1 << 63) - 1) -> int:
+    if type(value) is not int or not 0 <= value <= most:
         raise ValueError(value)
     return value
 
@@ -299,4 +316,12 @@ def _optional(value: object) -> int | None:
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(value)
+    value.encode()  # UnicodeEncodeError, a ValueError, for half a surrogate pair
     return value
+
+
+def _topic(value: object) -> str:
+    topic = _text(value)
+    if not is_legal_topic(topic):
+        raise ValueError(topic)
+    return topic

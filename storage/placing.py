@@ -39,6 +39,7 @@ from .errors import (
     StorageError,
     UnknownPartition,
     UnknownTopic,
+    fresh,
 )
 from .format import batch as b
 from .format.batch import BatchTable, parse_header
@@ -255,7 +256,7 @@ def _batches(part: StagedPart, segment: SealedSegment) -> Iterator[tuple[int, Ad
     extent = Extent(file, segment.base_offset, 0, segment.size, MAX_INT32)
     for run in read_runs(extent):
         if isinstance(run, Fault):
-            raise run.error
+            raise fresh(run.error)
         table = BatchTable(run.table.rows.copy())
         table.rows[:, b.POSITION] -= run.base
         yield run.base, Admitted(run.data, table)
@@ -309,7 +310,10 @@ def _exchange(bringing: Sequence[_Bringing]) -> None:
     finally:
         _give_up(left)
     if failures:
-        raise failures[0]
+        try:
+            raise failures[0]
+        finally:
+            del failures  # else they and this frame would keep each other
 
 
 def _discard(bringing: Sequence[_Bringing]) -> None:

@@ -8,13 +8,13 @@ numbers are decimal, names and words are case-sensitive, `true` and `false` are 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from .errors import ConfigError, printable
+from .nearest import did_you_mean
 
 T = TypeVar("T")
 
@@ -168,5 +168,4 @@ def text_of(value: bool | float | str | tuple[str, ...]) -> str:
 
 def unknown(name: str, known: Iterable[str]) -> ConfigError:
     """The error for a name that is in no table, with the one that may have been meant."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return ConfigError(name, f"no such setting{f'; is it {close[0]}?' if close else ''}")
+    return ConfigError(name, "no such setting" + did_you_mean(name, known))

@@ -22,19 +22,29 @@ _LONGEST_WAIT_MS = int(threading.TIMEOUT_MAX * 1000)
 @dataclass(frozen=True, slots=True)
 class Task:
     """Something to be done `delay_ms` after the start and then every `interval_ms`; an interval of
-    UNLIMITED means only when it is asked for."""
+    UNLIMITED means only when it is asked for. So does `why_not`: why it does not run by itself, ""
+    if it does."""
 
     name: str
     work: Callable[[], object]
     interval_ms: int
     delay_ms: int
+    why_not: str = ""
+
+    @property
+    def why_not_scheduled(self) -> str:
+        """Why the task does not run by itself, "" if it does."""
+        if not self.why_not and self.interval_ms > _LONGEST_WAIT_MS:
+            return "its interval is unlimited"
+        return self.why_not
 
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
     """What is known of a task. `runs` and `failures`: those that ended, by themselves or asked for,
     and those of them that raised; `seconds`: what they took together. `last_run_ms`: when the last
-    one began, `next_run_ms`: when the next one begins by itself, in ms since 1970, -1 for none."""
+    one began, `next_run_ms`: when the next one begins by itself, in ms since 1970, -1 for none.
+    `why_not_scheduled`: why the task never runs by itself, "" if it does."""
 
     name: str
     runs: int
@@ -44,6 +54,7 @@ class TaskStatus:
     next_run_ms: int
     is_running: bool
     is_paused: bool
+    why_not_scheduled: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """The same with null for none."""
@@ -56,6 +67,7 @@ class TaskStatus:
             "nextRun": None if self.next_run_ms < 0 else self.next_run_ms,
             "running": self.is_running,
             "paused": self.is_paused,
+            "notScheduled": self.why_not_scheduled or None,
         }
 
 
@@ -102,6 +114,7 @@ class _Runner:
             -1 if self.is_paused else self.next_run_ms,
             self.one.locked(),
             self.is_paused,
+            self.task.why_not_scheduled,
         )
 
 
@@ -140,13 +153,14 @@ class Tasks:
         self._runners[name].is_paused = True
 
     def resume(self, name: str) -> None:
-        """Has the task run by itself again, when its time comes."""
+        """Has the task run by itself again, when its time comes. A task that is not scheduled
+        still waits until somebody asks for it."""
         self._runners[name].is_paused = False
 
     def start(self) -> None:
-        """Lets all tasks run by themselves."""
+        """Lets the tasks that are scheduled run by themselves."""
         for runner in self._runners.values():
-            if runner.task.interval_ms <= _LONGEST_WAIT_MS:
+            if not runner.task.why_not_scheduled:
                 thread = threading.Thread(
                     target=self._repeat,
                     args=(runner,),

@@ -21,7 +21,7 @@ from .errors import (
     InvalidTopic,
     StorageError,
     TopicExists,
-    UnknownTopic,
+    Unregistered,
     printable,
 )
 from .format.names import METADATA_TOPIC, is_legal_topic
@@ -48,8 +48,10 @@ class Topics:
         opening: LogOpening,
         cleaner: CleanerManager,
         clock: Clock,
+        unregistered: bool,
     ) -> None:
-        """`engine`: what there is, for reading."""
+        """`engine`: what there is, for reading. `unregistered`: topics and partitions are also made
+        where a KRaft broker would make strays of them."""
         self.changing = threading.RLock()  # over topics being made, deleted, configured
         self._engine = engine
         self._dirs = dirs
@@ -57,32 +59,40 @@ class Topics:
         self._opening = opening
         self._cleaner = cleaner
         self._clock = clock
+        self._unregistered = unregistered
         self._incarnations: dict[str, int] = {}
 
     # -- making ---------------------------------------------------------------------------------
 
     def create(
-        self, topic: str, partitions: int, settings: Mapping[str, str], topic_id: str
+        self,
+        topic: str,
+        partitions: int | Sequence[int],
+        settings: Mapping[str, str],
+        topic_id: str,
+        carried_over: bool,
+        unregistered: bool = False,
     ) -> str:
         """WritableEngine.create_topic"""
         with self.changing:
-            self.refuse_name(topic)
-            _refuse_count(partitions)
             topic_id = topic_id or random_uuid_text()
-            if not is_uuid_text(topic_id):
-                raise InvalidTopic(f"not a topic's id: {printable(topic_id)}")
-            config = self._settings.check(topic, settings).config
+            count = partitions if isinstance(partitions, int) else len(partitions)
+            check_new_topic(self._engine, topic, count, topic_id)
+            numbers = range(partitions) if isinstance(partitions, int) else partitions
+            if not unregistered:
+                self._refuse_unregistered(topic, topic_id, numbers)
+            config = self._settings.check(topic, settings, carried_over).config
             # First the settings: what a topic holds must never be kept by others than its own.
             self._settings.keep(topic, settings)
             try:
-                self._make_partitions(topic, range(partitions), topic_id, config)
+                self._make_partitions(topic, numbers, topic_id, config)
             except BaseException:
                 with suppress(StorageError, OSError):  # the first error is the one to tell
                     self._remove(topic)
                 raise
             return topic_id
 
-    def extend(self, topic: str, total: int) -> None:
+    def extend(self, topic: str, total: int, unregistered: bool = False) -> None:
         """WritableEngine.create_partitions"""
         with self.changing:
             there = self._partitions_of(topic)
@@ -90,9 +100,31 @@ class Topics:
             _refuse_count(total)
             if total <= count:
                 raise InvalidPartitions(f"{topic} has {count} partitions, not fewer than {total}")
+            self.add(topic, range(count, total), unregistered)
+
+    def add(self, topic: str, numbers: Sequence[int], unregistered: bool = False) -> None:
+        """WritableEngine.add_partitions"""
+        with self.changing:
+            there = self._partitions_of(topic)
+            _refuse_count(len(there) + len(numbers))
+            if again := sorted(set(there) & set(numbers)):
+                raise InvalidPartitions(f"{topic} has partition {again[0]} already")
             config = self._engine.topic_config(topic).config
             topic_id = self._engine.topic_id(topic)
-            self._make_partitions(topic, range(count, total), topic_id, config)
+            if not unregistered:
+                self._refuse_unregistered(topic, topic_id, numbers)
+            self._make_partitions(topic, numbers, topic_id, config)
+
+    def _refuse_unregistered(self, topic: str, topic_id: str, numbers: Sequence[int]) -> None:
+        """Unregistered unless the cluster knows these partitions, or there is none. Every KRaft
+        broker keeps the cluster's metadata in one of its directories, and makes a stray of each
+        replica that is not in them (LogManager.isStrayKraftReplica)."""
+        if self._unregistered or METADATA_TOPIC not in self._engine.topics():
+            return
+        known = self._engine.metadata().topics.get(topic)
+        if known is None or known.topic_id != topic_id or not known.partitions.issuperset(numbers):
+            directory = self._engine.partition_dir(METADATA_TOPIC, 0).log_dir.path
+            raise Unregistered(topic, directory)
 
     def _make_partitions(
         self, topic: str, numbers: Sequence[int], topic_id: str, config: TopicConfig
@@ -104,13 +136,7 @@ class Topics:
 
     def refuse_name(self, topic: str) -> None:
         """InvalidTopic, TopicExists for what a new topic cannot be called."""
-        if not is_legal_topic(topic) or topic == METADATA_TOPIC:
-            allowed = "1 to 249 of A-Z a-z 0-9 . _ -, and neither . nor .."
-            raise InvalidTopic(f"{printable(topic)!r} cannot be a topic's name: {allowed}")
-        like = topic.replace(".", "_")
-        for existing in self._engine.topics():
-            if existing.replace(".", "_") == like:
-                raise TopicExists(topic, existing)
+        refuse_topic_name(self._engine, topic)
 
     # -- configuring ----------------------------------------------------------------------------
 
@@ -119,7 +145,7 @@ class Topics:
         with self.changing:
             self._partitions_of(topic)
             settings = self._settings.changed(topic, changes)
-            resolved = self._settings.check(topic, settings)
+            resolved = self._settings.check(topic, settings, carried_over=True)
             self._settings.keep(topic, settings)
             for key, writer in self._dirs.live_logs().items():
                 if key[0] == topic:
@@ -177,7 +203,9 @@ class Topics:
                 touched.add(log_dir)
             self._engine.forget(*key)
         for log_dir in touched:
-            log_dir.checkpoint()
+            # It may have to wait, on a full disk: `WritableLogDir.make` looks for what is left.
+            with suppress(OSError):
+                log_dir.checkpoint()
         self._settings.keep(topic, {})
         self._incarnations[topic] = self.incarnation(topic) + 1
 
@@ -207,12 +235,30 @@ class Topics:
 
     def _partitions_of(self, topic: str) -> list[int]:
         """The numbers of a topic's partitions. UnknownTopic."""
-        there = self._engine.topics().get(topic)
-        if not there:
-            raise UnknownTopic(topic)
+        there = self._engine.partitions_of(topic)
         if topic == METADATA_TOPIC:
             raise InvalidTopic(f"{METADATA_TOPIC} is the quorum's own log, and not changed here")
         return there
+
+
+def check_new_topic(engine: Engine, topic: str, partitions: int, topic_id: str = "") -> None:
+    """Raises what is wrong with a new topic, whose settings are checked elsewhere: InvalidTopic,
+    TopicExists, InvalidPartitions. `topic_id`: "" for one that is to be chosen."""
+    refuse_topic_name(engine, topic)
+    _refuse_count(partitions)
+    if topic_id and not is_uuid_text(topic_id):
+        raise InvalidTopic(f"not a topic's id: {printable(topic_id)}")
+
+
+def refuse_topic_name(engine: Engine, topic: str) -> None:
+    """InvalidTopic, TopicExists for what a new topic cannot be called."""
+    if not is_legal_topic(topic) or topic == METADATA_TOPIC:
+        allowed = "1 to 249 of A-Z a-z 0-9 . _ -, and neither . nor .."
+        raise InvalidTopic(f"{printable(topic)!r} cannot be a topic's name: {allowed}")
+    like = topic.replace(".", "_")
+    for existing in engine.topics():
+        if existing.replace(".", "_") == like:
+            raise TopicExists(topic, existing)
 
 
 def _refuse_count(partitions: int) -> None:

@@ -26,12 +26,18 @@ from dataclasses import dataclass
 from .disk import Directory
 from .durable import WritableDirectory
 from .errors import CorruptError, SegmentGone
+from .format.names import is_legal_topic
 from .log_dir import TopicPartition
 from .small_file import read_value
 
 TRANSACTIONS_FILE = "kafkafs.transactions"
 _VERSION = "0"
 _MAX_BYTES = 64 << 20
+# Going on without the file would leave a decided transaction open, or let it be aborted, in some of
+# its partitions; so that is for people to decide.
+_ADVICE = (
+    "mend it, or move the file away, which leaves the transactions in it without their markers"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,16 +63,28 @@ def parse_decisions(data: bytes) -> list[Decision]:
     """Of a file's bytes. CorruptError, with the number of the line, when it is no such file."""
     lines = data.decode("utf-8", "replace").splitlines()
     if lines[:1] != [_VERSION]:
-        raise CorruptError(f"line 1: no version {_VERSION} of decided transactions", position=0)
+        what = f"line 1: no version {_VERSION} of decided transactions; {_ADVICE}"
+        raise CorruptError(what, position=0)
     found: defaultdict[tuple[int, int], list[TopicPartition]] = defaultdict(list)
     for number, line in enumerate(lines[1:], 2):
         try:
             producer_id, epoch, topic, partition = line.split(" ")
-            found[int(producer_id), int(epoch)].append((topic, int(partition)))
+            key = _number(producer_id, 63), _number(epoch, 15)
+            if not is_legal_topic(topic):
+                raise ValueError(topic)
+            found[key].append((topic, _number(partition, 31)))
         except ValueError:
-            what = f"line {number}: not producer id, epoch, topic and partition"
+            what = f"line {number}: not producer id, epoch, topic and partition; {_ADVICE}"
             raise CorruptError(what, position=data.find(line.encode())) from None
     return [Decision(*key, tuple(partitions)) for key, partitions in found.items()]
+
+
+def _number(text: str, bits: int) -> int:
+    """ValueError unless it is a number from 0 on of so many bits."""
+    number = int(text)
+    if not 0 <= number < 1 << bits:
+        raise ValueError(text)
+    return number
 
 
 def read_decisions(directory: Directory) -> list[Decision]:
@@ -109,4 +127,7 @@ class TransactionLog:
                 failure = error
             else:
                 return
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure  # else it and this frame would keep each other

@@ -203,7 +203,10 @@ class TransactionalProducer:
             else:
                 del self._partitions[key]
         if failures:
-            raise failures[0]
+            try:
+                raise failures[0]
+            finally:
+                del failures  # else they and this frame would keep each other
         self._finish()
 
     def _finish(self) -> None:

@@ -5,17 +5,63 @@ from __future__ import annotations
 from contextlib import suppress
 
 from .cleaner.manager import CleanerManager
+from .cleaner.plan import COMPACT
 from .clock import Clock
-from .deleted_topics import DeletedTopic, Doomed
+from .deleted_topics import DeletedTopic, Doomed, deleted_topics, found_doomed
 from .engine import Engine
-from .errors import CannotUndelete, LogDirOffline, StorageError, TopicExists, UnknownPartition
+from .errors import (
+    CannotUndelete,
+    LogDirOffline,
+    SegmentGone,
+    StorageError,
+    TopicExists,
+    UnknownPartition,
+    UnknownTopic,
+)
+from .format.names import METADATA_TOPIC, PartitionState
 from .kept_settings import KeptSettings
-from .log.deletions import Deletion
+from .log.deleted_front import DeletedFrontFinder
+from .log.deletions import NEVER_MS, UNKNOWN_MS, Cause, Deletion
+from .log.partition_files import PartitionFiles
 from .log_dir import TopicPartition
 from .log_opening import LogOpening
 from .topics import Topics
 from .writable_log_dir import WritableLogDir
 from .writable_log_dirs import WritableLogDirs
+
+
+def found_deletions(engine: Engine) -> list[Deletion]:
+    """What other processes have deleted in the directories, and can be brought back: found by
+    reading alone, also beside a live broker, whose deletions vanish. CorruptError, OSError."""
+    doomed = [
+        [found_doomed(each) for each in log_dir.partitions() if each.state is PartitionState.DELETE]
+        for log_dir in engine.log_dirs.dirs
+    ]
+    found = [topic.deletion(0) for topic in deleted_topics(doomed)]
+    for key in engine.log_dirs.partitions():
+        if key[0] != METADATA_TOPIC:
+            with suppress(SegmentGone, UnknownTopic, UnknownPartition):  # deleted just now
+                found += _found_records(engine, key)
+    return sorted(found, key=lambda each: each.deleted_at_ms)
+
+
+def _found_records(engine: Engine, key: TopicPartition) -> list[Deletion]:
+    config = engine.topic_config(key[0]).config
+    if COMPACT in config.cleanup_policy:
+        return []
+    view, directory = engine.log(*key).view(), engine.partition_dir(*key).directory
+    first_base = view.segments[0].base_offset if len(view.segments) else view.start_offset
+    limit = engine.context.limits.max_batch_bytes
+    finder = DeletedFrontFinder(directory, config, limit)
+    files = PartitionFiles(directory).deleted_segments()
+    front = finder.find(files, first_base).segments if files else ()
+    lowest = front[0].base_offset if front else first_base
+    if lowest >= view.start_offset:
+        return []
+    segments = tuple(each.base_offset for each in front)
+    size = sum(each.size for each in front)
+    offsets = lowest, view.start_offset
+    return [Deletion(*key, *offsets, segments, (), size, Cause.FOUND, UNKNOWN_MS, NEVER_MS)]
 
 
 class Undeleting:
@@ -107,7 +153,7 @@ class Undeleting:
             log_dir.put_cleaner_offset(key, was.cleaner_offset)
         with log_dir.guarded():
             config = self._settings.config_of(was.topic)
-            log = self._opening.open(log_dir, key, config, is_clean=False, keeps_deleted=True)
+            log = self._opening.open(log_dir, key, config, is_clean=False, finds_deleted=True)
             log_dir.logs[key] = log
 
     def _take_out_again(self, topic: str, deleted: DeletedTopic) -> None:
@@ -115,7 +161,8 @@ class Undeleting:
         there = self._engine.log_dirs.partitions()
         for number, doomed in deleted.partitions:
             if doomed.was is not None and (topic, doomed.was.partition) in there:
-                self._dirs.dirs[number].delete((topic, doomed.was.partition), doomed.was)
+                key = (topic, doomed.was.partition)
+                self._dirs.dirs[number].delete(key, doomed.was, doomed.since_ms)
         self._settings.keep(topic, {})
 
 

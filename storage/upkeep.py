@@ -1,6 +1,9 @@
 """What is done to logs from time to time: retention, cleaning, flushing, checkpoints, forgetting,
 removing.
 
+What deletes records or files that nobody has named, which are retention, cleaning and the removal
+of leftovers, happens by itself only where whoever opened the directories wants them maintained.
+
 Each of it for every log that is online. One that fails holds up none of the others: the first
 failure is raised when all were tried.
 """
@@ -27,6 +30,8 @@ from .writable_log_dirs import WritableLogDirs, do_all
 
 # How often is looked for files whose file.delete.delay.ms has passed.
 _DELETION_INTERVAL_MS = 1000
+#: Why retention and cleaning do not run by themselves.
+NOT_MAINTAINED = "the directories were opened without maintain"
 
 
 class Upkeep:
@@ -38,12 +43,21 @@ class Upkeep:
         cleaner: CleanerManager,
         clock: Clock,
         delete_delay_ms: Callable[[], int],
+        purge: Callable[[], object],
+        *,
+        maintains: bool,
     ) -> None:
-        """`delete_delay_ms`: how long the files of a deleted topic are kept."""
+        """`delete_delay_ms`: how long the files of a deleted topic are kept. `purge` removes what
+        other processes have left. `maintains`: retention, cleaning and purging run by themselves,
+        too, and not only when somebody asks for them."""
         self._dirs = dirs
         self._cleaner = cleaner
         self._clock = clock
         self._delete_delay_ms = delete_delay_ms
+        self._purge = purge
+        self._maintains = maintains
+        self._opened_ms = clock.now_ms()
+        self._has_purged = False
 
     def retain(self) -> dict[TopicPartition, RetentionPlan]:
         """Deletes what retention deletes now; what went, of the partitions where something went.
@@ -90,13 +104,21 @@ class Upkeep:
         self._dirs.for_each_log(flush)
 
     def remove_deleted(self) -> None:
-        """Removes the files of segments and topics whose file.delete.delay.ms has passed."""
+        """Removes the files of segments and topics that were deleted here, when their
+        file.delete.delay.ms has passed; and once, where this engine maintains, what others have
+        left, when that has passed since the directories were opened."""
         # Each second: of thousands of logs few have anything to be removed, and often none.
         having = WritableLogDir.logs_with_deleted
         self._dirs.for_each_log(lambda _, writer: writer.remove_deleted(), having)
         if any(each.has_doomed for each in self._dirs.dirs):
             delay_ms = self._delete_delay_ms()
             self._dirs.for_each(lambda each: each.remove_doomed(delay_ms))
+        if self._maintains and not self._has_purged and self._delay_has_passed():
+            self._purge()
+            self._has_purged = True
+
+    def _delay_has_passed(self) -> bool:
+        return self._clock.now_ms() - self._opened_ms >= self._delete_delay_ms()
 
     def expire_producers(self) -> None:
         """Forgets producers that were silent for producer.id.expiration.ms."""
@@ -121,9 +143,11 @@ class Upkeep:
         by_points = partial(each, lambda it: it.checkpoint_recovery_points(always=False))
         by_starts = partial(each, lambda it: it.checkpoint_start_offsets(always=False))
         by_marks = partial(each, lambda it: it.checkpoint_high_watermarks(always=False))
+        why_not = "" if self._maintains else NOT_MAINTAINED
+        checks = config.log_retention_check_interval_ms
         return [
-            Task("retention", self.retain, config.log_retention_check_interval_ms, first),
-            Task("cleaner", self._cleaner.run, pause, 0),  # which waits only when there is nothing
+            Task("retention", self.retain, checks, first, why_not),
+            Task("cleaner", self._cleaner.run, pause, 0, why_not),  # which waits only when idle
             Task("flush", self.flush, config.log_flush_scheduler_interval_ms, first),
             Task("recovery-points", by_points, points, first),
             Task("start-offsets", by_starts, starts, first),

@@ -7,16 +7,26 @@ What a crash leaves is found: a torn end is torn, even if recovery knows what to
 
 Nothing is changed, and nothing is taken for granted but the batches whose checksums are right: they
 are what indexes, snapshots and checkpoints are held against.
+
+A broker may be writing. It changes files one after the other, so a reading that meets two states of
+a log can find rules broken that hold in either. What is found while nothing changes is true. What
+is found while something does is looked for again, and is true if every reading finds it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+import hashlib
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from functools import partial
+from typing import Final, TypeVar
 
+from .again import ATTEMPTS
+from .disk import Directory
 from .engine import Engine
-from .errors import CorruptError, SegmentGone
+from .errors import CorruptError, SegmentGone, UnknownTopic
 from .format import names
 from .format.checkpoints import (
     MetaProperties,
@@ -25,10 +35,14 @@ from .format.checkpoints import (
     parse_offsets,
     parse_partition_metadata,
 )
+from .format.decoder import Decoder
 from .format.names import PartitionState
-from .log.verify import FindChecked, LogCheck
+from .lock import who_holds
+from .log.verify import FindChecked, Listed, LogCheck
 from .log_dir import LogDir, PartitionDir, TopicPartition
-from .segment.verify_index import Finding
+from .segment.verify import SegmentCheck, SegmentFacts
+from .segment.verify_digest import DigestCheck, SegmentDigest
+from .segment.verify_index import BEYOND_END, Finding
 
 T = TypeVar("T")
 
@@ -42,6 +56,23 @@ _OFFSET_FILES = {
     names.HIGH_WATERMARK_FILE: "what consumers could read is not all there",
     names.CLEANER_OFFSET_FILE: "what was cleaned is not all there",
 }
+
+
+# How long a broker is given between two readings, in seconds. It may be suspended after it appended
+# to a log and before it appends to an index; and every 5 s it writes high watermarks
+# (replica.high.watermark.checkpoint.interval.ms).
+_PAUSES: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+
+
+def fingerprint(directory: Directory) -> str:
+    """Differs after any change of a file in a partition's directory. A broker writes to an index
+    without changing the size or mtime of the file, but only after it appended to the log.
+    SegmentGone when the directory has gone."""
+    rows = sorted(
+        (entry.name, entry.inode, entry.stat and (entry.stat.st_size, entry.stat.st_mtime_ns))
+        for entry in directory.list(lambda _: True)
+    )
+    return hashlib.blake2b(repr(rows).encode(), digest_size=16).hexdigest()
 
 
 @dataclass(slots=True)
@@ -59,10 +90,12 @@ class Verifier:
     any order.
     """
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, pause: Callable[[float], None] = time.sleep) -> None:
+        """`pause` waits for so many seconds between two readings of a log that changes."""
         self._engine = engine
+        self._pause = pause
         self._files: dict[str, _DirFiles] = {}
-        self._topic_ids: dict[str, tuple[str, str]] = {}  # id, and where it was read
+        self._topic_ids: dict[str, tuple[str, PartitionDir]] = {}  # id, and where it was read
 
     def partitions(self) -> list[PartitionDir]:
         """All that are in normal use."""
@@ -75,6 +108,13 @@ class Verifier:
 
     def directories(self) -> Iterator[Finding]:
         """What is wrong beside the partitions."""
+        found = list(self._directories())
+        if found:
+            again = set(self._directories())
+            found = [finding for finding in found if finding in again]
+        yield from found
+
+    def _directories(self) -> Iterator[Finding]:
         seen: dict[TopicPartition, str] = {}
         for log_dir in self._engine.log_dirs.dirs:
             files = self._files[log_dir.path] = _DirFiles()
@@ -93,23 +133,76 @@ class Verifier:
         yield from self.log(found)
 
     def log(
-        self, found: PartitionDir, find_checked: FindChecked = lambda facts: None
+        self,
+        found: PartitionDir,
+        find_checked: FindChecked = lambda facts: None,
+        before: str | None = None,
     ) -> Iterator[Finding]:
-        """What is wrong with a partition's log; `find_checked` as LogCheck's."""
-        try:
-            yield from self._log(found, find_checked)
-        except SegmentGone as gone:
-            yield Finding(gone.file, -1, "it went while it was looked at: is a broker running?")
+        """What is wrong with a partition's log, nothing when it is deleted meanwhile.
 
-    def _log(self, found: PartitionDir, find_checked: FindChecked) -> Iterator[Finding]:
-        key = (found.topic, found.partition)
+        `find_checked` as LogCheck's; `before`: the directory's `fingerprint` before those segments
+        were gone through, None when it is to be taken now.
+        """
+        gone: SegmentGone | None = None
+        for _ in range(ATTEMPTS):
+            present = next((d for d in found.log_dir.partitions() if d.name == found.name), None)
+            if present is None:  # deleted
+                return
+            try:
+                yield from self._confirmed(present, find_checked, before)
+                return
+            except SegmentGone as error:  # retention or the cleaner took it: look again
+                gone, before, find_checked = error, None, lambda facts: None
+        assert gone is not None
+        yield Finding(gone.file, -1, "it went each time it was looked at: is a broker running?")
+
+    def _confirmed(
+        self, found: PartitionDir, find_checked: FindChecked, before: str | None
+    ) -> Sequence[Finding]:
+        """What is wrong with a log in every state that it has while it is read. SegmentGone."""
+        if before is None:
+            before = fingerprint(found.directory)
         files = self._files.get(found.log_dir.path, _DirFiles())
+        findings = list(self._log(found, files, find_checked))
+        sound = _SoundSegments(self._engine, found)
+        for pause in _PAUSES:
+            if self._is_settled(found, findings, before):
+                break
+            self._pause(pause)
+            before = fingerprint(found.directory)
+            again = list(self._log(found, self._offsets(found.log_dir), sound.look_up()))
+            if not self._is_settled(found, again, before):
+                lasting = {finding.identity for finding in findings}
+                again = [finding for finding in again if finding.identity in lasting]
+            findings = again
+        return findings
+
+    def _is_settled(self, found: PartitionDir, findings: Sequence[Finding], before: str) -> bool:
+        """Whether nothing changed while these were found. A broker's checkpoints may be about
+        another log of that name, deleted some seconds ago, without anything changing."""
+        if not findings:
+            return True
+        if fingerprint(found.directory) != before:
+            return False
+        is_about_log = all(finding.file.startswith(found.path) for finding in findings)
+        return is_about_log or not who_holds(found.log_dir.directory)
+
+    def _offsets(self, log_dir: LogDir) -> _DirFiles:
+        """The small files as they are now; what is wrong with them is a finding elsewhere."""
+        files = _DirFiles()
+        list(self._small_files(log_dir, files))
+        return files
+
+    def _log(
+        self, found: PartitionDir, files: _DirFiles, find_checked: FindChecked
+    ) -> Iterator[Finding]:
+        key = (found.topic, found.partition)
         check = LogCheck(
             found.directory,
             files.offsets.get(names.LOG_START_OFFSET_FILE, {}).get(key, 0),
             # The quorum's log is recovered at every start, whatever the marker says of the others.
             found.log_dir.is_clean and found.topic != names.METADATA_TOPIC,
-            self._may_have_gaps(found),
+            self._may_have_gaps(found, files),
             self._engine.context.limits,
             find_checked,
         )
@@ -119,29 +212,38 @@ class Verifier:
             if offset is not None and not 0 <= offset <= check.end_offset:
                 where = f"{found.name}: offset {offset}, its log ends at {check.end_offset}"
                 path = found.log_dir.directory.path_of(name)
-                yield Finding(path, -1, f"{where}: {meaning}")
+                lasting = f"{found.name}: {BEYOND_END}"
+                yield Finding(path, -1, f"{where}: {meaning}", lasting)
 
-    def _may_have_gaps(self, found: PartitionDir) -> bool:
+    def _may_have_gaps(self, found: PartitionDir, files: _DirFiles) -> bool:
         """Whether the log is compacted, as its settings or the cleaner's checkpoint say."""
-        cleaned = self._files.get(found.log_dir.path, _DirFiles()).offsets
-        if (found.topic, found.partition) in cleaned.get(names.CLEANER_OFFSET_FILE, {}):
+        cleaned = files.offsets.get(names.CLEANER_OFFSET_FILE, {})
+        if (found.topic, found.partition) in cleaned:
             return True
-        return "compact" in self._engine.topic_config(found.topic).config.cleanup_policy
+        try:
+            config = self._engine.topic_config(found.topic).config
+        except UnknownTopic:
+            raise SegmentGone(found.path) from None
+        return "compact" in config.cleanup_policy
 
     def metadata(self, found: PartitionDir) -> Iterator[Finding]:
         """What is wrong with what a partition's directory says of its topic."""
         path = found.directory.path_of(names.PARTITION_METADATA_FILE)
         try:
-            data = found.directory.read_small(names.PARTITION_METADATA_FILE, _MAX_BYTES)
-            topic_id = parse_partition_metadata(data).topic_id
-        except SegmentGone:
-            return
+            topic_id = _topic_id(found)
         except CorruptError as error:
             yield Finding(path, error.position, error.what)
             return
-        first_id, where = self._topic_ids.setdefault(found.topic, (topic_id, path))
-        if topic_id != first_id:
+        first_id, first = self._topic_ids.get(found.topic, ("", found))
+        if topic_id and topic_id != first_id and first_id:
+            # Unless the topic was deleted and made again since the first one was read.
+            with suppress(CorruptError):
+                first_id = _topic_id(first)
+        if topic_id and first_id not in ("", topic_id):
+            where = first.directory.path_of(names.PARTITION_METADATA_FILE)
             yield Finding(path, -1, f"topic id {topic_id}, {where} says {first_id}")
+        elif topic_id:
+            self._topic_ids[found.topic] = topic_id, found
 
     def _small_files(self, log_dir: LogDir, files: _DirFiles) -> Iterator[Finding]:
         for name in _OFFSET_FILES:
@@ -161,6 +263,45 @@ class Verifier:
             ):
                 if one != other:
                     yield Finding(path, -1, f"of {what} {other}, {first_path} is of {one}")
+
+
+class _SoundSegments:
+    """A partition's segments that are not written any more and in which nothing is wrong: they
+    need not be read again."""
+
+    def __init__(self, engine: Engine, found: PartitionDir) -> None:
+        self._directory = found.directory
+        self._log_dir = found.log_dir
+        self._key = found.topic, found.partition
+        self._limit = engine.context.limits.max_batch_bytes
+        self._decoder = Decoder(self._limit)
+        self._digests: dict[tuple[SegmentFacts, tuple[int, ...]], SegmentDigest] = {}
+
+    def look_up(self) -> FindChecked:
+        """For one reading of the log. SegmentGone."""
+        start = self._log_dir.log_start_offsets.get(self._key, 0)
+        return partial(self._find, Listed(self._directory).stops(start))
+
+    def _find(self, all_stops: Sequence[int], facts: SegmentFacts) -> DigestCheck | None:
+        if facts.next_base < 0:
+            return None
+        stops = tuple(s for s in all_stops if facts.base_offset <= s <= facts.next_base)
+        digest = self._digests.get((facts, stops))
+        if digest is None:
+            check = SegmentCheck(self._directory, facts, self._decoder, self._limit)
+            digest = SegmentDigest.of(check, facts, stops)
+            if not digest.findings:
+                self._digests[facts, stops] = digest
+        return DigestCheck(digest)
+
+
+def _topic_id(found: PartitionDir) -> str:
+    """The id in partition.metadata, "" when there is no such file. CorruptError."""
+    try:
+        data = found.directory.read_small(names.PARTITION_METADATA_FILE, _MAX_BYTES)
+    except SegmentGone:
+        return ""
+    return parse_partition_metadata(data).topic_id
 
 
 def _read(

@@ -26,7 +26,7 @@ from .cleaner.throttle import check_rate
 from .clock import Clock, SystemClock
 from .config import Resolved, broker_config, run_settings
 from .engine import Engine
-from .errors import LogDirOffline, StorageError
+from .errors import LogDirOffline, NotClosed, StorageError
 from .format.checkpoints import MetaProperties
 from .held_directory import hold, identify
 from .interruption import uninterrupted
@@ -36,6 +36,7 @@ from .log.writer import LogWriter
 from .log_dir import LogDir, PartitionDir, TopicPartition
 from .log_opening import LogOpening, Recovered
 from .placements import Placements
+from .purging import FoundLeftover, find_leftovers, purge
 from .tasks import Tasks, TaskStatus
 from .topics import Topics
 from .transaction_log import TransactionLog, read_decisions
@@ -63,7 +64,9 @@ class WritableEngine(Engine):
         owner: MetaProperties | None = None,
         loaded: Callable[[int, int], None] | None = None,
         recovered: Recovered | None = None,
-        keeps_deleted: bool = False,
+        finds_deleted: bool = False,
+        maintain: bool = False,
+        unregistered: bool = False,
     ) -> None:
         """Makes the directories that do not exist, holds all, and opens every partition,
         recovering those that were not closed in good order.
@@ -71,8 +74,14 @@ class WritableEngine(Engine):
         `owner`: cluster and node that the directories belong to, as a broker would be told;
         checked, and given to those that are nobody's. `loaded` is told how many partitions of how
         many are open, and `recovered` what was done to one that needed it; both by any thread.
-        `keeps_deleted`: what was deleted before, and would be removed now, can be brought back for
-        file.delete.delay.ms from now on.
+
+        Nothing is deleted, neither records nor what other processes have left (see
+        `log/leftovers.py`). With `maintain` the tasks that do that run by themselves after `start`:
+        retention, the cleaner and, file.delete.delay.ms from now, the removal of leftovers.
+        `finds_deleted`: records that were deleted before, and are still there, are looked for, so
+        that they can be brought back; that means reading them.
+        `unregistered`: topics and partitions are made also where Unregistered would be raised.
+
         LogDirLocked when somebody else has a directory, LogDirError when one is something else or
         they do not belong together, ConfigError for a setting that Kafka would refuse, CorruptError
         for a damaged file of topic settings.
@@ -87,30 +96,38 @@ class WritableEngine(Engine):
             super().__init__([each.directory.path for each in held], settings)
             threads = self.broker_config.num_recovery_threads_per_data_dir
             self.dirs = WritableLogDirs(held, self.log_dirs, self.clock, threads)
-            self._compose(recovered, keeps_deleted)
+            self._compose(recovered, finds_deleted, maintain, unregistered)
             self._resume_placing()
-            self.dirs.load(self._open, loaded or (lambda done, of: None), keeps_deleted)
+            self.dirs.load(self._open, loaded or (lambda done, of: None))
             placing.finish_decided(self)
             placing.undo_begun(self)
             decided = [read_decisions(each.directory) for each in held]
             finish_decided(self, itertools.chain.from_iterable(decided))
             undo.pop_all()
 
-    def _compose(self, recovered: Recovered | None, keeps_deleted: bool) -> None:
+    def _compose(
+        self,
+        recovered: Recovered | None,
+        finds_deleted: bool,
+        maintain: bool,
+        unregistered: bool,
+    ) -> None:
         """The parts, which share the directories, the clock and the cleaner."""
         config, clock, dirs = self.broker_config, self.clock, self.dirs
         kept = self._kept = KeptSettings(dirs, self._settings_of)
         cleaner = self.cleaner = CleanerManager(
             dirs.dirs, lambda key: self.log(*key).view(), config, clock
         )
-        self.upkeep = Upkeep(dirs, cleaner, clock, kept.delete_delay_ms)
+        self.upkeep = Upkeep(
+            dirs, cleaner, clock, kept.delete_delay_ms, self.purge, maintains=maintain
+        )
         self._tasks = Tasks(self.upkeep.tasks(config), clock)
         self.transactions = TransactionLog(lambda: [each.directory for each in dirs.live()])
         self.placements = Placements(
             [each.directory for each in dirs.dirs], lambda: [each.directory for each in dirs.live()]
         )
-        opening = LogOpening(clock, self.context.limits, config, recovered, keeps_deleted)
-        topics = Topics(self, dirs, kept, opening, cleaner, clock)
+        opening = LogOpening(clock, self.context.limits, config, recovered, finds_deleted)
+        topics = Topics(self, dirs, kept, opening, cleaner, clock, unregistered)
         self._opening, self._topics = opening, topics
         self._undeleting = Undeleting(self, topics, dirs, kept, opening, cleaner, clock)
 
@@ -141,20 +158,35 @@ class WritableEngine(Engine):
     def create_topic(
         self,
         topic: str,
-        partitions: int = 1,
+        partitions: int | Sequence[int] = 1,
         settings: Mapping[str, str] | None = None,
         topic_id: str = "",
+        *,
+        carried_over: bool = False,
+        unregistered: bool = False,
     ) -> str:
-        """Makes a topic with partitions 0 to `partitions` - 1; its id, a new one unless given.
+        """Makes a topic with partitions 0 to `partitions` - 1, or with those of a sequence of
+        numbers, as a node has them that is not the only one. Returns its id, a new one unless
+        given. With `carried_over` the settings come from another cluster, and may be those that
+        only an older Kafka accepted.
 
-        InvalidTopic, TopicExists, InvalidPartitions, ConfigError. When it cannot be finished
-        nothing of it is left.
+        Unregistered where a KRaft broker would make strays of its partitions, unless
+        `unregistered`; InvalidTopic, TopicExists, InvalidPartitions, ConfigError. When it cannot
+        be finished nothing of it is left.
         """
-        return self._topics.create(topic, partitions, settings or {}, topic_id)
+        return self._topics.create(
+            topic, partitions, settings or {}, topic_id, carried_over, unregistered
+        )
 
-    def create_partitions(self, topic: str, total: int) -> None:
-        """Raises the number of a topic's partitions to `total`. UnknownTopic, InvalidPartitions."""
-        self._topics.extend(topic, total)
+    def create_partitions(self, topic: str, total: int, *, unregistered: bool = False) -> None:
+        """Raises the number of a topic's partitions to `total`. UnknownTopic, InvalidPartitions;
+        `unregistered` and Unregistered as for `create_topic`."""
+        self._topics.extend(topic, total, unregistered)
+
+    def add_partitions(self, topic: str, numbers: Sequence[int]) -> None:
+        """Makes more partitions of a topic, with these numbers. Raises UnknownTopic, or
+        InvalidPartitions if one of them is there."""
+        self._topics.add(topic, numbers)
 
     def delete_topic(self, topic: str) -> None:
         """Deletes a topic. Its files are removed after file.delete.delay.ms. UnknownTopic."""
@@ -207,10 +239,26 @@ class WritableEngine(Engine):
         """
         return self._undeleting.undelete(topic, partition, offset)
 
+    # -- leftovers ------------------------------------------------------------------------------
+
+    def leftovers(self, *, strays: bool = False) -> list[FoundLeftover]:
+        """What other processes have left in the directories: see `storage/purging.py`. What this
+        engine deleted itself is not among it. `strays`: also the directories of stray partitions,
+        which hold records."""
+        return list(find_leftovers(self.log_dirs, strays=strays, is_left=self.dirs.is_left))
+
+    def purge(self, found: Sequence[FoundLeftover] | None = None) -> list[FoundLeftover]:
+        """Removes leftovers, `found` or all that there are but for stray partitions; what was
+        removed. CleaningAborted for a partition that is being cleaned; the first failure is raised
+        when all were tried."""
+        chosen = self.leftovers() if found is None else found
+        return purge(self.dirs, self.cleaner.claims, chosen)
+
     # -- tasks ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Lets the background tasks run by themselves until `close`."""
+        """Lets the background tasks run by themselves until `close`: those that delete records or
+        leftovers only if the engine was opened with `maintain`."""
         self._tasks.start()
 
     def run(self, task: str) -> object:
@@ -260,8 +308,12 @@ class WritableEngine(Engine):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        with uninterrupted:
-            self.close()
+        try:
+            with uninterrupted:
+                self.close()
+        except NotClosed:
+            if error is None:  # else that one says what was not done
+                raise
 
     @property
     def failures(self) -> list[str]:

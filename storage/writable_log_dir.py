@@ -12,6 +12,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -20,11 +21,10 @@ from operator import itemgetter
 from .clock import Clock
 from .deleted_topics import (
     DELETED_PARTITION_FILE,
-    MAX_DELETED_PARTITION_BYTES,
     DeletedPartition,
     Doomed,
     format_deleted_partition,
-    parse_deleted_partition,
+    found_doomed,
 )
 from .durable import SyncFailed, WritableDirectory
 from .errors import (
@@ -46,6 +46,8 @@ from .format.checkpoints import (
 )
 from .format.names import PartitionState, deleted_partition_dir, partition_dir
 from .held_directory import HeldDirectory
+from .log.deletions import NEVER_MS
+from .log.leftovers import find_leftovers, remove
 from .log.writer import LogWriter
 from .log_dir import LogDir, PartitionDir, TopicPartition
 from .small_file import read_value
@@ -97,11 +99,10 @@ class WritableLogDir:
         executor: Executor,
         open_log: Callable[[WritableLogDir, PartitionDir, bool], LogWriter],
         loaded: Callable[[], None],
-        keeps_deleted: bool,
     ) -> list[Future[None]]:
         """Begins to open every partition, by `open_log(self, partition, is_clean)`; `loaded` is
         called after each. What a partition raises is kept: damage as a problem, and a failing disk
-        takes the directory offline. `keeps_deleted`: topics deleted before could come back."""
+        takes the directory offline."""
         with self.guarded():
             was_clean = self._was_clean = self._log_dir.is_clean
             self._broker_epoch = self._read_broker_epoch()
@@ -112,7 +113,7 @@ class WritableLogDir:
             found = self._log_dir.partitions()
         for each in found:
             if each.state is PartitionState.DELETE:
-                self._doomed[each.name] = self._found_doomed(each, keeps_deleted)
+                self._doomed[each.name] = found_doomed(each)
         self._may_mark_clean = True
 
         def load_one(partition: PartitionDir) -> None:
@@ -134,16 +135,6 @@ class WritableLogDir:
             for partition in found
             if partition.state is PartitionState.NORMAL and partition.topic != names.METADATA_TOPIC
         ]
-
-    def _found_doomed(self, found: PartitionDir, keeps_deleted: bool) -> Doomed:
-        """Of a partition that was deleted before. It has waited long enough: who may have been
-        reading it was told by the restart. Unless somebody wants to bring it back."""
-        if keeps_deleted:
-            name, limit = DELETED_PARTITION_FILE, MAX_DELETED_PARTITION_BYTES
-            with suppress(SegmentGone, CorruptError):
-                was = read_value(found.directory, name, limit, parse_deleted_partition)
-                return Doomed(found.name, self._clock.now_ms(), was)
-        return Doomed(found.name, 0, None)
 
     def finish_loading(self) -> None:
         """After a crash the checkpoints may tell of records that are lost. That they are right is
@@ -230,9 +221,14 @@ class WritableLogDir:
         with suppress(OSError, StorageError):
             self.directory.remove_directory(partition_dir(*key))
 
-    def delete(self, key: TopicPartition, was: DeletedPartition | None = None) -> None:
+    def delete(
+        self,
+        key: TopicPartition,
+        was: DeletedPartition | None = None,
+        since_ms: int | None = None,
+    ) -> None:
         """Takes a partition out of service at once; `remove_doomed` removes its files. Until then
-        it can come back as what it `was`."""
+        it can come back as what it `was`. `since_ms`: see `Doomed`; None: it is deleted now."""
         with self.guarded():
             name = deleted_partition_dir(*key, uuid.uuid4().hex)
             writer = self.logs.pop(key, None)
@@ -244,7 +240,8 @@ class WritableLogDir:
             try:
                 self.directory.rename_child(partition_dir(*key), name)
             finally:  # it may have its name, and not be synced
-                self._doom(Doomed(name, self._clock.now_ms(), was))
+                since_ms = self._clock.now_ms() if since_ms is None else since_ms
+                self._doom(Doomed(name, since_ms, was))
 
     def _doom(self, doomed: Doomed) -> None:
         """Remembers a directory, if it is there."""
@@ -281,6 +278,8 @@ class WritableLogDir:
             self._checkpoint_starts({key: was.start_offset})
             with self.guarded():
                 self.directory.rename_child(doomed.name, partition_dir(*key))
+                directory = self.directory.child(partition_dir(*key))
+                directory.remove(DELETED_PARTITION_FILE, missing_ok=True)
         except BaseException:
             self._doom(doomed)
             raise
@@ -288,11 +287,11 @@ class WritableLogDir:
     @property
     def has_doomed(self) -> bool:
         """Whether `remove_doomed` could find anything."""
-        return bool(self._doomed)
+        return any(each.since_ms != NEVER_MS for each in list(self._doomed.values()))
 
     def remove_doomed(self, delay_ms: int) -> int:
-        """Removes the directories of partitions that were deleted `delay_ms` ago or longer; the
-        number of them."""
+        """Removes the directories of partitions that this process deleted `delay_ms` ago or longer;
+        the number of them."""
         now = self._clock.now_ms()
         due = [each for each in list(self._doomed.values()) if now - each.since_ms >= delay_ms]
         return sum(map(self._remove_doomed, due))
@@ -308,6 +307,39 @@ class WritableLogDir:
             self._doomed[doomed.name] = replace(doomed, was=None)
             raise
         return True
+
+    def is_left(self, directory: str, key: TopicPartition, name: str) -> bool:
+        """Whether the file `name` of a partition's directory or, where that is "", the directory
+        is not one that this process deleted and removes when its time has come."""
+        if not name:
+            doomed = self._doomed.get(directory)
+            return doomed is None or doomed.since_ms == NEVER_MS
+        writer = self.logs.get(key)
+        return writer is None or writer.is_left(name)
+
+    def purge_partition(self, name: str) -> bool:
+        """Removes the directory `name` of a deleted or stray partition; whether it was there."""
+        parsed = names.parse_partition_dir(name)
+        if parsed is None or parsed.state not in (PartitionState.DELETE, PartitionState.STRAY):
+            return False
+        if name in self._doomed:
+            return self._remove_doomed(self._doomed[name])
+        with self.guarded(), suppress(FileNotFoundError):
+            self.directory.remove_directory(name)
+            return True
+        return False
+
+    def purge_files(self, key: TopicPartition, chosen: AbstractSet[str]) -> set[str]:
+        """Removes the leftovers of a partition that are called so; the names of those removed. The
+        caller has the partition to itself."""
+        with self.guarded():
+            writer = self.logs.get(key)
+            if writer is not None:
+                return writer.purge(chosen)
+            directory = self.directory.child(partition_dir(*key))
+            found = [each for each in find_leftovers(directory) if each.name in chosen]
+            remove(directory, found)
+            return {each.name for each in found}
 
     # -- checkpoints ----------------------------------------------------------------------------
 
@@ -340,7 +372,15 @@ class WritableLogDir:
                 if log.start_offset > log.first_base_offset
             }
             before = self._log_dir.log_start_offsets
+            self._sync_fronts(before.keys() - starts.keys())
             self._write_offsets(names.LOG_START_OFFSET_FILE, {**starts, **others}, before, always)
+
+    def _sync_fronts(self, keys: AbstractSet[TopicPartition]) -> None:
+        """Makes durable that segments were deleted from the front of these logs. Until then only
+        the checkpoint tells where they begin: a directory may reach the disk after this one."""
+        for key in keys & self.logs.keys():
+            with self.guarded(), suppress(SegmentGone, FileNotFoundError):  # deleted just now
+                self.directory.child(partition_dir(*key)).sync()
 
     def checkpoint_high_watermarks(self, always: bool = True) -> None:
         """`always` as above."""
@@ -449,6 +489,14 @@ class WritableLogDir:
                 writer.close()
 
         return [executor.submit(close_one, writer) for _, writer in self.sorted_logs()]
+
+    def flush_unclosed(self) -> None:
+        """Makes durable what is in partitions that `close` has not closed. LogDirOffline."""
+        for _, writer in self.sorted_logs():
+            if not writer.is_closed:
+                writer.flush()
+        if self.offline is not None:
+            raise LogDirOffline(*self.offline.args)
 
     def finish(self, is_well: bool) -> None:
         """Writes what shall be known at the next opening, the mark of a clean shutdown last, and

@@ -13,7 +13,15 @@ from functools import partial
 
 from .clock import Clock
 from .deleted_topics import DeletedTopic, deleted_topics
-from .errors import LogDirError, LogDirOffline, StorageError, UnknownPartition, printable
+from .durable import SyncFailed
+from .errors import (
+    LogDirError,
+    LogDirOffline,
+    NotClosed,
+    StorageError,
+    UnknownPartition,
+    printable,
+)
 from .format.names import PartitionState
 from .held_directory import HeldDirectory
 from .log.writer import LogWriter
@@ -91,12 +99,20 @@ class WritableLogDirs:
                 failure = error
                 log_dir.unmake(key)
         assert failure is not None  # without a live one the first is offline
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure  # else it and this frame would keep each other
 
     def deleted_topics(self) -> list[DeletedTopic]:
         """What could come back, what was deleted first before what was deleted later. Its numbers
         are those of `dirs`."""
         return deleted_topics(each.doomed for each in self.dirs)
+
+    def is_left(self, path: str, directory: str, key: TopicPartition, name: str) -> bool:
+        """See `purging.IsLeft`."""
+        log_dir = next((each for each in self.dirs if each.path == path), None)
+        return log_dir is None or log_dir.is_left(directory, key, name)
 
     # -- one after the other --------------------------------------------------------------------
 
@@ -120,11 +136,9 @@ class WritableLogDirs:
 
     # -- opening and closing --------------------------------------------------------------------
 
-    def load(
-        self, open_log: OpenLog, loaded: Callable[[int, int], None], keeps_deleted: bool
-    ) -> None:
+    def load(self, open_log: OpenLog, loaded: Callable[[int, int], None]) -> None:
         """Opens all partitions, by `open_log(log_dir, partition, is_clean)`; `loaded` is told how
-        many of how many are open, by any thread. `keeps_deleted` as for WritableLogDir.load."""
+        many of how many are open, by any thread."""
         counting = threading.Lock()
         done = total = 0
 
@@ -138,7 +152,7 @@ class WritableLogDirs:
             jobs: list[Future[None]] = []
             with counting:  # nobody reports before the total is known
                 for log_dir in self.dirs:
-                    jobs += log_dir.load(executor, open_log, one_more, keeps_deleted)
+                    jobs += log_dir.load(executor, open_log, one_more)
                 total = len(jobs)
             try:
                 for job in jobs:
@@ -151,19 +165,21 @@ class WritableLogDirs:
 
     def close(self) -> None:
         """Closes all partitions in good order and lets others have the directories. What fails is
-        raised when all that can be closed is."""
+        raised when all that can be closed is: NotClosed where everything is durable all the same,
+        as on a full disk."""
         failures: list[Exception] = []
         with self._executor() as executor:
             closing = [(each, each.close(executor)) for each in self.dirs]
             for log_dir, futures in closing:
-                failed = _failures(futures)
                 try:
-                    log_dir.finish(is_well=not failed)
+                    failures += _finish(log_dir, _failures(futures))
                 except (StorageError, OSError) as error:
-                    failed.append(error)
-                failures += failed
+                    failures.insert(0, error)  # it is worse than NotClosed
         if failures:
-            raise failures[0]
+            try:
+                raise failures[0]
+            finally:
+                del failures  # else they and this frame would keep each other
 
     def _executor(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._threads, thread_name_prefix="kafkafs-load")
@@ -190,7 +206,10 @@ def do_all(jobs: Iterator[Callable[[], object]]) -> None:
         except (StorageError, OSError) as error:
             failures.append(error)
     if failures:
-        raise failures[0]
+        try:
+            raise failures[0]
+        finally:
+            del failures  # else they and this frame would keep each other
 
 
 def _refuse_twice(log_dirs: LogDirs) -> None:
@@ -200,6 +219,29 @@ def _refuse_twice(log_dirs: LogDirs) -> None:
         if found.state is PartitionState.NORMAL and seen.setdefault(key, found) is not found:
             why = f"the same partition as {printable(seen[key].path)}; remove one of them"
             raise LogDirError(found.path, why)
+
+
+def _finish(log_dir: WritableLogDir, failed: list[Exception]) -> list[Exception]:
+    """Finishes a directory in which closing some partitions has `failed`. What is not closed, but
+    durable, is returned as NotClosed; all else is raised."""
+    try:
+        if failed:
+            log_dir.flush_unclosed()
+    finally:
+        try:
+            log_dir.finish(is_well=not failed)
+        except (StorageError, OSError) as error:
+            failed.append(error)
+    if not failed:
+        return []
+    found: list[Exception] = []
+    for each in failed:
+        if not isinstance(each, OSError) or isinstance(each, SyncFailed):
+            return [each]
+        not_closed = NotClosed(log_dir.path, f"{each.filename}: {each.strerror}")
+        not_closed.__cause__ = each
+        found.append(not_closed)
+    return found
 
 
 def _failures(jobs: Sequence[Future[None]]) -> list[Exception]:

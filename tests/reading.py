@@ -15,6 +15,7 @@ from kafkafs.storage.errors import OffsetNotFound
 from kafkafs.storage.format.batch import parse_header
 from kafkafs.storage.format.builder import SimpleRecord
 from kafkafs.storage.format.columns import Columns, Damage, Record
+from kafkafs.storage.format.java_text import decode_utf8
 from kafkafs.storage.format.lines import lines_of
 from kafkafs.storage.log.context import ReadContext, ReadLimits
 from kafkafs.storage.log.log import Log
@@ -62,7 +63,7 @@ def written(batch: bytes, records: Sequence[SimpleRecord]) -> list[Plain]:
             record.key,
             record.value,
             tuple(
-                (name if isinstance(name, str) else name.decode("utf-8", "replace"), value)
+                (name if isinstance(name, str) else decode_utf8(name), value)
                 for name, value in record.headers
             ),
         )

@@ -43,6 +43,11 @@ missing_packages() {
         have vim || have vim.tiny || echo vim-tiny
         have nano || echo nano
         have perl || echo perl
+        have less || echo less
+        have rg || echo ripgrep
+        have rsync || echo rsync
+        have sqlite3 || echo sqlite3
+        have zip || echo zip
     fi
 }
 

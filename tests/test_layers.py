@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 #: storage/ from the ground up: each floor may import from its own and those above it in this list.
 FLOORS = (
-    ("errors", "clock", "settings", "config", "ahead"),
+    ("errors", "local_path", "nearest", "times", "clock", "settings", "config", "ahead", "again"),
     ("disk", "durable", "lock", "fair_lock", "interruption", "small_file"),
     ("format",),
     ("segment",),
@@ -25,11 +25,11 @@ FLOORS = (
     ("cleaner",),
     ("log_dir", "choice", "cluster_metadata", "topic_settings", "engine", "verify", "why"),
     ("tasks", "held_directory", "deleted_topics", "writable_log_dir", "writable_log_dirs"),
-    ("upkeep", "log_opening", "kept_settings", "topics", "undeleting"),
+    ("upkeep", "log_opening", "kept_settings", "topics", "undeleting", "purging"),
     ("transaction_log", "transactional", "line_appender"),
     ("segment_series", "placements", "staging", "placing"),
     ("writable_engine",),
-    ("compaction", "retaining"),
+    ("compaction", "expiring", "first_pass"),
 )
 FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in names}
 
@@ -41,8 +41,8 @@ OWN = {
 }
 #: What a layer does without, so that it can be used without: no mount needs Spark, no engine trio.
 FOREIGN = {
-    "storage": ("trio", "pyfuse3", "pyspark", "click", "rich"),
-    "mount": ("pyspark", "click", "rich"),
+    "storage": ("trio", "pyfuse3", "pyspark", "click"),
+    "mount": ("pyspark", "click"),
     "kafkafs": (),
 }
 
@@ -164,8 +164,7 @@ def test_only_the_doors_to_spark_need_it() -> None:
     """And of the source what plans and reads needs none, so that it can be tried without. Jobs need
     it for the types of their arguments, and are imported by the verbs that start them."""
     doors = {
-        f"kafkafs/spark/{name}.py"
-        for name in ("__init__", "filters", "source", "stream_reader", "writer")
+        f"kafkafs/spark/{name}.py" for name in ("__init__", "source", "stream_reader", "writer")
     }
     needing = {
         found.file
@@ -242,7 +241,8 @@ class TestTheChecksThemselves:
 
     def test_a_package_whose_name_only_begins_alike(self) -> None:
         assert (
-            upward("mount", {"mount/tree.py": "import richer\nfrom kafkafs import storage\n"}) == []
+            upward("mount", {"mount/tree.py": "import clicker\nfrom kafkafs import storage\n"})
+            == []
         )
         assert upward("mount", {"mount/tree.py": "from kafkafs import storages\n"}) != []
 

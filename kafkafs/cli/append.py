@@ -7,15 +7,22 @@ import os
 import select
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import IO, TYPE_CHECKING, Final
 
 import click
 
-from . import failures, output
-from .params import Setting, json_option, log_dirs_argument, partition_argument, settings_option
+from . import failures, output, progress
+from .params import (
+    LocalFile,
+    Setting,
+    json_option,
+    log_dirs_argument,
+    partition_argument,
+    settings_option,
+)
 from .verb import Verb
 
 if TYPE_CHECKING:
@@ -50,7 +57,7 @@ _MAX_LINE_BYTES: Final = 256 << 20
 )
 @log_dirs_argument
 @partition_argument
-@click.argument("file", type=click.File("rb"), default="-", metavar="[FILE]")
+@click.argument("file", type=LocalFile("rb"), default="-", metavar="[FILE]")
 @click.option(
     "--format",
     "form",
@@ -114,7 +121,7 @@ def command(
     from kafkafs.storage.line_appender import LineAppender
 
     from . import mounted_engine
-    from .opening import writing
+    from .opening import open_engine, writing
 
     parse = _parser(form, key_separator)
     plan = BatchPlan(batch_bytes=batch_size, codec=Codec[compression.upper()])
@@ -124,12 +131,14 @@ def command(
         appended = append(records)
         done.add(appended.first_offset, appended.last_offset, len(records))
 
+    with closing(open_engine(log_dirs, settings)) as looking:
+        looking.partition_dir(*partition)  # a command that fails on its arguments changes nothing
     try:
         try:
             with (
                 writing(log_dirs, settings) as engine,
                 _appender(engine, partition, plan, in_transaction) as append,
-                output.bar(f"appending to {partition[0]}/{partition[1]}") as told,
+                _bar(file, done) as told,
             ):
                 appender = LineAppender(parse, partial(take, append))
                 append_lines(file, appender.append, done, linger_ms / 1000, told)
@@ -173,11 +182,18 @@ def _append_through(
         if "badLine" in row:
             raise BadInput(f"{_name(file)}: {row['badLine']}")
 
-    with output.bar(f"appending to {done.topic}/{done.partition}") as told:
+    with _bar(file, done) as told:
         try:
             append_lines(file, append, done, linger, told)
         finally:
             append(b"", sync=True)
+
+
+def _bar(file: IO[bytes], done: Done) -> AbstractContextManager[progress.Report]:
+    """A bar, but none among lines that are being typed."""
+    if file.isatty():
+        return nullcontext(lambda done, total: None)
+    return progress.bar(f"appending to {done.topic}/{done.partition}")
 
 
 class BadInput(failures.Failure):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -12,6 +12,8 @@ from .verb import Verb
 
 if TYPE_CHECKING:
     from kafkafs.mount.handles import Handle
+
+    from .output import Output
 
 _READ_BYTES: Final = 1 << 20
 
@@ -49,20 +51,24 @@ def command(
     isolation: str,
     at: int | None,
 ) -> int:
-    """Print the files at PATHS one after the other, byte for byte as a mount shows them.
+    """Print the files at PATHS one after the other, byte for byte as a mount shows them. On a
+    terminal, control characters and bytes that are not UTF-8 are escaped.
 
     Where bytes of the log are damaged the error goes to stderr, the output goes on behind the
     damage, and the exit code is 1.
+
+    --at is for what depends on the time: why.json, and compacted/ without latest/.
     """
     from kafkafs.mount.nodes.node import File
 
-    from .opening import for_each, open_tree, resolve
-    from .output import binary
+    from .opening import for_each, open_tree, refuse_at, resolve
+    from .output import of_records
 
+    if at is not None:
+        refuse_at(paths)
     tree = open_tree(log_dirs, settings, isolation, at)
-    out = binary()
 
-    def print_file(path: str) -> int:
+    def print_file(path: str, out: Output) -> int:
         node = resolve(tree, path)
         if not isinstance(node, File):
             raise failures.Failure(f"{path or '/'}: a directory; `kafkafs ls` shows what is in it")
@@ -72,10 +78,11 @@ def command(
         finally:
             handle.close()
 
-    return for_each(paths, print_file)
+    with of_records() as out:
+        return for_each(paths, lambda path: print_file(path, out))
 
 
-def copy(handle: Handle, out: BinaryIO, path: str) -> int:
+def copy(handle: Handle, out: Output, path: str) -> int:
     """Writes everything in `handle` to `out`, past damage; the exit code."""
     from kafkafs.mount.errnos import Idle
     from kafkafs.storage.errors import CorruptError

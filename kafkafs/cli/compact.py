@@ -114,6 +114,8 @@ def command(
     elif shown:
         lines = output.aligned(list(_rows(shown, human)), right=range(1, 8))
         output.binary().writelines(map(output.line, lines))
+    elif force and not code:
+        failures.warn("nothing to compact: no record would go")
     return code
 
 
@@ -213,7 +215,9 @@ def _compact(
         rows, code = mounted.each(f"compact {words(chosen)} all{' force' if force else ''}")
         return [Compaction.of_json(row) for row in rows], code
 
-    return change(log_dirs, settings, here, there)
+    return change(
+        log_dirs, settings, here, there, check=lambda engine: choose(engine.topics(), chosen)
+    )
 
 
 def _each(keys: Iterable[tuple[str, int]], chosen: Sequence[Choice], work: Work) -> Compactions:
@@ -232,7 +236,7 @@ def _each(keys: Iterable[tuple[str, int]], chosen: Sequence[Choice], work: Work)
             why = "its cleanup.policy does not say compact"
             raise failures.Failure("{}-{}: {}".format(*key, why))
 
-    return found, for_each_partition(keys, do)
+    return found, for_each_partition(keys, do, are_named=bool(chosen))
 
 
 def _rows(found: Iterable[Compaction], human: bool) -> Iterator[tuple[str, ...]]:

@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kafkafs import __version__
+
 from . import failures, output
+from .params import LocalPath, split_paths
 from .verb import Verb
 
 if TYPE_CHECKING:
@@ -38,8 +41,15 @@ if TYPE_CHECKING:
         ),
     ],
 )
-@click.argument("files", metavar="FILE...", nargs=-1, type=click.Path())
-@click.option("--files", "more", metavar="FILE,...", help="More files, as kafka-dump-log has them.")
+@click.version_option(__version__, "--version", message="kafkafs %(version)s")
+@click.argument("files", metavar="FILE...", nargs=-1, type=LocalPath())
+@click.option(
+    "--files",
+    "more",
+    metavar="FILE,...",
+    callback=split_paths,
+    help="More files, as kafka-dump-log has them.",
+)
 @click.option("--print-data-log", is_flag=True, help="Lines for records, with keys and values.")
 @click.option("--deep-iteration", is_flag=True, help="Lines for records, without these.")
 @click.option(
@@ -97,7 +107,7 @@ if TYPE_CHECKING:
 )
 def command(
     files: tuple[str, ...],
-    more: str | None,
+    more: tuple[str, ...],
     print_data_log: bool,
     deep_iteration: bool,
     skip_record_metadata: bool,
@@ -119,7 +129,7 @@ def command(
 
     from .opening import for_each
 
-    chosen = [*files, *(more.split(",") if more is not None else ())]
+    chosen = (*files, *more)
     if not chosen:
         raise click.UsageError("Missing argument 'FILE...'.")
     if len(set(topics)) > 1:
@@ -153,8 +163,9 @@ def _print(dump: Dump, path: str) -> None:
     if not os.path.lexists(path):
         raise failures.Failure(f"{path}: no such file")
     if not is_known(name):
-        failures.warn(f"Ignoring unknown file {path}")
-        return
-    out = output.binary()
-    out.write(output.line(f"Dumping {path}"))
-    out.writelines(map(output.line, dump.lines(Directory(folder), name, path)))
+        kinds = ".log, .index, .timeindex, .txnindex, .snapshot or .checkpoint"
+        raise failures.Failure(f"{path}: unknown file, not a {kinds} of a log directory")
+    with output.of_records() as out:
+        out.write(output.line(f"Dumping {path}"))
+        for text in dump.lines(Directory(folder), name, path):
+            out.write(output.line(text))

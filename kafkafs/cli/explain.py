@@ -18,6 +18,7 @@ from .params import (
 from .verb import Verb
 
 if TYPE_CHECKING:
+    from kafkafs.storage.log.log import Log
     from kafkafs.storage.log.transactions import Isolation
     from kafkafs.storage.log.view import View
 
@@ -87,16 +88,22 @@ def look_up(
     log_dirs: tuple[str, ...], settings: tuple[Setting, ...], isolation: str, path: str
 ) -> Report:
     """Does the lookup that `path` asks for and keeps its steps."""
-    from kafkafs.storage.errors import CorruptError, OffsetNotFound
-    from kafkafs.storage.log.broker_answer import broker_answer
+    from kafkafs.storage.again import look_again
     from kafkafs.storage.log.transactions import Isolation
 
-    from .lookup_report import Report
     from .opening import open_engine
 
     question = parse(path)
-    level = Isolation(isolation)
     log = open_engine(log_dirs, settings).log(question.topic, question.partition)
+    return look_again(lambda: _look_up(log, question, Isolation(isolation)))
+
+
+def _look_up(log: Log, question: Question, level: Isolation) -> Report:
+    from kafkafs.storage.errors import CorruptError, OffsetNotFound
+    from kafkafs.storage.log.broker_answer import broker_answer
+
+    from .lookup_report import Report
+
     view = log.view()
     question = _resolved(question, view, level)
     report = Report(
@@ -105,7 +112,7 @@ def look_up(
         path=log.path,
         start_offset=view.start_offset,
         end_offset=view.end_offset,
-        isolation=isolation,
+        isolation=level.value,
         offset=question.offset,
         timestamp=question.timestamp,
         steps=[],
@@ -149,7 +156,7 @@ def _resolved(question: Question, view: View, level: Isolation) -> Question:
 
 def parse(path: str) -> Question:
     """The question in a path of the tree. A wrong usage unless it is one of the two forms."""
-    from kafkafs.mount.nodes.times import parse_time
+    from kafkafs.storage.times import milliseconds
 
     match path.split("/"):
         case [topic, partition, "offset", name] if _is_number(partition):
@@ -159,9 +166,10 @@ def parse(path: str) -> Question:
             if name in _LINKS:
                 return Question(topic, int(partition), link=name)
         case [topic, partition, "time", name] if _is_number(partition):
-            timestamp = parse_time(name)
-            if timestamp is not None:
-                return Question(topic, int(partition), timestamp=timestamp)
+            try:
+                return Question(topic, int(partition), timestamp=milliseconds(name))
+            except ValueError as error:
+                raise click.BadParameter(str(error)) from None
     raise click.BadParameter(
         f"{path!r} is neither TOPIC/PARTITION/offset/N nor TOPIC/PARTITION/time/T"
     )

@@ -42,9 +42,10 @@ ENDINGS: Final[dict[type[errors.StorageError], tuple[type[Failure], str]]] = {
     errors.LogDirError: (Failure, ""),
     errors.LogDirLocked: (Failure, "stop it, or only read"),
     errors.LogDirOffline: (Failure, "see to the disk, then run the command again"),
+    errors.NotClosed: (Failure, ""),
     errors.ConfigError: (WrongUsage, ""),
     errors.UnknownTopic: (Failure, "`kafkafs topic list` shows those that are there"),
-    errors.UnknownPartition: (Failure, "`kafkafs topic list` shows those that are there"),
+    errors.UnknownPartition: (Failure, ""),
     errors.OffsetNotFound: (Failure, ""),
     errors.SegmentGone: (Failure, "retention or the cleaner took it; run the command again"),
     errors.CleaningAborted: (Failure, "run the command again"),
@@ -70,9 +71,9 @@ def failure(error: Exception, place: str = "") -> Failure:
     where = f"{place}: " if place else ""
     if isinstance(error, errors.StorageError):
         kind, advice = ending(type(error))
-        return kind(where + str(error) + (f"; {advice}" if advice else ""))
-    if isinstance(error, errnos.NoSuchName):
-        return Failure(f"{place or error.name}: no such path; `kafkafs ls` shows what is there")
+        # An error that asks "did you mean …?" advises better than its class does.
+        has_advice = str(error).endswith("?") or not advice
+        return kind(where + str(error) + ("" if has_advice else f"; {advice}"))
     if isinstance(error, errnos.TreeError):
         return Failure(where + str(error))
     if isinstance(error, OSError):

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, BinaryIO, Final
 
-from kafkafs.mount.nodes.node import Directory, Link, Node, Row, Run, rows_of
+from kafkafs.mount.nodes.node import UNKNOWN_SIZE, Directory, Link, Node, Row, Run, rows_of
+from kafkafs.mount.nodes.offsets import OffsetDirectory
 
+from .failures import Failure
 from .output import aligned, json_line, line, shown, size_text, time_text
 from .stat import kind
 
@@ -41,11 +43,23 @@ class _Item:
 
 
 def print_listing(
-    node: Node, path: str, style: Style, out: BinaryIO, *, hidden: bool, itself: bool
+    node: Node,
+    path: str,
+    style: Style,
+    out: BinaryIO,
+    *,
+    hidden: bool,
+    itself: bool,
+    span: tuple[int | None, int | None] | None = None,
 ) -> None:
     """The names in `node`, which is at `path`, or that path if it is a file or `itself` is meant.
-    `hidden`: also names that begin with a dot."""
-    if isinstance(node, Directory) and not itself:
+    `hidden`: also names that begin with a dot. `span`: only records since a time and until one, as
+    `OffsetDirectory.between` takes them."""
+    if span is not None:
+        if not isinstance(node, OffsetDirectory) or node.reads_much:
+            raise Failure(f"{path or '/'}: --since and --until are for TOPIC/PARTITION/offset")
+        runs = node.between(*span)
+    elif isinstance(node, Directory) and not itself:
         runs = node.runs(0)
     else:
         runs, hidden = rows_of([(path or "/", node)], 0), True
@@ -77,6 +91,9 @@ def _items(node: Node, runs: Iterable[Run], hidden: bool) -> Iterator[_Item]:
         for raw, _, size, mtime_ns, _ in _rows(run, hidden):
             name = _text(raw)
             target = _target(node, name) if modes.S_ISLNK(run.mode) else ""
+            if size == UNKNOWN_SIZE and isinstance(node, Directory):
+                found = node.child(name).attributes()
+                size, mtime_ns = found.size, found.mtime_ns
             yield _Item(name, run.mode, size, mtime_ns // 1_000_000, target)
 
 

@@ -16,8 +16,9 @@ from typing import Any, Final
 import click
 
 from kafkafs import __version__
+from kafkafs.storage.nearest import did_you_mean
 
-from . import failures
+from . import failures, progress
 from .verb import debug_option
 
 PROGRAM: Final = "kafkafs"
@@ -34,8 +35,9 @@ VERBS: Final = {
     "dump": "dump",
     "topic": "topic",
     "append": "append",
-    "retain": "retain",
+    "expire": "expire",
     "compact": "compact",
+    "purge": "purge",
     "undelete": "undelete",
     "why": "why",
     "recover": "recover",
@@ -44,6 +46,13 @@ VERBS: Final = {
     "spark": "spark",
     "completion": "completion",
 }
+#: The verbs that can change log directories; all others only read them.
+WRITING: Final = frozenset(
+    (
+        *("mount", "topic", "append", "expire", "compact", "purge", "undelete", "recover"),
+        *("transactions", "spark"),
+    )
+)
 
 
 class Program(click.Group):
@@ -51,6 +60,20 @@ class Program(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The verbs that only read, and apart from them those that can write."""
+        helps = {name: self._short_help(ctx, name) for name in VERBS}
+        reading = [row for row in helps.items() if row[0] not in WRITING]
+        writing = [row for row in helps.items() if row[0] in WRITING]
+        for title, rows in (("Verbs that only read", reading), ("Verbs that write", writing)):
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+    def _short_help(self, ctx: click.Context, name: str) -> str:
+        command = self.get_command(ctx, name)
+        assert command is not None
+        return command.get_short_help_str(limit=100)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
@@ -64,10 +87,12 @@ class Program(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in VERBS and not name.startswith("-") and not ctx.resilient_parsing:
-            ctx.fail(f"No such verb {name!r}, there are {', '.join(VERBS)}")
+            hint = did_you_mean(name, VERBS) or f"; there are {', '.join(VERBS)}"
+            ctx.fail(f"No such verb {name!r}{hint}")
         return super().resolve_command(ctx, args)
 
     def main(self, *args: Any, **extra: Any) -> Any:
+        progress.guard_output()
         extra.update(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, standalone_mode=False)
         try:
             code = super().main(*args, **extra)
@@ -103,9 +128,9 @@ def cli() -> None:
     file. Write to one that no broker is running on.
 
     LOG_DIRS is what the broker's log.dirs names: one directory, or several joined by commas. A live
-    broker's, a stopped one's or a copy; reading changes nothing in it and takes no lock. What
-    writes (topic create, delete and config, append, retain, compact, recover) locks it against
-    brokers.
+    broker's, a stopped one's or a copy; reading changes nothing in it and takes no lock. A verb
+    that writes locks it against brokers, but for --dry-run, --list, `topic list`, and a mount
+    without --rw.
 
     \b
       kafkafs ls /data                          the topics

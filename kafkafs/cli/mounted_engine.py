@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -17,10 +18,11 @@ from kafkafs.mount.mounting.mount_table import Mounted, log_dirs_of, mounts
 from kafkafs.storage import errors
 
 from . import failures
-from .opening import writing
+from .opening import open_engine, writing
 from .params import Choice, Setting
 
 if TYPE_CHECKING:
+    from kafkafs.storage.engine import Engine
     from kafkafs.storage.writable_engine import WritableEngine
 
 Row = dict[str, Any]
@@ -47,7 +49,10 @@ class MountedEngine:
                     raise _not_done(row)
                 yield row
             if refused is not None:  # and the answer did not say why
-                raise refused
+                try:
+                    raise refused
+                finally:
+                    del refused  # else it and this frame would keep each other
         finally:
             os.close(fd)
 
@@ -82,13 +87,18 @@ def change(
     here: Callable[[WritableEngine], T],
     there: Callable[[MountedEngine], T],
     *,
-    keeps_deleted: bool = False,
+    finds_deleted: bool = False,
+    check: Callable[[Engine], object] = lambda engine: None,
 ) -> T:
     """What `here` makes of the directories, opened for writing; where a mount of ours holds them,
-    what comes of asking it, `there`. LogDirLocked where somebody else does."""
+    what comes of asking it, `there`. LogDirLocked where somebody else does. `check` raises what is
+    wrong with the arguments, while the directories are only read: a command that fails on its
+    arguments changes nothing in them."""
     given = tuple(settings)
+    with closing(open_engine(log_dirs, given)) as looking:
+        check(looking)
     try:
-        with writing(log_dirs, given, keeps_deleted=keeps_deleted) as engine:
+        with writing(log_dirs, given, finds_deleted=finds_deleted) as engine:
             return here(engine)
     except errors.LogDirLocked:
         mounted = holding(log_dirs, given)

@@ -11,8 +11,10 @@ from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
+import click
+
 from kafkafs.mount.errnos import NoSuchName, TreeError
-from kafkafs.storage.errors import StorageError
+from kafkafs.storage.errors import StorageError, UnknownPartition, UnknownTopic
 
 from . import failures, output
 from .params import Setting, plain_path
@@ -47,11 +49,13 @@ def open_writable(
     recovered: Callable[[tuple[str, int], RecoveryPlan], None] | None = None,
     owner: MetaProperties | None = None,
     *,
-    keeps_deleted: bool = False,
+    finds_deleted: bool = False,
+    maintain: bool = False,
+    unregistered: bool = False,
 ) -> WritableEngine:
     """Holds the directories, and recovers what was not closed in good order: `recovered` is told of
-    it; what was lost goes to stderr. `owner`, `keeps_deleted` and what is raised: see
-    WritableEngine."""
+    it; what was lost goes to stderr. `owner`, `finds_deleted`, `maintain`, `unregistered` and what
+    is raised: see WritableEngine."""
     from kafkafs.storage.writable_engine import WritableEngine
 
     lost: list[tuple[tuple[str, int], CorruptError]] = []
@@ -69,7 +73,9 @@ def open_writable(
                 owner=owner,
                 loaded=told,
                 recovered=note,
-                keeps_deleted=keeps_deleted,
+                finds_deleted=finds_deleted,
+                maintain=maintain,
+                unregistered=unregistered,
             )
         )
     for (topic, number), fault in sorted(lost, key=itemgetter(0)):
@@ -84,15 +90,23 @@ def writing(
     recovered: Callable[[tuple[str, int], RecoveryPlan], None] | None = None,
     owner: MetaProperties | None = None,
     *,
-    keeps_deleted: bool = False,
+    finds_deleted: bool = False,
 ) -> Iterator[WritableEngine]:
-    """The engine of `open_writable` for a verb's block. It is closed in good order also where
-    somebody ends the process."""
-    with (
-        ending_in_order(),
-        open_writable(log_dirs, settings, recovered, owner, keeps_deleted=keeps_deleted) as engine,
-    ):
-        yield engine
+    """The engine of `open_writable` for a verb's block. It is closed in good order also if a signal
+    ends the process. That it could not be, after a change that is durable, is a warning: a verb
+    that failed for it would be repeated, and would append its records twice."""
+    from kafkafs.storage.errors import NotClosed
+
+    try:
+        with (
+            ending_in_order(),
+            open_writable(
+                log_dirs, settings, recovered, owner, finds_deleted=finds_deleted
+            ) as engine,
+        ):
+            yield engine
+    except NotClosed as error:
+        failures.warn(str(error))
 
 
 def _when_free(open_engine: Callable[[], WritableEngine]) -> WritableEngine:
@@ -137,6 +151,21 @@ def open_tree(
     return tree
 
 
+def refuse_at(paths: Iterable[str]) -> None:
+    """Wrong usage if `--at` makes no difference to what one of `paths` in the tree shows."""
+    for path in paths:
+        match path.split("/"):
+            case [_, _, "why.json"]:
+                continue
+            case [_, _, "compacted", *rest] if rest[:1] != ["latest"]:
+                continue
+        raise click.UsageError(
+            f"--at is not possible for {path or '/'}, which shows what the log holds now;"
+            " it is possible for TOPIC/PARTITION/why.json and for TOPIC/PARTITION/compacted/"
+            " and what is in it except latest/"
+        )
+
+
 def resolve(tree: Tree, path: str) -> Node:
     """The node at `path`; where that is a link, the node that it leads to."""
     from kafkafs.mount.nodes.node import Link
@@ -163,13 +192,20 @@ def for_each(paths: Iterable[str], work: Callable[[str], int | None]) -> int:
 
 
 def for_each_partition(
-    keys: Iterable[tuple[str, int]], work: Callable[[tuple[str, int]], object]
+    keys: Iterable[tuple[str, int]],
+    work: Callable[[tuple[str, int]], object],
+    *,
+    are_named: bool = True,
 ) -> int:
-    """The same for partitions."""
+    """The same for partitions. Where they are all that there are, not `are_named` by the user, one
+    that is deleted meanwhile is left out."""
     code = 0
     for key in keys:
         try:
             work(key)
+        except (UnknownTopic, UnknownPartition) as error:
+            if are_named:
+                code = failures.tell(error, "{}-{}".format(*key))
         except (failures.Failure, StorageError, OSError) as error:
             code = failures.tell(error, "{}-{}".format(*key))
     return code

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from kafkafs.storage.errors import printable
+from kafkafs.storage.times import time_text as time_text
 
 from .failures import Failure
+from .progress import bar as bar
 
 Item = TypeVar("Item")
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def binary() -> BinaryIO:
@@ -38,6 +38,48 @@ def finish() -> None:
         # Else Python would try again when it ends, and complain in its own words.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise Failure(f"stdout: {os.strerror(error.errno or 0)}") from error
+
+
+class Output(Protocol):
+    """Where bytes are written."""
+
+    def write(self, data: bytes | bytearray | memoryview, /) -> object: ...
+    def flush(self) -> None: ...
+
+
+class _Escaping:
+    """Text for a terminal, which would obey control characters: they are escaped, but for the ends
+    of lines and tabs, and so are bytes that are not UTF-8."""
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+        self._decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+
+    def write(self, data: bytes | bytearray | memoryview, /) -> None:
+        self._put(self._decoder.decode(data))
+
+    def flush(self) -> None:
+        self._out.flush()
+
+    def finish(self) -> None:
+        """Writes what may have been the beginning of a character."""
+        self._put(self._decoder.decode(b"", final=True))
+
+    def _put(self, text: str) -> None:
+        lines = text.split("\n")
+        safe = "\n".join("\t".join(map(printable, line.split("\t"))) for line in lines)
+        self._out.write(safe.encode())
+
+
+@contextmanager
+def of_records() -> Iterator[Output]:
+    """stdout for what somebody else wrote to a log: byte for byte, but escaped on a terminal."""
+    if not is_terminal():
+        yield binary()
+        return
+    escaping = _Escaping(binary())
+    yield escaping
+    escaping.finish()
 
 
 def is_terminal() -> bool:
@@ -88,17 +130,6 @@ def aligned(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> Iterabl
         yield "  ".join(cells).rstrip()
 
 
-def time_text(milliseconds: int) -> str:
-    """A time as `time/T` takes it, UTC; "-" for -1, the number itself where no calendar reaches."""
-    if milliseconds == -1:
-        return "-"
-    try:
-        time = _EPOCH + timedelta(milliseconds=milliseconds)
-    except OverflowError:
-        return str(milliseconds)
-    return time.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
-
-
 def size_text(size: int, human: bool = False) -> str:
     """Bytes as a number, or as `ls -h` writes them: three digits at most and a power of 1024."""
     if not human or size < 1024:
@@ -110,27 +141,15 @@ def size_text(size: int, human: bool = False) -> str:
     return f"{scaled:.1f}{unit}" if scaled < 9.95 else f"{scaled:.0f}{unit}"
 
 
-@contextmanager
-def bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """`told(done, total)` moves a bar on stderr, if a person may be watching; any thread may call
-    it. A total of 0 is one that nobody knows."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as shown:
-        task = shown.add_task(what, total=None)
-        yield lambda done, total: shown.update(task, completed=done, total=total or None)
-
-
 def progress(items: Sequence[Item], what: str) -> Iterable[Item]:
-    """`items`, with a bar on stderr while they are worked on, if there are many and a person may
-    be watching."""
-    if len(items) < 200 or not sys.stderr.isatty():
+    """`items`, with a bar on stderr while they are worked on, if there are many."""
+    if len(items) < 200:
         return items
-    from rich.console import Console
-    from rich.progress import track
+    return _with_bar(items, what)
 
-    return track(items, what, console=Console(stderr=True), transient=True)
+
+def _with_bar(items: Sequence[Item], what: str) -> Iterator[Item]:
+    with bar(what) as report:
+        for number, item in enumerate(items):
+            report(number, len(items))
+            yield item

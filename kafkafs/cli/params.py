@@ -18,6 +18,33 @@ _PARTITION_DIGITS: Final = 10  # of an int32
 ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
 
 
+class LocalPath(click.Path):
+    """A path; `file:///data` is /data, and any other URL is wrong usage."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(local_path(value, param, ctx), param, ctx)
+
+
+class LocalFile(click.File):
+    """A file that is opened, by a path like `LocalPath`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        is_open = not isinstance(value, str)
+        path = value if is_open else local_path(value, param, ctx)
+        return super().convert(path, param, ctx)
+
+
+def local_path(value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    """`storage.local_path`, whose error becomes a usage error."""
+    from kafkafs.storage import local_path
+    from kafkafs.storage.errors import LogDirError
+
+    try:
+        return local_path.local_path(value)
+    except LogDirError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
 def log_dirs_argument(function: Function) -> Function:
     """`log_dirs`: a tuple of paths, from one or several joined by commas as in Kafka's log.dirs."""
     return click.argument(
@@ -107,6 +134,18 @@ def assignment_option(name: str, help_text: str) -> Callable[[Function], Functio
     )
 
 
+def since_until_options(function: Function) -> Function:
+    """`since` and `until`: milliseconds since 1970, None without."""
+    for name, what in (("--until", "before the first"), ("--since", "from the first")):
+        function = click.option(
+            name,
+            metavar="TIME",
+            callback=_parse_time,
+            help=f"Only records {what} one at or after TIME; as in time/TIME.",
+        )(function)
+    return function
+
+
 def time_option(function: Function) -> Function:
     """`at`: milliseconds since 1970, None without."""
     return _at_option("With --dry-run: as of that time")(function)
@@ -166,12 +205,20 @@ def _split_choice(value: str) -> Choice:
 
 
 def split_log_dirs(
-    _ctx: click.Context, _parameter: click.Parameter, value: str | None
+    ctx: click.Context, parameter: click.Parameter, value: str | None
 ) -> tuple[str, ...]:
-    paths = tuple(path.strip() for path in (value or "").split(",") if path.strip())
+    paths = split_paths(ctx, parameter, value)
     if value is not None and not paths:
         raise click.BadParameter("no directory given")
     return paths
+
+
+def split_paths(
+    ctx: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[str, ...]:
+    """Paths joined by commas; none without a value."""
+    given = (path.strip() for path in (value or "").split(","))
+    return tuple(local_path(path, parameter, ctx) for path in given if path)
 
 
 def _split_settings(
@@ -181,14 +228,14 @@ def _split_settings(
 
 
 def _parse_time(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
-    from kafkafs.mount.nodes.times import parse_time
+    from kafkafs.storage.times import milliseconds
 
     if value is None:
         return None
-    time = parse_time(value)
-    if time is None:
-        raise click.BadParameter(f"{value!r} is neither milliseconds nor ISO 8601")
-    return time
+    try:
+        return milliseconds(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def _split_setting(value: str) -> Setting:

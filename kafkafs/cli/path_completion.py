@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import stat
 from collections.abc import Mapping
 from time import monotonic
 from typing import Final
@@ -17,38 +16,33 @@ from .opening import open_engine, open_tree
 
 # More than anybody looks through; and a partition may have millions.
 _MAX_ITEMS: Final = 500
-_MAX_SECONDS: Final = 1.0
+# For finding names, where the log is large or its disk slow. A shell shows nothing meanwhile.
+_MAX_SECONDS: Final = 0.1
 
 
 def paths_from(log_dirs: tuple[str, ...], incomplete: str) -> list[CompletionItem]:
-    """The paths that begin with `incomplete`, one level deep. None where anything is wrong, as
-    nobody would see a message, or where a partition would have to be read for them."""
+    """The paths that begin with `incomplete`, one level deep: those that can be found at once. None
+    where anything is wrong, as nobody would see a message."""
     above, slash, start = incomplete.rpartition("/")
-    deadline = monotonic() + _MAX_SECONDS
-    found: list[CompletionItem] = []
+    found: dict[str, None] = {}
     try:
         directory = open_tree(log_dirs).resolve(above)
-        if not isinstance(directory, Directory) or directory.reads_much:
-            return []
-        for run in directory.runs(0):
-            is_directory = stat.S_ISDIR(run.mode)
-            names = (row[0].decode("utf-8", "surrogateescape") for row in run.rows)
-            found += [
-                _item(above + slash + name, is_directory)
-                for name in names
-                if name.startswith(start) and (start or name[0] != ".")
-            ]
-            if len(found) >= _MAX_ITEMS or monotonic() > deadline:
-                break
+        if isinstance(directory, Directory) and directory.pending() is None:
+            deadline = monotonic() + _MAX_SECONDS
+            for name in directory.matching(start):
+                if start or name[0] != ".":
+                    found[above + slash + name] = None
+                if len(found) >= _MAX_ITEMS or monotonic() > deadline:
+                    break
     except (StorageError, TreeError, OSError):
-        return found
-    return found[:_MAX_ITEMS]
+        pass
+    return [_item(path) for path in found]
 
 
 def topics_from(log_dirs: tuple[str, ...], incomplete: str) -> list[CompletionItem]:
     """The topics whose names begin with `incomplete`; none where anything is wrong."""
     names = _topics(log_dirs)
-    return [_item(topic, False) for topic in names if topic.startswith(incomplete)][:_MAX_ITEMS]
+    return [_item(topic) for topic in names if topic.startswith(incomplete)][:_MAX_ITEMS]
 
 
 def partitions_from(log_dirs: tuple[str, ...], incomplete: str) -> list[CompletionItem]:
@@ -56,10 +50,10 @@ def partitions_from(log_dirs: tuple[str, ...], incomplete: str) -> list[Completi
     topic, slash, start = incomplete.partition("/")
     found = _topics(log_dirs)
     if not slash:
-        return [_item(name, True) for name in found if name.startswith(topic)][:_MAX_ITEMS]
+        return [_item(f"{name}/") for name in found if name.startswith(topic)][:_MAX_ITEMS]
     numbers = map(str, found.get(topic, ()))
     fitting = [f"{topic}/{number}" for number in numbers if number.startswith(start)]
-    return [_item(path, False) for path in fitting[:_MAX_ITEMS]]
+    return [_item(path) for path in fitting[:_MAX_ITEMS]]
 
 
 def _topics(log_dirs: tuple[str, ...]) -> Mapping[str, list[int]]:
@@ -69,7 +63,5 @@ def _topics(log_dirs: tuple[str, ...]) -> Mapping[str, list[int]]:
         return {}
 
 
-def _item(path: str, is_directory: bool) -> CompletionItem:
-    if is_directory:
-        return CompletionItem(f"{path}/", type="part")
-    return CompletionItem(path)
+def _item(path: str) -> CompletionItem:
+    return CompletionItem(path, type="part" if path.endswith("/") else "plain")

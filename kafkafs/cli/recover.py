@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from kafkafs.storage.engine import Engine
     from kafkafs.storage.log.recovery import RecoveryPlan
 
+# How often a partition is planned whose files vanish meanwhile.
+_TRIES = 20
+
 Plans = dict[tuple[str, int], "RecoveryPlan"]
 
 
@@ -82,10 +85,10 @@ def _foretell(
     from .opening import for_each_partition, open_engine
 
     engine = open_engine(log_dirs, settings)
-    _refuse_held(engine)
+    _warn_of_holders(engine)
 
     def make(key: tuple[str, int]) -> None:
-        plans[key] = plan_for(engine, *key)
+        plans[key] = _planned(engine, *key)
 
     keys = choose(engine.topics(), chosen)
     code = for_each_partition(output.progress(keys, "reading partitions"), make)
@@ -129,15 +132,28 @@ def plan_for(engine: Engine, topic: str, number: int, is_clean: bool | None = No
     )
 
 
-def _refuse_held(engine: Engine) -> None:
-    """What somebody is writing to is never in order for one who only looks."""
-    from kafkafs.storage.errors import LogDirLocked
+def _planned(engine: Engine, topic: str, number: int) -> RecoveryPlan:
+    """The plan for a partition, made again when one of its files vanishes, as a running broker
+    removes them."""
+    from kafkafs.storage.errors import SegmentGone
+
+    for _ in range(_TRIES - 1):
+        try:
+            return plan_for(engine, topic, number)
+        except (SegmentGone, FileNotFoundError):
+            engine.partition_dir(topic, number)  # UnknownPartition if it was deleted
+    return plan_for(engine, topic, number)
+
+
+def _warn_of_holders(engine: Engine) -> None:
+    """Warns of processes that write to the directories."""
     from kafkafs.storage.lock import who_holds
 
     for log_dir in engine.log_dirs.dirs:
         pid = who_holds(log_dir.directory)
         if pid:
-            raise LogDirLocked(log_dir.path, f"process {pid} is writing to it", pid)
+            why = f"process {pid} is writing to it; this is what it would leave if it ended now"
+            failures.warn(f"{log_dir.path}: {why}")
 
 
 def _json(topic: str, number: int, plan: RecoveryPlan) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import click
 from . import failures, output
 from .params import (
     Function,
+    LocalPath,
     choice_argument,
     json_option,
     log_dirs_argument,
@@ -110,7 +111,7 @@ def output_option(what: str) -> Callable[[Function], Function]:
         "--output",
         metavar="DIR",
         required=True,
-        type=click.Path(file_okay=False),
+        type=LocalPath(file_okay=False),
         help=what,
     )
 
@@ -120,7 +121,7 @@ def state_option(function: Function) -> Function:
     return click.option(
         "--state",
         metavar="DIR",
-        type=click.Path(file_okay=False),
+        type=LocalPath(file_okay=False),
         help="Note finished parts there; a job that is started again with it goes on.",
     )(function)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .params import Choice, Setting
+from .params import Choice, LocalPath, Setting
 from .spark import job_options, run
 from .verb import Verb
 
@@ -36,7 +36,7 @@ from .verb import Verb
 )
 @click.option(
     "--staging",
-    type=click.Path(file_okay=False),
+    type=LocalPath(file_okay=False),
     metavar="DIR",
     help="Where new segments are made, on the file system of LOG_DIRS (beside each).",
 )

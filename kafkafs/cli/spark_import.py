@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .params import Choice, Setting
+from .params import Choice, LocalPath, Setting
 from .spark import job_options, run
 from .verb import Verb
 
@@ -23,7 +23,7 @@ from .verb import Verb
     "source",
     metavar="DIR",
     required=True,
-    type=click.Path(exists=True, file_okay=False),
+    type=LocalPath(exists=True, file_okay=False),
     help="The directory that `kafkafs spark export` wrote.",
 )
 @job_options
@@ -36,8 +36,10 @@ def command(
     source: str,
 ) -> int:
     """Write the records of an export to LOG_DIRS, which are made where there are none, with the
-    offsets, timestamps and headers that they had. Topics that are not there are made. A partition
-    that has records must end below the first that comes. No broker may be running on LOG_DIRS.
+    offsets, timestamps and headers that they had. Topics and partitions that are not there are
+    made, with the settings and the log start and end offsets that they had. A partition that has
+    records must end where the export begins, or between there and its first record. No broker may
+    be running on LOG_DIRS.
 
     All of it is put in place, or nothing. Started again, the job goes on with what is not staged.
     """

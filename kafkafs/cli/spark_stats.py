@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .params import ISOLATION_LEVELS, Choice, Setting
+from .params import ISOLATION_LEVELS, Choice, LocalPath, Setting
 from .spark import job_options, run
 from .verb import Verb
 
@@ -43,7 +43,7 @@ _BY = ("topic", "partition", "hour", "prefix")
     "-o",
     "--output",
     metavar="FILE",
-    type=click.Path(dir_okay=False),
+    type=LocalPath(dir_okay=False),
     help="Write the rows to a Parquet file, too.",
 )
 @click.option(

@@ -84,6 +84,10 @@ def list_topics(
     """List the partitions in LOG_DIRS, or only those of each TOPIC: log start offset, last stable
     offset, log end offset, number of segments, bytes, and the topic's id.
 
+    Strays, which are replicas that a broker's cluster does not know, come last and are marked. What
+    stands for their topic is the name of the directory: `kafkafs cat LOG_DIRS NAME/0/records.jsonl`
+    reads one of partition 0.
+
     A partition that cannot be read is told on stderr, and the exit code is 1.
     """
     from .opening import open_engine
@@ -91,7 +95,7 @@ def list_topics(
 
     engine = open_engine(log_dirs, settings)
     chosen = _chosen(engine, topics)
-    summaries, failed = _summarize(engine, chosen)
+    summaries, failed = _summarize(engine, chosen, are_named=bool(topics))
     out = binary()
     if as_json:
         for topic in chosen:
@@ -102,26 +106,27 @@ def list_topics(
 
 
 def _chosen(engine: Engine, names: Sequence[str]) -> list[str]:
-    from kafkafs.storage.errors import UnknownTopic
-
-    there = engine.topics()
+    """Topics, and behind them strays by the names of their directories."""
     for name in names:
-        if name not in there:
-            raise UnknownTopic(name)
+        engine.numbers_of(name)  # raises what it is that is not there
+    there = [*engine.topics(), *sorted(name for name, _ in engine.log_dirs.strays())]
     return [topic for topic in there if not names or topic in names]
 
 
-def _summarize(engine: Engine, topics: Sequence[str]) -> tuple[list[PartitionSummary], int]:
+def _summarize(
+    engine: Engine, topics: Sequence[str], *, are_named: bool
+) -> tuple[list[PartitionSummary], int]:
     """Of every partition that can be read, and the exit code."""
     from .opening import for_each_partition
     from .output import progress
 
-    there = engine.topics()
+    there = {**engine.topics(), **{name: [number] for name, number in engine.log_dirs.strays()}}
     partitions = [(topic, number) for topic in topics for number in there.get(topic, ())]
     summaries: list[PartitionSummary] = []
     code = for_each_partition(
         progress(partitions, "reading partitions"),
         lambda key: summaries.append(_summary(engine, *key)),
+        are_named=are_named,
     )
     return summaries, code
 
@@ -144,15 +149,32 @@ def _topic_json(
 ) -> dict[str, Any]:
     return {
         "topic": topic,
-        "topicId": engine.topic_id(topic) or None,
+        "topicId": _topic_id(engine, topic) or None,
+        "isStray": _is_stray(engine, topic),
         "partitions": [summary.as_json() for summary in summaries if summary.topic == topic],
     }
+
+
+def _is_stray(engine: Engine, topic: str) -> bool:
+    return topic not in engine.topics() and any(
+        name == topic for name, _ in engine.log_dirs.strays()
+    )
+
+
+def _topic_id(engine: Engine, topic: str) -> str:
+    """The topic's id, "" where none is known, and where the topic was deleted meanwhile."""
+    from kafkafs.storage.errors import UnknownTopic
+
+    try:
+        return engine.topic_id(topic)
+    except UnknownTopic:
+        return ""
 
 
 def _table(engine: Engine, summaries: Sequence[PartitionSummary], human: bool) -> Iterator[str]:
     from .output import aligned, shown, size_text
 
-    ids = {topic: engine.topic_id(topic) for topic in {summary.topic for summary in summaries}}
+    ids = {topic: _topic_id(engine, topic) for topic in {summary.topic for summary in summaries}}
     rows = [("TOPIC", "PARTITION", "START", "STABLE", "END", "SEGMENTS", "SIZE", "TOPIC ID")]
     for summary in summaries:
         rows.append(
@@ -164,7 +186,8 @@ def _table(engine: Engine, summaries: Sequence[PartitionSummary], human: bool) -
                 str(summary.end_offset),
                 str(summary.segments),
                 size_text(summary.size, human),
-                ids[summary.topic] or "-",
+                (ids[summary.topic] or "-")
+                + (" (stray)" if _is_stray(engine, summary.topic) else ""),
             )
         )
     yield from aligned(rows, right=range(1, 7))

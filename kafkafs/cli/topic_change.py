@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import closing
+from typing import Any
 
 import click
 
@@ -40,6 +43,11 @@ from .verb import Verb
 @click.option("-p", "--partitions", type=int, default=1, show_default=True, metavar="N")
 @assignment_option("--config", "A setting of the topic, under Kafka's name; may be given again.")
 @click.option("--topic-id", default="", metavar="ID", help="Instead of a new one.")
+@click.option(
+    "--unregistered",
+    is_flag=True,
+    help="Also where a KRaft broker would rename its partitions to -stray.",
+)
 @click.option("--cluster-id", metavar="ID", help="Whose new log directories are, with --node-id.")
 @click.option("--node-id", type=click.IntRange(min=0), metavar="N", help="See --cluster-id.")
 @settings_option
@@ -50,6 +58,7 @@ def create(
     partitions: int,
     config: tuple[Setting, ...],
     topic_id: str,
+    unregistered: bool,
     cluster_id: str | None,
     node_id: int | None,
     settings: tuple[Setting, ...],
@@ -59,7 +68,12 @@ def create(
 
     Each partition goes to the directory with the fewest. The settings are kept in the file
     kafkafs.topics there; `kafkafs topic config` changes them. No broker may be running on
-    LOG_DIRS; one that is started on them later must know the topic by its id.
+    LOG_DIRS.
+
+    A KRaft broker that starts on LOG_DIRS renames every partition that its cluster's metadata does
+    not have to -stray, and serves nothing of it. So a topic is not created in a KRaft cluster's
+    directories, unless --topic-id and TOPIC are those of one that the cluster knows, or with
+    --unregistered.
     """
     from kafkafs.storage.errors import LogDirLocked
     from kafkafs.storage.format.checkpoints import MetaProperties
@@ -72,19 +86,45 @@ def create(
         owner = MetaProperties(1, cluster_id, node_id)
     elif cluster_id is not None or node_id is not None:
         raise click.UsageError("--cluster-id and --node-id go together")
+    _check_new(log_dirs, settings, topic, partitions, dict(config), topic_id)
     try:
         with writing(log_dirs, settings, owner=owner) as engine:
-            made_id = engine.create_topic(topic, partitions, dict(config), topic_id)
+            made_id = engine.create_topic(
+                topic, partitions, dict(config), topic_id, unregistered=unregistered
+            )
     except LogDirLocked:
         mounted = mounted_engine.holding(log_dirs, settings)
         if mounted is None or owner is not None:
             raise
-        asked = {"partitions": partitions, "settings": dict(config), "topicId": topic_id}
+        asked: dict[str, Any] = {"partitions": partitions, "settings": dict(config)}
+        asked |= {"topicId": topic_id, "unregistered": unregistered}
         (made,) = mounted.ask(f"create-topic {json.dumps({'topic': topic, **asked})}")
         made_id = made["topicId"]
     facts = {"topic": topic, "topicId": made_id, "partitions": partitions}
     text = f"{topic}: {partitions} partitions, topic id {made_id}"
     output.binary().write(output.json_line(facts) if as_json else output.line(text))
+
+
+def _check_new(
+    log_dirs: tuple[str, ...],
+    settings: Iterable[Setting],
+    topic: str,
+    partitions: int,
+    config: Mapping[str, str],
+    topic_id: str,
+) -> None:
+    """Raises what is wrong with a new topic, while the directories are only read: a command that
+    fails on its arguments changes nothing. New directories have no topics yet."""
+    from kafkafs.storage.config import check_topic_settings
+    from kafkafs.storage.topics import check_new_topic
+
+    from .opening import open_engine
+
+    check_topic_settings(config)
+    there = [path for path in log_dirs if os.path.isdir(path) and os.listdir(path)]
+    if there:
+        with closing(open_engine(tuple(there), settings)) as looking:
+            check_new_topic(looking, topic, partitions, topic_id)
 
 
 @click.command(
@@ -101,18 +141,30 @@ def delete(
 ) -> int:
     """Delete every TOPIC in LOG_DIRS with all its records.
 
-    Its directories get names that end in -delete. Their files are removed when
-    file.delete.delay.ms has passed, or by the next verb that writes, or broker, after that. No
-    broker may be running on LOG_DIRS.
+    Its directories get names that end in -delete, and the topic can be brought back with kafkafs
+    undelete. A broker removes them when it starts, a mount that deleted them when
+    file.delete.delay.ms has passed, and kafkafs purge at once. No broker may be running on
+    LOG_DIRS.
     """
     from .mounted_engine import MountedEngine, change
+    from .opening import open_engine
 
     def there(mounted: MountedEngine) -> int:
         return _delete_each(topics, lambda topic: list(mounted.ask(f"delete-topic {topic}")))
 
+    with closing(open_engine(log_dirs, settings)) as looking:
+        is_any_there = any(topic in looking.topics() for topic in topics)
+    if not is_any_there:  # a command that fails on its arguments changes nothing
+        return _delete_each(topics, _refuse_topic)
     return change(
         log_dirs, settings, lambda engine: _delete_each(topics, engine.delete_topic), there
     )
+
+
+def _refuse_topic(topic: str) -> None:
+    from kafkafs.storage.errors import UnknownTopic
+
+    raise UnknownTopic(topic)
 
 
 def _delete_each(topics: tuple[str, ...], delete: Callable[[str], object]) -> int:

@@ -22,6 +22,7 @@ from .params import (
 from .verb import Verb
 
 if TYPE_CHECKING:
+    from kafkafs.storage.engine import Engine
     from kafkafs.storage.writable_engine import WritableEngine
 
     from .mounted_engine import MountedEngine
@@ -98,7 +99,14 @@ def _changed(
     settings: tuple[Setting, ...],
 ) -> dict[str, Any]:
     """The settings as JSON has them, after the change."""
+    from kafkafs.storage.config import check_topic_settings
+
     from .mounted_engine import change
+
+    def check(engine: Engine) -> None:
+        given = {name: text for name, text in changes.items() if text is not None}
+        check_topic_settings({name: text.strip() for name, text in given.items()}, changes)
+        engine.topic_config(topic)
 
     def here(engine: WritableEngine) -> dict[str, Any]:
         return engine.set_topic_config(topic, changes).as_json()
@@ -108,7 +116,7 @@ def _changed(
         (found,) = mounted.ask(f"configure-topic {asked}")
         return found
 
-    return change(log_dirs, settings, here, there)
+    return change(log_dirs, settings, here, there, check=check)
 
 
 def _shown(settings: Mapping[str, Mapping[str, str]], everything: bool) -> Iterator[Row]:

@@ -76,6 +76,7 @@ def _open_transactions(
     log_dirs: tuple[str, ...], chosen: Sequence[Choice], settings: Iterable[Setting]
 ) -> tuple[Found, int]:
     """As the newest snapshots and the records behind them tell; nothing is locked or changed."""
+    from kafkafs.storage.again import look_again
     from kafkafs.storage.choice import choose
 
     from .opening import for_each_partition, open_engine
@@ -85,11 +86,11 @@ def _open_transactions(
     found: Found = []
 
     def look(key: tuple[str, int]) -> None:
-        producers = plan_for(engine, *key, is_clean=True).producers
+        producers = look_again(lambda: plan_for(engine, *key, is_clean=True)).producers
         found.extend((*key, each) for each in producers.open_transactions())
 
     keys = output.progress(choose(engine.topics(), chosen), "reading partitions")
-    return found, for_each_partition(keys, look)
+    return found, for_each_partition(keys, look, are_named=bool(chosen))
 
 
 def _abort(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from . import failures
+from .params import LocalPath
 from .verb import Verb
 
 
@@ -16,7 +17,7 @@ from .verb import Verb
         ("umount /mnt/kafka", "does the same, for root"),
     ],
 )
-@click.argument("mountpoints", metavar="MOUNTPOINT...", nargs=-1, required=True, type=click.Path())
+@click.argument("mountpoints", metavar="MOUNTPOINT...", nargs=-1, required=True, type=LocalPath())
 def command(mountpoints: tuple[str, ...]) -> int:
     """End the mount at each MOUNTPOINT."""
     from kafkafs.mount.mounting import session

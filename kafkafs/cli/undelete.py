@@ -90,11 +90,12 @@ def _do(
     settings: tuple[Setting, ...],
 ) -> Found:
     """What can come back, or came back, and the exit code."""
-    from .mounted_engine import change
+    from kafkafs.storage.undeleting import found_deletions
+
+    from .mounted_engine import change, holding
+    from .opening import open_engine
 
     def here(engine: WritableEngine) -> Found:
-        if lists:
-            return _listed(engine.deleted(), chosen), 0
         found, code = _each(engine, chosen, offset)
         _tell_more(found, engine.deleted())
         return found, code
@@ -102,7 +103,12 @@ def _do(
     def there(mounted: MountedEngine) -> Found:
         return _of_mount(mounted, chosen, lists, offset)
 
-    return change(log_dirs, settings, here, there, keeps_deleted=True)
+    if lists:
+        mounted = holding(log_dirs, settings)
+        if mounted is not None:
+            return there(mounted)
+        return _listed(found_deletions(open_engine(log_dirs, settings)), chosen), 0
+    return change(log_dirs, settings, here, there, finds_deleted=True)
 
 
 def _listed(deletions: Iterable[Deletion], chosen: Sequence[Choice]) -> list[Deletion]:
@@ -167,8 +173,20 @@ def _is_back(deletion: Deletion) -> str:
         what = f"topic, with {count} partition{'' if count == 1 else 's'}, is back"
     else:
         what = f"offsets {deletion.start_offset} to {deletion.end_offset - 1} are back"
-    when = output.time_text(deletion.deleted_at_ms)
+    when = _when(deletion)
     return f"{output.shown(deletion.path)}: {what} (deleted {when}: {deletion.cause})"
+
+
+def _when(deletion: Deletion) -> str:
+    known = deletion.deleted_at_ms >= 0
+    return output.time_text(deletion.deleted_at_ms) if known else "at an unknown time"
+
+
+def _until(deletion: Deletion) -> str:
+    from kafkafs.storage.log.deletions import NEVER_MS
+
+    never = deletion.until_ms == NEVER_MS
+    return "purge" if never else output.time_text(deletion.until_ms)
 
 
 def _rows(found: Iterable[Deletion], human: bool) -> Iterator[tuple[str, ...]]:
@@ -182,5 +200,5 @@ def _rows(found: Iterable[Deletion], human: bool) -> Iterator[tuple[str, ...]]:
             output.size_text(each.size, human),
             output.time_text(each.deleted_at_ms),
             str(each.cause),
-            output.time_text(each.until_ms),
+            _until(each),
         )

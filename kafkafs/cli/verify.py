@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
@@ -62,7 +61,7 @@ def command(
             code = failures.tell(found)
             continue
         count += 1
-        out.write(output.json_line(asdict(found)) if as_json else output.line(str(found)))
+        out.write(output.json_line(found.as_json()) if as_json else output.line(str(found)))
     if not as_json:
         wrong = f"{count} findings" if count else "nothing is wrong"
         out.write(output.line(f"{len(partitions)} partitions: {wrong}"))

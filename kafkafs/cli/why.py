@@ -76,16 +76,21 @@ def _explain(
     partition: tuple[str, int],
     at: int | None,
 ) -> Why:
+    from kafkafs.storage.again import look_again
     from kafkafs.storage.clock import SystemClock
     from kafkafs.storage.why import why
 
     from .opening import open_engine
 
     engine = open_engine(log_dirs, settings)
-    view = engine.log(*partition).view()
-    checkpoint = engine.partition_dir(*partition).log_dir.cleaner_offsets.get(partition)
-    config = engine.topic_config(partition[0]).config
-    return why(view, config, checkpoint, SystemClock().now_ms() if at is None else at)
+    now_ms = SystemClock().now_ms() if at is None else at
+
+    def look() -> Why:
+        view = engine.log(*partition).view()
+        checkpoint = engine.partition_dir(*partition).log_dir.cleaner_offsets.get(partition)
+        return why(view, engine.topic_config(partition[0]).config, checkpoint, now_ms)
+
+    return look_again(look)
 
 
 def _lines(found: Why) -> Iterator[str]:
@@ -129,7 +134,7 @@ def _rows(found: Why, human: bool) -> Iterator[tuple[str, ...]]:
 
 
 def _retention(found: SegmentWhy) -> str:
-    from .retain import fate_text
+    from .expire import fate_text
 
     text = fate_text(found.outlook)
     return f"goes: {text}" if found.outlook.rule is not None else text

@@ -6,9 +6,9 @@
     spark.read.format("kafkafs").option("subscribe", "orders").load("/data")
 
 Schema and options are those of Spark's own Kafka source. Every worker must see the directories by
-the same path. The road of a read: `options.py`, `filters.py`, `planning.py` on the driver,
-`reading.py` in the tasks; `streaming.py` says which offsets a stream's batch has. What Spark sees
-of these, in its own terms, are `source.py` and `stream_reader.py`.
+the same path. The road of a read: `options.py`, `planning.py` on the driver, `reading.py` in the
+tasks; `streaming.py` says which offsets a stream's batch has. What Spark sees of these, in its own
+terms, are `source.py` and `stream_reader.py`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kafkafs.storage.errors import LogDirError
+from kafkafs.storage.local_path import local_path
 from kafkafs.storage.log.transactions import Isolation
 
 #: In the place of an offset: the end of the log, and its start (ListOffsetsRequest).
@@ -80,8 +82,6 @@ class Options:
     isolation: Isolation
     permissive: bool
     losses: bool
-    push_filters: bool
-    timestamp_disorder_ms: int | None
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
@@ -129,8 +129,6 @@ class Options:
             isolation=Isolation(level or Isolation.READ_UNCOMMITTED),
             permissive=texts.get("mode", one_of("failfast", "permissive")) == "permissive",
             losses=bool(texts.get("losses", boolean)),
-            push_filters=bool(texts.get("pushFilters", boolean)),
-            timestamp_disorder_ms=texts.get("timestampDisorderMs", not_negative),
             max_offsets_per_trigger=most,
             min_offsets_per_trigger=least,
             max_trigger_delay_ms=texts.get("maxTriggerDelay", _duration_ms) or _MAX_TRIGGER_DELAY,
@@ -185,16 +183,13 @@ _NAMES: Final = frozenset(
         *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
         *("startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition"),
         *("includeHeaders", "failOnDataLoss", "kafka.isolation.level"),
-        *("maxBytesPerPartition", "mode", "losses", "pushFilters", "timestampDisorderMs"),
+        *("maxBytesPerPartition", "mode", "losses"),
         # only streams heed these; a batch of Spark's own source ignores them, too
         *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
     )
 )
-# A stream has no end, and Spark pushes no filters down to it.
-_NOT_OF_STREAMS: Final = (
-    *("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp"),
-    *("pushFilters", "timestampDisorderMs"),
-)
+# A stream has no end.
+_NOT_OF_STREAMS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 # Of Spark's Kafka source: how to reach a broker.
 _MEANINGLESS: Final = frozenset(
     name.lower()
@@ -202,6 +197,12 @@ _MEANINGLESS: Final = frozenset(
         *("kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs"),
         "groupIdPrefix",
     )
+)
+# Why there is no filter pushdown, see `source.KafkafsReader`.
+_NO_FILTERS: Final = (
+    "filters cannot be pushed down, because PySpark runs the plan of one query on a DataFrame for "
+    "all its other queries, which would then miss records; name what to read with subscribe, "
+    "assign, startingOffsets, endingOffsets, startingTimestamp and endingTimestamp"
 )
 # Of Kafka's ConsumerConfig: those that Spark refuses, and those that only a connection needs.
 _REFUSED: Final = (
@@ -232,6 +233,8 @@ def _check_meaningless(name: str) -> None:
     """OptionError unless the option exists, and means nothing without a broker."""
     if name in _MEANINGLESS:
         return
+    if name == "pushfilters":
+        raise OptionError("pushFilters", _NO_FILTERS)
     setting = name.removeprefix("kafka.")
     if setting != name:
         if setting in _REFUSED:
@@ -247,16 +250,15 @@ def paths_of(texts: Texts) -> tuple[str, ...]:
     paths = [path.strip() for text in listed for path in text.split(",") if path.strip()]
     if not paths:
         raise OptionError("path", 'name the log directories: .load("/data")')
-    return tuple(map(_local, paths))
+    return tuple(local_option("path", path) for path in paths)
 
 
-def _local(path: str) -> str:
-    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", path)
-    if scheme is None:
-        return path
-    if scheme[1].lower() != "file":
-        raise OptionError("path", f"{path}: only paths that all workers see as files can be read")
-    return "/" + path[scheme.end() :].lstrip("/")
+def local_option(name: str, path: str) -> str:
+    """`path` as the option `name` gives it. OptionError for a URL other than `file:`."""
+    try:
+        return local_path(path)
+    except LogDirError as error:
+        raise OptionError(name, str(error)) from None
 
 
 def _limit(texts: Texts, which: str, default: int) -> Limit:

@@ -14,17 +14,15 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
-from typing import Final, Protocol
+from typing import Final
 
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import (
-    CorruptError,
     LogDirError,
     UnknownPartition,
     UnknownTopic,
     printable,
 )
-from kafkafs.storage.format.layout import MAX_OFFSET
 from kafkafs.storage.format.names import META_PROPERTIES_FILE
 from kafkafs.storage.log.view import View
 from kafkafs.storage.segment.segment import Segment
@@ -37,8 +35,6 @@ LOGGER: Final = logging.getLogger("kafkafs.spark")
 INTERNAL_TOPICS: Final = frozenset(
     ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata")
 )
-
-Offsets = tuple[int, int]  # [start, end)
 
 # Planning goes over all segments once, in order: to keep their indexes open would be for nothing,
 # and a terabyte's, mapped, are half a gigabyte.
@@ -65,62 +61,6 @@ class OffsetRange:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}, offsets {self.start} to {self.end - 1}"
-
-
-class Choice(Protocol):
-    """What decides which partitions are read."""
-
-    def takes(self, topic: str, partition: int) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What filters leave to be read: the partitions that all `choices` take, offsets in one of the
-    ascending ranges `offsets`, timestamps in [`since_us`, `until_us`), microseconds since 1970,
-    None for no bound. With a bound, records without a timestamp are not wanted."""
-
-    choices: tuple[Choice, ...] = ()
-    offsets: tuple[Offsets, ...] = ((0, MAX_OFFSET),)
-    since_us: int | None = None
-    until_us: int | None = None
-
-    def within_offsets(self, ranges: Iterable[tuple[int | None, int | None]]) -> Wanted:
-        """What of it is also in one of the ascending `ranges`."""
-        filled = [(low or 0, MAX_OFFSET if high is None else high) for low, high in ranges]
-        common = [
-            (max(low, start), min(high, end))
-            for start, end in self.offsets
-            for low, high in filled
-            if max(low, start) < min(high, end)
-        ]
-        return replace(self, offsets=tuple(common))
-
-    def within_times(self, since_us: int | None, until_us: int | None) -> Wanted:
-        """What of it also is that young, and that old."""
-        since = [bound for bound in (self.since_us, since_us) if bound is not None]
-        until = [bound for bound in (self.until_us, until_us) if bound is not None]
-        return replace(
-            self,
-            since_us=max(since, default=None),
-            until_us=min(until, default=None),
-        )
-
-    def takes(self, topic: str, partition: int) -> bool:
-        return all(choice.takes(topic, partition) for choice in self.choices)
-
-    @property
-    def milliseconds(self) -> tuple[int | None, int | None] | None:
-        """The same bounds for timestamps in ms; None where there are none."""
-        if self.since_us is None and self.until_us is None:
-            return None
-        since, until = self.since_us, self.until_us
-        return (
-            None if since is None else -(-since // 1000),
-            None if until is None else -(-until // 1000),
-        )
-
-
-EVERYTHING: Final = Wanted()
 
 
 def find_log_dirs(paths: Sequence[str]) -> list[str]:
@@ -155,9 +95,7 @@ def refuse_within_log_dir(place: str, log_dirs: Iterable[str]) -> None:
             return
 
 
-def plan(
-    log_dirs: Sequence[str], options: Options, wanted: Wanted = EVERYTHING
-) -> list[OffsetRange]:
+def plan(log_dirs: Sequence[str], options: Options) -> list[OffsetRange]:
     """The ranges that together hold every record asked for once, in order of topic, partition and
     offset.
 
@@ -173,8 +111,7 @@ def plan(
         spans = [
             span
             for topic, partition in chosen
-            if wanted.takes(topic, partition)
-            for span in _spans(engine, topic, partition, options, wanted)
+            for span in _spans(engine, topic, partition, options)
         ]
         return _ranges(spans, options)
     finally:
@@ -202,11 +139,12 @@ def report_loss(what: str, is_error: bool) -> None:
 def check_topics(topics: Mapping[str, list[int]], options: Options) -> None:
     """OptionError for a topic or partition that the options name and that is not there."""
     for topic, partition in options.assigned or ():
-        if partition not in topics.get(topic, ()):
-            raise OptionError("assign", f"there is no partition {topic}-{partition}")
+        there = topics.get(topic, ())
+        if partition not in there:
+            raise OptionError("assign", str(UnknownPartition(topic, partition, there)))
     for topic in options.topics or ():
         if topic not in topics:
-            raise OptionError("subscribe", f"there is no topic {topic}")
+            raise OptionError("subscribe", f"there is {UnknownTopic(topic, topics)}")
 
 
 def assigned(topics: Mapping[str, list[int]], options: Options) -> list[TopicPartition]:
@@ -290,9 +228,7 @@ def _position_of(segment: Segment, offset: int, up: bool = False) -> int:
     return index.lookup(offset, segment.size).position
 
 
-def _spans(
-    engine: Engine, topic: str, partition: int, options: Options, wanted: Wanted
-) -> Iterator[_Span]:
+def _spans(engine: Engine, topic: str, partition: int, options: Options) -> Iterator[_Span]:
     """What is to be read of one partition."""
     try:
         view = engine.log(topic, partition).view()
@@ -300,10 +236,8 @@ def _spans(
         report_loss(f"{topic}-{partition} was just deleted", options.fail_on_data_loss)
         return
     start, end = (bound(view, limit, options) for limit in (options.starting, options.ending))
-    start, end = _narrowed(view, start, end, options, wanted)
-    for low, high in wanted.offsets:
-        if max(low, start) < min(high, end):
-            yield _Span.of(view, max(low, start), min(high, end))
+    if start < end:
+        yield _Span.of(view, start, end)
 
 
 def bound(view: View, limit: Limit, options: Options) -> int:
@@ -329,29 +263,6 @@ def _offset_for_time(view: View, time_ms: int, limit: Limit, options: Options) -
         why = f"{view.topic}-{view.partition} has no record at {time_ms} or later"
         raise OptionError(limit.option, f"{why}; see startingOffsetsByTimestampStrategy")
     return LATEST
-
-
-def _narrowed(view: View, start: int, end: int, options: Options, wanted: Wanted) -> Offsets:
-    """[start, end) without what cannot have the wanted timestamps.
-
-    Nothing before the first record of a time or later is that young. But behind it older ones may
-    follow, in any number, and no index tells of them: only timestampDisorderMs bounds that.
-    """
-    bounds = wanted.milliseconds
-    if bounds is None:
-        return start, end
-    since, until = bounds
-    disorder = options.timestamp_disorder_ms
-    try:
-        if since is not None and since > 0:
-            first = view.offset_for_time(since, options.isolation)
-            start = end if first is None else max(start, first)
-        if until is not None and disorder is not None:
-            beyond = view.offset_for_time(max(until + disorder, 0), options.isolation)
-            end = end if beyond is None else min(end, beyond)
-    except CorruptError as error:  # the read will meet it, or not
-        LOGGER.warning("not looked up by time: %s", error)
-    return start, end
 
 
 # -- ranges ----------------------------------------------------------------------------------------

@@ -18,7 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kafkafs.storage.engine import Engine
-from kafkafs.storage.errors import SegmentGone, StorageError, UnknownPartition, UnknownTopic
+from kafkafs.storage.errors import (
+    SegmentGone,
+    StorageError,
+    UnknownPartition,
+    UnknownTopic,
+    fresh,
+)
 from kafkafs.storage.format.arrow import to_record_batch
 from kafkafs.storage.format.columns import Columns, Damage
 from kafkafs.storage.log.transactions import Isolation
@@ -48,18 +54,13 @@ _LOSSES_TOLD: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How ranges are read, the same for all tasks of a read.
-
-    `timestamps`: records whose timestamp in ms is in [low, high), None for no bound, are all that
-    is wanted; the others may come, too, where it is cheaper.
-    """
+    """How ranges are read, the same for all tasks of a read."""
 
     log_dirs: tuple[str, ...]
     settings: Mapping[str, str]
     isolation: Isolation
     fail_on_data_loss: bool
     permissive: bool
-    timestamps: tuple[int | None, int | None] | None = None
 
     def records(self, piece: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The records of a range; `schema` has fields of the Arrow schema of records, with the
@@ -68,27 +69,21 @@ class Reading:
         CorruptError for damage unless it is passed over, DataLoss unless that is.
         """
         names = schema.names
-        for part in self._parts(piece):
+        for part in self.parts(piece):
             if isinstance(part, Damage):
                 if not self.permissive:
-                    raise part.error
+                    raise fresh(part.error)
                 LOGGER.warning("%s-%d: skipped: %s", piece.topic, piece.partition, part.error)
                 continue
-            for rows in _pieces(self._chosen(part)):
+            for rows in _pieces(part):
                 made = to_record_batch(rows, piece.topic, piece.partition, names)
                 arrays = [_as(made.column(field.name), field.type) for field in schema]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
-    def parts(self, piece: OffsetRange) -> Iterator[Columns | Damage]:
-        """The same as the storage engine has it, with the damage; columns are good until the next
-        are asked for."""
-        for part in self._parts(piece):
-            yield part if isinstance(part, Damage) else self._chosen(part)
-
     def losses(self, piece: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         """The damage in a range; `schema` has fields of LOSSES."""
         rows: list[dict[str, object]] = []
-        for part in self._parts(piece):
+        for part in self.parts(piece):
             if isinstance(part, Damage):
                 rows.append(_loss(piece, part))
             if len(rows) >= _LOSSES_TOLD:
@@ -97,9 +92,13 @@ class Reading:
         if rows:
             yield pa.RecordBatch.from_pylist(rows, schema)
 
-    def _parts(self, piece: OffsetRange) -> Iterator[Columns | Damage]:
-        """Everything in the range, in one view of the log, or in several where segments vanish
-        while they are read: a cleaner replaces them, retention takes them."""
+    def parts(self, piece: OffsetRange) -> Iterator[Columns | Damage]:
+        """Everything in the range as the storage engine has it, with the damage; columns are good
+        until the next are asked for.
+
+        It comes from one view of the log, or from several where segments vanish while they are
+        read: a cleaner replaces them, retention takes them.
+        """
         reached = piece.start
         attempts = _ATTEMPTS
         while attempts:
@@ -136,18 +135,6 @@ class Reading:
         else:
             return
         report_loss(f"{piece} are not all there any more: {there}", self.fail_on_data_loss)
-
-    def _chosen(self, columns: Columns) -> Columns:
-        """Without the rows whose timestamps are not wanted."""
-        if self.timestamps is None:
-            return columns
-        low, high = self.timestamps
-        chosen = columns.timestamps != -1
-        if low is not None:
-            chosen &= columns.timestamps >= low
-        if high is not None:
-            chosen &= columns.timestamps < high
-        return columns.where(chosen)
 
 
 @lru_cache(maxsize=1)

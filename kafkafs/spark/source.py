@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -13,15 +12,13 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from .filters import push
 from .options import OptionError, Options
-from .planning import EVERYTHING, OffsetRange, find_log_dirs, plan
+from .planning import OffsetRange, find_log_dirs, plan
 from .reading import Reading
 from .workers import spare_collections
 from .write_options import WriteOptions
@@ -66,8 +63,7 @@ class KafkafsSource(DataSource):
         """`schema` may be the user's own: some of the columns, and only these are then made."""
         options = Options.parse(self.options)
         _check_columns(schema, _LOSSES if options.losses else _COLUMNS)
-        kind = FilteringReader if options.push_filters and not options.losses else KafkafsReader
-        return kind(options, to_arrow_schema(schema, timezone="UTC"))
+        return KafkafsReader(options, to_arrow_schema(schema, timezone="UTC"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """As `reader`. ImportError before PySpark 4.2, whose streams know no limits."""
@@ -139,24 +135,14 @@ class RangeReader:
 
 
 class KafkafsReader(RangeReader, DataSourceReader):
-    """One read: planned on the driver, pickled, and carried out by tasks."""
+    """One read: planned on the driver, pickled, and carried out by tasks.
 
-    _wanted = EVERYTHING
-
-    def partitions(self) -> list[InputPartition]:
-        ranges = plan(self._reading.log_dirs, self._options, self._wanted)
-        return [Task(each) for each in ranges]
-
-
-class FilteringReader(KafkafsReader):
-    """One that Spark's filters reach, for who asks for it.
-
-    PySpark (4.1 to 4.3: PythonDataSourceV2.readInfo) keeps what was planned last with the loaded
-    DataFrame, and carries it out for every query on it, whatever that one's filters. Without
-    filters in the plan no harm is done by that; with them, records would be missing.
+    It has no `pushFilters`. PySpark 4.1 to 4.3 keeps one reader with a loaded DataFrame, the one
+    that was planned last (PythonDataSourceV2.readInfo), and runs it for every query on that
+    DataFrame, and for every branch of one query, whatever their filters are; it does not even call
+    Python for a query without filters. Whatever one query's filters had pruned would be missing
+    from the others, and nothing in a task shows which query it belongs to.
     """
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
-        self._wanted, left = push(filters)
-        self._reading = replace(self._reading, timestamps=self._wanted.milliseconds)
-        return left
+    def partitions(self) -> list[InputPartition]:
+        return [Task(each) for each in plan(self._reading.log_dirs, self._options)]

@@ -18,6 +18,7 @@ from .options import (
     OptionError,
     Texts,
     boolean,
+    local_option,
     not_negative,
     one_of,
     paths_of,
@@ -33,7 +34,7 @@ _NAMES: Final = frozenset(
     name.lower()
     for name in (
         *("path", "paths", "topic", "checkpointLocation"),
-        *("stagingDir", "createTopics", "queryId", "epoch"),
+        *("stagingDir", "createTopics", "unregistered", "queryId", "epoch"),
         *("kafka.compression.type", "kafka.batch.size", "kafka.partitioner.ignore.keys"),
         *_LEVELS.values(),
     )
@@ -69,7 +70,8 @@ class WriteOptions:
     """All options of a write.
 
     `topic`: of every record, whatever its column says; None: the column's. `create_topics`: how
-    many partitions a topic gets that is not there, None where that is an error. `level` None is
+    many partitions a topic gets that is not there, None where that is an error; `unregistered`:
+    also where a KRaft broker would make strays of them. `level` None is
     Kafka's default. `writer` and `epoch`: who numbers its writes, so that each is done once.
     `settings` are the storage engine's (`kafkafs.…`).
     """
@@ -78,6 +80,7 @@ class WriteOptions:
     topic: str | None
     staging_dir: str | None
     create_topics: int | None
+    unregistered: bool
     codec: Codec
     level: int | None
     batch_bytes: int
@@ -101,8 +104,9 @@ class WriteOptions:
         return cls(
             paths=paths_of(texts),
             topic=texts.get("topic", _topic),
-            staging_dir=texts.get("stagingDir", _absolute),
+            staging_dir=texts.get("stagingDir", _staging_dir),
             create_topics=texts.get("createTopics", positive),
+            unregistered=bool(texts.get("unregistered", boolean)),
             codec=codec,
             level=levels.get(codec),
             batch_bytes=texts.get("kafka.batch.size", positive) or _BATCH_BYTES,
@@ -138,7 +142,8 @@ def _text(text: str) -> str:
     return text
 
 
-def _absolute(text: str) -> str:
-    if not text.startswith("/"):
-        raise ValueError(f"{text!r} is no absolute path")
-    return text
+def _staging_dir(text: str) -> str:
+    path = local_option("stagingDir", text)
+    if not path.startswith("/"):
+        raise ValueError(f"{text!r} is not an absolute path")
+    return path

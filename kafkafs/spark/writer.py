@@ -23,7 +23,15 @@ from .options import OptionError
 from .planning import find_log_dirs, refuse_within_log_dir
 from .workers import spare_collections
 from .write_options import WriteOptions
-from .writing import Target, TaskWriter, WriteError, commit, refuse_held, remove_job, remove_stale
+from .writing import (
+    Target,
+    TaskWriter,
+    WriteError,
+    check_writable,
+    commit,
+    remove_job,
+    remove_stale,
+)
 
 _HEADERS = "array<struct<key:string,value:binary>>"
 _TYPES: Mapping[str, tuple[str, ...]] = {
@@ -53,10 +61,10 @@ class _Writing:
     """What batches and streams have in common. Pickled with the tasks."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        """OptionError for columns that cannot be written; LogDirLocked."""
+        """OptionError for columns that cannot be written; LogDirError, LogDirLocked."""
         _check_columns(schema, options)
         log_dirs = tuple(os.path.abspath(path) for path in find_log_dirs(options.paths))
-        refuse_held(log_dirs)
+        check_writable(log_dirs)
         if options.staging_dir is not None:
             refuse_within_log_dir(options.staging_dir, log_dirs)
         self._options = options
@@ -67,6 +75,7 @@ class _Writing:
             job=new_job(),
             topic=options.topic,
             create_topics=options.create_topics,
+            unregistered=options.unregistered,
             plan=BatchPlan(
                 batch_bytes=options.batch_bytes, codec=options.codec, level=options.level
             ),

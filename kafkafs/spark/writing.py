@@ -23,6 +23,7 @@ from kafkafs.storage.format.batch import Int64s
 from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
 from kafkafs.storage.format.partitioner import partitions_of
 from kafkafs.storage.lock import who_holds
+from kafkafs.storage.log_dir import check_is_log_dir
 from kafkafs.storage.placements import StagedPart, Write, read_placements
 from kafkafs.storage.placing import place
 from kafkafs.storage.staging import StagedWriter, StagingPlace, finish_all, staging_path
@@ -54,6 +55,7 @@ class Target:
     job: str
     topic: str | None
     create_topics: int | None
+    unregistered: bool
     plan: BatchPlan
     ignore_keys: bool
 
@@ -172,7 +174,7 @@ class TaskWriter:
         numbers = engine.topics().get(name)
         if numbers is None:
             if made is None:
-                raise UnknownTopic(name)
+                raise UnknownTopic(name, engine.topics())
             config = engine.new_topic_config().config
             return _Topic(name, made, dict.fromkeys(range(made), self._target.log_dirs[0]), config)
         log_dirs = {
@@ -185,7 +187,7 @@ class TaskWriter:
         writer = self._writers.get(key)
         if writer is None:
             if partition not in topic.log_dirs:
-                raise UnknownPartition(*key)
+                raise UnknownPartition(*key, sorted(topic.log_dirs))
             attempt = self._directory(topic.log_dirs[partition])
             writer = self._writers[key] = StagedWriter(attempt, *key, topic.config)
         return writer
@@ -243,10 +245,13 @@ def _grouped(numbers: Int64s) -> Iterator[tuple[int, _Rows | None]]:
 # -- the driver's part ---------------------------------------------------------------------------
 
 
-def refuse_held(log_dirs: Sequence[str]) -> None:
-    """LogDirLocked when a broker or an engine has one of the directories."""
+def check_writable(log_dirs: Sequence[str]) -> None:
+    """Raises LogDirError if a path is missing or is not a log directory, which no write makes;
+    LogDirLocked if a broker or an engine has one of the directories."""
     for path in log_dirs:
-        holder = who_holds(Directory(path))
+        directory = Directory(path)
+        check_is_log_dir(directory)
+        holder = who_holds(directory)
         if holder:
             who = f"process {holder}" if holder > 0 else "a process that the system does not name"
             raise LogDirLocked(path, f"{who} has it locked, a broker or another engine", holder)
@@ -279,7 +284,9 @@ def commit(target: Target, write: Write, parts: Sequence[StagedPart], jobs: Iter
     """Places what tasks have staged, those of a partition in the order given; `jobs` are those that
     they were staged by. LogDirLocked when a broker or an engine has a directory now."""
     if parts:
-        engine = WritableEngine(target.log_dirs, dict(target.settings))
+        engine = WritableEngine(
+            target.log_dirs, dict(target.settings), unregistered=target.unregistered
+        )
         try:
             placed = place(engine, write, parts, _new_topics(engine, target, parts))
         except BaseException:

@@ -198,7 +198,8 @@ class KeyContents:
         content = self.find(partition, key)
         if content is None:
             if not is_there:
-                raise NoSuchName(os.fsdecode(key))
+                name = os.fsdecode(key)
+                raise NoSuchName(name, lambda: f"{partition.name} has no record with key {name}")
             content = self._new(partition, writer, key)
         content.remove(is_there=is_there)
 

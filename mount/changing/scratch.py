@@ -197,7 +197,7 @@ class ScratchFiles:
         try:
             return self._files[topic, name]
         except KeyError:
-            raise NoSuchName(name) from None
+            raise NoSuchName(name, lambda: f"the topic has no file {name}") from None
 
     def _resize(self, file: ScratchFile, size: int) -> None:
         before = file.charge

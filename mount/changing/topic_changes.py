@@ -48,8 +48,8 @@ class TopicChanges:
             raise Forbidden(f"{topic}: only partitions can be made here, not {printable(name)}")
         try:
             self._add(topic, name)
-        except UnknownTopic:
-            raise NoSuchName(topic) from None
+        except UnknownTopic as error:
+            raise NoSuchName(topic, error.__str__) from None
 
     def _add(self, topic: str, name: str) -> None:
         next_one = max(self._numbers(topic)) + 1
@@ -72,8 +72,8 @@ class TopicChanges:
         try:
             while not self._delete(topic, is_empty):
                 pass
-        except UnknownTopic:
-            raise NoSuchName(topic) from None
+        except UnknownTopic as error:
+            raise NoSuchName(topic, error.__str__) from None
         except UnknownPartition as error:
             raise NotEmpty(f"{error} that could be opened; its topic stays") from None
         logger.info("topic %s deleted", topic)
@@ -90,10 +90,7 @@ class TopicChanges:
 
     def _numbers(self, topic: str) -> list[int]:
         """UnknownTopic."""
-        try:
-            return self._engine.topics()[topic]
-        except KeyError:
-            raise UnknownTopic(topic) from None
+        return self._engine.partitions_of(topic)
 
 
 def refuse_quorum(topic: str) -> None:

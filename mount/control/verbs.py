@@ -170,8 +170,8 @@ def _each(
             emit(error_row(error, "{}-{}".format(*key)))
 
 
-def _retain(control: Control, words: Sequence[str]) -> Work:
-    from kafkafs.storage.retaining import foretell, retain
+def _expire(control: Control, words: Sequence[str]) -> Work:
+    from kafkafs.storage.expiring import expire, foretell
 
     chosen, options = _split(words, frozenset(("all", "dry-run")))
     engine = control.engine
@@ -181,7 +181,7 @@ def _retain(control: Control, words: Sequence[str]) -> Work:
         if "dry-run" in options:
             futures = foretell(engine, key, engine.clock.now_ms())
         else:
-            futures = retain(engine, key)
+            futures = expire(engine, key)
         return (each.as_json() for each in futures if each.goes or "all" in options)
 
     return Work(lambda emit: _each(control, keys, rows, emit))
@@ -220,13 +220,17 @@ def not_compacted(key: Key) -> Row:
 
 
 def _create_topic(control: Control, words: Sequence[str]) -> Work:
-    given = _object(words, topic=str, partitions=int, settings=dict, topicId=str)
+    given = _object(words, topic=str, partitions=int, settings=dict, topicId=str, unregistered=bool)
     settings = _settings(given.get("settings", {}), nulls=False)
     topic, partitions = given.get("topic", ""), given.get("partitions", 1)
 
     def create(emit: Emit) -> None:
         topic_id = control.engine.create_topic(
-            topic, partitions, settings, given.get("topicId", "")
+            topic,
+            partitions,
+            settings,
+            given.get("topicId", ""),
+            unregistered=given.get("unregistered", False),
         )
         emit({"topic": topic, "topicId": topic_id, "partitions": partitions})
 
@@ -298,6 +302,21 @@ def _offset(word: str) -> int:
     return int(word)
 
 
+def _purge(control: Control, words: Sequence[str]) -> Work:
+    chosen, options = _split(words, frozenset(("stray", "dry-run")))
+
+    def purge(emit: Emit) -> None:
+        found = [
+            each
+            for each in control.engine.leftovers(strays="stray" in options)
+            if not chosen or (each.topic, each.partition) in chosen or (each.topic, None) in chosen
+        ]
+        for each in found if "dry-run" in options else control.engine.purge(found):
+            emit(each.as_json())
+
+    return Work(purge)
+
+
 _WITH_JSON: Final[frozenset[Prepare]] = frozenset((_create_topic, _configure_topic, _append))
 
 VERBS: Final[dict[str, Verb]] = {
@@ -309,9 +328,9 @@ VERBS: Final[dict[str, Verb]] = {
         Verb("pause TASK", "has a background task no longer run by itself", _pause),
         Verb("resume TASK", "has it run by itself again", _resume),
         Verb(
-            "retain [TOPIC[/PARTITION]]... [all] [dry-run]",
+            "expire [TOPIC[/PARTITION]]... [all] [dry-run]",
             "deletes what retention deletes now; all: tells also of what stays",
-            _retain,
+            _expire,
         ),
         Verb(
             "compact [TOPIC[/PARTITION]]... [force] [all] [dry-run]",
@@ -334,6 +353,11 @@ VERBS: Final[dict[str, Verb]] = {
             '"compression": …, "batchSize": …, "lines": …, "sync": …}',
             "appends the lines in as many bytes as size says, which stand behind this line",
             _append,
+        ),
+        Verb(
+            "purge [TOPIC[/PARTITION]]... [stray] [dry-run]",
+            "removes what other processes have left; stray: also stray partitions",
+            _purge,
         ),
         Verb("deleted [TOPIC[/PARTITION]]...", "tells what can be brought back", _deleted),
         Verb(

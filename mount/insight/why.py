@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kafkafs.storage.why import why
+from kafkafs.storage.again import look_again
+from kafkafs.storage.why import Why, why
 
 from .. import render
 from ..catalog import Catalog
@@ -11,8 +12,12 @@ from ..partition import Partition
 
 def partition_why(catalog: Catalog, partition: Partition) -> bytes:
     """`<topic>/<partition>/why.json`, as of now."""
-    view = partition.view()
     key = (partition.topic, partition.number)
-    checkpoint = catalog.engine.partition_dir(*key).log_dir.cleaner_offsets.get(key)
-    config = catalog.engine.topic_config(partition.topic).config
-    return render.status(why(view, config, checkpoint, catalog.clock.now_ms()).as_json())
+
+    def look() -> Why:
+        view = partition.view()
+        checkpoint = catalog.engine.partition_dir(*key).log_dir.cleaner_offsets.get(key)
+        config = catalog.engine.topic_config(partition.topic).config
+        return why(view, config, checkpoint, catalog.clock.now_ms())
+
+    return render.status(look_again(look).as_json())

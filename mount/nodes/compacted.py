@@ -20,27 +20,34 @@ from kafkafs.storage.format.columns import Columns, Damage
 
 from .. import render
 from ..catalog import Catalog
-from ..errnos import Forbidden, NoSuchName
+from ..errnos import Forbidden, Stale
 from ..handles import Handle
-from ..lifetimes import BRIEFLY
-from ..partition import Partition
+from ..lifetimes import BRIEFLY, NOT_AT_ALL
+from ..partition import Partition, Seen
 from ..pending import Pending
 from ..reading.previews import Previews
+from ..reading.sizes import StreamSize
+from ..reading.stream_index import StreamIndex
 from ..reading.streams import Piece, PreparedStreamHandle
 from .keys import KeyDirectory
 from .member import FixedDirectory, Member, MemberDirectory, changed_ns, member_inode
 from .node import (
+    FILE_MODE,
+    STREAM_BLOCK,
     Attributes,
     File,
+    FixedFile,
     Link,
+    MeasuredFile,
     Node,
     Run,
     link_attributes,
+    missing,
     rows_of,
     stream_attributes,
 )
-from .offsets import OffsetDirectory, parse_name
-from .stream import FORMATS, PartitionSource
+from .offsets import OffsetDirectory, nothing_served, parse_name
+from .stream import FORMATS, PartitionSource, measured_attributes, stream_file
 
 #: In the order in which they are listed.
 NAMES: Final = {
@@ -60,6 +67,8 @@ _LIKE: Final = {
 MEMBERS: Final = frozenset(
     {Member.COMPACTED, *NAMES.values(), Member.COMPACTED_FIRST, Member.COMPACTED_LAST}
 )
+# More than any summary has: a fixed number of names with numbers, and two with short texts.
+_SUMMARY_BOUND: Final = 4096
 # How often what is left of a partition is found anew when segments vanish meanwhile.
 _ATTEMPTS: Final = 8
 
@@ -75,7 +84,7 @@ def compacted_node(catalog: Catalog, partition: Partition, member: Member) -> No
         return CompactedLatest(catalog, partition)
     if member in (Member.COMPACTED_FIRST, Member.COMPACTED_LAST):
         return CompactedLink(previews, partition, member)
-    return CompactedFile(previews, partition, member)
+    return CompactedFile(catalog, partition, member)
 
 
 class CompactedDirectory(FixedDirectory, MemberDirectory):
@@ -87,7 +96,7 @@ class CompactedDirectory(FixedDirectory, MemberDirectory):
 
     def child(self, name: str) -> Node:
         if name not in NAMES:
-            raise NoSuchName(name)
+            raise missing(name, f"{self.partition.name}/compacted", NAMES)
         return compacted_node(self._catalog, self.partition, NAMES[name])
 
     def runs(self, start: int) -> Iterator[Run]:
@@ -117,7 +126,9 @@ class CompactedOffsets(OffsetDirectory):
             return super().child(name)
         offset, kind = parse_name(name)
         if not self._previews.of(self.partition).keeps(offset):
-            raise OffsetNotFound(offset, "compaction would remove it, or has")
+            partition = self.partition.name
+            why = f"compaction leaves no record at offset {offset} of {partition}"
+            raise OffsetNotFound(offset, why)
         return kind(self.partition, offset, self.partition.lifetime(BRIEFLY))
 
     def child_is_near(self, name: str) -> bool:
@@ -174,59 +185,204 @@ class CompactedLink(Link):
         is_last = self.member is Member.COMPACTED_LAST
         offset = (left.last if is_last else left.first)(self.partition.isolation)
         if offset is None:
-            raise NoSuchName(self.member.name)
+            raise nothing_served(self.partition, "last" if is_last else "first")
         return str(offset)
 
 
 class CompactedFile(File):
-    """A stream, or `summary.json`, which is read like one."""
+    """A name in `compacted/`, as it is listed. What it leads to depends on what is left of the
+    partition at that moment, if that is known."""
 
-    def __init__(self, previews: Previews, partition: Partition, member: Member) -> None:
-        self._previews = previews
+    is_fixed = False
+
+    def __init__(self, catalog: Catalog, partition: Partition, member: Member) -> None:
+        self._catalog = catalog
         self.partition = partition
         self.member = member
         self.inode = member_inode(partition, member)
 
     def attributes(self) -> Attributes:
-        return stream_attributes(self.inode, changed_ns(self.partition))
+        mtime_ns = changed_ns(self.partition)
+        return stream_attributes(self.inode, mtime_ns, name_lifetime=NOT_AT_ALL)
+
+    def fixed(self) -> FixedFile:
+        seen = self.partition.seen()
+        is_summary = self.member is Member.COMPACTED_SUMMARY
+        left = self._catalog.previews.known(self.partition, in_full=is_summary)
+        # The preview lives as long as the file that is kept for it. A stream for which there is
+        # none yet gets one when it is read, and is told from all others till then.
+        state: object = object()
+        if left is not None:
+            now_ms = left.question.now_ms if is_summary else 0
+            state = id(left.preview), left.start_offset, now_ms
+        key = (self.partition, self.member, seen.losses, self.partition.bound(seen.view), state)
+
+        def make(inode: int) -> CompactedStream:
+            kind = Summary if is_summary else CompactedStream
+            return kind(self._catalog, self.partition, self.member, seen, left, inode)
+
+        return self._catalog.contents.file(key, make)
 
     def open(self, *, waits: bool = True) -> Handle:
-        source = CompactedSource(self._previews, self.partition, self.member)
-        return PreparedStreamHandle(source, self.partition.note_damage)
+        return self.fixed().open()
 
 
-class CompactedSource:
-    """What `member` shows of a partition, found when it is first asked for."""
+class CompactedStream(MeasuredFile):
+    """A stream of what is left, found when it is first read if it was not known before."""
 
-    def __init__(self, previews: Previews, partition: Partition, member: Member) -> None:
-        self._previews = previews
-        self._partition = partition
-        self._member = member
-        self._is_summary = member is Member.COMPACTED_SUMMARY
-        self._lock = threading.Lock()  # held while it is found
+    def __init__(
+        self,
+        catalog: Catalog,
+        partition: Partition,
+        member: Member,
+        seen: Seen,
+        left: CompactedView | None,
+        inode: int,
+    ) -> None:
+        self.partition = partition
+        self.member = member
+        self.inode = inode
+        self.memory = 4096 + 200 * len(seen.view.segments)
+        self._catalog = catalog
+        self._seen = seen
+        self._mtime_ns = changed_ns(partition)
+        self._finding = threading.Lock()  # held while it is found
+        self._left: CompactedView | None = None
+        self._size: StreamSize | None = None
+        self._index = StreamIndex()
+        if left is not None:
+            self._take(left)
+
+    def _take(self, left: CompactedView) -> None:
+        self._left = left
+        self._size = StreamSize(
+            self.source(left),
+            self._index,
+            lambda: self.source(left.pinned()),
+            self.partition.note_damage,
+            self.member,
+            self._catalog.speeds,
+            self._ceiling,
+        )
+
+    def _ceiling(self) -> int:
+        """No more is left than there is."""
+        whole = stream_file(self._catalog, self.partition, _LIKE[self.member])
+        return whole.stream_size.size()
+
+    def source(self, left: CompactedView) -> PartitionSource:
+        """The stream of a view."""
+        return PartitionSource(self.partition, left, FORMATS[_LIKE[self.member]], self._index)
+
+    @property
+    def stream_size(self) -> StreamSize | None:
+        return self._size
+
+    def attributes(self) -> Attributes:
+        if self._size is not None:
+            return measured_attributes(self.inode, self._size, self._mtime_ns)
+        bound, never = self._ceiling(), NOT_AT_ALL
+        return Attributes(self.inode, FILE_MODE, bound, self._mtime_ns, never, never, STREAM_BLOCK)
+
+    def check(self) -> None:
+        is_current = self._catalog.is_current(self.partition)
+        if not is_current or self.partition.seen().losses != self._seen.losses:
+            raise Stale
+
+    def open(self, *, waits: bool = True) -> Handle:
+        self.check()
+        if self._size is not None:
+            self._size.look()
+        return PreparedStreamHandle(_FoundSource(self), self.partition.note_damage, size=self)
+
+    # -- what the handles know of the size ------------------------------------------------------
+
+    @property
+    def exact(self) -> int | None:
+        return None if self._size is None else self._size.exact
+
+    @property
+    def is_damaged(self) -> bool:
+        return self._size is not None and self._size.is_damaged
+
+    def before(self, position: int) -> tuple[int, int]:
+        return (0, -1) if self._size is None else self._size.before(position)
+
+    def note_reached(self, position: int) -> None:
+        if self._size is not None:
+            self._size.note_reached(position)
+
+    # -- finding what is left -------------------------------------------------------------------
+
+    def pending(self) -> Pending | None:
+        """For the handles: a look-up of the stream itself waits for nothing."""
+        return None
+
+    def search(self) -> Pending | None:
+        """What a read has to wait for; None when what is left has been found."""
+        if self._left is not None:
+            return None
+        return self._catalog.previews.pending(self.partition, in_full=self._in_full)
+
+    _in_full = False
+
+    def pinned(self) -> CompactedView:
+        """What is left, to be read whatever is deleted meanwhile; from the first call on the same.
+        May take long. Raises SegmentGone."""
+        with self._finding:
+            if self._left is not None:
+                return self._left.pinned()
+            for _ in range(_ATTEMPTS):
+                try:
+                    found = self._catalog.previews.of(self.partition, in_full=self._in_full)
+                    pinned = found.pinned()
+                except SegmentGone:  # deleted or replaced since the view was made
+                    continue
+                self._take(found)
+                return pinned
+        raise SegmentGone(self.partition.log.path)
+
+
+class Summary(CompactedStream):
+    """`summary.json`. Until it is known how much goes its size is a bound."""
+
+    shows_records = False
+    _in_full = True
+    _text: bytes | None = None
+
+    def _take(self, left: CompactedView) -> None:
+        self._left = left
+        self._text = render.status(left.summary())
+
+    def text(self) -> bytes:
+        self.pinned()
+        assert self._text is not None
+        return self._text
+
+    def attributes(self) -> Attributes:
+        size = _SUMMARY_BOUND if self._text is None else len(self._text)
+        lifetime = NOT_AT_ALL if self._text is None else BRIEFLY
+        return Attributes(self.inode, FILE_MODE, size, self._mtime_ns, NOT_AT_ALL, lifetime)
+
+    @property
+    def exact(self) -> int | None:
+        return None if self._text is None else len(self._text)
+
+
+class _FoundSource:
+    """What an open file in `compacted/` shows."""
+
+    def __init__(self, stream: CompactedStream) -> None:
+        self._stream = stream
         self._left: CompactedView | None = None
 
     def pending(self) -> Pending | None:
-        if self._left is not None:
-            return None
-        return self._previews.pending(self._partition, in_full=self._is_summary)
+        return self._stream.search()
 
     def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
-        left = self._found()
-        if self._is_summary:
-            yield Piece(render.status(left.summary()))
+        if self._left is None:
+            self._left = self._stream.pinned()
+        if isinstance(self._stream, Summary):
+            yield Piece(self._stream.text())
             return
-        made = FORMATS[_LIKE[self._member]]
-        yield from PartitionSource(self._partition, left, made).pieces(restart)
-
-    def _found(self) -> CompactedView:
-        with self._lock:
-            for _ in range(_ATTEMPTS):
-                if self._left is not None:
-                    return self._left
-                try:
-                    found = self._previews.of(self._partition, in_full=self._is_summary)
-                    self._left = found.pinned()
-                except SegmentGone:  # deleted or replaced since the view was made
-                    continue
-        raise SegmentGone(self._partition.log.path)
+        yield from self._stream.source(self._left).pieces(restart)

@@ -1,23 +1,65 @@
-"""Small files that are made when they are opened: status and settings."""
+"""Small files that are made when their names are looked up: status and settings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..contents import Contents
 from ..handles import BytesHandle, Handle
-from .node import Attributes, File, stream_attributes
+from ..lifetimes import BRIEFLY, NOT_AT_ALL
+from .node import FILE_MODE, Attributes, File, FixedFile, stream_attributes
 
 
 class ComputedFile(File):
-    """What `compute` gives. Its size is not known before, so it is read like a stream."""
+    """What `compute` gives. A listing does without making it, and so cannot tell its size."""
 
-    def __init__(self, inode: int, mtime_ns: int, compute: Callable[[], bytes]) -> None:
+    is_fixed = False
+
+    def __init__(
+        self,
+        contents: Contents[FixedFile],
+        inode: int,
+        mtime_ns: int,
+        compute: Callable[[], bytes],
+    ) -> None:
+        """`inode`: the number in a listing."""
         self.inode = inode
+        self._contents = contents
         self._mtime_ns = mtime_ns
         self._compute = compute
 
     def attributes(self) -> Attributes:
-        return stream_attributes(self.inode, self._mtime_ns)
+        return stream_attributes(self.inode, self._mtime_ns, name_lifetime=NOT_AT_ALL)
+
+    def fixed(self) -> Document:
+        data = self._compute()
+
+        def make(inode: int) -> Document:
+            return Document(inode, self._mtime_ns, data)
+
+        found = self._contents.file((self.inode, self._mtime_ns, data), make)
+        assert isinstance(found, Document)
+        return found
 
     def open(self, *, waits: bool = True) -> Handle:
-        return BytesHandle(self._compute(), direct_io=True)
+        return self.fixed().open()
+
+
+class Document(FixedFile):
+    """What was made when the name was looked up."""
+
+    def __init__(self, inode: int, mtime_ns: int, data: bytes) -> None:
+        self.inode = inode
+        self.memory = 1024 + 2 * len(data)
+        self._mtime_ns = mtime_ns
+        self._data = data
+
+    def attributes(self) -> Attributes:
+        size = len(self._data)
+        return Attributes(self.inode, FILE_MODE, size, self._mtime_ns, NOT_AT_ALL, BRIEFLY)
+
+    def check(self) -> None:
+        """It says how things were, whatever has become of them."""
+
+    def open(self, *, waits: bool = True) -> Handle:
+        return BytesHandle(self._data)

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from shlex import quote
 from typing import Final
 
 from kafkafs.storage.errors import printable
-from kafkafs.storage.log.deletions import Deletion
+from kafkafs.storage.log.deletions import NEVER_MS, UNKNOWN_MS, Deletion
 
 from .. import render
 from ..catalog import Catalog
 from ..changing.changes import Changes
 from ..errnos import Forbidden, NoSuchName, Stale
 from ..inodes import NUMBER_BITS, Kind, pack
-from ..lifetimes import NOT_AT_ALL
 from .computed import ComputedFile
 from .node import Attributes, Directory, Run, directory_attributes, rows_of
 
 # The numbers of these files, hashes of their names, are above those of fixed names.
 _FIRST_NUMBER: Final = 1 << (NUMBER_BITS - 1)
-
-
-class DeletedFile(ComputedFile):
-    """Its name changes as the deletion goes on, so it is never believed."""
-
-    def attributes(self) -> Attributes:
-        return replace(super().attributes(), name_lifetime=NOT_AT_ALL)
 
 
 class DeletedDirectory(Directory):
@@ -45,10 +36,10 @@ class DeletedDirectory(Directory):
     def attributes(self) -> Attributes:
         return directory_attributes(self.inode, self._catalog.started_ns)
 
-    def child(self, name: str) -> DeletedFile:
+    def child(self, name: str) -> ComputedFile:
         deletion = self._deletions().get(name)
         if deletion is None:
-            raise NoSuchName(name)
+            raise NoSuchName(name, lambda: f"no deletion {name} can be undone now")
         return self._file(name, deletion)
 
     def child_is_near(self, name: str) -> bool:
@@ -62,7 +53,7 @@ class DeletedDirectory(Directory):
         self.child(name)
         raise Forbidden(f"{printable(name)} goes when it cannot be brought back any more")
 
-    def by_number(self, number: int) -> DeletedFile:
+    def by_number(self, number: int) -> ComputedFile:
         """The file of an inode's number. Stale."""
         for name in self._deletions():
             if _number(name) == number:
@@ -73,10 +64,12 @@ class DeletedDirectory(Directory):
         """The oldest first. Of two topics of one name, the one deleted last."""
         return {name_of(each): each for each in self._changes.engine.deleted()}
 
-    def _file(self, name: str, deletion: Deletion) -> DeletedFile:
+    def _file(self, name: str, deletion: Deletion) -> ComputedFile:
         inode = pack(Kind.TOP, 0, _number(name))
         told = partial(self._told, deletion)
-        return DeletedFile(inode, deletion.deleted_at_ms * 1_000_000, told)
+        is_known = deletion.deleted_at_ms != UNKNOWN_MS
+        mtime_ns = deletion.deleted_at_ms * 1_000_000 if is_known else self._catalog.started_ns
+        return ComputedFile(self._catalog.contents, inode, mtime_ns, told)
 
     def _told(self, deletion: Deletion) -> bytes:
         dirs = ",".join(each.path for each in self._catalog.engine.log_dirs.dirs)
@@ -85,7 +78,7 @@ class DeletedDirectory(Directory):
                 "what": _what(deletion),
                 "why": str(deletion.cause),
                 "when": _time(deletion.deleted_at_ms),
-                "until": _time(deletion.until_ms),
+                "until": _time(deletion.until_ms, "it is purged"),
                 "bringBack": f"kafkafs undelete {quote(dirs)} {quote(deletion.path)}",
                 "deletion": deletion.as_json(),
             }
@@ -106,7 +99,12 @@ def _what(deletion: Deletion) -> str:
     return f"{deletion.path}, offsets {deletion.start_offset} to {deletion.end_offset - 1}"
 
 
-def _time(milliseconds: int) -> str:
+def _time(milliseconds: int, at_no_time: str = "") -> str | None:
+    """A time; None for one that is not known, and `at_no_time` for one that never comes."""
+    if milliseconds == UNKNOWN_MS:
+        return None
+    if milliseconds == NEVER_MS:
+        return at_no_time
     when = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return when.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 

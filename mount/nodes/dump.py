@@ -43,7 +43,8 @@ class DumpDirectory(MemberDirectory):
         self.visit()
         parsed = _parsed(name)
         if parsed is None:
-            raise NoSuchName(name)
+            why = f"{name!r} is not the name of a file of a segment with {_SUFFIX} behind it"
+            raise NoSuchName(name, lambda: why)
         file = segment_file(parsed.base_offset, parsed.kind)
         return DumpFile(self.partition, file, status(self.partition, file))
 

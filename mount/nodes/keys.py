@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,9 @@ from .member import Member
 from .node import File
 from .offsets import OffsetDirectory
 from .record import ValueFile
+
+# Records whose keys are looked at for names that begin with something.
+_MATCHED: Final = 4096
 
 
 class KeyDirectory(OffsetDirectory):
@@ -59,8 +63,22 @@ class KeyDirectory(OffsetDirectory):
             self.partition.note_damage(error)
             raise
         if offset < 0 or not self.kept(np.array([offset], dtype=np.int64))[0]:
-            raise NoSuchName(name)
+            raise self._missing(name, key)
         return offset
+
+    def _missing(self, name: str, key: bytes) -> NoSuchName:
+        """The error where no value is served of `key`, which is called `name`."""
+
+        def why() -> str:
+            found = self._find(key)
+            if found is None:
+                return f"{self.partition.name} has no record with key {name}"
+            offset = int(found[0].offsets[found[1]])
+            if found[0].spans[found[1], VALUE_SIZE] < 0:
+                return f"key {name} was deleted: its latest record, {offset}, has no value"
+            return f"compaction leaves no record with key {name}"
+
+        return NoSuchName(name, why)
 
     def remove(self, name: str, pid: int) -> None:
         self.child(name)
@@ -74,12 +92,15 @@ class KeyDirectory(OffsetDirectory):
 
     def _offset_of(self, key: bytes) -> int:
         """Where the latest value of a key is, -1 where there is none or a tombstone."""
-        partition = self.partition
-        found = self._latest.find(partition.log, key, partition.isolation, partition.view)
+        found = self._find(key)
         if found is None:
             return -1
         columns, row = found
         return int(columns.offsets[row]) if columns.spans[row, VALUE_SIZE] >= 0 else -1
+
+    def _find(self, key: bytes) -> tuple[Columns, int] | None:
+        partition = self.partition
+        return self._latest.find(partition.log, key, partition.isolation, partition.view)
 
     def _whole(self, cut: CutName, name: str) -> bytes:
         """The key whose name was cut. Known if it was listed lately; else all keys are read."""
@@ -97,7 +118,8 @@ class KeyDirectory(OffsetDirectory):
 
         found = self._latest.find_key(partition.log, last_row, partition.isolation, partition.view)
         if found is None:
-            raise NoSuchName(name)
+            why = f"{partition.name} has no record with key {name}"
+            raise NoSuchName(name, lambda: why)
         return found
 
     def _key_at(self, offset: int) -> bytes:
@@ -116,6 +138,18 @@ class KeyDirectory(OffsetDirectory):
                 if not len(part):
                     continue
             yield part
+
+    def matching(self, start: str) -> Iterator[str]:
+        """Only keys of the last records: all of them would take as long as reading the log."""
+        partition = self.partition
+        view = partition.view()
+        low = max(partition.bound(view) - _MATCHED, view.start_offset)
+        for part in view.scan(low, isolation=partition.isolation):
+            if isinstance(part, Damage):
+                continue
+            part = part.where((part.spans[:, KEY_SIZE] >= 0) & (part.spans[:, VALUE_SIZE] >= 0))
+            names = map(os.fsdecode, self.names(part, 0, len(part)))
+            yield from (name for name in names if name.startswith(start))
 
     def names(self, columns: Columns, low: int, high: int) -> list[bytes]:
         data, spans = columns.data, columns.spans[low:high, KEY_START : KEY_SIZE + 1]

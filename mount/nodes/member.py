@@ -42,6 +42,7 @@ class Member(IntEnum):
     COMPACTED_LATEST = 21
     KEY = 24
     WHY = 30
+    RANGE = 31
     APPEND = 40
     APPEND_JSONL = 41
     DUMP = 42

@@ -12,11 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from kafkafs.storage.errors import printable
+from kafkafs.storage.nearest import did_you_mean
 
-from ..errnos import Forbidden
+from ..errnos import Forbidden, NoSuchName
 from ..handles import Handle
 from ..lifetimes import BRIEFLY, NOT_AT_ALL
 from ..pending import Pending
+from ..reading.sizes import StreamSize
 from ..write_handle import WriteHandle
 
 DIRECTORY_MODE: Final = stat.S_IFDIR | 0o555
@@ -25,10 +27,14 @@ LINK_MODE: Final = stat.S_IFLNK | 0o777
 
 # What `stat` advises for reading: cat and cp then read this much at a time.
 STREAM_BLOCK: Final = 1 << 20
-# The same of a directory: opendir(3) takes so much room for names, and newer kernels then ask for
+#: The same of a directory: opendir(3) takes so much room for names, and newer kernels then ask for
 # as much at a time, some 1,500 names here.
-_LISTING_BLOCK: Final = 1 << 18
+LISTING_BLOCK: Final = 1 << 18
 _BLOCK: Final = 4096
+#: The size in a row of a file whose size takes long to find out. No size that were not exact would
+#: do: the kernel takes it for that of the file, also while a program has it open. One that is
+#: negative it does not take, nor the row's other attributes, and so asks when they are needed.
+UNKNOWN_SIZE: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +53,8 @@ class Attributes:
     generation: int = 0
 
 
-# A name in a directory: its bytes, inode number, size, mtime in ns, and where a listing goes on
-# behind it.
+# A name in a directory: its bytes, inode number, size (or UNKNOWN_SIZE), mtime in ns, and where a
+# listing goes on behind it.
 Row = tuple[bytes, int, int, int, int]
 
 
@@ -149,13 +155,23 @@ class Node(ABC):
         return {}
 
     def pending(self) -> Pending | None:
-        """What must be done before the node is asked for names or where it leads; None when
-        nothing has to be. Costs nothing."""
+        """What must be done before the node is asked for names, where it leads or, if it is a
+        file, for its attributes; None when nothing has to be. Costs nothing."""
         return None
 
     def still_holds(self) -> bool:
         """False when something may have been removed or replaced since the node was made, so that
         it must be looked up again before the kernel may believe it for ever. Costs nothing."""
+        return True
+
+    def fixed(self) -> Node:
+        """What the name leads to at this moment, where that is made from what changes: a node whose
+        bytes never change. May take a moment, and read from disk."""
+        return self
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether `fixed` is the node itself."""
         return True
 
     def change_attributes(self, changes: AttributeChanges) -> None:
@@ -206,6 +222,16 @@ class Directory(Node):
                     run.generation,
                 )
                 yield Entry(os.fsdecode(name), attributes, next_start)
+
+    def matching(self, start: str) -> Iterator[str]:
+        """The listed names that begin with `start`; of a directory, with a slash behind. A name
+        comes at once or not at all: what can only be found by reading all of a partition is left
+        out, for a shell that completes a word."""
+        for run in self.runs(0):
+            slash = "/" if stat.S_ISDIR(run.mode) else ""
+            for name in map(os.fsdecode, run.rows.names):
+                if name.startswith(start):
+                    yield name + slash
 
     def child_is_near(self, name: str) -> bool:
         """Whether `child(name)` needs no more than memory and pages that are mostly cached."""
@@ -270,10 +296,52 @@ class File(Node):
         raise Forbidden("what is in the file was appended to a log, and stays as it is")
 
 
+class FixedFile(File):
+    """A file whose bytes never change, of those that `Contents` knows."""
+
+    #: Bytes of memory that it takes, roughly.
+    memory = 1 << 10
+    #: Whether it shows records, and so changes with each that is appended.
+    shows_records = False
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raises Stale, or what says as much, when its name would no longer lead to a file with
+        these bytes because something was removed."""
+
+
+class MeasuredFile(FixedFile):
+    """One whose size may take long to find."""
+
+    shows_records = True
+
+    @property
+    @abstractmethod
+    def stream_size(self) -> StreamSize | None:
+        """None while it cannot be found yet."""
+
+    def hold(self) -> object:
+        """Keeps what the file shows readable, whatever is deleted meanwhile, for as long as the
+        result lives. Raises Stale if something of it has gone."""
+        return None
+
+
 class Link(Node):
     @abstractmethod
     def target(self) -> str:
         """Where the link leads, from the directory that it is in."""
+
+
+def missing(name: str, directory: str, names: Iterable[str]) -> NoSuchName:
+    """The error for a name that is not among the `names` of `directory`, which is called so in the
+    message."""
+
+    def why() -> str:
+        there = list(names)
+        hint = did_you_mean(name, there) or f"; it has {', '.join(there)}"
+        return f"{directory} has no {name}{hint}"
+
+    return NoSuchName(name, why)
 
 
 #: Where the names of a listing begin: 0 is the start, 1 and 2 lie behind `.` and `..`.
@@ -283,7 +351,7 @@ FIRST: Final = 3
 def directory_attributes(inode: int, mtime_ns: int, generation: int = 0) -> Attributes:
     lifetimes = (BRIEFLY, BRIEFLY)
     return Attributes(
-        inode, DIRECTORY_MODE, 0, mtime_ns, *lifetimes, _LISTING_BLOCK, generation=generation
+        inode, DIRECTORY_MODE, 0, mtime_ns, *lifetimes, LISTING_BLOCK, generation=generation
     )
 
 
@@ -292,8 +360,11 @@ def link_attributes(inode: int, mtime_ns: int) -> Attributes:
     return Attributes(inode, LINK_MODE, 0, mtime_ns, NOT_AT_ALL, NOT_AT_ALL)
 
 
-def stream_attributes(inode: int, mtime_ns: int) -> Attributes:
-    return Attributes(inode, FILE_MODE, 0, mtime_ns, BRIEFLY, BRIEFLY, STREAM_BLOCK)
+def stream_attributes(
+    inode: int, mtime_ns: int, size: int = 0, *, name_lifetime: float = BRIEFLY
+) -> Attributes:
+    """Attributes that are to be asked for again."""
+    return Attributes(inode, FILE_MODE, size, mtime_ns, name_lifetime, NOT_AT_ALL, STREAM_BLOCK)
 
 
 def rows_of(nodes: Iterable[tuple[str, Node]], start: int) -> Iterator[Run]:

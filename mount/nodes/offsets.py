@@ -34,6 +34,7 @@ from .node import (
 )
 from .record import JsonFile, KeyFile, RecordFile, ValueFile, mtime_ns
 from .removed import RemovedName
+from .times import first_since
 
 _SUFFIXES: Final[dict[str, type[RecordFile]]] = {"": ValueFile, "json": JsonFile, "key": KeyFile}
 # Behind the links: the row of offset N ends in N + 1 + _OFFSETS_FROM, so that a listing can be
@@ -41,10 +42,15 @@ _SUFFIXES: Final[dict[str, type[RecordFile]]] = {"": ValueFile, "json": JsonFile
 _OFFSETS_FROM: Final = FIRST + 2
 # Rows made at a time, which bounds the memory of a listing.
 _ROWS: Final = 8192
+# Offsets looked at together for names that begin with some digits.
+_MATCHED: Final = 512
 # How often a listing is taken up again when what it reads vanishes.
 _ATTEMPTS: Final = 8
 # Greatest timestamp in ms that is still an int64 in ns.
 _MAX_MS: Final = (2**63 - 1) // 1_000_000
+
+
+_FORMS: Final = "names here are N, N.json and N.key for the record at offset N, first and last"
 
 
 def parse_name(name: str) -> tuple[int, type[RecordFile]]:
@@ -52,7 +58,7 @@ def parse_name(name: str) -> tuple[int, type[RecordFile]]:
     digits, _, suffix = name.partition(".")
     kind = _SUFFIXES.get(suffix)
     if kind is None or not (digits.isascii() and digits.isdigit()) or name[-1] == ".":
-        raise NoSuchName(name)
+        raise NoSuchName(name, lambda: f"{name!r} is not an offset; {_FORMS}")
     return int(digits), kind
 
 
@@ -156,6 +162,28 @@ class OffsetDirectory(MemberDirectory):
         end = self.partition.bound(self.partition.view()) + _OFFSETS_FROM
         return partial(ending_at, end, self.runs)
 
+    def between(self, since: int | None, until: int | None) -> Iterator[Run]:
+        """The records from the first at or after `since` up to the first at or after `until`, times
+        in ms since 1970. CorruptError where the first one may be damaged."""
+        low = 0 if since is None else first_since(self.partition, since)
+        high = None if until is None else first_since(self.partition, until)
+        if low is None:
+            return
+        start = low + _OFFSETS_FROM
+        if high is None:
+            yield from self.runs(start)
+        elif low < high:
+            yield from ending_at(high + _OFFSETS_FROM, self.runs, start)
+
+    def matching(self, start: str) -> Iterator[str]:
+        """Looks only where offsets begin so, and a little at a time."""
+        yield from (name for name in self.links if name.startswith(start))
+        view = self.partition.view()
+        for low, high in _beginning(start, view.start_offset, self.partition.bound(view)):
+            for part in view.scan(low, high, self.partition.isolation):
+                if isinstance(part, Columns):
+                    yield from map(str, part.offsets.tolist())
+
     def scan(self, offset: int) -> Iterator[Columns | Damage]:
         """What is listed now, from `offset` on."""
         return self.partition.view().scan(offset, isolation=self.partition.isolation)
@@ -214,6 +242,25 @@ class OffsetDirectory(MemberDirectory):
         return _numbers((offsets & NUMBER_MASK) | base)
 
 
+def _beginning(digits: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+    """Where the offsets in [`start`, `end`) are whose numbers begin with `digits`, in pieces."""
+    if not digits:
+        yield from _pieces(start, end)
+    if not (digits.isascii() and digits.isdigit()) or (digits[0] == "0" and len(digits) > 1):
+        return
+    low, high = int(digits), int(digits) + 1
+    while low < end:
+        yield from _pieces(max(low, start), min(high, end))
+        if not low:
+            return
+        low, high = low * 10, high * 10
+
+
+def _pieces(low: int, high: int) -> Iterator[tuple[int, int]]:
+    for piece in range(low, high, _MATCHED):
+        yield piece, min(piece + _MATCHED, high)
+
+
 def _mtimes_ns(timestamps: Int64s) -> list[int]:
     """As `mtime_ns`, for many."""
     if timestamps.min() < 0 or timestamps.max() > _MAX_MS:
@@ -247,7 +294,17 @@ class RecordLink(Link):
         return link_attributes(self.inode, 0)
 
     def target(self) -> str:
-        offset = self.partition.end(is_last=self.member is Member.LAST_RECORD)
+        is_last = self.member is Member.LAST_RECORD
+        offset = self.partition.end(is_last=is_last)
         if offset is None:
-            raise NoSuchName(self.member.name)
+            raise nothing_served(self.partition, "last" if is_last else "first")
         return str(offset)
+
+
+def nothing_served(partition: Partition, name: str) -> NoSuchName:
+    """The error where `name`, first or last, leads nowhere."""
+
+    def why() -> str:
+        return f"{partition.name} has no {name} record: none is served ({partition.view().extent})"
+
+    return NoSuchName(name, why)

@@ -9,7 +9,7 @@ from typing import Final
 from kafkafs.storage.errors import UnknownPartition
 
 from ..catalog import Catalog
-from ..errnos import NoSuchName, Stale
+from ..errnos import Stale
 from ..insight.status import partition_status
 from ..insight.why import partition_why
 from ..partition import Partition
@@ -18,11 +18,12 @@ from .computed import ComputedFile
 from .dump import DumpDirectory
 from .keys import KeyDirectory
 from .member import FixedDirectory, Member, changed_ns, member_inode
-from .node import Attributes, Node, Run, directory_attributes, rows_of
+from .node import Attributes, Node, Run, directory_attributes, missing, rows_of
 from .offsets import OffsetDirectory, RecordLink
+from .ranges import RangesDirectory
 from .removed import RemovedName
 from .segments import SegmentsDirectory
-from .stream import FollowFile, StreamFile
+from .stream import FollowFile, stream_file
 from .times import TimeDirectory
 from .writable_keys import WritableKeyDirectory
 
@@ -30,6 +31,7 @@ from .writable_keys import WritableKeyDirectory
 NAMES: Final = {
     "offset": Member.OFFSET,
     "time": Member.TIME,
+    "range": Member.RANGE,
     "compacted": Member.COMPACTED,
     "key": Member.KEY,
     "segments": Member.SEGMENTS,
@@ -38,10 +40,14 @@ NAMES: Final = {
     "records.arrow": Member.RECORDS_ARROW,
     "values": Member.VALUES,
     "keys": Member.KEYS,
-    "follow": Member.FOLLOW,
-    "follow.jsonl": Member.FOLLOW_JSONL,
     "why.json": Member.WHY,
     "status.json": Member.STATUS,
+}
+#: Can be opened but are not listed: a program that reads every file it finds would wait at the end
+#: of one of these for ever.
+_UNLISTED: Final = {
+    "follow": Member.FOLLOW,
+    "follow.jsonl": Member.FOLLOW_JSONL,
 }
 _DIRECTORIES: Final[dict[Member, Callable[[Partition], Node]]] = {
     Member.OFFSET: OffsetDirectory,
@@ -73,9 +79,9 @@ class PartitionDirectory(FixedDirectory):
         return NAMES if self.partition.changes is None else NAMES | append.NAMES
 
     def child(self, name: str) -> Node:
-        member = self._names().get(name)
+        member = self._names().get(name, _UNLISTED.get(name))
         if member is None:
-            raise NoSuchName(name)
+            raise missing(name, self.partition.name, self._names())
         return member_node(self._catalog, self.partition, member)
 
     def child_is_near(self, name: str) -> bool:
@@ -96,6 +102,8 @@ def member_node(catalog: Catalog, partition: Partition, member: Member) -> Node:
         return append.AppendFile(partition.changes, partition, member)
     if member in _DIRECTORIES:
         return _DIRECTORIES[member](partition)
+    if member is Member.RANGE:
+        return RangesDirectory(catalog, partition)
     if member is Member.KEY:
         if partition.changes is not None:
             return WritableKeyDirectory(catalog, partition, partition.changes)
@@ -106,12 +114,13 @@ def member_node(catalog: Catalog, partition: Partition, member: Member) -> Node:
         return RecordLink(partition, member)
     if member in _COMPUTED:
         compute = partial(_COMPUTED[member], catalog, partition)
-        return ComputedFile(member_inode(partition, member), changed_ns(partition), compute)
+        inode = member_inode(partition, member)
+        return ComputedFile(catalog.contents, inode, changed_ns(partition), compute)
     if member is Member.REMOVED:
         return RemovedName(partition)
     if member is Member.DIRECTORY:
         raise UnknownPartition(partition.topic, partition.number)
-    return StreamFile(partition, member)
+    return stream_file(catalog, partition, member)
 
 
 def member_by_number(number: int) -> Member:

@@ -171,7 +171,8 @@ class KeyFile(RecordFile):
     def _data_of(self, located: Located) -> bytes:
         key = located.columns.key(located.row)
         if key is None:
-            raise OffsetNotFound(self.offset, "its key is null")
+            why = f"the record at offset {self.offset} of {self.partition.name} has a null key"
+            raise OffsetNotFound(self.offset, why)
         return key
 
 

@@ -18,6 +18,7 @@ from kafkafs.storage.format.names import (
     parse_segment_file,
     segment_file,
 )
+from kafkafs.storage.nearest import did_you_mean
 
 from ..changing.deleting import is_emptied
 from ..errnos import Busy, Forbidden, NoSuchName, ReadOnly, Stale
@@ -88,10 +89,20 @@ def status(partition: Partition, name: str) -> os.stat_result:
     try:
         found = partition.log.directory.stat(name)
     except (SegmentGone, LogDirError):
-        raise NoSuchName(name) from None
+        raise missing_file(partition, name) from None
     if not stat.S_ISREG(found.st_mode):
-        raise NoSuchName(name)
+        raise NoSuchName(name, lambda: f"{name}: not a regular file, so it is not shown")
     return found
+
+
+def missing_file(partition: Partition, name: str) -> NoSuchName:
+    """The error for the name of a file that a partition does not have."""
+
+    def why() -> str:
+        names = [entry.name for entry in partition.log.directory.list() if entry.is_file]
+        return f"{partition.name} has no file {name}{did_you_mean(name, names)}"
+
+    return NoSuchName(name, why)
 
 
 def removed_file(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -12,6 +13,7 @@ import numpy as np
 
 from kafkafs.storage.ahead import processors
 from kafkafs.storage.errors import CorruptError, SegmentGone
+from kafkafs.storage.format.batch import SIZE
 from kafkafs.storage.format.columns import (
     KEY_SIZE,
     KEY_START,
@@ -25,20 +27,24 @@ from kafkafs.storage.format.lines import json_lines, keys_lines, values_lines
 from kafkafs.storage.log.segments import Segments
 from kafkafs.storage.log.transactions import Isolation
 from kafkafs.storage.log.view import View
+from kafkafs.storage.segment.segment import Segment
 
 from ..catalog import Catalog
+from ..errnos import Stale
 from ..handles import Data, Handle
-from ..partition import Partition
+from ..lifetimes import BRIEFLY, NOT_AT_ALL
+from ..partition import Partition, Seen
 from ..reading.following import FollowHandle
+from ..reading.sizes import StreamSize
+from ..reading.stream_index import Measured, Part, StreamIndex
 from ..reading.streams import Piece, StreamHandle
 from .member import Member, changed_ns, member_inode
-from .node import Attributes, File, stream_attributes
+from .node import FILE_MODE, STREAM_BLOCK, Attributes, File, MeasuredFile, stream_attributes
 
 Render = Callable[[Columns, str, int], Data]
 
 # Columns with more data than this are rendered in parts: JSON can be six times as long.
 _RENDERED_AT_ONCE: Final = 4 << 20
-_ATTEMPTS: Final = 8
 # Processors that a stream of lines keeps busy without another thread that reads: lines are made so
 # fast that with two processors such a thread is in the way.
 _BUSY: Final = 2
@@ -58,8 +64,8 @@ def arrow_schema() -> Data:
     return memoryview(SCHEMA.serialize())
 
 
-# A message's continuation marker with a length of 0: the end of a stream.
-_ARROW_END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+#: A message's continuation marker with a length of 0: the end of a stream.
+ARROW_END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,54 +81,109 @@ class Format:
 
 FORMATS: Final[dict[Member, Format]] = {
     Member.RECORDS_JSONL: Format(json_lines),
-    Member.RECORDS_ARROW: Format(arrow_batch, False, arrow_schema, _ARROW_END),
+    Member.RECORDS_ARROW: Format(arrow_batch, False, arrow_schema, ARROW_END),
     Member.VALUES: Format(values_lines),
     Member.KEYS: Format(keys_lines),
 }
-# Streams of nothing but lines of one field.
-_FIELDS: Final = {Member.VALUES: VALUE_START, Member.KEYS: KEY_START}
+#: Streams of nothing but lines of one field.
+FIELDS: Final = {Member.VALUES: VALUE_START, Member.KEYS: KEY_START}
 FOLLOWED: Final[dict[Member, Render]] = {
     Member.FOLLOW: values_lines,
     Member.FOLLOW_JSONL: json_lines,
 }
 
 
-class StreamFile(File):
-    def __init__(self, partition: Partition, member: Member) -> None:
+def stream_file(catalog: Catalog, partition: Partition, member: Member) -> StreamFile:
+    """A stream of what the partition serves now."""
+    seen = partition.seen()
+    # What the bytes follow from: nothing is removed or replaced without a loss being counted.
+    key = (partition, member, seen.losses, partition.bound(seen.view))
+
+    def make(inode: int) -> StreamFile:
+        return StreamFile(catalog, partition, member, seen, inode)
+
+    found = catalog.contents.file(key, make)
+    assert isinstance(found, StreamFile)
+    return found
+
+
+class StreamFile(MeasuredFile):
+    """A stream of what was served when its name was looked up."""
+
+    def __init__(
+        self, catalog: Catalog, partition: Partition, member: Member, seen: Seen, inode: int
+    ) -> None:
         self.partition = partition
         self.member = member
-        self.inode = member_inode(partition, member)
+        self.inode = inode
+        self.memory = 1024 + 200 * len(seen.view.segments)
+        self._seen = seen
+        self._catalog = catalog
+        self._index = catalog.stream_index
+        segments = seen.view.segments
+        self._mtime_ns = segments[-1].mtime_ns if len(segments) else 0
+        self._size = StreamSize(
+            self._source(seen.view),
+            catalog.stream_index,
+            lambda: self._source(pinned(seen.view)),
+            partition.note_damage,
+            member,
+            catalog.speeds,
+        )
+
+    @property
+    def stream_size(self) -> StreamSize:
+        return self._size
 
     def attributes(self) -> Attributes:
-        return stream_attributes(self.inode, changed_ns(self.partition))
+        return measured_attributes(self.inode, self._size, self._mtime_ns)
+
+    def check(self) -> None:
+        is_current = self._catalog.is_current(self.partition)
+        if not is_current or self.partition.seen().losses != self._seen.losses:
+            raise Stale
+
+    def hold(self) -> View:
+        try:
+            return pinned(self._seen.view)
+        except SegmentGone:  # deleted since it was looked up
+            raise Stale from None
 
     def open(self, *, waits: bool = True) -> Handle:
-        view = _pinned_view(self.partition)
-        made = FORMATS[self.member]
-        source = PartitionSource(self.partition, view, made)
-        if self.member in _FIELDS:
-            source = LinesSource(self.partition, view, made, _FIELDS[self.member])
-        return StreamHandle(source, self.partition.note_damage)
+        source = self._source(self.hold())
+        self._size.look()
+        return StreamHandle(source, self.partition.note_damage, size=self._size)
+
+    def _source(self, view: View) -> PartitionSource:
+        made, versions = FORMATS[self.member], self._seen.versions
+        key = (self.member, versions.records)
+        if self.member in FIELDS:
+            field = FIELDS[self.member]
+            return LinesSource(self.partition, view, made, field, self._index, key)
+        return PartitionSource(self.partition, view, made, self._index, key)
 
 
-def _pinned_view(partition: Partition) -> View:
-    """What the partition serves now, to be read whatever is deleted meanwhile.
+def measured_attributes(inode: int, size: StreamSize, mtime_ns: int) -> Attributes:
+    """Those of a stream, with its size or a bound."""
+    bytes_ = size.size()
+    lifetime = NOT_AT_ALL if size.exact is None else BRIEFLY
+    return Attributes(inode, FILE_MODE, bytes_, mtime_ns, NOT_AT_ALL, lifetime, STREAM_BLOCK)
 
-    A view of the handle's own: the log keeps the one that it gave, and with it all that is pinned.
+
+def pinned(view: View) -> View:
+    """The same to be read whatever is deleted meanwhile. Raises SegmentGone.
+
+    A view of the reader's own: the log keeps the one that it gave, and with it all that is pinned.
     """
-    for _ in range(_ATTEMPTS):
-        view = replace(partition.view(), _pinned=[])
-        try:
-            view.pin()
-        except SegmentGone:  # deleted since the view was made
-            continue
-        return view
-    raise SegmentGone(partition.log.path)
+    own = replace(view, _pinned=[])
+    own.pin()
+    return own
 
 
 class Records(Protocol):
     """A view, or what is left of one."""
 
+    def bound(self, isolation: Isolation) -> int: ...
     @property
     def segments(self) -> Segments: ...
     @property
@@ -133,52 +194,116 @@ class Records(Protocol):
 
 
 class PartitionSource:
-    """The records of a view, rendered a run at a time."""
+    """The records of a view, rendered a run at a time. What is rendered from the beginning of a
+    part to its end is measured on the way."""
 
-    def __init__(self, partition: Partition, view: Records, made: Format) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        view: Records,
+        made: Format,
+        index: StreamIndex | None = None,
+        key: Hashable = None,
+    ) -> None:
+        """`index`: where to keep what is measured; `key`: what the bytes of a part follow from,
+        beside its segment."""
         self._view = view
         self._isolation = partition.isolation
         self._format = made
         self._render = partial(_rendered, made.render, partition.topic, partition.number)
+        self._index = index
+        self.head = bytes(made.begin())
+        self.tail = made.end
+        end = view.bound(partition.isolation)
+        segments = view.segments.from_offset(view.start_offset)
+        self.parts = [self._part(segment, key, end) for segment in segments]
+
+    def _part(self, segment: Segment, key: Hashable, end: int) -> Part:
+        begin = max(self._view.start_offset, segment.base_offset)
+        if segment.next_base >= 0:
+            end = min(end, segment.next_base)
+        end = max(begin, end)
+        what: Hashable = (segment.files, key, begin)
+        if segment.next_base >= 0 or not self._format.is_text:
+            what = (what, segment.state, end)
+        return Part(what, begin, end, segment.size)
 
     def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
         if restart < 0:
-            yield Piece(self._format.begin())
+            yield Piece(self.head)
         start = self._view.start_offset if restart < 0 else restart
-        for segment in self._view.segments.from_offset(start):
-            begin = max(start, segment.base_offset)
-            end = segment.next_base if segment.next_base >= 0 else None
-            yield from self._segment_pieces(begin, end)
-        if self._format.end:
-            yield Piece(self._format.end)
+        first = max(bisect_right(self.parts, start, key=lambda part: part.begin) - 1, 0)
+        for part in self.parts[first:]:
+            begin = max(start, part.begin)
+            pieces = self.part_pieces(part, begin)
+            yield from self._measured(part, pieces) if begin == part.begin else pieces
+        if self.tail:
+            yield Piece(self.tail)
 
-    def _segment_pieces(self, begin: int, end: int | None) -> Iterator[Piece | CorruptError]:
+    def _measured(
+        self, part: Part, pieces: Iterator[Piece | CorruptError]
+    ) -> Iterator[Piece | CorruptError]:
+        measured = Measured(part.end)
+        for piece in pieces:
+            if isinstance(piece, CorruptError):
+                measured.is_damaged = True
+            else:
+                measured.add(memoryview(piece.data).nbytes, piece.restart)
+            yield piece
+        if self._index is not None:
+            self._index.keep(part, measured)
+
+    def part_pieces(self, part: Part, begin: int) -> Iterator[Piece | CorruptError]:
+        return self.pieces_between(begin, self._scan_end(part))
+
+    def pieces_between(self, begin: int, end: int | None) -> Iterator[Piece | CorruptError]:
+        """The records with `begin` <= offset < `end`, up to the end of the log for None."""
         restart = begin
-        for part in self._parts(begin, end):
-            if isinstance(part, Damage):
-                yield part.error
+        for found in self._found(begin, end):
+            if isinstance(found, Damage):
+                yield found.error
                 continue
-            if isinstance(part, Lines):
-                yield Piece(part.data, part.first_offset)
+            if isinstance(found, Lines):
+                yield Piece(found.data, found.first_offset)
                 continue
             if self._format.is_text:
-                restart = int(part.offsets[0])
-            for data in self._render(part):
+                restart = int(found.offsets[0])
+            for data in self._render(found):
                 yield Piece(data, restart)
                 restart = -1
 
-    def _parts(self, begin: int, end: int | None) -> Iterator[Lines | Columns | Damage]:
+    def _scan_end(self, part: Part) -> int | None:
+        """None for the last part, which damage behind the last record belongs to."""
+        return None if part is self.parts[-1] else part.end
+
+    def _found(self, begin: int, end: int | None) -> Iterator[Lines | Columns | Damage]:
         return self._view.scan(begin, end, self._isolation, ahead=True)
+
+    def sample(self, part: Part) -> float | None:
+        for found in self._view.scan(part.begin, part.end, self._isolation, ahead=False):
+            if isinstance(found, Columns):
+                taken = int(found.batches.column(SIZE).sum())
+                made = sum(memoryview(data).nbytes for data in self._render(found))
+                return made / max(taken, 1)
+        return None
 
 
 class LinesSource(PartitionSource):
     """Lines of one field (KEY_START, VALUE_START), mostly made without a look at the others."""
 
-    def __init__(self, partition: Partition, view: View, made: Format, field: int) -> None:
-        super().__init__(partition, view, made)
+    def __init__(
+        self,
+        partition: Partition,
+        view: View,
+        made: Format,
+        field: int,
+        index: StreamIndex | None = None,
+        key: Hashable = None,
+    ) -> None:
+        super().__init__(partition, view, made, index, key)
         self._lines = partial(view.lines, field)
 
-    def _parts(self, begin: int, end: int | None) -> Iterator[Lines | Columns | Damage]:
+    def _found(self, begin: int, end: int | None) -> Iterator[Lines | Columns | Damage]:
         return self._lines(begin, end, self._isolation, ahead=processors() > _BUSY)
 
 

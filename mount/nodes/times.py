@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Final
 
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.layout import MAX_OFFSET
 from kafkafs.storage.log.view import View
+from kafkafs.storage.times import not_a_time, parse_time, time_text
 
 from ..errnos import NoSuchName, ReadOnly
 from ..inodes import Kind
@@ -31,44 +30,16 @@ from .node import (
 )
 from .removed import RemovedName
 
-_MAX_MS: Final = 2**63 - 1
-_DIGITS: Final = re.compile(r"[0-9]{1,19}")
-# A date, and perhaps a time; datetime.fromisoformat takes more, some of it not ISO 8601.
-_ISO: Final = re.compile(
-    r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d([.,]\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII
-)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ROWS: Final = 4096
-
-
-def parse_time(text: str) -> int | None:
-    """Milliseconds since 1970 of a number or a time in ISO 8601, UTC where it names no zone.
-
-    None when it is neither. Parts of a millisecond are rounded up and times before 1970 are 0,
-    which changes no answer to "the first record at or after".
-    """
-    if _DIGITS.fullmatch(text):
-        milliseconds = int(text)
-        return milliseconds if milliseconds <= _MAX_MS else None
-    if _ISO.fullmatch(text) is None:
-        return None
-    try:
-        time = datetime.fromisoformat(text)
-        since = (time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH
-    except (ValueError, OverflowError):  # no such day or hour, or year 0
-        return None
-    return max(-(-since // timedelta(milliseconds=1)), 0)
 
 
 class TimeDirectory(MemberDirectory):
     member = Member.TIME
 
     def child(self, name: str) -> TimeLink:
-        timestamp = parse_time(name)
-        if timestamp is None:
-            raise NoSuchName(name)
+        timestamp = _timestamp(name)
         if first_since(self.partition, timestamp) is None:
-            raise NoSuchName(name)
+            raise _none_since(self.partition, name, timestamp)
         return TimeLink(self.partition, timestamp)
 
     def remove(self, name: str, pid: int) -> None:
@@ -77,14 +48,14 @@ class TimeDirectory(MemberDirectory):
         if partition.changes is None:
             raise ReadOnly
         deletions = partition.changes.deletions
-        timestamp = parse_time(name)
-        offset = first_since(partition, timestamp) if timestamp is not None else None
+        timestamp = _timestamp(name)
+        offset = first_since(partition, timestamp)
         if offset is not None:
             deletions.delete_below(partition, offset, name, pid)
         elif self.removed(name, pid) is not None:
             deletions.removed_again(partition, pid, name)
         else:
-            raise NoSuchName(name)
+            raise _none_since(partition, name, timestamp)
 
     def removed(self, name: str, pid: int) -> RemovedName | None:
         """The records at a time and after it may have been removed by their offsets."""
@@ -116,6 +87,27 @@ class TimeDirectory(MemberDirectory):
                 rows = []
         if rows:
             yield Run(Rows.of(rows), LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
+
+
+def _timestamp(name: str) -> int:
+    """Milliseconds since 1970. NoSuchName unless `name` is a time."""
+    timestamp = parse_time(name)
+    if timestamp is None:
+        raise NoSuchName(name, lambda: not_a_time(name))
+    return timestamp
+
+
+def _none_since(partition: Partition, name: str, timestamp: int) -> NoSuchName:
+    """The error where no record is as late as `name`, which means `timestamp`."""
+
+    def why() -> str:
+        latest = _latest_served(partition, partition.view())
+        if latest < 0:
+            return f"no record of {partition.name} has a timestamp"
+        wanted = f"no record of {partition.name} has a timestamp of {time_text(timestamp)} or later"
+        return f"{wanted}; the last is {time_text(latest)}"
+
+    return NoSuchName(name, why)
 
 
 def _place_behind(timestamp: int) -> int:
@@ -185,5 +177,5 @@ class TimeLink(Link):
     def target(self) -> str:
         offset = first_since(self.partition, self.timestamp)
         if offset is None:
-            raise NoSuchName(str(self.timestamp))
+            raise _none_since(self.partition, str(self.timestamp), self.timestamp)
         return f"../offset/{offset}"

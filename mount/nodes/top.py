@@ -16,7 +16,7 @@ from ..insight import exposition, status
 from .computed import ComputedFile
 from .control import ControlFile
 from .deleted import DeletedDirectory, is_deleted_number
-from .node import Attributes, Directory, File, Node, Run, directory_attributes, rows_of
+from .node import Attributes, Directory, File, Node, Run, directory_attributes, missing, rows_of
 from .recent_log import RecentLogFile
 from .topic import SETTINGS, TopicDirectory
 
@@ -68,8 +68,8 @@ class RootDirectory(Directory):
             return AboutDirectory(self._catalog)
         try:
             self._catalog.topic(name)
-        except UnknownTopic:
-            raise NoSuchName(name) from None
+        except UnknownTopic as error:
+            raise NoSuchName(name, error.__str__) from None
         return TopicDirectory(self._catalog, name)
 
     def make_directory(self, name: str) -> Directory:
@@ -129,15 +129,19 @@ class AboutDirectory(Directory):
         if name == DELETED and catalog.changes is not None:
             inode = pack(Kind.TOP, 0, Top.DELETED)
             return DeletedDirectory(catalog, catalog.changes, inode, self.inode)
-        raise NoSuchName(name)
+        raise missing(name, ABOUT, self._names())
 
     def _computed(self, number: Top, compute: Callable[[], bytes]) -> File:
-        return ComputedFile(pack(Kind.TOP, 0, number), self._catalog.started_ns, compute)
+        catalog = self._catalog
+        inode = pack(Kind.TOP, 0, number)
+        return ComputedFile(catalog.contents, inode, catalog.started_ns, compute)
 
     def runs(self, start: int) -> Iterator[Run]:
+        return rows_of(((name, self.child(name)) for name in self._names()), start)
+
+    def _names(self) -> list[str]:
         changes = self._catalog.changes
-        names = [name for name in _NAMES if changes is not None or name not in _OF_CHANGES]
-        return rows_of(((name, self.child(name)) for name in names), start)
+        return [name for name in _NAMES if changes is not None or name not in _OF_CHANGES]
 
 
 def top_node(catalog: Catalog, number: int) -> Node:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from typing import Final
 
-from kafkafs.storage.errors import UnknownPartition, UnknownTopic, printable
+from kafkafs.storage.errors import UnknownPartition, UnknownTopic, printable, ranges
 from kafkafs.storage.format.layout import MAX_INT32
 from kafkafs.storage.format.names import METADATA_TOPIC
 
@@ -70,15 +70,22 @@ class TopicDirectory(Directory):
         changes = self._changes
         if name == SETTINGS:
             if changes is not None and not self._settings_file(changes).is_there:
-                raise NoSuchName(name)
+                raise self._missing(name)
             return self.settings()
         if name.isascii() and name.isdigit():
             if name != "0" and (name[0] == "0" or len(name) > _MAX_DIGITS):
-                raise NoSuchName(name)
+                raise self._missing(name)
             return self.partition(int(name))
         if changes is None:
-            raise NoSuchName(name)
+            raise self._missing(name)
         return ScratchNode(changes.scratch, changes.scratch.find(self._place, name))
+
+    def _missing(self, name: str) -> NoSuchName:
+        def why() -> str:
+            partitions = ranges(self._catalog.topic(self.name))
+            return f"{self.name} has no {name}; it has the partitions {partitions} and {SETTINGS}"
+
+        return NoSuchName(name, why)
 
     def child_is_near(self, name: str) -> bool:
         return self._changes is None or name != SETTINGS
@@ -87,8 +94,8 @@ class TopicDirectory(Directory):
         """The directory of a partition. NoSuchName."""
         try:
             partition = self._partition(number)
-        except (UnknownTopic, UnknownPartition):
-            raise NoSuchName(str(number)) from None
+        except (UnknownTopic, UnknownPartition) as error:
+            raise NoSuchName(str(number), error.__str__) from None
         return PartitionDirectory(self._catalog, partition, self.inode)
 
     def settings(self) -> File:
@@ -97,6 +104,7 @@ class TopicDirectory(Directory):
             return SettingsNode(inode, self._settings_file(self._changes))
         engine = self._catalog.engine
         return ComputedFile(
+            self._catalog.contents,
             inode,
             self._catalog.started_ns,
             lambda: render.properties(engine.topic_config(self.name).changed),

@@ -12,6 +12,7 @@ from kafkafs.storage.errors import (
     SegmentGone,
     StorageError,
     UnknownPartition,
+    fresh,
 )
 from kafkafs.storage.format.columns import Columns, Damage
 from kafkafs.storage.log.view import View
@@ -81,7 +82,7 @@ class FollowHandle(Handle):
             return b"" if self._ended else None
         first = self._ready.popleft()
         if isinstance(first, CorruptError):
-            raise first
+            raise fresh(first)
         if len(first) > size:
             self._ready.appendleft(first[size:])
             return first[:size]

@@ -31,7 +31,7 @@ from kafkafs.storage.cleaner.preview import (
 from kafkafs.storage.clock import Clock
 from kafkafs.storage.config import broker_config
 from kafkafs.storage.engine import Engine
-from kafkafs.storage.errors import CleaningAborted, CorruptError, SegmentGone
+from kafkafs.storage.errors import CleaningAborted, CorruptError, SegmentGone, fresh
 
 from ..partition import FRESH_SECONDS, Partition
 from ..pending import Pending
@@ -121,6 +121,13 @@ class Previews:
             return found
         raise SegmentGone(partition.log.path)
 
+    def known(self, partition: Partition, *, in_full: bool = False) -> CompactedView | None:
+        """What `of` gives, if that takes no search. May read from disk."""
+        try:
+            return self._look(partition, in_full)
+        except (SegmentGone, CorruptError):
+            return None
+
     def _look(self, partition: Partition, in_full: bool) -> CompactedView | None:
         """What is known and still holds. CorruptError if it is known that there is damage."""
         fresh = self._at_hand(partition, in_full)
@@ -180,7 +187,7 @@ class Previews:
         with self._lock:
             failure = self._failures.get(partition)
             if failure is not None and failure.stamp == question.stamp():
-                raise failure.error.with_traceback(None)  # it would grow with each time
+                raise fresh(failure.error)
             known = self._known.get(partition)
             if known is None or not known.answers(question):
                 return None

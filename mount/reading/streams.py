@@ -1,7 +1,7 @@
 """A partition as one stream of bytes: made piece by piece, readable at any position.
 
-Nobody knows how long a stream is, or which record lies at a position, before everything in front
-of it was rendered. So a `StreamHandle` keeps
+How long a stream is, and which record lies at a position, is not known before everything in front
+of it was rendered once (`sizes.py`). So a `StreamHandle` keeps
 
 - a *window*: the consecutive pieces around the place that is being read;
 - *checkpoints*: positions at which rendering can be taken up, and with which offset. Going forward
@@ -32,12 +32,15 @@ from typing import Final, Protocol
 from kafkafs.storage.errors import CorruptError, StorageError
 from kafkafs.storage.format.rooms import ROOMS
 
+from ..errnos import PastEnd
 from ..handles import Data, Handle
 from ..pending import Pending
 
 #: Bytes that are made ahead of a reader. Less than half of them wakes the thread that makes more:
 #: that is more than a piece mostly has, or the reader would be there before the next one is.
 READ_AHEAD: Final = 24 << 20
+#: A read so many bytes ahead of what can be made at once rather waits until the size is known.
+FAR: Final = 64 << 20
 # How long that thread waits for a reader who pauses.
 _PAUSE_SECONDS: Final = 0.1
 # Bytes kept behind the place read last, for readers that step back a little (less, tail).
@@ -64,17 +67,52 @@ class Source(Protocol):
         could not be read, the error."""
 
 
+class Size(Protocol):
+    """What is known of how large a stream is."""
+
+    @property
+    def exact(self) -> int | None:
+        """In bytes; None while it is not known."""
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether bytes of the stream cannot be read; good where `exact` is known."""
+
+    def before(self, position: int) -> tuple[int, int]:
+        """The last place at or before `position` where the source can be started, and with which
+        restart."""
+
+    def note_reached(self, position: int) -> None:
+        """The stream has so many bytes at least."""
+
+
 class StreamHandle(Handle):
-    """An open stream. Any thread may read."""
+    """An open stream. Any thread may read.
 
-    direct_io = True
+    The kernel may keep what it reads if the size is known when the stream is opened, and all of the
+    bytes can be read: to a page cache any read that gives fewer bytes is the end of the file. Other
+    streams are read past it. One that is known to be damaged cannot be seeked, as sendfile(2) then
+    leaves it alone, which would go through the page cache all the same.
+    """
 
-    def __init__(self, source: Source, note_damage: Callable[[CorruptError], None]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        note_damage: Callable[[CorruptError], None],
+        checkpoints: Checkpoints | None = None,
+        size: Size | None = None,
+    ) -> None:
+        """`checkpoints`: those that are known already, for this handle to add to. `size`: what is
+        known of the stream's size, now or later."""
+        self._size = size
+        self._is_sized = size is not None and size.exact is not None and not size.is_damaged
+        self.direct_io = not self._is_sized
+        self.seekable = size is None or size.exact is None or not size.is_damaged
         self._source = source
         self._note_damage = note_damage
         self._producing = threading.Lock()
         self._pieces: Iterator[Piece | CorruptError] | None = None  # under _producing
-        self._checkpoints = _Checkpoints()  # under _producing
+        self._checkpoints = checkpoints or Checkpoints()  # under _producing
         self._state = threading.Lock()  # guards what follows
         self._moved = threading.Condition(self._state)  # the reader did
         self._window: deque[tuple[int, memoryview]] = deque()
@@ -95,6 +133,37 @@ class StreamHandle(Handle):
             return data
 
     def at_hand(self, position: int, size: int) -> Data | None:
+        if self._is_sized:
+            return self._exactly(position, size)
+        return self._at_hand(position, size)
+
+    def _exactly(self, position: int, size: int) -> Data | None:
+        """As `at_hand` where the size is known and nothing is damaged."""
+        wanted = min(size, self._known_end() - position)
+        if wanted <= 0:
+            return b""
+        data = self._at_hand(position, wanted)
+        if data is not None and len(data) < wanted:
+            # A program would take that for the end of the file.
+            what = f"a stream of {self._known_end()} bytes ends after {position + len(data)}"
+            raise CorruptError(f"{what}: the log changed under it, or was damaged")
+        return data
+
+    def _known_end(self) -> int:
+        """Where the stream ends; -1 while that is not known."""
+        if self._length is not None:
+            return self._length
+        exact = self._size.exact if self._size is not None else None
+        return -1 if exact is None else exact
+
+    def is_far(self, position: int) -> bool:
+        """Whether a read at `position` would first have to make much of the stream, and perhaps
+        find that it ends before."""
+        if self._size is None or self._known_end() >= 0:
+            return False
+        return position - max(self._window_end, self._start_before(position)[0]) > FAR
+
+    def _at_hand(self, position: int, size: int) -> Data | None:
         with self._state:
             self._position, self._reached = position, position + size
             if self._ahead() * 2 < READ_AHEAD:
@@ -102,7 +171,14 @@ class StreamHandle(Handle):
             if position in self._damage:
                 self._told.add(position)
                 raise self._damage.pop(position)
+            if self._is_past_end(position):
+                raise PastEnd(position, self._known_end())
             return self._gather(position, position + size)
+
+    def _is_past_end(self, position: int) -> bool:
+        """Whether who reads there went by a size that was only a bound."""
+        is_bound = self._size is not None and self.direct_io
+        return is_bound and 0 <= self._known_end() < position
 
     def wants_more(self) -> bool:
         """Whether there should be more bytes ahead of the reader."""
@@ -176,7 +252,7 @@ class StreamHandle(Handle):
     def _go_to(self, position: int) -> None:
         """Start anew where that is nearer to `position` than to go on, or where going on leads
         away from it."""
-        start, restart = self._checkpoints.before(position)
+        start, restart = self._start_before(position)
         window_start = self._window[0][0] if self._window else self._window_end
         if self._pieces is not None and (window_start <= position and start <= self._window_end):
             return
@@ -185,6 +261,10 @@ class StreamHandle(Handle):
             self._window_end = start
             self._length = None
         self._pieces = self._source.pieces(restart)
+
+    def _start_before(self, position: int) -> tuple[int, int]:
+        found = self._checkpoints.before(position)
+        return found if self._size is None else max(found, self._size.before(position))
 
     def _produce(self, position: int) -> None:
         """One piece more, or the end. What lies well before `position` is dropped."""
@@ -212,6 +292,8 @@ class StreamHandle(Handle):
                 self._window.append((self._window_end, memoryview(piece.data).cast("B")))
                 self._window_end += len(piece.data)
             self._trim(position)
+        if self._size is not None:
+            self._size.note_reached(self._window_end)
 
 
 class PreparedSource(Source, Protocol):
@@ -224,8 +306,13 @@ class PreparedSource(Source, Protocol):
 class PreparedStreamHandle(StreamHandle):
     """A stream of such a source. Whoever reads before that was done does it, or waits for it."""
 
-    def __init__(self, source: PreparedSource, note_damage: Callable[[CorruptError], None]) -> None:
-        super().__init__(source, note_damage)
+    def __init__(
+        self,
+        source: PreparedSource,
+        note_damage: Callable[[CorruptError], None],
+        size: Size | None = None,
+    ) -> None:
+        super().__init__(source, note_damage, size=size)
         self.pending = source.pending
 
 
@@ -238,10 +325,12 @@ def _joined(parts: list[memoryview]) -> memoryview:
     return joined
 
 
-class _Checkpoints:
+class Checkpoints:
     """Positions, ascending, and what the source is started with there. The first is the begin."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = _MAX_CHECKPOINTS) -> None:
+        """`most`: how many are kept."""
+        self._most = most
         self._positions = [0]
         self._restarts = [-1]
         self._distance = _CHECKPOINT_DISTANCE
@@ -251,10 +340,17 @@ class _Checkpoints:
         at = bisect_right(self._positions, position) - 1
         return self._positions[at], self._restarts[at]
 
+    def copy(self) -> Checkpoints:
+        """The same, to be added to."""
+        copy = Checkpoints(self._most)
+        copy._positions, copy._restarts = self._positions.copy(), self._restarts.copy()
+        copy._distance = self._distance
+        return copy
+
     def add(self, position: int, restart: int) -> None:
         if restart < 0 or position < self._positions[-1] + self._distance:
             return
-        if len(self._positions) >= _MAX_CHECKPOINTS:
+        if len(self._positions) >= self._most:
             del self._positions[1::2], self._restarts[1::2]
             self._distance *= 2
         self._positions.append(position)

@@ -57,7 +57,7 @@ class ChangingOperations(Operations):
     @handler
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
         if flags & os.O_ACCMODE == os.O_RDONLY and not flags & os.O_TRUNC:
-            return await self.open_reading(inode, flags)
+            return await self.open_reading(inode, flags, ctx.pid)
         node = await self._node(inode)
         if not isinstance(node, File):
             raise WrongKind
@@ -142,7 +142,7 @@ class ChangingOperations(Operations):
         self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
         try:
-            return await self.look_up(parent_inode, name)
+            return await self.look_up(parent_inode, name, ctx.pid)
         except (NoSuchName, OffsetNotFound):
             directory = await self._directory(parent_inode)
             removed = directory.removed(os.fsdecode(name), ctx.pid)

@@ -19,6 +19,7 @@ from typing import Any, Concatenate, Final, NoReturn, ParamSpec, TypeVar, cast
 import pyfuse3
 import trio
 
+from kafkafs.storage.config import reader_config
 from kafkafs.storage.errors import LogDirError, StorageError, printable
 
 from .. import render
@@ -26,6 +27,7 @@ from ..errnos import (
     NameTooLong,
     NoSuchAttribute,
     NoSuchName,
+    PastEnd,
     ReadOnly,
     Stale,
     TreeError,
@@ -33,13 +35,15 @@ from ..errnos import (
     errno_of,
 )
 from ..handles import Handle, Table
-from ..nodes.node import Directory, File, Link, Node
+from ..nodes.node import Directory, File, FixedFile, Link, MeasuredFile, Node
 from ..nodes.record import RecordFile, ValueFile
 from ..reading.following import FollowHandle
 from ..reading.streams import PreparedStreamHandle, StreamHandle
 from ..tree import Tree
+from .asked import Asked
 from .entries import Owner
 from .listing import Lister
+from .measuring import Measuring
 from .page_cache import PageCache
 from .readers import AheadThreads, FollowReader, PreparedStreamReader, Reader, StreamReader
 from .waiting import Waiting
@@ -61,6 +65,8 @@ _DISK_SECONDS: Final = 0.25
 _MAX_NAME: Final = 255
 # Threads for directories that may read all of a partition, so that others are left for the rest.
 _MUCH_THREADS: Final = 8
+# Threads that find out sizes.
+_MEASURING_THREADS: Final = 4
 
 
 def _blocks_read() -> int:
@@ -112,6 +118,10 @@ class Operations(pyfuse3.Operations):
         self._page_cache = PageCache()
         self._ahead_threads = AheadThreads()
         self._waiting = Waiting(nursery)
+        self._ranges = Waiting(nursery, _MEASURING_THREADS)
+        wait_ms = reader_config(tree.catalog.engine.settings).kafkafs_size_wait_ms
+        self._measuring = Measuring(nursery, wait_ms / 1000)
+        self._asked = Asked()
         self._much = trio.CapacityLimiter(_MUCH_THREADS)
         self.watch = Watch(tree.catalog, self._open_nodes)
         self.metrics = tree.catalog.metrics
@@ -121,7 +131,7 @@ class Operations(pyfuse3.Operations):
     def tell(self, error: Exception) -> None:
         """Log what is wrong with the disk or the log directories, not again and again. Damage was
         told where it was met; what else is refused is for who asked."""
-        if isinstance(error, OSError | LogDirError) and str(error) != self._told_last:
+        if isinstance(error, OSError | LogDirError | PastEnd) and str(error) != self._told_last:
             self._told_last = str(error)
             logger.warning("%s", printable(str(error)))
 
@@ -138,6 +148,7 @@ class Operations(pyfuse3.Operations):
         """The mount ends: nobody waits any longer for what may never come."""
         self.watch.end()
         self._tree.catalog.previews.end()
+        self._tree.catalog.ranges.end()
         if self._tree.catalog.changes is not None:
             self._tree.catalog.changes.end()
 
@@ -175,6 +186,12 @@ class Operations(pyfuse3.Operations):
             await self._waiting.wait(pending)
         return node
 
+    async def _measured(self, node: Node) -> None:
+        """What the attributes of a file need and takes long has been tried."""
+        pending = node.pending() if isinstance(node, File) else None
+        if pending is not None:
+            await self._ranges.wait(pending)
+
     def _remember(self, node: Node) -> None:
         if isinstance(node, RecordFile) and node.is_at_hand:
             self._recent[node.inode] = node
@@ -188,11 +205,17 @@ class Operations(pyfuse3.Operations):
     async def lookup(
         self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
     ) -> pyfuse3.EntryAttributes:
-        return await self.look_up(parent_inode, name)
+        return await self.look_up(parent_inode, name, ctx.pid)
 
-    async def look_up(self, parent_inode: int, name: bytes) -> pyfuse3.EntryAttributes:
+    async def look_up(
+        self, parent_inode: int, name: bytes, pid: int = 0
+    ) -> pyfuse3.EntryAttributes:
+        """`pid`: the thread that asks."""
         if len(name) > _MAX_NAME:  # Linux lets four times as much through
             raise NameTooLong
+        asked = self._asked.find(pid, parent_inode, name)
+        if asked is not None:
+            return self._owner.entry(asked.attributes())
         offsets = self._tree.directory(parent_inode)
         if offsets is not None and name.isdigit():
             entry = self._record_entry(offsets, name)
@@ -209,7 +232,12 @@ class Operations(pyfuse3.Operations):
             node = await self._run(is_near, directory.child, text)
         while not node.still_holds():
             node = await trio.to_thread.run_sync(directory.child, text)
+        await self._measured(node)
+        if not node.is_fixed:
+            node = await trio.to_thread.run_sync(node.fixed)
         self._remember(node)
+        if isinstance(node, FixedFile) and not (self.is_writable and node.shows_records):
+            self._asked.note(pid, parent_inode, name, node)
         return self._owner.entry(node.attributes())
 
     def _record_entry(self, offsets: Directory, name: bytes) -> pyfuse3.EntryAttributes | None:
@@ -233,6 +261,9 @@ class Operations(pyfuse3.Operations):
             node = await self._node(inode)
         except Stale:
             node = self._open_node(inode)
+        await self._measured(node)
+        if isinstance(node, MeasuredFile) and (size := node.stream_size) is not None:
+            await self._measuring.find(size)
         return self._owner.entry(node.attributes())
 
     def _open_node(self, inode: int) -> Node:
@@ -279,16 +310,24 @@ class Operations(pyfuse3.Operations):
 
     # -- files ----------------------------------------------------------------------------------
 
-    async def open_reading(self, inode: int, flags: int) -> pyfuse3.FileInfo:
+    async def open_reading(self, inode: int, flags: int, pid: int) -> pyfuse3.FileInfo:
+        self._asked.forget(pid)
         node = await self._node(inode)
         if not isinstance(node, File):
             raise WrongKind
+        await self._measured(node)
         if isinstance(node, RecordFile) and node.is_at_hand:
             self._remember(node)
             self._page_cache.offer(node)
             return pyfuse3.FileInfo(fh=self._files.add(Reader(node, node.open())))
+        held: object = None
+        if isinstance(node, MeasuredFile) and (size := node.stream_size) is not None:
+            # First of all: a cleaner may replace segments while the size is found.
+            held = await trio.to_thread.run_sync(node.hold)
+            await self._measuring.find(size, opens=True)
         waits = not flags & os.O_NONBLOCK
         handle = await self._run(isinstance(node, RecordFile), lambda: node.open(waits=waits))
+        del held
         return pyfuse3.FileInfo(
             fh=pyfuse3.FileHandleT(self._files.add(self._reader(node, handle))),
             direct_io=handle.direct_io,
@@ -299,10 +338,11 @@ class Operations(pyfuse3.Operations):
     def _reader(self, node: Node, handle: Handle) -> Reader:
         if isinstance(handle, PreparedStreamHandle):
             return PreparedStreamReader(
-                node, handle, self._nursery, self._ahead_threads, self._waiting
+                node, handle, self._nursery, self._ahead_threads, self._measuring, self._waiting
             )
         if isinstance(handle, StreamHandle):
-            return StreamReader(node, handle, self._nursery, self._ahead_threads)
+            threads, measuring = self._ahead_threads, self._measuring
+            return StreamReader(node, handle, self._nursery, threads, measuring)
         if isinstance(handle, FollowHandle):
             return FollowReader(node, handle, self._nursery, self.watch)
         return Reader(node, handle)
@@ -357,7 +397,7 @@ class ReadOnlyOperations(Operations):
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
         if flags & os.O_ACCMODE != os.O_RDONLY:
             raise ReadOnly
-        return await self.open_reading(inode, flags)
+        return await self.open_reading(inode, flags, ctx.pid)
 
     async def _refuse(self, *args: object, **kwargs: object) -> NoReturn:
         raise pyfuse3.FUSEError(errno.EROFS)

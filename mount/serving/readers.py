@@ -15,10 +15,12 @@ import trio
 
 from ..errnos import Idle, WouldBlock
 from ..handles import IDLE_SECONDS, Data, Handle
-from ..nodes.node import Node
+from ..nodes.node import MeasuredFile, Node
 from ..partition import Partition
 from ..reading.following import FollowHandle
+from ..reading.sizes import StreamSize
 from ..reading.streams import PreparedStreamHandle, StreamHandle
+from .measuring import Measuring
 from .waiting import Waiting
 
 logger = logging.getLogger(__name__)
@@ -73,9 +75,16 @@ class StreamReader(Reader):
     """Reads a stream and keeps a thread busy ahead of it."""
 
     def __init__(
-        self, node: Node, handle: StreamHandle, nursery: trio.Nursery, threads: AheadThreads
+        self,
+        node: Node,
+        handle: StreamHandle,
+        nursery: trio.Nursery,
+        threads: AheadThreads,
+        measuring: Measuring,
     ) -> None:
         super().__init__(node, handle)
+        self._measuring = measuring
+        self._measured = self._begin_measuring()
         self._stream = handle
         self._nursery = nursery
         self._threads = threads
@@ -83,7 +92,19 @@ class StreamReader(Reader):
         self._progress = trio.Event()  # a new one after each piece that is waited for
         self._is_awaited = False  # a piece is; the thread that makes it looks at this
 
+    def _begin_measuring(self) -> StreamSize | None:
+        """Have the stream's size found while it is open."""
+        size = self.node.stream_size if isinstance(self.node, MeasuredFile) else None
+        if size is not None:
+            self._measuring.opened(size)
+        return size
+
     async def read(self, position: int, size: int) -> Data:
+        self._measuring.note_read()
+        if self._measured is not None and self._stream.is_far(position):
+            await self._measuring.wait(self._measured, IDLE_SECONDS)
+            if self._stream.is_far(position):
+                raise Idle
         data = self._stream.at_hand(position, size)
         while data is None and self._is_kept_ahead:
             # First this, then another look: or what comes between would not be told.
@@ -124,6 +145,8 @@ class StreamReader(Reader):
 
     async def close(self) -> None:
         await trio.to_thread.run_sync(self._stream.close)
+        if self._measured is not None:
+            await self._measuring.closed(self._measured)
 
 
 class PreparedStreamReader(StreamReader):
@@ -136,9 +159,10 @@ class PreparedStreamReader(StreamReader):
         handle: PreparedStreamHandle,
         nursery: trio.Nursery,
         threads: AheadThreads,
+        measuring: Measuring,
         waiting: Waiting,
     ) -> None:
-        super().__init__(node, handle, nursery, threads)
+        super().__init__(node, handle, nursery, threads, measuring)
         self._pending = handle.pending
         self._waiting = waiting
 
@@ -149,6 +173,8 @@ class PreparedStreamReader(StreamReader):
                 await self._waiting.wait(pending)
             if scope.cancelled_caught:
                 raise Idle
+        if self._measured is None:
+            self._measured = self._begin_measuring()
         return await super().read(position, size)
 
 

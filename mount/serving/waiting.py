@@ -16,12 +16,13 @@ logger = logging.getLogger(__name__)
 
 
 class Waiting:
-    """What is being done, one after the other in a thread of its own: however many wait, they take
-    none of the threads that others need. The event loop alone uses it."""
+    """What is being done in threads of its own: however many wait, they take none of the threads
+    that others need. The event loop alone uses it."""
 
-    def __init__(self, nursery: trio.Nursery) -> None:
+    def __init__(self, nursery: trio.Nursery, threads: int = 1) -> None:
+        """`threads`: how many things are done at a time."""
         self._nursery = nursery
-        self._one = trio.CapacityLimiter(1)
+        self._threads = trio.CapacityLimiter(threads)
         self._done: dict[Hashable, trio.Event] = {}
 
     async def wait(self, pending: Pending) -> None:
@@ -35,7 +36,7 @@ class Waiting:
     async def _do(self, pending: Pending, done: trio.Event) -> None:
         try:
             if not await trio.to_thread.run_sync(pending.is_done):
-                await trio.to_thread.run_sync(pending.work, limiter=self._one)
+                await trio.to_thread.run_sync(pending.work, limiter=self._threads)
         except (StorageError, TreeError, OSError):
             pass
         except Exception:

@@ -90,7 +90,10 @@ class Watch:
                 await trio.to_thread.run_sync(self._sweep)
 
     def _sweep(self) -> None:
-        self._catalog.engine.context.let_go_of_removed()
+        try:
+            self._catalog.engine.let_go_of_removed()
+        except (StorageError, OSError) as error:
+            logger.debug("nothing could be let go of: %s", error)
         memory.give_back()
 
     def _visited(self) -> list[Partition]:

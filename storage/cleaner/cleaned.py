@@ -1,7 +1,8 @@
 """A segment that the cleaner writes, under names that no reader takes for a segment's.
 
 Rules: Kafka's `UnifiedLog.createNewCleanedSegment` and what `Cleaner.cleanSegments` does with it.
-Loading a partition removes what is left of one that was not finished.
+What is left of one that was not finished stays until it is made again, set aside or purged (see
+`log.leftovers`).
 """
 
 from __future__ import annotations

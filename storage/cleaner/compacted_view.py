@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Final
@@ -56,6 +56,10 @@ class CompactedView:
     def segments(self) -> Segments:
         return self.view.segments
 
+    def bound(self, isolation: Isolation) -> int:
+        """The offset where reading stops."""
+        return self.view.bound(isolation)
+
     def pinned(self) -> CompactedView:
         """The same with every `.log` held open, as `View.pin` does it, for as long as it lives.
         SegmentGone."""
@@ -86,7 +90,7 @@ class CompactedView:
         isolation: Isolation = Isolation.READ_COMMITTED,
         *,
         ahead: bool = False,
-    ) -> Iterator[Columns | Damage]:
+    ) -> Generator[Columns | Damage]:
         """As `View.scan`: the records that stay."""
         low = self.start_offset if start is None else max(start, self.start_offset)
         for part in self.view.scan(low, end, isolation, ahead=ahead, choose=self._left_of):

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 from weakref import WeakKeyDictionary
 
-from ..errors import OffsetNotFound, SegmentGone
+from ..again import look_again
+from ..errors import OffsetNotFound, fresh
 from ..format.columns import Columns, Damage
 from ..format.kernels import keys as kernel
 from ..log.log import Log
@@ -38,8 +39,6 @@ _DOWNWARD_PART: Final = 0.75
 # Offsets that are read in one step downward, at first. Each further step takes more.
 _STEP: Final = 1 << 14
 _STEP_GROWTH: Final = 4
-# How often a question is asked again when segments vanish under it.
-_ATTEMPTS: Final = 8
 
 #: The last row of columns that somebody looks for, -1 for none.
 LastRow = Callable[[Columns], int]
@@ -104,7 +103,7 @@ class LatestRecords:
             with known.lock:
                 return _Search(self, known, now, isolation).find(key)
 
-        return _repeated(look, view or log.view)
+        return look_again(lambda: look((view or log.view)()))
 
     def find_key(
         self,
@@ -122,7 +121,7 @@ class LatestRecords:
             columns, row = now.locate(offset, isolation)
             return columns.key(row)
 
-        return _repeated(look, view or log.view)
+        return look_again(lambda: look((view or log.view)()))
 
     def live(
         self,
@@ -147,7 +146,7 @@ class LatestRecords:
                         live = known.live = now, live_keys(now, isolation, self._cache_bytes)
             return live[1]
 
-        return _repeated(look, view or log.view)
+        return look_again(lambda: look((view or log.view)()))
 
     def newest(self, view: View, isolation: Isolation = Isolation.READ_COMMITTED) -> KeptOffsets:
         """As `live`, for one view and with the tombstones; nothing of it is kept."""
@@ -192,18 +191,6 @@ def _nbytes(known: _Known) -> int:
     return 0 if suffix is None else suffix.keys.nbytes
 
 
-def _repeated(look: Callable[[View], T], view: Callable[[], View]) -> T:
-    """What ``look`` finds, looked for again when segments vanish meanwhile."""
-    for attempt in range(1, _ATTEMPTS + 1):
-        now = view()
-        try:
-            return look(now)
-        except SegmentGone:
-            if attempt == _ATTEMPTS:
-                raise
-    raise AssertionError
-
-
 class _Search:
     """One question to one log, as a view shows it."""
 
@@ -241,7 +228,7 @@ class _Search:
         if damage is not None and damage.first_offset > offset:
             is_deleted = 0 <= damage.next_offset <= self._view.start_offset
             if not is_deleted:
-                raise damage.error
+                raise fresh(damage.error)
 
     def _last(self, key: bytes, low: int, high: int) -> tuple[int, Damage | None]:
         def last_row(columns: Columns) -> int:

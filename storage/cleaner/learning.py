@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from ..ahead import side_by_side
+from ..ahead import Ahead, side_by_side
 from ..format import batch as b
 from ..format.batch import BatchTable
 from ..format.columns import Columns
@@ -84,7 +84,7 @@ class Learning:
                 if keys.nbytes:
                     spend(keys.nbytes)
 
-    def _hashed(self) -> Generator[Iterator[_Keys]]:
+    def _hashed(self) -> Ahead[Iterator[_Keys]] | Generator[Iterator[_Keys]]:
         if self._log.is_shown:
             hashers = [_Hasher(self._log, self._map) for _ in range(_HASHERS)]
             return side_by_side(self._chunks(), [each.begin for each in hashers])

@@ -26,6 +26,7 @@ from ..errors import (
     UnknownPartition,
     UnknownTopic,
 )
+from ..log.leftovers import set_aside_unfinished
 from ..log.loaded import LoadedSegment
 from ..log.local_log import Rolled
 from ..log.retention import RetentionPlan
@@ -172,7 +173,10 @@ class CleanerManager:
             if chosen is None:
                 break
         if failures:
-            raise failures[0]
+            try:
+                raise failures[0]
+            finally:
+                del failures  # else they and this frame would keep each other
 
     def _cleans(self, chosen: Candidate, offset_map: OffsetMap, failures: list[OSError]) -> bool:
         """Whether a pass got on, and another one may be made at once."""
@@ -232,6 +236,7 @@ class CleanerManager:
     def _clean(self, now: Candidate, work: Work, told: Told) -> CleaningResult:
         check = partial(self.claims.check, now.key)
         check()
+        set_aside_unfinished(now.writer.directory)
         log = self.log_to_clean(now, check, told)
         result = work(log, lambda new, bases: now.writer.replace_segments(new, bases, now.rolled))
         check()  # what is cut just now does not count as cleaned

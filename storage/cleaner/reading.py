@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 
-from ..errors import CorruptError
+from ..errors import CorruptError, fresh
 from ..format import batch as b
 from ..format.batch import BatchTable
 from ..format.columns import Columns
@@ -64,7 +64,7 @@ def read_chunks(
         extent = replace(extent, end=end)
     for run in read_runs(extent, stay_good=stay_good, together=together):
         if isinstance(run, Fault):
-            raise run.error
+            raise fresh(run.error)
         _check_offsets(segment, run.table)
         yield Chunk(segment, run, reached)
         position = _end_of(run.table)

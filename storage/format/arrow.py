@@ -22,6 +22,7 @@ from ..errors import CorruptError
 from .batch import Int32s, Int64s
 from .columns import HEADER_COUNT, KEY_START, VALUE_START, Columns
 from .encoder import Field, Headers, RecordColumns
+from .java_text import decode_utf8
 from .kernels import gather as kernel
 from .rooms import ROOMS
 
@@ -287,7 +288,7 @@ def _names_made_utf8(body: _Body, columns: Columns, spans: Int32s) -> None:
     """Names with replacement characters for what is not UTF-8, as in Kafka."""
     data = columns.data
     names = [
-        str(data[start : start + size], "utf-8", "replace").encode()
+        decode_utf8(bytes(data[start : start + size])).encode()
         for start, size in spans[:, :2].tolist()
     ]
     ends = np.array([0, *accumulate(map(len, names))], dtype=np.int32)

@@ -15,6 +15,7 @@ from ..errors import CorruptError
 from . import batch as batch_columns
 from . import layout
 from .batch import BatchHeader, BatchTable, Bytes, Int32s, Int64s
+from .java_text import decode_utf8
 from .layout import TimestampType
 from .varint import read_varint
 
@@ -126,7 +127,7 @@ class Columns:
         headers: list[Header] = []
         for _ in range(count):
             size, at = read_varint(self.data, at)
-            name = bytes(self.data[at : at + size]).decode("utf-8", "replace")
+            name = decode_utf8(bytes(self.data[at : at + size]))
             size, at = read_varint(self.data, at + size)
             headers.append((name, bytes(self.data[at : at + size]) if size >= 0 else None))
             at += max(size, 0)

@@ -14,6 +14,7 @@ from typing import Final
 
 from ..errors import CorruptError
 from .fields import Fields
+from .java_text import decode_utf8
 from .messages import Message, Schema, parse_schemas, to_json
 from .metadata import FRAME_VERSION
 from .schemas import group_coordinator, metadata, share_coordinator, transaction_coordinator
@@ -28,11 +29,11 @@ _DELETED: Final = "<DELETE>"
 
 def as_text(offset: int, key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
     """Of any other topic: what they are as UTF-8 (`StringDecoder`)."""
-    return _utf8(key), _utf8(value)
+    return _text(key), _text(value)
 
 
-def _utf8(data: bytes | None) -> str | None:
-    return None if data is None else data.decode("utf-8", "replace")
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else decode_utf8(data)
 
 
 def offsets_decoder() -> RecordDecoder:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 
 import numpy as np
 
 from ..durable import Buffer
-from ..errors import StorageError
+from ..errors import fresh
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable
 from ..format.control import EndTxnMarker, parse_end_txn_marker
@@ -52,11 +51,11 @@ class Request:
 
     def fail(self, error: BaseException) -> None:
         """Each thread raises an error of its own: raising one changes it."""
-        self.error = copy.copy(error) if isinstance(error, (OSError, StorageError)) else error
+        self.error = fresh(error)
 
     def result(self) -> Appended:
         if self.error is not None:
-            raise self.error
+            raise fresh(self.error)
         assert self.appended is not None
         return self.appended
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ..errors import OffsetNotFound
+from ..errors import OffsetNotFound, fresh
 from ..format.batch import BatchHeader
 from ..format.layout import NO_TIMESTAMP
 from ..segment.extent import Fault
@@ -58,7 +58,7 @@ def _young_batches(view: View, segment: Segment, timestamp: int) -> Iterator[Bat
     limit = view.context.limits.max_batch_bytes
     for header in lookup.find_batches_since(segment, timestamp, limit):
         if isinstance(header, Fault):
-            raise header.error
+            raise fresh(header.error)
         if header.last_offset >= view.start_offset:
             yield header
 

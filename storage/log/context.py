@@ -98,8 +98,8 @@ class ReadContext:
         self._rooms: list[Room] = []  # the same
 
     def let_go_of_removed(self) -> None:
-        """Closes the files that were removed, unless somebody reads them: what they take of the
-        disk is not free before. To be called now and then."""
+        """Closes files and directories that were removed, unless they are still being read: only
+        then is their room on the disk free. To be called now and then."""
         self.files.drop_values(is_removed)
 
     @contextmanager

@@ -1,7 +1,7 @@
 """Deleted segments that are still there when a partition is loaded, and could come back.
 
 They are those in front of the log, up to it without a hole, whole and undamaged. What else has the
-suffix `.deleted` was taken out by a truncation or an exchange, and is not looked at.
+suffix `.deleted` was taken out by a truncation or an exchange, and is passed over.
 """
 
 from __future__ import annotations
@@ -53,10 +53,9 @@ class DeletedFrontFinder:
         for base in sorted(deleted, reverse=True):
             if base < limit:
                 one = self._read(base, deleted[base], limit)
-                if one is None:
-                    break
-                found.append(one)
-                limit = base
+                if one is not None:
+                    found.append(one)
+                    limit = base
         found.reverse()
         epochs = NO_EPOCHS
         for entry in (entry for _, those, _ in found for entry in those.entries):

@@ -20,6 +20,10 @@ from .epochs import LeaderEpochs
 # Deletions for one cause that follow each other within this part of file.delete.delay.ms are one:
 # a thousand `rm` need not be remembered one by one.
 _PARTS = 60
+# When something was deleted, where nobody knows; and until when it can be brought back, where no
+# time removes it.
+UNKNOWN_MS = -1
+NEVER_MS = (1 << 63) - 1
 
 
 class Cause(StrEnum):
@@ -34,12 +38,13 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Something that was deleted, and can be brought back before `until_ms`.
+    """Something that was deleted, and can be brought back before `until_ms`. What was found when
+    the directory was opened can be until it is purged: NEVER_MS.
 
     Of a partition the records [`start_offset`, `end_offset`) went; `segments` are the base offsets
     of the segments that went wholly with them. A whole topic has the partition -1, and both offsets
     too; `partitions` are its numbers. `size`: bytes of all `.log` files that this is about. Times
-    are in ms since 1970.
+    are in ms since 1970; `deleted_at_ms` may be UNKNOWN_MS.
     """
 
     topic: str
@@ -59,7 +64,8 @@ class Deletion:
         return self.topic if self.partition < 0 else f"{self.topic}/{self.partition}"
 
     def as_json(self) -> dict[str, Any]:
-        """Of a whole topic, `partition` and the offsets are null."""
+        """Of a whole topic, `partition` and the offsets are null; so are times that are not known
+        and an end that no time brings."""
         is_topic = self.partition < 0
         return {
             "topic": self.topic,
@@ -70,8 +76,8 @@ class Deletion:
             "partitions": list(self.partitions),
             "bytes": self.size,
             "cause": str(self.cause),
-            "deletedAt": self.deleted_at_ms,
-            "until": self.until_ms,
+            "deletedAt": None if self.deleted_at_ms == UNKNOWN_MS else self.deleted_at_ms,
+            "until": None if self.until_ms == NEVER_MS else self.until_ms,
         }
 
     @classmethod
@@ -87,15 +93,15 @@ class Deletion:
             tuple(row["partitions"]),
             row["bytes"],
             Cause(row["cause"]),
-            row["deletedAt"],
-            row["until"],
+            UNKNOWN_MS if row["deletedAt"] is None else row["deletedAt"],
+            NEVER_MS if row["until"] is None else row["until"],
         )
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedRange:
     """The offsets [`start`, `end`) that were deleted for one `cause`, at last at `at_ms`; they are
-    forgotten at `until_ms`."""
+    forgotten at `until_ms`. Times as in `Deletion`."""
 
     start: int
     end: int
@@ -120,8 +126,10 @@ class Deletions:
         self.held_below = self.held_until_ms = 0
         self._ranges: deque[DeletedRange] = deque()
 
-    def __len__(self) -> int:
-        return len(self._ranges)
+    @property
+    def has_due(self) -> bool:
+        """Whether one of them is forgotten at some time."""
+        return any(each.until_ms != NEVER_MS for each in self._ranges)
 
     def __iter__(self) -> Iterator[DeletedRange]:
         """The oldest first."""

@@ -8,7 +8,8 @@ none gets past one that failed.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from queue import SimpleQueue
 from threading import Condition, Thread
 from typing import Final
 
@@ -22,23 +23,51 @@ _Append = Callable[[Sequence[Request]], None]
 _MOST_BYTES: Final = 8 << 20
 
 
-def append_in_flight(requests: Iterator[Request], append: _Append) -> Generator[Appended]:
+class AppendsInFlight(Iterator[Appended]):
     """What becomes of appends that are encoded, in their order.
 
-    An error of one of them, or of `requests`, comes where its answer would: all that was in front
-    of it is appended then, and nothing behind it. Who closes this earlier finds all appended that
-    had been asked for.
+    An error of one of them, or of `requests`, comes where its answer would: everything before it
+    is appended then, and nothing after it. `close` ends the iteration early and returns when
+    everything that was asked for is appended. An iterator that is merely dropped has it appended,
+    too, but does not wait for that: see `Ahead`.
     """
-    if processors() < 2:
-        for request in requests:
-            append([request])
-            yield request.result()
-        return
-    flight = _InFlight(append)
-    try:
-        yield from flight.answers(requests)
-    finally:
-        flight.land()
+
+    def __init__(self, requests: Iterator[Request], append: _Append) -> None:
+        self._requests = requests
+        self._append = append
+        self._flight: _InFlight | None = None
+        self._answers: Iterator[Appended] | None = None
+
+    def __next__(self) -> Appended:
+        try:
+            return next(self._begun())
+        except BaseException:
+            self.close()
+            raise
+
+    def _begun(self) -> Iterator[Appended]:
+        if self._answers is None and processors() < 2:
+            self._answers = _one_by_one(self._requests, self._append)
+        elif self._answers is None:
+            self._flight = _InFlight(self._append)
+            self._answers = self._flight.answers(self._requests)
+        return self._answers
+
+    def close(self) -> None:
+        """Waits until everything is appended that was asked for. Not for a finaliser."""
+        self._answers = iter(())
+        if self._flight is not None:
+            self._flight.land()
+
+    def __del__(self) -> None:
+        if self._flight is not None:
+            self._flight.begin_landing()
+
+
+def _one_by_one(requests: Iterator[Request], append: _Append) -> Iterator[Appended]:
+    for request in requests:
+        append([request])
+        yield request.result()
 
 
 class _InFlight:
@@ -46,11 +75,10 @@ class _InFlight:
 
     def __init__(self, append: _Append) -> None:
         self._append = append
+        self._sent: SimpleQueue[Request | None] = SimpleQueue()  # None: nothing more is sent
         self._changed = Condition()  # for all that follows
-        self._waiting: list[Request] = []
         self._answered: deque[Request] = deque()
         self._flying = 0  # bytes that wait or are being written
-        self._is_landing = False
         self._error: BaseException | None = None  # why nothing is written any more
         self._thread = Thread(target=self._write, name="kafkafs-append")
         self._thread.start()
@@ -71,22 +99,26 @@ class _InFlight:
         self.land()
         yield from self._results()
         if failure is not None:
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # else it and this frame would keep each other
 
     def land(self) -> None:
         """Waits until everything is written that was sent. Can be repeated."""
-        with self._changed:
-            self._is_landing = True
-            self._changed.notify_all()
+        self.begin_landing()
         self._thread.join()
+
+    def begin_landing(self) -> None:
+        """Nothing more is sent. This waits for nothing, nor for a lock that Python code holds."""
+        self._sent.put(None)
 
     def _send(self, request: Request) -> None:
         size = len(request.admitted.data)
         with self._changed:
             self._changed.wait_for(lambda: not self._flying or self._flying + size <= _MOST_BYTES)
-            self._waiting.append(request)
             self._flying += size
-            self._changed.notify_all()
+        self._sent.put(request)
 
     def _results(self) -> Iterator[Appended]:
         """Of those that were answered meanwhile."""
@@ -106,10 +138,16 @@ class _InFlight:
 
     def _next_group(self) -> list[Request]:
         """All that wait; none at the end."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._waiting or self._is_landing)
-            group, self._waiting = self._waiting, []
-            return group
+        group: list[Request] = []
+        request = self._sent.get()
+        while request is not None:
+            group.append(request)
+            if self._sent.empty():  # nobody else takes from it
+                return group
+            request = self._sent.get()
+        if group:
+            self.begin_landing()  # again, for the next time
+        return group
 
     def _settle(self, group: Sequence[Request]) -> None:
         """Answers them, with an error from the first on that has one."""

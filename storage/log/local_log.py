@@ -16,7 +16,7 @@ from ..config import TopicConfig
 from ..durable import Buffer, WritableDirectory, WritableFile
 from ..errors import CleaningAborted
 from ..format.batch import BatchTable
-from ..format.names import FileState, segment_file
+from ..format.names import FileKind, FileState, segment_file
 from ..segment.segment_writer import SegmentWriter
 from ..segment.stored import StoredSegment
 from ..segment.txn_index import AbortedTxn
@@ -95,12 +95,11 @@ class LocalLog:
             self.active = SegmentWriter.create(self.directory, base, self.config, now)
 
     def _find_deleted(self, loaded: LoadedLog) -> None:
-        """What was deleted before, and was not removed when the partition was loaded."""
-        due = self.clock.now_ms() + self.config.file_delete_delay_ms
+        """What was deleted before, and is still there."""
         for segment in loaded.deleted:
             base = segment.base_offset
             for kind in segment.kinds:
-                self.deleted.add(segment_file(base, kind, FileState.DELETED), due, is_of_front=True)
+                self.deleted.add_found(segment_file(base, kind, FileState.DELETED))
             found = StoredSegment(self.directory, base, segment.size, is_synced=False)
             self.deleted.front[base] = found
 
@@ -310,6 +309,7 @@ class LocalLog:
         self._delete_snapshot(base_offset, due, is_of_front)
 
     def _delete_snapshot(self, base_offset: int, due_ms: int, is_of_front: bool = False) -> None:
+        self.deleted.make_way(segment_file(base_offset, FileKind.SNAPSHOT, FileState.DELETED))
         snapshot = self.snapshots.mark_deleted(base_offset)
         if snapshot is not None:
             self.deleted.add(snapshot, due_ms, is_of_front)

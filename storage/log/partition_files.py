@@ -10,22 +10,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..disk import Directory, Entry, OpenFile
-from ..durable import TEMPORARY_SUFFIX
 from ..errors import CorruptError
 from ..format.names import (
-    LEADER_EPOCH_FILE,
-    PARTITION_METADATA_FILE,
     FileKind,
     FileState,
     SegmentFileName,
     parse_segment_file,
     segment_file,
 )
-from .recovery_actions import Action, Copy, Remove, Rename, Stages
+from .leftovers import LeftoverKind, leftover_kinds, name_aside
+from .recovery_actions import Action, Copy, Rename, Stages
 
-_DELETED = str(FileState.DELETED)
-# KRaft's snapshots are its own to delete.
-_DELETED_METADATA_SNAPSHOT = ".checkpoint.deleted"
 _KINDS = {str(kind): kind for kind in FileKind}
 _OFFSET_DIGITS = 20
 _LOG = str(FileKind.LOG)
@@ -41,12 +36,12 @@ NextOffset = Callable[[str, str, int], int]
 
 @dataclass(slots=True)
 class _Found:
-    """The names in the directory, each state of a segment's files for itself."""
+    """The names in the directory: the live files of segments, the `.swap` files of an exchange that
+    is committed, and the leftovers."""
 
     live: dict[FileKind, dict[int, str]]
     swaps: list[tuple[str, SegmentFileName]]
-    cleaned: list[tuple[str, SegmentFileName]]
-    leftovers: list[str]
+    leftovers: dict[str, LeftoverKind]
 
 
 class PartitionFiles:
@@ -57,21 +52,25 @@ class PartitionFiles:
         self.directory = directory
         self.log_sizes: dict[str, int] = {}  # by name on disk
         self._stages: list[list[Action]] = [[]]
-        self._found = _Found({kind: {} for kind in FileKind}, [], [], [])
+        self._found = _Found({kind: {} for kind in FileKind}, [], {})
         files, others = directory.files(_LOG, _SWAPPED_LOG)
         self._refuse(others)
         live = self._found.live
+        rest: list[str] = []
         for text, size in files.items():
             kind = _KINDS.get(text[_OFFSET_DIGITS:])
             digits = text[:_OFFSET_DIGITS]
             if kind is None or text[0] != "0" or not (digits.isascii() and digits.isdigit()):
+                rest.append(text)
                 self._sort_in(text, size)
             else:  # as parse_segment_file, quickly for what most files are
                 live[kind][int(digits)] = text
                 if size >= 0:
                     self.log_sizes[text] = size
-        for names in (self._found.swaps, self._found.cleaned, self._found.leftovers):
-            names.sort()
+        self._found.leftovers = leftover_kinds(rest)
+        self._found.swaps = sorted(
+            each for each in self._found.swaps if each[0] not in self._found.leftovers
+        )
 
     @property
     def stages(self) -> Stages:
@@ -109,13 +108,28 @@ class PartitionFiles:
 
     def _retire(self, base_offset: int, kind: FileKind, why: str) -> None:
         if self._found.live[kind].pop(base_offset, None) is not None:
-            name = segment_file(base_offset, kind)
-            self.add(Rename(name, segment_file(base_offset, kind, FileState.DELETED), why))
+            deleted = segment_file(base_offset, kind, FileState.DELETED)
+            if deleted in self._found.leftovers:
+                self._set_aside(deleted)
+            self.add(Rename(segment_file(base_offset, kind), deleted, why))
+            self._found.leftovers[deleted] = LeftoverKind.DELETED
+
+    def _set_aside(self, name: str) -> None:
+        """Gives a leftover a name that nothing needs."""
+        leftovers = self._found.leftovers
+        new = name_aside(name, leftovers.__contains__)
+        self.add(Rename(name, new, "a leftover that is in the way"))
+        del leftovers[name]
+        leftovers[new] = LeftoverKind.DELETED
 
     def split(self, base_offset: int, parts: Sequence[Part]) -> None:
         """Makes several segments of one, by way of names that tell at any moment whether the new or
         the old ones count (LocalLog.splitOverflowedSegment)."""
         why = "its offsets are too far apart for one index"
+        for state in (LeftoverKind.SWAP, LeftoverKind.CLEANED):
+            for name in [each for each, its in self._found.leftovers.items() if its is state]:
+                self._set_aside(name)
+            self.next_stage()
         source = segment_file(base_offset, FileKind.LOG)
         for base, start, end in parts:
             cleaned = segment_file(base, FileKind.LOG, FileState.CLEANED)
@@ -134,49 +148,20 @@ class PartitionFiles:
             self.add(Rename(swap, segment_file(base, FileKind.LOG), why))
         self.next_stage()
 
-    def spare_deleted(self) -> dict[int, list[FileKind]]:
-        """The files of deleted segments by base offset, which are no leftovers from now on. Not of
-        a segment whose deletion was not finished."""
+    def deleted_segments(self) -> dict[int, list[FileKind]]:
+        """The files of deleted segments by base offset. Not of a segment that still has live files:
+        its deletion was not finished, or it was replaced."""
         live = self._found.live
-        spared: dict[int, list[FileKind]] = {}
-        for text in self._found.leftovers:
-            name = parse_segment_file(text)
+        deleted: dict[int, list[FileKind]] = {}
+        for text, kind in sorted(self._found.leftovers.items()):
+            name = parse_segment_file(text) if kind is LeftoverKind.DELETED else None
             if name is not None and not any(name.base_offset in live[k] for k in _SEGMENT_KINDS):
-                spared.setdefault(name.base_offset, []).append(name.kind)
-        names = {_deleted(base, kind) for base, kinds in spared.items() for kind in kinds}
-        self._found.leftovers = [text for text in self._found.leftovers if text not in names]
-        return spared
-
-    def remove_deleted(self, deleted: Mapping[int, Sequence[FileKind]]) -> None:
-        """Removes such files after all."""
-        for base, kinds in sorted(deleted.items()):
-            for kind in kinds:
-                text = _deleted(base, kind)
-                self.add(Remove(text, _why_left(text)))
-
-    def clear_leftovers(self) -> None:
-        """Removes what was being written, made or deleted when its writer stopped. The swaps that a
-        split had not committed go first: only what was cleaned tells that they are none."""
-        found = self._found
-        uncommitted_from = min((name.base_offset for _, name in found.cleaned), default=None)
-        if uncommitted_from is not None:
-            valid = []
-            for text, name in found.swaps:
-                if name.base_offset < uncommitted_from:
-                    valid.append((text, name))
-                else:
-                    self.add(Remove(text, "part of a split or cleaning that was not finished"))
-            found.swaps = valid
-            self.next_stage()
-        for text, _ in found.cleaned:
-            self.add(Remove(text, "output of a split or cleaning that was not finished"))
-        for text in found.leftovers:
-            self.add(Remove(text, _why_left(text)))
-        self.next_stage()
+                deleted.setdefault(name.base_offset, []).append(name.kind)
+        return deleted
 
     def complete_swaps(self, next_offset: NextOffset) -> None:
         """Finishes an exchange of segments that was committed: everything whose offset the swapped
-        logs cover goes, and they get their names, the logs first."""
+        logs cover becomes `.deleted`, and they get their names, the logs first."""
         swaps = self._found.swaps
         logs = [(text, name) for text, name in swaps if name.kind is FileKind.LOG]
         if logs:
@@ -188,7 +173,7 @@ class PartitionFiles:
                 next_offset(text, indexes.get(name.base_offset, ""), name.base_offset)
                 for text, name in logs
             )
-            self._remove_covered(low, high)
+            self._retire_covered(low, high)
         self._rename_swaps(logs)
         self._rename_swaps([item for item in swaps if item[1].kind is not FileKind.LOG])
 
@@ -199,20 +184,20 @@ class PartitionFiles:
             self._found.live[name.kind][name.base_offset] = text
         self.next_stage()
 
-    def _remove_covered(self, low: int, high: int) -> None:
-        for live in self._found.live.values():
-            for base in [base for base in live if low <= base < high]:
-                why = f"replaced by segments with the offsets {low} to {high - 1}"
-                self.add(Remove(live.pop(base), why))
+    def _retire_covered(self, low: int, high: int) -> None:
+        why = f"replaced by segments with the offsets {low} to {high - 1}"
+        for kind, live in self._found.live.items():
+            for base in sorted(base for base in live if low <= base < high):
+                self._retire(base, kind, why)
         self.next_stage()
 
-    def remove_orphans(self) -> None:
-        """Removes indexes without a `.log`."""
+    def retire_orphans(self) -> None:
+        """Finishes the deletion of segments whose `.log` has been renamed, and not all of their
+        indexes."""
         live = self._found.live
         for kind in (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX):
             for base in sorted(live[kind].keys() - live[FileKind.LOG].keys()):
-                self.add(Remove(segment_file(base, kind), "an index without its .log"))
-                del live[kind][base]
+                self._retire(base, kind, "an index without its .log")
 
     def _refuse(self, others: Sequence[Entry]) -> None:
         for entry in others:
@@ -223,35 +208,10 @@ class PartitionFiles:
     def _sort_in(self, text: str, size: int) -> None:
         name = parse_segment_file(text)
         if name is None:
-            if _is_leftover(text):
-                self._found.leftovers.append(text)
             return
         if name.state is FileState.LIVE:
             self._found.live[name.kind][name.base_offset] = text
         elif name.state is FileState.SWAP:
             self._found.swaps.append((text, name))
-        elif name.state is FileState.CLEANED:
-            self._found.cleaned.append((text, name))
-        else:
-            self._found.leftovers.append(text)
         if size >= 0:
             self.log_sizes[text] = size
-
-
-def _deleted(base_offset: int, kind: FileKind) -> str:
-    return segment_file(base_offset, kind, FileState.DELETED)
-
-
-def _is_leftover(text: str) -> bool:
-    """Whether a file that is none of a segment's has no use but to its writer, who has gone."""
-    if text.endswith(TEMPORARY_SUFFIX):
-        stem = text.removesuffix(TEMPORARY_SUFFIX)
-        is_segments = parse_segment_file(stem) is not None
-        return is_segments or stem in (LEADER_EPOCH_FILE, PARTITION_METADATA_FILE)
-    return text.endswith(_DELETED) and not text.endswith(_DELETED_METADATA_SNAPSHOT)
-
-
-def _why_left(text: str) -> str:
-    if text.endswith(TEMPORARY_SUFFIX):
-        return "it was being written"
-    return "it was deleted, and waited for file.delete.delay.ms"

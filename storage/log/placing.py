@@ -15,6 +15,7 @@ from typing import Protocol
 from ..config import TopicConfig
 from ..durable import WritableDirectory
 from ..errors import LogDirOffline, OffsetOutOfRange
+from .leftovers import set_aside_unfinished
 from .loaded import LoadedSegment
 from .producers import ProducerUpdate
 from .replacing import replace_files
@@ -63,6 +64,7 @@ class Placing:
             what = f"the first batch is at offset {base_offset}"
             raise OffsetOutOfRange(f"{what}, the log goes on at {local.end_offset}")
         with self._noting():
+            set_aside_unfinished(self.directory)
             if log.leader_epoch != log.epochs.latest:
                 log.epochs.assign(log.leader_epoch, base_offset)
             if local.active.base_offset != base_offset:

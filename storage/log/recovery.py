@@ -9,6 +9,12 @@ Where Kafka would give up the whole log directory, or lose what can be kept, thi
 - the end of a log that was closed cleanly, and still does not end with a whole batch, is recovered;
 - a leader-epoch-checkpoint that cannot be read is made anew from the batches;
 - what an offset that does not follow ends is cut there (see `segment.rebuild`).
+
+Kafka also removes leftovers here: `.deleted` and `.cleaned` files, and the `.swap` files of an
+exchange that was not committed. Loading leaves them as they are (see `leftovers`). It renames what
+a crash kept from being renamed: the files that a committed exchange replaces and indexes without
+their `.log` become `.deleted`, and `.swap` files get their final names. The only files that it
+removes are producer snapshots that no longer belong to the log; the batches say the same.
 """
 
 from __future__ import annotations
@@ -55,8 +61,9 @@ class RecoveryPlan:
     the disk. `latest_epoch`: the greatest
     leader epoch there was, -1 for none; `epochs` may not have it any more, if nothing was written
     in it. `faults`: the damage on account of which something was cut. `producers` is for one
-    writer, which goes on with it. `deleted`: the segments in front of it that were deleted, where
-    `keeps_deleted`, and the epochs below `start_offset`.
+    writer, which goes on with it. `deleted`: the segments in front of it that were deleted and can
+    come back, where they were looked for (`finds_deleted`); `deleted_epochs`: the epochs below
+    `start_offset`.
     """
 
     stages: Stages
@@ -69,7 +76,7 @@ class RecoveryPlan:
     latest_epoch: int
     producers: Producers
     faults: tuple[CorruptError, ...]
-    keeps_deleted: bool = False
+    finds_deleted: bool = False
     deleted: tuple[FoundDeleted, ...] = ()
     deleted_epochs: LeaderEpochs = NO_EPOCHS
 
@@ -96,17 +103,17 @@ def plan(
     now_ms: int,
     limits: ReadLimits | None = None,
     expiration_ms: int = EXPIRATION_MS,
-    keeps_deleted: bool = False,
+    finds_deleted: bool = False,
 ) -> RecoveryPlan:
     """What loading the partition in `directory` takes. The first three settings are those of the
     log directory: the checkpointed recovery point and log start offset (0 without one), and whether
-    the last stop was a clean one. `keeps_deleted`: what was deleted from the front of a log that is
-    not compacted is not removed.
+    the last stop was a clean one. `finds_deleted`: what was deleted from the front of a log that is
+    not compacted, and can come back, is looked for, which means reading it.
 
     SegmentGone when the directory has gone; CorruptError for what no recovery can mend: a segment's
     file that is no regular one, or a `.log` of 2 GiB or more.
     """
-    loader = _Loader(directory, start_offset, config, limits or ReadLimits(), keeps_deleted)
+    loader = _Loader(directory, start_offset, config, limits or ReadLimits(), finds_deleted)
     return loader.plan(recovery_point, is_clean, now_ms, expiration_ms)
 
 
@@ -119,14 +126,14 @@ class _Loader:
         start_offset: int,
         config: TopicConfig,
         limits: ReadLimits,
-        keeps_deleted: bool,
+        finds_deleted: bool,
     ) -> None:
         self._directory = directory
         self._start = start_offset
         self._config = config
         self._limits = limits
         # An original of a cleaning cannot be told from what was deleted after it.
-        self._keeps_deleted = keeps_deleted and "compact" not in config.cleanup_policy
+        self._finds_deleted = finds_deleted and "compact" not in config.cleanup_policy
         self._files = PartitionFiles(directory)
         self._segments: list[LoadingSegment] = []
         self._retired: list[tuple[LoadingSegment, str]] = []
@@ -137,10 +144,9 @@ class _Loader:
         self, recovery_point: int, is_clean: bool, now_ms: int, expiration_ms: int
     ) -> RecoveryPlan:
         files = self._files
-        self._deleted = files.spare_deleted() if self._keeps_deleted else {}
-        files.clear_leftovers()
+        self._deleted = files.deleted_segments() if self._finds_deleted else {}
         files.complete_swaps(self._next_offset)
-        files.remove_orphans()
+        files.retire_orphans()
         files.next_stage()
         self._snapshots = Snapshots(files.live(FileKind.SNAPSHOT), self._read_snapshot)
         self._rebuild = ProducerRebuild(self._snapshots, self._start, expiration_ms, now_ms)
@@ -336,7 +342,7 @@ class _Loader:
             latest_epoch=max(self._old_epochs.latest, self._epochs.latest),
             producers=producers,
             faults=tuple(self._faults),
-            keeps_deleted=self._keeps_deleted,
+            finds_deleted=self._finds_deleted,
             deleted=front.segments,
             deleted_epochs=self._deleted_epochs(front, start),
         )
@@ -344,12 +350,9 @@ class _Loader:
     # What was deleted
 
     def _deleted_front(self, first_base: int) -> DeletedFront:
-        """What can come back; the rest of what was spared goes."""
+        """What can come back."""
         finder = DeletedFrontFinder(self._directory, self._config, self._limits.max_batch_bytes)
         front = finder.find(self._deleted, first_base)
-        for segment in front.segments:
-            del self._deleted[segment.base_offset]
-        self._files.remove_deleted(self._deleted)
         self._files.add(*front.writes)
         self._files.next_stage()
         return front
@@ -357,7 +360,7 @@ class _Loader:
     def _deleted_epochs(self, front: DeletedFront, start: int) -> LeaderEpochs:
         """Those below the log's start, also in segments that are still the log's."""
         epochs = front.epochs
-        for segment in self._segments if self._keeps_deleted else ():
+        for segment in self._segments if self._finds_deleted else ():
             if segment.base_offset < start:
                 for table in segment.tables(segment.base_offset):
                     epochs = epochs.with_batches(table.select(table.column(b.MAGIC) > 1))

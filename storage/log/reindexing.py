@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..config import TopicConfig
 from ..disk import Directory
-from ..errors import CorruptError
+from ..errors import CorruptError, fresh
 from ..format import batch as b
 from ..format.layout import MAX_INT32, MAX_OFFSET
 from ..format.names import FileKind, segment_file
@@ -63,7 +63,7 @@ def rebuild_indexes(
         raise CorruptError(what, file.path, rebuild.size)
     is_room = facts.next_base < 0 and is_zero(file, rebuild.size, facts.size)
     if rebuild.fault is not None and not is_room:
-        raise rebuild.fault
+        raise fresh(rebuild.fault)
     return Indexes(rebuild.offsets, rebuild.times, has_producers)
 
 

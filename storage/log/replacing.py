@@ -2,9 +2,9 @@
 
 Kafka's LocalLog.replaceSegments. The new files are there, whole and durable, as `.cleaned`. They
 become `.swap` in descending order of their bases; when the last one is, the exchange counts: what
-was before is taken back at the next loading, what comes after is finished by it. Then the old files
-become `.deleted`, oldest first, and at last the new ones get their names. So whatever is lost of an
-exchange is lost from the front, and nothing that was superseded outlives what superseded it.
+was before does not count at the next loading, what comes after is finished by it. Then the old
+files become `.deleted`, oldest first, and at last the new ones get their names. So whatever is lost
+of an exchange is lost from the front, and nothing that was superseded outlives what superseded it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from ..errors import LogDirOffline
 from ..format.names import FileKind, FileState, segment_file
 from ..segment.stored import FILES
 from .deleted import DeletedFiles
+from .leftovers import set_aside_unfinished
 
 
 def replace_files(
@@ -47,6 +48,7 @@ def replace_files(
 def commit_cleaned(directory: WritableDirectory, new: Sequence[int]) -> None:
     """Lets an exchange count whose `.cleaned` segments are all there, some of them `.swap` already;
     the next loading finishes it."""
+    set_aside_unfinished(directory, new)
     for base in sorted(new, reverse=True):
         for kind in FILES:
             with suppress(FileNotFoundError):

@@ -109,7 +109,9 @@ class LogFile:
 def list_logs(directory: Directory, report: Callable[[CorruptError], object]) -> list[LogFile]:
     """The ``.log`` files that make up the partition now, by ascending base offset.
 
-    What has the name of one but is no regular file is reported and left out.
+    What has the name of one but is no regular file is reported. Where it has the name of a live
+    one it stays in the list, as a segment without a byte that can be read: what should be there is
+    damaged, and not missing.
 
     Of the leftovers only a committed swap counts: when the cleaner's output is complete it is
     ``.log.swap``, the originals become ``.deleted`` one by one, and then it gets its name. For that
@@ -126,7 +128,9 @@ def list_logs(directory: Directory, report: Callable[[CorruptError], object]) ->
         if not entry.is_file:
             what = f"a {entry.kind}, not a regular file"
             report(CorruptError(what, directory.path_of(entry.name)))
-        elif name.state is FileState.LIVE:
+        if not entry.is_file and name.state is not FileState.LIVE:
+            continue
+        if name.state is FileState.LIVE:
             live[name.base_offset] = _log_file(name.base_offset, name.state, entry)
         elif name.state is FileState.SWAP:
             swaps[name.base_offset] = _log_file(name.base_offset, name.state, entry)

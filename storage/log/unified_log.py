@@ -7,20 +7,27 @@ what a broker's would. Appends are `appender`'s; threads, and what they wait for
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from ..durable import WritableFile
 from ..errors import OffsetOutOfRange, PolicyViolation, StorageError
+from ..segment.segment_writer import SegmentWriter
+from ..segment.stored import StoredSegment
 from . import retention
-from .deletions import Cause, DeletedRange, Deletions
+from .deletions import NEVER_MS, UNKNOWN_MS, Cause, DeletedRange, Deletions
 from .epochs import LeaderEpochFile
 from .health import offline
+from .leftovers import find_leftovers
 from .loaded import LoadedLog, LoadedSegment
 from .local_log import LocalLog, Rolled
 from .producers import Producers
 from .reload import reload_producers
 from .retention import LogState, RetentionPlan, Rule
+
+logger = logging.getLogger(__name__)
 
 # What retention deletes below the log start offset was deleted when that was raised.
 _CAUSES: Final = {
@@ -63,12 +70,9 @@ class UnifiedLog:
     def _find_deleted(self, loaded: LoadedLog) -> None:
         """What of the log was deleted before it was loaded, and is still there."""
         start, lowest = self.start_offset, self.local.lowest_offset
-        if loaded.keeps_deleted and lowest < start:
-            now = self.local.clock.now_ms()
-            until = now + self.local.config.file_delete_delay_ms
-            self.deletions.add(
-                DeletedRange(lowest, start, Cause.FOUND, now, until), loaded.deleted_epochs
-            )
+        if loaded.finds_deleted and lowest < start:
+            found = DeletedRange(lowest, start, Cause.FOUND, UNKNOWN_MS, NEVER_MS)
+            self.deletions.add(found, loaded.deleted_epochs)
 
     @property
     def end_offset(self) -> int:
@@ -140,13 +144,32 @@ class UnifiedLog:
         if plan.rolls:
             self.roll(self.end_offset)
         # All at once: what is left after an OSError goes the next time.
-        bases = [segment.base_offset for segment in self.local.segments]
+        segments = self.local.segments
         gone = 0
         for deletion in plan.deletions:
             gone += deletion.count
-            self._raise_start(bases[gone], _CAUSES[deletion.rule], now_ms)
+            self._raise_start(segments[gone].base_offset, _CAUSES[deletion.rule], now_ms)
         self._delete_oldest(gone, now_ms)
+        self._log_deletions(plan, segments)
         return plan
+
+    def _log_deletions(
+        self, plan: RetentionPlan, segments: Sequence[StoredSegment | SegmentWriter]
+    ) -> None:
+        """What a plan has deleted, of the `segments` that there were."""
+        gone = 0
+        for deletion in plan.deletions:
+            those = segments[gone : gone + deletion.count]
+            gone += deletion.count
+            logger.info(
+                "%s: deleted offsets %d to %d, %d segments with %d bytes, by %s",
+                self.local.directory.name,
+                those[0].base_offset,
+                segments[gone].base_offset - 1,
+                len(those),
+                sum(segment.size for segment in those),
+                deletion.rule,
+            )
 
     def delete_below_start(self, now_ms: int) -> int:
         """Deletes the segments that lie below the log start offset, whatever else is old or too
@@ -154,7 +177,10 @@ class UnifiedLog:
         ends = [segment.base_offset for segment in self.local.segments[1:]]
         count = sum(end <= self.start_offset for end in ends)
         self.epochs.write()
+        segments = self.local.segments
         self._delete_oldest(count, now_ms)
+        deletions = (retention.Deletion(Rule.LOG_START, count),) if count else ()
+        self._log_deletions(RetentionPlan(deletions, False, self.start_offset), segments)
         return count
 
     def _delete_oldest(self, count: int, now_ms: int) -> None:
@@ -187,13 +213,29 @@ class UnifiedLog:
 
     @property
     def has_deleted(self) -> bool:
-        return len(self.local.deleted) > 0 or len(self.deletions) > 0
+        """Whether `remove_deleted` will have something to do some day."""
+        return self.local.deleted.has_due or self.deletions.has_due
 
     def remove_deleted(self, now_ms: int) -> int:
         """Removes the files whose time has come; how many. What was in them is gone."""
         removed = self.local.deleted.remove_due(now_ms)
         self.deletions.forget(now_ms, self.local.lowest_offset)
         return removed
+
+    def purge(self, names: AbstractSet[str]) -> set[str]:
+        """Removes the leftovers with these names, unless they were deleted here; the names of those
+        removed. What was in them is gone."""
+        local = self.local
+        found = [
+            each
+            for each in find_leftovers(local.directory)
+            if each.name in names and local.deleted.is_left(each.name)
+        ]
+        try:
+            local.deleted.purge(found)
+        finally:
+            self.deletions.forget(local.clock.now_ms(), local.lowest_offset)
+        return {each.name for each in found}
 
     # -- bringing back ---------------------------------------------------------------------------
 

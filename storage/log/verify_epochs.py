@@ -13,7 +13,7 @@ from ..format.batch import BatchHeader, BatchTable
 from ..format.checkpoints import EpochEntry, parse_leader_epochs
 from ..format.names import LEADER_EPOCH_FILE
 from ..segment.verify_digest import CheckedSegment
-from ..segment.verify_index import Finding
+from ..segment.verify_index import BEYOND_END, Finding
 from .epochs import LeaderEpochs
 
 _MAX_EPOCHS_BYTES = 16 << 20
@@ -90,4 +90,5 @@ class EpochCheck:
         for entry in self._entries or ():
             if entry.start_offset > end_offset:
                 where = f"begins at offset {entry.start_offset}, the log ends at {end_offset}"
-                yield Finding(self._path, -1, f"epoch {entry.epoch} {where}")
+                about = f"epoch {entry.epoch}"
+                yield Finding(self._path, -1, f"{about} {where}", f"{about} {BEYOND_END}")

@@ -14,7 +14,7 @@ from ..format.control import EndTxnMarker
 from ..format.names import FileKind, segment_file
 from ..format.snapshot import ENTRY, HEADER, ProducerSnapshotEntry, parse_producer_snapshot
 from ..segment.verify_digest import CheckedSegment
-from ..segment.verify_index import Finding
+from ..segment.verify_index import BEYOND_END, Finding
 from .producer_rebuild import MAX_SNAPSHOT_BYTES
 from .producers import Producers
 from .verify_aborts import Aborts
@@ -76,7 +76,7 @@ class ProducerCheck:
             if offset <= end_offset:  # behind the last batch, segments may be empty
                 self._check_snapshot(offset)
             elif self._read(offset) is not None:
-                self._find(offset, -1, f"the log ends at offset {end_offset}")
+                self._find(offset, -1, f"the log ends at offset {end_offset}", BEYOND_END)
         return self._findings
 
     def _check_snapshot(self, offset: int) -> None:
@@ -123,6 +123,6 @@ class ProducerCheck:
             return None
         return data
 
-    def _find(self, offset: int, position: int, what: str) -> None:
+    def _find(self, offset: int, position: int, what: str, lasting: str = "") -> None:
         path = self._directory.path_of(segment_file(offset, FileKind.SNAPSHOT))
-        self._findings.append(Finding(path, position, what))
+        self._findings.append(Finding(path, position, what, lasting))

@@ -7,14 +7,14 @@ isolation allows. Threads may share a view.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import cast
 
 import numpy as np
 
-from ..errors import CorruptError, OffsetNotFound, StorageError
+from ..errors import CorruptError, OffsetNotFound, StorageError, fresh, printable
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable
 from ..format.columns import Columns, Damage, Lines, Record
@@ -70,6 +70,18 @@ class View:
         return self.last_stable_offset
 
     @property
+    def name(self) -> str:
+        """The partition for people: `orders/0`."""
+        return printable(f"{self.topic}/{self.partition}")
+
+    @property
+    def extent(self) -> str:
+        """Its offsets for people: `0 to 4096`."""
+        if self.start_offset == self.end_offset:
+            return f"empty, the next offset is {self.end_offset}"
+        return f"{self.start_offset} to {self.end_offset - 1}"
+
+    @property
     def size(self) -> int:
         """Bytes in the ``.log`` files."""
         return sum(segment.size for segment in self.segments)
@@ -79,9 +91,14 @@ class View:
         """Greatest timestamp of any batch, in ms; -1 when none has one."""
         return max(map(self._largest_timestamp, self.segments), default=-1)
 
-    def pin(self) -> None:
-        """Open every ``.log`` and hold it, so that the view can be read whatever is deleted."""
-        self._pinned[:] = [segment.files.hold() for segment in self.segments]
+    def pin(self, start: int = 0, end: int | None = None) -> None:
+        """Open every ``.log`` with offsets in [``start``, ``end``), to the last for None, and hold
+        it, so that these can be read whatever is deleted."""
+        self._pinned[:] = [
+            segment.files.hold()
+            for segment in self.segments.from_offset(start)
+            if end is None or segment.base_offset < end
+        ]
 
     # -- many records ---------------------------------------------------------------------------
 
@@ -93,7 +110,7 @@ class View:
         *,
         ahead: bool = False,
         choose: Choose | None = None,
-    ) -> Iterator[Columns | Damage]:
+    ) -> Generator[Columns | Damage]:
         """Records with ``start`` <= offset < ``end`` that the isolation shows, in order.
 
         Columns are good until the next are asked for. Where bytes cannot be read there is a
@@ -102,7 +119,7 @@ class View:
         ``choose`` says which batches are wanted; those of magic 2 that are not are left undecoded.
         """
         wanted = Wanted(isolation, None, ahead, choose)
-        return cast(Iterator[Columns | Damage], self._scan(start, end, wanted))
+        return cast(Generator[Columns | Damage], self._scan(start, end, wanted))
 
     def lines(
         self,
@@ -112,14 +129,14 @@ class View:
         isolation: Isolation = Isolation.READ_COMMITTED,
         *,
         ahead: bool = False,
-    ) -> Iterator[Lines | Columns | Damage]:
+    ) -> Generator[Lines | Columns | Damage]:
         """As ``scan``, for who wants lines of one field, KEY_START or VALUE_START; mostly it is
         these that come, which costs half. Lines may be kept."""
         return self._scan(start, end, Wanted(isolation, field, ahead, None))
 
     def _scan(
         self, start: int | None, end: int | None, wanted: Wanted
-    ) -> Iterator[Lines | Columns | Damage]:
+    ) -> Generator[Lines | Columns | Damage]:
         # A control record is no record: Kafka's consumers never get one, whatever their isolation.
         bound = self.bound(wanted.isolation)
         low = self.start_offset if start is None else max(start, self.start_offset)
@@ -141,12 +158,12 @@ class View:
         """As ``scan``, but damage is raised as the CorruptError that it is."""
         for part in self.scan(start, end, isolation):
             if isinstance(part, Damage):
-                raise part.error
+                raise fresh(part.error)
             yield part
 
     def _scan_segment(
         self, segment: Segment, start: int, end: int, wanted: Wanted
-    ) -> Iterator[Lines | Columns | Damage]:
+    ) -> Generator[Lines | Columns | Damage]:
         limit = self.context.limits.max_batch_bytes
         position = lookup.position_for(segment, start, limit)
         fates = self._fates(wanted.isolation)
@@ -240,7 +257,7 @@ class View:
     ) -> tuple[Columns, int]:
         """The decoded batch that holds ``offset``, and the row of its record; as ``find``."""
         if self.tail is not None and offset == self.end_offset:
-            raise self.tail.error
+            raise fresh(self.tail.error)
         self._check_range(offset, isolation)
         segment = self.segments[max(self.segments.floor_index(offset), 0)]
         if trace is None and (found := self._glance(segment, offset)) is not None:
@@ -252,18 +269,19 @@ class View:
         if header is None or header.begins_after(offset):
             if trace is not None and header is not None:
                 trace.append(WalkStep(header, Verdict.BEGINS_AFTER))
-            raise _missing(offset, fault)
+            raise self._missing(offset, fault)
         hidden = self._hidden(header, segment, isolation)
         if trace is not None:
             trace.append(WalkStep(header, hidden or Verdict.TAKEN))
         if hidden is not None:
-            raise OffsetNotFound(offset, f"{hidden}: {isolation.value} does not show it")
+            why = f"it is in {hidden}, which only isolation read_uncommitted shows"
+            raise self._no_record(offset, why)
         if not header.record_count:
-            raise OffsetNotFound(offset, "compacted away: its batch is empty")
+            raise self._no_record(offset, "compacted away, its batch is empty")
         columns = self.batch(segment, header)
         row = columns.row_of(offset)
         if row < 0:
-            raise _missing(offset, fault if columns.offsets[0] > offset else None)
+            raise self._missing(offset, fault if columns.offsets[0] > offset else None)
         if trace is not None:
             trace.append(FoundStep(offset, int(columns.timestamps[row]), row))
         return columns, row
@@ -313,13 +331,27 @@ class View:
 
     def _check_range(self, offset: int, isolation: Isolation) -> None:
         if offset < self.start_offset:
-            raise OffsetNotFound(offset, f"below the log start offset {self.start_offset}")
-        if offset >= self.end_offset:
-            raise OffsetNotFound(offset, f"at or above the log end offset {self.end_offset}")
-        if offset >= self.bound(isolation):
-            raise OffsetNotFound(
-                offset, f"at or above the last stable offset {self.last_stable_offset}"
+            why = f"offset {offset} was deleted: {self.name} begins at {self.start_offset}"
+        elif offset >= self.end_offset:
+            why = f"offset {offset} is past the end of {self.name} ({self.extent})"
+        elif offset >= (bound := self.bound(isolation)):
+            why = (
+                f"offset {offset} of {self.name} is not stable: a transaction has been open since"
+                f" offset {bound}, and only isolation read_uncommitted shows what follows"
             )
+        else:
+            return
+        raise OffsetNotFound(offset, why)
+
+    def _missing(self, offset: int, fault: Fault | None) -> StorageError:
+        """Why there is no record at an offset: damage in front of the batch behind it, or
+        nothing."""
+        if fault is not None:
+            return fresh(fault.error)
+        return self._no_record(offset, "never written, or compacted away")
+
+    def _no_record(self, offset: int, why: str) -> OffsetNotFound:
+        return OffsetNotFound(offset, f"no record at offset {offset} of {self.name}: {why}")
 
     def _hidden(
         self, header: BatchHeader, segment: Segment, isolation: Isolation
@@ -359,7 +391,7 @@ class View:
                     raise part.error.at(log.path)
                 columns = part.copy()
         if columns is None:  # a batch that compaction emptied
-            raise OffsetNotFound(header.last_offset, "compacted away: its batch is empty")
+            raise self._no_record(header.last_offset, "compacted away, its batch is empty")
         self.context.batches.put(key, columns)
         return columns
 
@@ -412,7 +444,7 @@ class View:
         walk = lookup.find_batches_since(segment, timestamp, limit, trace, self.start_offset)
         for header in walk:
             if isinstance(header, Fault):
-                raise header.error
+                raise fresh(header.error)
             if header.last_offset < self.start_offset or not header.record_count:
                 verdict = Verdict.EMPTY if not header.record_count else Verdict.ENDS_BEFORE
                 _note(trace, header, verdict)
@@ -469,13 +501,6 @@ def last_offset(
             return last
         high, step = start, step * 8
     return None
-
-
-def _missing(offset: int, fault: Fault | None) -> StorageError:
-    """Why there is no record at an offset: damage in front of the batch behind it, or nothing."""
-    if fault is not None:
-        return fault.error
-    return OffsetNotFound(offset, "never written, or compacted away")
 
 
 def _note(trace: Trace | None, header: BatchHeader, verdict: Verdict) -> None:

@@ -9,7 +9,8 @@ anything, but never while it waits for the former. What errors do is `health`'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -32,7 +33,7 @@ from .deletions import Deletion
 from .epochs import LeaderEpochs
 from .group_commit import GroupCommit
 from .health import Health
-from .in_flight import append_in_flight
+from .in_flight import AppendsInFlight
 from .loaded import LoadedLog, LoadedSegment
 from .local_log import LocalLog, Rolled
 from .merging import RecordsRequest, may_merge, merge
@@ -115,6 +116,11 @@ class LogWriter:
         return self._health.failed
 
     @property
+    def is_closed(self) -> bool:
+        """Whether `close` has worked, or the partition was deleted."""
+        return self._health.closed is not None
+
+    @property
     def is_idle(self) -> bool:
         """Whether nobody is changing anything right now: what needs no disk need not wait then."""
         return not self._lock.is_taken
@@ -127,12 +133,12 @@ class LogWriter:
         they were before."""
         unflushed = self.end_offset + records - self.recovery_point
         most = size + records * (RECORD_BATCH_OVERHEAD + RECORD_OVERHEAD)
-        return (
-            self.is_idle
-            and self._appends.is_idle
-            and unflushed < self.config.flush_messages
-            and self._appender.has_room(most, is_recent=is_recent)
-        )
+        if not (self.is_idle and self._appends.is_idle and unflushed < self.config.flush_messages):
+            return False
+        try:
+            return self._appender.has_room(most, is_recent=is_recent)
+        except OSError:  # the partition has just been deleted: the append itself will say so
+            return False
 
     @property
     def leader_epoch(self) -> int:
@@ -221,22 +227,22 @@ class LogWriter:
 
     def append_each(
         self, parts: Iterable[Bytes], origin: Origin = Origin.CLIENT
-    ) -> Generator[Appended]:
+    ) -> AppendsInFlight:
         """What becomes of each of the parts, as by `append`: one is checked while those in front of
-        it are written. See `append_in_flight`; nothing is done before it is asked for. A writable
+        it are written. See `AppendsInFlight`; nothing is done before it is asked for. A writable
         buffer must stay as it is until its answer comes."""
         now = self.clock.now_ms
         judged = (Request(judge(each, self._rules(), origin, now()), origin) for each in parts)
-        return append_in_flight(judged, self._append_in_flight)
+        return AppendsInFlight(judged, self._append_in_flight)
 
     def append_records_each(
         self, parts: Iterable[RecordColumns], plan: BatchPlan | None = None
-    ) -> Generator[Appended]:
+    ) -> AppendsInFlight:
         """The same for records, as by `append_records`."""
         plan, now = plan or _PLAN, self.clock.now_ms
         made = (encoded(each, plan, self._rules(), now()) for each in parts)
         requests = (Request(admitted, Origin.CLIENT) for admitted in made)
-        return append_in_flight(requests, self._append_in_flight)
+        return AppendsInFlight(requests, self._append_in_flight)
 
     def end_transaction(
         self, producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int = 0
@@ -369,6 +375,17 @@ class LogWriter:
         """Removes the files of deleted segments whose time has come; how many."""
         with self._changing():
             return self._log.remove_deleted(self._now(now_ms))
+
+    def purge(self, names: AbstractSet[str]) -> set[str]:
+        """Removes the leftovers with these names, durably, unless this process deleted them; the
+        names of those removed. The caller has the partition to itself as for a cleaning."""
+        with self._changing():
+            return self._log.purge(names)
+
+    def is_left(self, name: str) -> bool:
+        """Whether a leftover is not a file that this process deleted and removes in time."""
+        with self._lock:
+            return self._local.deleted.is_left(name)
 
     def deleted(self, now_ms: int | None = None) -> list[Deletion]:
         """What was deleted from its front and can be brought back, the oldest first."""

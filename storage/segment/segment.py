@@ -13,8 +13,8 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
-from ..disk import Directory, FileCache, HeldDirectory, OpenFile
-from ..errors import CorruptError, SegmentGone
+from ..disk import Directory, FileCache, HeldDirectory, NoFile, OpenFile
+from ..errors import CorruptError, SegmentGone, fresh
 from ..format.names import FileKind, FileState, segment_file
 from .offset_index import OffsetIndex
 from .time_index import TimeIndex
@@ -25,12 +25,14 @@ Index = TypeVar("Index", OffsetIndex, TimeIndex)
 # Open files and indexes by the identity of their segment's `.log` and their suffix, and directories
 # held open by themselves.
 FilePool = FileCache[Hashable, object]
+_REMOVABLE = (HeldDirectory, OpenFile, OffsetIndex, TimeIndex)
 _LOG, _INDEX, _TIMEINDEX = map(str, (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX))
 
 
 def is_removed(value: object) -> bool:
-    """Whether what is in a pool is a file, or an index of one, that has no name any more."""
-    return isinstance(value, OpenFile | OffsetIndex | TimeIndex) and value.is_removed()
+    """Whether what is in a pool is a directory, a file, or an index of one that has lost its
+    name."""
+    return isinstance(value, _REMOVABLE) and value.is_removed()
 
 
 class HeldFile:
@@ -82,9 +84,13 @@ class SegmentFiles:
         return self.directory.path_of(self.name(kind))
 
     def log(self) -> OpenFile:
-        """The ``.log``. SegmentGone when it is no longer the file that was listed, unless somebody
-        still holds it open."""
-        opened = self._pool.get((self.identity, _LOG), self._open_log)
+        """The ``.log``, a NoFile where that is no regular file. Raises SegmentGone if it is no
+        longer the file that was listed, unless it is still held open."""
+        try:
+            opened = self._pool.get((self.identity, _LOG), self._open_log)
+        except CorruptError as error:
+            # It is not kept: a file that takes its place may get the same inode number.
+            return NoFile(self.directory.stat(self.name(FileKind.LOG)), fresh(error))
         assert isinstance(opened, OpenFile)
         return opened
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ..config import TopicConfig
 from ..durable import Buffer, WritableDirectory, WritableFile
-from ..errors import LogDirOffline
+from ..errors import LogDirOffline, fresh
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable
 from ..format.layout import MAX_INT32, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
@@ -358,7 +358,7 @@ class SegmentWriter:
         found: list[BatchHeader] = []
         for part in walk_headers(extent):
             if isinstance(part, Fault):
-                raise part.error
+                raise fresh(part.error)
             found += part
         return found
 

@@ -75,7 +75,10 @@ class SegmentCheck:
         limit = highest if facts.next_base < 0 else min(highest, facts.next_base)
         file = self._directory.open(segment_file(facts.base_offset, FileKind.LOG))
         limit_bytes = self._max_batch_bytes
-        extent = Extent(file, facts.base_offset, 0, facts.size, limit_bytes, -1, limit)
+        # A broker appends to the log before it appends to an index. The indexes have been read by
+        # now, so that up to this end the log has all that they point to.
+        end = file.size()
+        extent = Extent(file, facts.base_offset, 0, end, limit_bytes, -1, limit)
         for part in read_runs(extent):
             if isinstance(part, Run):
                 self._run = part

@@ -11,8 +11,9 @@ the cleaner took records out of the batch.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from struct import Struct
+from typing import Final
 
 import numpy as np
 
@@ -28,13 +29,29 @@ _OFFSET_FIELDS = np.dtype([("relative offset", ">i4"), ("position", ">i4")])
 _TIME_FIELDS = np.dtype([("timestamp", ">i8"), ("relative offset", ">i4")])
 
 
+# What findings have in common that say where the log ends.
+BEYOND_END: Final = "beyond the log's end"
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """A rule that is broken, in file `file` at byte `position` (-1 where it is about the whole)."""
+    """A rule that is broken, in file `file` at byte `position` (-1 where it is about the whole).
+
+    `lasting`: what stays of `what` while the log grows; "" where all of it does.
+    """
 
     file: str
     position: int
     what: str
+    lasting: str = field(default="", compare=False)
+
+    @property
+    def identity(self) -> tuple[str, int, str]:
+        """What two readings of a growing log have in common when they find the same fault."""
+        return self.file, self.position, self.lasting or self.what
+
+    def as_json(self) -> dict[str, str | int]:
+        return {"file": self.file, "position": self.position, "what": self.what}
 
     def __str__(self) -> str:
         place = f": position {self.position}" if self.position >= 0 else ""
@@ -63,10 +80,11 @@ class _Entries:
         """These entries agree with the log."""
         self._is_right[self._order[entries]] = True
 
-    def wrong(self, entry: int, what: str) -> None:
+    def wrong(self, entry: int, what: str, lasting: str = "") -> None:
+        """An entry disagrees with the log; `lasting`: as in Finding."""
         slot = int(self._order[entry])
         self._is_right[slot] = False
-        self._find(slot, what)
+        self._find(slot, what, lasting)
 
     def check_order(self, strict: Sequence[str]) -> None:
         """What is right must also rise from entry to entry, strictly in the columns `strict`."""
@@ -83,10 +101,13 @@ class _Entries:
             what = f"{self._padding} bytes of zeros behind the last entry, taken for entries"
             self.findings.append(Finding(self.file, self._end, what))
 
-    def _find(self, slot: int, what: str) -> None:
+    def _find(self, slot: int, what: str, lasting: str = "") -> None:
         values = ", ".join(f"{name} {int(self._columns[name][slot])}" for name in self._columns)
-        finding = Finding(self.file, slot * self.entry_bytes, f"entry {slot} ({values}): {what}")
-        self.findings.append(finding)
+        about = f"entry {slot} ({values})"
+        place = slot * self.entry_bytes
+        self.findings.append(
+            Finding(self.file, place, f"{about}: {what}", lasting and f"{about}: {lasting}")
+        )
 
     def _content(self, file: OpenFile) -> bytes:
         """The entries' bytes."""
@@ -171,7 +192,8 @@ class OffsetIndexCheck:
         """All that is wrong; `next_offset` is the one after the last batch."""
         self._skip(MAX_INT32 + 1, "it lies behind the log's last batch")
         if self._pointing >= 0 and int(self._offsets[self._pointing]) >= next_offset:
-            self._entries.wrong(self._pointing, f"the log's last offset is {next_offset - 1}")
+            what = f"the log's last offset is {next_offset - 1}"
+            self._entries.wrong(self._pointing, what, BEYOND_END)
         self._entries.check_order(("relative offset", "position"))
         if self._is_closed:
             self._entries.check_padding()
@@ -232,7 +254,8 @@ class TimeIndexCheck:
         entries = self._entries
         if not self._is_behind_damage:
             for entry in range(self._next, len(entries)):
-                entries.wrong(entry, f"the log's last offset is {next_offset - 1}")
+                what = f"the log's last offset is {next_offset - 1}"
+                entries.wrong(entry, what, BEYOND_END)
         entries.check_order(("timestamp",))
         if self._is_closed:
             # An entry of zeros is what a timestamp of 0 at the base offset gives.

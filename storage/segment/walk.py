@@ -11,6 +11,8 @@ from typing import Final
 
 import numpy as np
 
+from ..disk import NoFile
+from ..errors import fresh
 from ..format import batch as b
 from ..format.batch import BatchHeader, BatchTable, Bytes, Walk
 from ..format.decoder import checksum_error, checksums_add_up, first_bad_checksum
@@ -50,6 +52,9 @@ def walk_headers(extent: Extent) -> Iterator[BatchTable | Fault]:
     Checksums are looked at only where two neighbours contradict each other. A batch that goes past
     the extent's end is a fault.
     """
+    if isinstance(extent.file, NoFile):
+        yield Fault(fresh(extent.file.error), extent.end)
+        return
     room = BatchTable.empty(_WALK_ROWS)
     position, previous, chunk = extent.start, extent.previous, 4096
     while position < extent.end:
@@ -81,6 +86,9 @@ def read_runs(
     """All batches with their bytes, checksums checked, about ``run_bytes`` at a time. They
     ``stay_good`` when the next are asked for, if that is wanted. ``together``: it is enough that
     the checksums of a run add up, for those who only show what is there."""
+    if isinstance(extent.file, NoFile):
+        yield Fault(fresh(extent.file.error), extent.end)
+        return
     largest = max(RECORD_BATCH_OVERHEAD, min(run_bytes, extent.end - extent.start))
     piece = min(largest, _FIRST_RUN_BYTES)
     buffer = memoryview(bytearray(piece))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kafkafs
-from kafkafs.api import milliseconds
+from kafkafs.storage.times import milliseconds
 from tests import answers
 
 Corpus = Callable[[str], Path]
@@ -94,7 +94,7 @@ def test_a_record(clean: kafkafs.Directory) -> None:
 
 
 def test_a_record_that_is_not_there(clean: kafkafs.Directory) -> None:
-    with pytest.raises(kafkafs.OffsetNotFound, match="log end offset 6674"):
+    with pytest.raises(kafkafs.OffsetNotFound, match="offset 6674 is past the end of orders/0"):
         clean["orders", 0].record(6674)
 
 
@@ -106,9 +106,9 @@ def test_a_record_of_an_aborted_transaction(clean: kafkafs.Directory) -> None:
 
 
 def test_no_such_topic_or_partition(clean: kafkafs.Directory) -> None:
-    with pytest.raises(kafkafs.UnknownTopic, match="no topic ordres"):
+    with pytest.raises(kafkafs.UnknownTopic, match="did you mean orders or unordered"):
         clean["ordres", 0]
-    with pytest.raises(kafkafs.UnknownPartition, match="no partition orders-3"):
+    with pytest.raises(kafkafs.UnknownPartition, match="orders has no partition 3"):
         clean["orders", 3]
 
 
@@ -162,7 +162,7 @@ def test_what_is_no_log_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("retention.mz", "1", "no such setting; is it retention.ms"),
+        ("retention.mz", "1", "no such setting; did you mean retention.ms"),
         ("retention.ms", "-2", "-2"),
         ("kafkafs.open.files", "many", "many"),
     ],

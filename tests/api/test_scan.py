@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import kafkafs
-from kafkafs.storage.format.columns import Damage
+from kafkafs.storage.format.columns import Columns, Damage, Record
 from tests import answers
 
 Corpus = Callable[[str], Path]
@@ -163,3 +163,64 @@ def test_scans_of_a_log_at_the_same_time(clean: kafkafs.Directory) -> None:
     partition = clean["orders", 0]
     pairs = zip(partition.scan(), partition.scan(start=0), strict=True)
     assert all(one.equals(other) for one, other in pairs)
+
+
+def test_records_one_by_one_are_those_of_a_scan(clean: kafkafs.Directory) -> None:
+    for partition in (clean["orders", 0], clean["txn", 0]):
+        for isolation in ("read_committed", "read_uncommitted"):
+            scanned = partition.scan(start=100, end=900, isolation=isolation).read_all()
+            records = list(partition.records(start=100, end=900, isolation=isolation))
+            assert [record.offset for record in records] == scanned.column("offset").to_pylist()
+            assert [record.value for record in records] == scanned.column("value").to_pylist()
+            assert [record.key for record in records] == scanned.column("key").to_pylist()
+
+
+def test_records_are_read_while_they_are_asked_for(
+    clean: kafkafs.Directory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decoded = 0
+    record = Columns.record
+
+    def counted(self: Columns, row: int) -> Record:
+        nonlocal decoded
+        decoded += 1
+        return record(self, row)
+
+    monkeypatch.setattr(Columns, "record", counted)
+    records = clean["orders", 0].records()
+    assert decoded == 0
+    assert next(records).offset == 0
+    assert next(records).offset == 1
+    assert decoded == 2
+
+
+def test_records_and_damage(corpus: Corpus) -> None:
+    partition = kafkafs.open(corpus("kafka43-torn"))["crash-txn", 0]
+    with pytest.raises(kafkafs.CorruptError, match=r"00002648\.log: position 10401"):
+        list(partition.records())
+    damage: list[Damage] = []
+    found = [record.offset for record in partition.records(on_damage=damage.append)]
+    assert found == offsets(partition.scan(on_damage=lambda _: None))
+    assert len(damage) == 1
+
+
+@pytest.mark.parametrize(
+    "time",
+    [1788266144663, "1788266144663", "2026-09-01T12:35:44.663Z", "2026-09-01T14:35:44.663+02:00",
+     datetime(2026, 9, 1, 12, 35, 44, 663000, tzinfo=UTC)],
+)  # fmt: skip
+def test_times_in_every_form_that_the_command_line_takes(
+    clean: kafkafs.Directory, time: int | str | datetime
+) -> None:
+    partition = clean["orders", 0]
+    assert partition.offset_for_time(time) == 600
+    assert next(partition.records(start_time=time)).offset == 600
+    assert offsets(partition.scan(start_time=time, end=602)) == [600, 601]
+    assert offsets(partition.scan(start=598, end_time=time)) == [598, 599]
+
+
+def test_a_text_that_is_not_a_time(clean: kafkafs.Directory) -> None:
+    with pytest.raises(
+        ValueError, match="'yesterdayish' is not a time: milliseconds since 1970 or"
+    ):
+        clean["orders", 0].offset_for_time("yesterdayish")

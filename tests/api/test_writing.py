@@ -9,7 +9,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -120,7 +122,7 @@ def test_arrow_in_arrow_out(directory: kafkafs.WritableDirectory) -> None:
         two.append(pa.table({"value": [1, 2]}))
 
 
-@pytest.mark.parametrize("records", [b"one", "one", [b"x", "y"], [1], [ProducerRecord, b"x"]])
+@pytest.mark.parametrize("records", [b"one", "one", [b"x", 1.5], [1], [ProducerRecord, b"x"]])
 def test_what_is_no_list_of_records(directory: kafkafs.WritableDirectory, records: object) -> None:
     with pytest.raises(TypeError, match="record"):
         directory["orders", 0].append(records)
@@ -288,7 +290,14 @@ def test_nobody_else_may_write(root: Path, directory: kafkafs.WritableDirectory)
 
 def test_settings_of_the_run(root: Path) -> None:
     settings = {"log.initial.task.delay.ms": "0", "log.retention.check.interval.ms": "5"}
-    with kafkafs.open(root, writable=True, settings={**settings, "retention.ms": "0"}) as d:
+    settings["retention.ms"] = "0"
+    with kafkafs.open(root, writable=True, settings=settings) as d:
+        d.create_topic("a")
+        d["a", 0].append([ProducerRecord(b"old", timestamp=1)])
+        assert d._writable.task_status()[0].why_not_scheduled
+        assert d["a", 0].start_offset == 0
+        d.delete_topic("a")
+    with kafkafs.open(root, writable=True, maintain=True, settings=settings) as d:
         d.create_topic("a")
         d["a", 0].append([ProducerRecord(b"old", timestamp=1)])
         deadline = time.monotonic() + 20
@@ -299,6 +308,9 @@ def test_settings_of_the_run(root: Path) -> None:
         kafkafs.open(root, writable=True, settings={"retention.ms": "soon"})
     with pytest.raises(kafkafs.LogDirError):
         kafkafs.open("", writable=True)
+    reading: Any = kafkafs.open
+    with pytest.raises(ValueError, match="needs writable=True"):
+        reading(root, maintain=True)
 
 
 # -- compaction -----------------------------------------------------------------------------------
@@ -357,3 +369,51 @@ def test_what_cannot_be_compacted(root: Path, compacted: kafkafs.WritableDirecto
     assert any("latest-0: not cleaned" in problem for problem in compacted.problems)
     with pytest.raises(kafkafs.StorageError, match=r"given up.*position 0"):
         compacted.compact("latest", 0)
+
+
+def test_texts_dates_and_mappings_stand_for_bytes_milliseconds_and_headers(
+    directory: kafkafs.WritableDirectory,
+) -> None:
+    partition = directory["orders", 0]
+    time = datetime(2018, 5, 15, 11, 45, 18, 288000, tzinfo=UTC)
+    partition.append(
+        [
+            "täglich",
+            ProducerRecord("tea", key="karin", timestamp=time, headers={"a": b"1", "b": "ü"}),
+            ProducerRecord(None, key="karin", timestamp="2018-05-15", headers={"none": None}),
+            ProducerRecord(b"x", timestamp=5, headers=[("a", "1"), ("a", None)]),
+        ]
+    )
+    plain, full, tombstone, pairs = partition.records()
+    assert (plain.value, plain.key) == ("täglich".encode(), None)
+    assert (full.value, full.key, full.timestamp) == (b"tea", b"karin", 1526384718288)
+    assert full.headers == [("a", b"1"), ("b", "ü".encode())]
+    assert (tombstone.value, tombstone.timestamp) == (None, 1526342400000)
+    assert tombstone.headers == [("none", None)]
+    assert (pairs.timestamp, pairs.headers) == (5, [("a", b"1"), ("a", None)])
+    latest = partition.latest("karin")
+    assert latest is not None
+    assert latest.offset == tombstone.offset
+
+
+def test_a_record_with_what_is_not_a_time(directory: kafkafs.WritableDirectory) -> None:
+    partition = directory["orders", 0]
+    with pytest.raises(ValueError, match="'soon' is not a time"):
+        partition.append([ProducerRecord(b"x", timestamp="soon")])
+    assert partition.end_offset == 0
+
+
+def test_writing_to_what_was_opened_for_reading(root: Path) -> None:
+    with kafkafs.open(root, writable=True) as writing:
+        writing.create_topic("orders")
+    reading = kafkafs.open(root)
+    for thing, names in (
+        (reading, ("create_topic", "delete_topic", "transaction")),
+        (reading["orders", 0], ("append", "append_all", "delete_records")),
+    ):
+        for name in names:
+            with pytest.raises(AttributeError, match=f"{name} writes.*open it with writable=True"):
+                getattr(thing, name)
+            assert not hasattr(thing, name)
+        with pytest.raises(AttributeError, match="has no attribute 'apend'"):
+            getattr(thing, "apend")  # noqa: B009 - a type checker knows that it is not there

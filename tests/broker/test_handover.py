@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -37,6 +38,8 @@ StartDriver = Callable[[Broker], Driver]
 
 #: Whose dump tool finds fault with the time indexes that its own broker writes.
 COMPLAINS = (OLDEST,)
+#: What a broker says of a batch at the end of a log that was not written whole.
+TORN = re.compile(r"Corruption found in segment \d+, truncating to offset")
 #: An id as a broker would give to a producer.
 CLIENT_ID = 5000
 
@@ -384,7 +387,9 @@ class TestHandover:
         assert sent == [len(numbers)]
         driver.close()
         broker.stop()
-        assert warnings(broker, said) == []
+        # Linux may end a write between two pages when its process is killed; a broker's own are no
+        # better off. The broker cuts the torn batch off.
+        assert [line for line in warnings(broker, said) if not TORN.search(line)] == []
         with WritableEngine(str(broker.log_dir)) as engine:
             assert engine.problems == []
             assert engine.writer("rolled", 0).end_offset == len(numbers) + 1

@@ -24,7 +24,7 @@ class Terminal:
         self, arguments: Sequence[str], environment: Mapping[str, str], columns: int = 200
     ) -> None:
         self.seen = ""
-        self._raw = b""
+        self.raw = b""
         self._pid, self._fd = pty.fork()
         if self._pid == 0:
             os.execvpe(arguments[0], list(arguments), dict(environment))
@@ -58,8 +58,8 @@ class Terminal:
             data = os.read(self._fd, 65536)
         except OSError:  # EIO: the other side is closed
             return False
-        self._raw += data
-        self.seen = _CONTROL.sub(b"", self._raw).decode(errors="replace").replace("\r", "")
+        self.raw += data
+        self.seen = _CONTROL.sub(b"", self.raw).decode(errors="replace").replace("\r", "")
         return bool(data)
 
     def __enter__(self) -> Self:

@@ -157,7 +157,7 @@ def test_batches_have_their_size(data: Path, append: Append, kafkafs: Kafkafs) -
     ("words", "code", "line"),
     [
         (["nothing/0"], 1, "no topic nothing"),
-        (["orders/7"], 1, "no partition orders-7"),
+        (["orders/7"], 1, "orders has no partition 7"),
         (["orders"], 2, "'orders' is not TOPIC/PARTITION"),
         (["orders/x"], 2, "'orders/x' is not TOPIC/PARTITION"),
         (["orders/0", "/nowhere"], 2, "No such file or directory"),

@@ -13,7 +13,10 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from kafkafs.storage.format.builder import SimpleRecord, build_batch
 from tests import answers
+from tests.cli.terminal import Terminal
+from tests.logs import write_partition
 
 Kafkafs = Callable[..., Result]
 Corpus = Callable[[str], Path]
@@ -84,16 +87,62 @@ def test_files_of_the_log_directory(kafkafs: Kafkafs, clean: Path) -> None:
 def test_what_cannot_be_printed_is_told_and_the_rest_is_printed(
     kafkafs: Kafkafs, clean: Path
 ) -> None:
-    paths = ["orders", "orders/0/nope", "orders/0/offset/600", "orders/0/offset/600/x", "/"]
+    paths = ["orders", "orders/0/keyes", "orders/0/offset/600", "orders/0/offset/600/x", "/"]
     result = kafkafs("cat", clean, *paths)
     assert result.exit_code == 1
     assert result.stdout_bytes == told(600).value
     assert result.stderr.splitlines() == [
         "kafkafs: orders: a directory; `kafkafs ls` shows what is in it",
-        "kafkafs: orders/0/nope: no such path; `kafkafs ls` shows what is there",
-        "kafkafs: orders/0/offset/600/x: no such path; `kafkafs ls` shows what is there",
+        "kafkafs: orders/0/keyes: orders/0 has no keyes; did you mean keys or key?",
+        "kafkafs: orders/0/offset/600/x: 600 is not a directory",
         "kafkafs: /: a directory; `kafkafs ls` shows what is in it",
     ]
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("ordres/0", "no topic ordres; did you mean orders or unordered?"),
+        ("orders/7", "orders has no partition 7 (it has 0 to 2)"),
+        ("orders/07", "orders has no 07; it has the partitions 0 to 2 and config.properties"),
+        ("orders/0/ofset/1", "orders/0 has no ofset; did you mean offset?"),
+        ("orders/0/compacted/valus", "orders/0/compacted has no valus; did you mean values?"),
+        (".kafkafs/statu.json", ".kafkafs has no statu.json; did you mean status.json?"),
+        ("orders/0/offset/9000", "offset 9000 is past the end of orders/0 (0 to 6673)"),
+        ("orders/0/offset/9e3", "'9e3' is not an offset; names here are N, N.json and N.key"),
+        ("trimmed/0/offset/12", "offset 12 was deleted: trimmed/0 begins at 1433"),
+        ("compacted/0/offset/1", "no record at offset 1 of compacted/0: never written, or"),
+        (
+            "txn/0/offset/11",
+            "no record at offset 11 of txn/0: it is in a control batch, which",
+        ),
+        ("txn-open/0/offset/40", "offset 40 of txn-open/0 is not stable: a transaction has been"),
+        ("empty/0/offset/0", "offset 0 is past the end of empty/0 (empty, the next offset is 0)"),
+        ("empty/0/offset/last", "empty/0 has no last record: none is served (empty, the next"),
+        (
+            "orders/0/time/2099-01-01",
+            "no record of orders/0 has a timestamp of 2099-01-01T00:00:00.000Z or later; the last"
+            " is 2026-09-07T00:05:55.854Z",
+        ),
+        ("empty/0/time/5", "no record of empty/0 has a timestamp"),
+        (
+            "orders/0/time/yesterdayish",
+            "'yesterdayish' is not a time: milliseconds since 1970 or ISO 8601",
+        ),
+        ("orders/0/key/zzz", "orders/0 has no record with key zzz"),
+        ("orders/0/key/%zz", "'%zz' is not the name of a key: a % must be followed by two"),
+        ("orders/0/segments/x.log", "orders/0 has no file x.log"),
+        ("orders/../orders", "'..' cannot be part of a path here"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["cat", "ls", "stat"])
+def test_a_path_that_leads_nowhere_says_why(
+    kafkafs: Kafkafs, clean: Path, verb: str, path: str, why: str
+) -> None:
+    result = kafkafs(verb, clean, path)
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith(f"kafkafs: {path}: {why}")
+    assert result.stderr.count("\n") == 1
 
 
 def test_output_goes_on_behind_damage(kafkafs: Kafkafs, corpus: Corpus) -> None:
@@ -193,3 +242,59 @@ def test_what_compaction_would_leave_at_another_time(kafkafs: Kafkafs, corpus: C
     assert now["bound"] == "it has records younger than min.compaction.lag.ms"
     assert later["bound"] == "it is the active segment"
     assert later["records"]["after"] < now["records"]["after"]
+
+
+@pytest.mark.parametrize("verb", ["cat", "ls"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "cmp-lag/0/key/k1",
+        "cmp-lag/0/compacted/latest/k1",
+        "cmp-lag/0/compacted/latest",
+        "./cmp-lag//0/compacted/latest/",
+        "cmp-lag/0/records.jsonl",
+        "cmp-lag/0/offset/1",
+        "cmp-lag/0",
+        "cmp-lag",
+    ],
+)
+def test_a_time_is_refused_where_it_makes_no_difference(
+    kafkafs: Kafkafs, corpus: Corpus, verb: str, path: str
+) -> None:
+    result = kafkafs(verb, "--at", "2027-01-01", corpus("compact-before"), path)
+    assert (result.exit_code, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert "--at is not possible for cmp-lag" in line
+    assert "TOPIC/PARTITION/compacted/" in line
+
+
+def test_a_time_is_taken_where_it_makes_a_difference(kafkafs: Kafkafs, corpus: Corpus) -> None:
+    data, at = corpus("compact-before"), "2027-01-01"
+    why = json.loads(printed(kafkafs("cat", "--at", at, data, "cmp-lag/0/why.json")))
+    assert why["at"] == 1798761600000
+    listed = printed(kafkafs("ls", "--at", at, data, "cmp-tomb/0/compacted/offset"))
+    assert listed != printed(kafkafs("ls", data, "cmp-tomb/0/offset"))
+    assert kafkafs("ls", "--at", at, data).exit_code == 2
+
+
+def test_a_terminal_gets_no_control_characters_and_a_pipe_all_bytes(
+    kafkafs: Kafkafs, programs: Path, environment: Mapping[str, str], tmp_path: Path
+) -> None:
+    """Also those of a character that two reads share, and of one that does not end."""
+    value = b"a\x1b[31mred\x07\r\tb\n\xc2\x9b\xff" + "é€😀".encode() + b"\xf0\x9f"
+    data = str(tmp_path)
+    write_partition(tmp_path / "t-0", [build_batch([SimpleRecord(5, b"k", value)])])
+    assert kafkafs("cat", data, "t/0/offset/0").stdout_bytes == value
+    surroundings = {**environment, "PATH": f"{programs}:{environment['PATH']}"}
+    with Terminal(["kafkafs", "cat", data, "t/0/offset/0"], surroundings) as terminal:
+        assert terminal.exit_code() == 0
+        raw = terminal.raw
+    safe = "a\\x1b[31mred\\x07\\r\tb\r\n\\x9b\\xffé€😀\\xf0\\x9f"
+    assert raw == safe.encode()
+    log = f"{data}/t-0/{0:020}.log"
+    with Terminal(["kafkafs", "dump", "--print-data-log", log], surroundings) as terminal:
+        assert terminal.exit_code() == 0
+        raw = terminal.raw
+    assert b"payload: a\\x1b[31mred\\x07\\r\tb" in raw
+    assert b"\x1b" not in raw
+    assert b"\x1b[31mred\x07" in kafkafs("dump", "--print-data-log", log).stdout_bytes

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 
+import kafkafs as package
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.format.builder import SimpleRecord
@@ -190,9 +191,9 @@ def test_what_is_not_compacted(kafkafs: Kafkafs, data: Path, words: list[str]) -
     ("words", "code", "line"),
     [
         (["--at", "5"], 2, "--at only goes with --dry-run"),
-        (["-n", "--at", "soon"], 2, "'soon' is neither milliseconds nor ISO 8601"),
+        (["-n", "--at", "soon"], 2, "'soon' is not a time: milliseconds since 1970 or ISO 8601"),
         (["nothing"], 1, "no topic nothing"),
-        (["a/1"], 1, "no partition a-1"),
+        (["a/1"], 1, "a has no partition 1"),
         (["a/x"], 2, "'a/x' is not TOPIC/PARTITION"),
         (["-c", "log.cleaner.dedupe.buffer.size=10"], 2, "log.cleaner.dedupe.buffer.size"),
     ],
@@ -262,3 +263,11 @@ def test_keys_of_one_partition_only(kafkafs: Kafkafs, data: Path, words: list[st
     result = kafkafs("compact", "--keys", data, *words)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "--keys only goes with --dry-run and one TOPIC/PARTITION" in result.stderr
+
+
+def test_nothing_to_compact_is_said(kafkafs: Kafkafs, tmp_path: Path) -> None:
+    with package.open(tmp_path / "data", writable=True) as directory:
+        directory.create_topic("a", 1, {"cleanup.policy": "compact"})
+    result = kafkafs("compact", "--dry-run", "--force", tmp_path / "data")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "kafkafs: nothing to compact: no record would go\n"

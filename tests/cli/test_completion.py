@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,7 +15,9 @@ from click.testing import CliRunner, Result
 from kafkafs.cli import shells
 from kafkafs.cli.main import COMPLETE_VARIABLE, cli
 from kafkafs.cli.path_completion import paths_from
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from tests.cli.terminal import Terminal
+from tests.logs import write_log_dir, write_partition
 
 Kafkafs = Callable[..., Result]
 Corpus = Callable[[str], Path]
@@ -52,7 +55,7 @@ def values(line: str) -> list[str]:
 
 def test_verbs() -> None:
     assert "explain" in values("kafkafs ")
-    assert values("kafkafs ex") == ["explain"]
+    assert values("kafkafs ex") == ["explain", "expire"]
     assert values("kafkafs topic ") == ["config", "create", "delete", "list"]
 
 
@@ -63,7 +66,7 @@ def test_options() -> None:
 
 
 def test_settings() -> None:
-    assert completed("kafkafs retain -c log.retention.") == [
+    assert completed("kafkafs expire -c log.retention.") == [
         ("part", f"log.retention.{name}=")
         for name in ("bytes", "check.interval.ms", "hours", "minutes", "ms")
     ]
@@ -75,7 +78,7 @@ def test_settings() -> None:
 def test_topics_and_partitions(corpus: Corpus) -> None:
     clean = corpus("kafka43-clean")
     assert completed(f"kafkafs append {clean} ord") == [("part", "orders/")]
-    assert completed(f"kafkafs retain {clean} orders/") == [
+    assert completed(f"kafkafs expire {clean} orders/") == [
         ("plain", f"orders/{number}") for number in range(3)
     ]
     assert values(f"kafkafs compact -n {clean} compacted") == ["compacted/", "compacted-dirty/"]
@@ -123,8 +126,88 @@ def test_nothing_is_offered_where_nothing_can_be_read(tmp_path: Path, corpus: Co
 
 def test_not_more_is_offered_than_somebody_may_read(corpus: Corpus) -> None:
     assert len(paths_from((str(corpus("kafka43-clean")),), "orders/0/offset/")) == 500
-    # To know its keys all of a partition is read: longer than who presses Tab will wait.
-    assert paths_from((str(corpus("kafka43-clean")),), "orders/0/key/cust") == []
+
+
+def test_keys_of_the_last_records(corpus: Corpus, tmp_path: Path) -> None:
+    start = f"kafkafs cat {corpus('kafka43-clean')} compacted/0/key"
+    offered = values(f"{start}/key-1")
+    assert offered
+    assert all(path.startswith("compacted/0/key/key-1") for path in offered)
+    assert values(f"{start}/nothing-begins-so") == []
+    rows = [(b"a", b"1"), (b"ab", b"1"), (None, b"2"), (b"a", b"3"), (b"c", None), (b"a/b", b"4")]
+    write_log_dir(tmp_path, {("t", 0): len(rows)})
+    records = [SimpleRecord(1000, key, value) for key, value in rows]
+    write_partition(tmp_path / "t-0", [build_batch(records)])
+    assert [str(item.value) for item in paths_from((str(tmp_path),), "t/0/key/")] == [
+        "t/0/key/a", "t/0/key/ab", "t/0/key/a%2Fb",
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A topic of 400,000 records, of which some in the middle were compacted away."""
+    path = tmp_path_factory.mktemp("long")
+    batches = [
+        build_batch(
+            [
+                SimpleRecord(1_700_000_000_000 + at, b"k%d" % at, b"")
+                for at in range(base, base + 4000)
+            ],
+            BatchFields(base_offset=base),
+        )
+        for base in range(0, 400_000, 4000)
+        if not 200_000 <= base < 300_000
+    ]
+    write_partition(path / "t-0", batches)
+    write_log_dir(path, {("t", 0): 400_000})
+    return path
+
+
+@pytest.mark.parametrize(
+    ("path", "offered"),
+    [
+        ("offset/39999", ["39999", *map(str, range(399_990, 400_000))]),
+        ("offset/3999", ["3999", *map(str, range(39_990, 40_000)),
+                         *map(str, range(399_900, 400_000))]),
+        ("offset/0", ["0"]),
+        ("offset/007", []),
+        ("offset/25", ["25", *map(str, range(250, 260)), *map(str, range(2500, 2600)),
+                       *map(str, range(25_000, 25_389))]),
+        ("offset/2500000", []),
+        ("offset/9999999999999999999999", []),
+        ("offset/fi", ["first"]),
+        ("offset/²", []),
+        ("key/k39999", ["k399990", "k399991", "k399992", "k399993", "k399994", "k399995",
+                        "k399996", "k399997", "k399998", "k399999"]),
+        ("key/k1", []),
+    ],
+)  # fmt: skip
+def test_completing_reads_little_of_a_long_partition(
+    long: Path, path: str, offered: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = 0
+    pread, preadv = os.pread, os.preadv
+
+    def counted_pread(fd: int, size: int, position: int) -> bytes:
+        nonlocal read
+        data = pread(fd, size, position)
+        read += len(data)
+        return data
+
+    def counted_preadv(fd: int, buffers: Any, position: int) -> int:
+        nonlocal read
+        count = preadv(fd, buffers, position)
+        read += count
+        return count
+
+    monkeypatch.setattr(os, "pread", counted_pread)
+    monkeypatch.setattr(os, "preadv", counted_preadv)
+    monkeypatch.setattr("kafkafs.cli.path_completion._MAX_SECONDS", float("inf"))
+    above = path.split("/", maxsplit=1)[0]
+    found = [str(item.value) for item in paths_from((str(long),), f"t/0/{path}")]
+    assert found == [f"t/0/{above}/{name}" for name in offered]
+    size = (long / "t-0" / f"{0:020}.log").stat().st_size
+    assert 0 < read < size / 4
 
 
 def test_a_name_that_a_shell_would_obey_is_not_offered(tmp_path: Path, corpus: Corpus) -> None:

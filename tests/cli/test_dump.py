@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
+from kafkafs import __version__
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.layout import Codec
 from tests.logs import TopicSettings, write_partition
@@ -85,12 +86,13 @@ def test_what_is_no_such_file(kafkafs: Kafkafs, log: Path) -> None:
     assert result.exit_code == 1
     assert result.stdout == kafkafs("dump", log).stdout.replace("Dump", f"Dumping {pipe}\nDump", 1)
     assert result.stderr.splitlines() == [
-        f"kafkafs: Ignoring unknown file {other}",
+        f"kafkafs: {other}: unknown file, not a .log, .index, .timeindex, .txnindex, .snapshot or"
+        " .checkpoint of a log directory",
         f"kafkafs: {missing}: no such file",
         f"kafkafs: {log.parent}: a directory; name files in it",
         f"{pipe}: a FIFO, not a regular file",
     ]
-    assert kafkafs("dump", other).exit_code == 0
+    assert kafkafs("dump", other).exit_code == 1
     assert kafkafs("dump").exit_code == 2
 
 
@@ -269,3 +271,17 @@ def test_two_decoders(kafkafs: Kafkafs, log: Path) -> None:
     result = kafkafs("dump", "--offsets-decoder", "--cluster-metadata-decoder", log)
     assert result.exit_code == 2
     assert "give one decoder" in result.stderr
+
+
+def test_the_version(kafkafs: Kafkafs) -> None:
+    result = kafkafs("dump", "--version")
+    assert (result.exit_code, result.stdout) == (0, f"kafkafs {__version__}\n")
+
+
+def test_surrogates_are_one_replacement_character_as_in_java(
+    kafkafs: Kafkafs, tmp_path: Path
+) -> None:
+    value = b"a\xed\xa0\x80b\xed\xbfc\xed\xa0"
+    write_partition(tmp_path / "t-0", [build_batch([SimpleRecord(5, None, value)])])
+    result = kafkafs("dump", "--print-data-log", tmp_path / "t-0" / f"{0:020}.log")
+    assert result.stdout.splitlines()[-1].endswith(" payload: a\ufffdb\ufffdc\ufffd")

@@ -114,7 +114,7 @@ def test_an_offset_behind_the_end(kafkafs: Kafkafs, textbook: Path) -> None:
     result = kafkafs("explain", textbook, "textbook/0/offset/5000")
     assert result.exit_code == 1
     assert result.stdout.splitlines()[-1] == (
-        "1. Not served: offset 5000: at or above the log end offset 1141"
+        "1. Not served: offset 5000 is past the end of textbook/0 (0 to 1140)"
     )
     assert steps(kafkafs("explain", "--json", textbook, "textbook/0/offset/5000"), 1) == []
 
@@ -122,7 +122,10 @@ def test_an_offset_behind_the_end(kafkafs: Kafkafs, textbook: Path) -> None:
 def test_an_offset_that_compaction_removed(kafkafs: Kafkafs, corpus: Corpus) -> None:
     result = kafkafs("explain", corpus("kafka43-clean"), "compacted/0/offset/3400")
     assert result.exit_code == 1
-    assert "Not served: offset 3400: never written, or compacted away" in result.stdout
+    assert (
+        "Not served: no record at offset 3400 of compacted/0: never written, or compacted away"
+        in result.stdout
+    )
 
 
 def test_a_record_of_an_aborted_transaction(kafkafs: Kafkafs, corpus: Corpus) -> None:
@@ -209,13 +212,19 @@ def test_old_compressed_batches_do_not_say_what_is_in_them(
 
 @pytest.mark.parametrize(
     "path", ["", "textbook", "textbook/0", "textbook/0/offset/x", "textbook/x/offset/1",
-             "textbook/0/time/soon", "textbook/0/values/1", "textbook/0/offset/1/2",
+             "textbook/0/values/1", "textbook/0/offset/1/2",
              "textbook/0/offset/middle"],
 )  # fmt: skip
 def test_paths_that_no_lookup_is_behind(kafkafs: Kafkafs, textbook: Path, path: str) -> None:
     result = kafkafs("explain", textbook, path)
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"{path!r} is neither TOPIC/PARTITION/offset/N nor" in result.stderr
+
+
+def test_what_is_not_a_time(kafkafs: Kafkafs, textbook: Path) -> None:
+    result = kafkafs("explain", textbook, "textbook/0/time/soon")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "'soon' is not a time: milliseconds since 1970 or ISO 8601" in result.stderr
 
 
 @pytest.mark.parametrize(("link", "offset"), [("first", 0), ("last", 1499)])
@@ -238,4 +247,4 @@ def test_a_link_that_leads_nowhere(kafkafs: Kafkafs, corpus: Corpus, link: str) 
 def test_a_topic_that_is_not_there(kafkafs: Kafkafs, textbook: Path) -> None:
     result = kafkafs("explain", textbook, "txtbook/0/offset/1")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith("kafkafs: no topic txtbook; ")
+    assert result.stderr.startswith("kafkafs: no topic txtbook; did you mean textbook?")

@@ -108,9 +108,9 @@ def test_what_is_not_there_is_told_and_the_rest_is_listed(kafkafs: Kafkafs, clea
     assert result.exit_code == 1
     assert "first\nlast\n0\n" in result.stdout
     assert result.stderr.splitlines() == [
-        "kafkafs: ordres: no such path; `kafkafs ls` shows what is there",
-        "kafkafs: orders/9: no such path; `kafkafs ls` shows what is there",
-        "kafkafs: orders/0/offset/9999: offset 9999: at or above the log end offset 6674",
+        "kafkafs: ordres: no topic ordres; did you mean orders or unordered?",
+        "kafkafs: orders/9: orders has no partition 9 (it has 0 to 2)",
+        "kafkafs: orders/0/offset/9999: offset 9999 is past the end of orders/0 (0 to 6673)",
     ]
 
 
@@ -211,3 +211,28 @@ def test_keys_with_a_value_are_listed_and_read(kafkafs: Kafkafs, tmp_path: Path)
     gone = kafkafs("cat", str(tmp_path), "t/0/key/gone")
     assert (gone.exit_code, gone.stdout) == (1, "")
     assert gone.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("times", "shown"),
+    [
+        (["--since", "1788266144663"], range(600, 6674)),
+        (["--until", "2026-09-01T12:35:44.663Z"], range(600)),
+        (["--since", "2026-09-01T12:35:44.663Z", "--until", "2099-01-01"], range(600, 6674)),
+        (["--since", "2099-01-01"], range(0)),
+        (["--since", "2099-01-01", "--until", "2026-09-01T12:35:44.663Z"], range(0)),
+    ],
+)
+def test_records_between_times(
+    kafkafs: Kafkafs, clean: Path, times: list[str], shown: range
+) -> None:
+    found = kafkafs("ls", *times, clean, "orders/0/offset")
+    assert (found.exit_code, found.stderr) == (0, "")
+    assert found.stdout.splitlines() == list(map(str, shown))
+
+
+def test_times_are_for_records(kafkafs: Kafkafs, clean: Path) -> None:
+    for path in ("orders", "orders/0/key", "orders/0/values"):
+        result = kafkafs("ls", "--since", "5", clean, path)
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr.startswith(f"kafkafs: {path}: --since and --until are for TOPIC/")

@@ -15,7 +15,7 @@ from click.testing import Result
 
 import kafkafs as package
 from kafkafs.cli import failures
-from kafkafs.cli.main import VERBS, called_by_mount_fuse, cli
+from kafkafs.cli.main import VERBS, WRITING, called_by_mount_fuse, cli
 from kafkafs.cli.verb import Verb
 from kafkafs.mount import errnos
 from kafkafs.storage import errors
@@ -85,7 +85,8 @@ def test_without_a_verb_the_help_goes_to_stderr(kafkafs: Kafkafs) -> None:
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["lsx"], "kafkafs: no such verb 'lsx', there are mount, umount, ls, cat, "),
+        (["lss"], "kafkafs: no such verb 'lss'; did you mean ls?"),
+        (["frob"], "kafkafs: no such verb 'frob'; there are mount, umount, ls, cat, "),
         (["-x"], "kafkafs: no such option '-x'"),
         (["topic", "lst"], "kafkafs topic: no such command 'lst'"),
         (["ls"], "kafkafs ls: missing argument 'LOG_DIRS'; see `kafkafs ls --help`"),
@@ -109,7 +110,8 @@ def test_wrong_usage_is_one_line_and_code_2(
 def test_a_wrong_setting_is_wrong_usage(kafkafs: Kafkafs, corpus: Corpus) -> None:
     result = kafkafs("ls", "-c", "retention.mz=1", corpus("kafka43-clean"))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == "kafkafs: retention.mz: no such setting; is it retention.ms?\n"
+    assert result.stderr.startswith("kafkafs: retention.mz: no such setting; did you mean reten")
+    assert "retention.ms" in result.stderr
 
 
 def test_a_setting_counts(kafkafs: Kafkafs, corpus: Corpus) -> None:
@@ -174,13 +176,15 @@ def test_every_error_of_the_engine_has_an_ending() -> None:
 
 
 def test_every_error_of_the_tree_becomes_a_line() -> None:
+    given: dict[type[Exception], tuple[object, ...]] = {
+        errnos.NoSuchRange: ("what", "why"),
+        errnos.PastEnd: (5, 3),
+    }
     for kind in errnos.ERRNOS:
-        if issubclass(kind, errnos.NoSuchName):
-            assert (
-                failures.failure(kind("x"), "a/x").line().startswith("kafkafs: a/x: no such path")
-            )
-        elif issubclass(kind, errnos.TreeError):
-            assert failures.failure(kind("what"), "a/x").line() == "kafkafs: a/x: what"
+        if issubclass(kind, errnos.TreeError):
+            error = kind(*given.get(kind, ("what",)))
+            assert failures.failure(error, "a/x").line().startswith(f"kafkafs: a/x: {error}")
+            assert kind in given or str(error).startswith("what")
 
 
 def test_an_error_of_the_disk_names_the_file() -> None:
@@ -225,7 +229,7 @@ def test_verbs_import_only_what_they_need(environment: Mapping[str, str], corpus
         ["explain", directory, "orders/0/offset/600"],
         ["topic", "list", directory],
     ):
-        heavy = {"pyarrow", "trio", "pyfuse3", "rich", "pyspark"}
+        heavy = {"pyarrow", "trio", "pyfuse3", "pyspark"}
         assert not heavy & imported_by(environment, *words)
 
 
@@ -262,3 +266,13 @@ def test_mount_fuse_is_told_from_a_person() -> None:
     assert called_by_mount_fuse(["/data", "/mnt", "-o", "ro"])
     assert not called_by_mount_fuse(["mount", "/data", "/mnt"])
     assert not called_by_mount_fuse([])
+
+
+def test_the_help_tells_verbs_that_write_from_those_that_only_read(kafkafs: Kafkafs) -> None:
+    text = kafkafs("--help").stdout
+    reading, writing = text.split("Verbs that only read:")[1].split("Verbs that write:")
+    assert set(re.findall(r"^  (\w+)  ", writing, re.M)) == WRITING
+    assert set(re.findall(r"^  (\w+)  ", reading, re.M)) == VERBS.keys() - WRITING
+    for verb in VERBS.keys() - WRITING:
+        source = Path(failures.__file__).with_name(f"{VERBS[verb]}.py").read_text("utf-8")
+        assert not re.search(r"WritableEngine|open_writable|mounted_engine|\bwriting\(", source)

@@ -12,10 +12,15 @@ from pathlib import Path
 
 import pytest
 
+import kafkafs
+from kafkafs import ProducerRecord
+
 pytestmark = pytest.mark.mounted
 
 Corpus = Callable[[str], Path]
 Shell = Callable[[str], subprocess.CompletedProcess[str]]
+
+LATE = ("old", "older")
 
 
 @pytest.fixture
@@ -41,6 +46,32 @@ def test_mount_returns_when_the_mount_answers(shell: Shell, clean: Path, mountpo
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith('{"order":1780,')
     assert done.stdout.endswith("}")
+
+
+def test_maintain_says_what_is_deleted_at_once(
+    shell: Shell, tmp_path: Path, mountpoint: Path
+) -> None:
+    data = tmp_path / "data"
+    with kafkafs.open(data, writable=True) as directory:
+        for topic, settings in (("old", {"retention.ms": "5000"}), ("older", {}), ("new", {})):
+            directory.create_topic(topic, partitions=2, settings=settings)
+            records = [ProducerRecord(b"v", timestamp=1000)] * 3
+            directory[topic, 1].append([b"v"] if topic == "new" else records)
+    (data / "new-0" / f"{7:020}.log.deleted").write_bytes(b"12345")
+    sizes = {topic: (data / f"{topic}-1" / f"{0:020}.log").stat().st_size for topic in LATE}
+    when = "-c log.initial.task.delay.ms=600000"
+    done = shell(
+        f"kafkafs mount --rw --maintain {when} {data} {mountpoint} && kafkafs umount {mountpoint}"
+    )
+    assert (done.returncode, done.stdout) == (0, "")
+    assert sorted(done.stderr.splitlines()) == [
+        "kafkafs: the first pass deletes 5 bytes of 1 partition"
+        " (leftovers of deletions, compactions and crashes)",
+        f"kafkafs: the first pass deletes up to 3 records, {sizes['old']} bytes of 1 partition"
+        " (retention.ms=5000, kafkafs's settings of the topic)",
+        f"kafkafs: the first pass deletes up to 3 records, {sizes['older']} bytes of 1 partition"
+        " (retention.ms=604800000, Kafka's default)",
+    ]
 
 
 def test_relative_paths(shell: Shell, clean: Path, mountpoint: Path) -> None:

@@ -65,11 +65,11 @@ def kafkafs(*arguments: object, data: bytes = b"") -> subprocess.CompletedProces
 
 
 COMMANDS = [
-    "retain DATA nowhere",
-    "retain --json DATA t/7",
-    "retain DATA old t",
-    "retain DATA",
-    "retain --all --json DATA all keys",
+    "expire DATA nowhere",
+    "expire --json DATA t/7",
+    "expire DATA old t",
+    "expire DATA",
+    "expire --all --json DATA all keys",
     "compact --all --json DATA all/0",
     "compact DATA keys t/0",
     "compact --force DATA",
@@ -101,7 +101,7 @@ def test_outputs_and_exit_codes_are_those_without_a_mount(data: Path, copy: Path
 
 
 def test_settings_of_a_run_are_for_who_holds_the_directories(data: Path, mount: Mount) -> None:
-    done = kafkafs("retain", "-c", "retention.ms=5", data)
+    done = kafkafs("expire", "-c", "retention.ms=5", data)
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"is mounted with settings of its own; run the command without -c" in done.stderr
     assert (mount.point / "old/0/offset/0").exists()
@@ -109,10 +109,10 @@ def test_settings_of_a_run_are_for_who_holds_the_directories(data: Path, mount: 
 
 def test_a_mount_of_other_directories_is_not_asked(data: Path, copy: Path, mount: Mount) -> None:
     with WritableEngine(str(copy)):
-        done = kafkafs("retain", copy)
+        done = kafkafs("expire", copy)
     assert done.returncode == 1
     assert b"has it locked" in done.stderr
-    done = kafkafs("retain", f"{data},{copy}")
+    done = kafkafs("expire", f"{data},{copy}")
     assert done.returncode == 1
     assert b"has it locked" in done.stderr
     assert (mount.point / "old/0/offset/0").exists()
@@ -121,7 +121,7 @@ def test_a_mount_of_other_directories_is_not_asked(data: Path, copy: Path, mount
 def test_a_mount_that_only_reads_holds_nothing(copy: Path, tmp_path: Path) -> None:
     (tmp_path / "reading").mkdir()
     with mounted([copy], tmp_path / "reading"), WritableEngine(str(copy)):
-        done = kafkafs("retain", copy)
+        done = kafkafs("expire", copy)
     assert done.returncode == 1
     assert b"has it locked" in done.stderr
 
@@ -130,7 +130,7 @@ def test_a_mount_that_only_reads_holds_nothing(copy: Path, tmp_path: Path) -> No
 def test_a_mount_that_does_not_answer_is_passed_by(data: Path, mount: Mount) -> None:
     mount.daemon.send_signal(signal.SIGSTOP)
     try:
-        done = kafkafs("retain", data)
+        done = kafkafs("expire", data)
     finally:
         mount.daemon.send_signal(signal.SIGCONT)
     assert done.returncode == 1

@@ -73,11 +73,11 @@ def test_wrong_usage(
     assert line in result.stderr
 
 
-def test_a_directory_in_use_cannot_be_judged(kafkafs: Kafkafs, tmp_path: Path) -> None:
+def test_a_directory_in_use_is_judged_too(kafkafs: Kafkafs, tmp_path: Path) -> None:
     with WritableEngine(str(tmp_path / "data")) as engine:
         engine.create_topic("a")
         result = kafkafs("recover", "-n", tmp_path / "data")
-    assert (result.exit_code, result.stdout) == (1, "")
+    assert (result.exit_code, result.stdout) == (0, "")
     assert f"process {os.getpid()} is writing to it" in result.stderr
 
 

@@ -80,5 +80,5 @@ def test_what_is_not_there(kafkafs: Kafkafs, clean: Path) -> None:
     assert result.exit_code == 1
     assert json.loads(result.stdout)["path"] == "orders"
     assert result.stderr == (
-        "kafkafs: orders/0/offset/6674: offset 6674: at or above the log end offset 6674\n"
+        "kafkafs: orders/0/offset/6674: offset 6674 is past the end of orders/0 (0 to 6673)\n"
     )

@@ -59,7 +59,7 @@ def test_whose_a_new_directory_is(kafkafs: Kafkafs, tmp_path: Path) -> None:
         (["new", "-p", "0"], 2, "0 partitions; 1 to 10000"),
         (["new", "--config", "retention.ms=soon"], 2, "retention.ms: 'soon' is not"),
         (["new", "--config", "retention"], 2, "is not NAME=VALUE"),
-        (["new", "--config", "retention.m=5"], 2, "is it retention.ms?"),
+        (["new", "--config", "retention.m=5"], 2, "did you mean retention.ms"),
         (["new", "--topic-id", "short"], 2, "not a topic's id: short"),
     ],
 )
@@ -89,9 +89,9 @@ def test_delete(kafkafs: Kafkafs, data: Path) -> None:
     assert result.stderr.startswith("kafkafs: no topic nothing; ")
     assert dict(Engine(str(data)).topics()) == {}
     assert len(list(data.glob("*-delete"))) == 3
-    # The next verb that writes finds that they have waited long enough.
+    # No other process removes them.
     kafkafs("topic", "create", data, "third")
-    assert list(data.glob("*-delete")) == []
+    assert len(list(data.glob("*-delete"))) == 3
 
 
 def test_delete_at_once_where_nobody_is_to_wait(kafkafs: Kafkafs, data: Path) -> None:

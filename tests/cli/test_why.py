@@ -89,9 +89,9 @@ def test_json_is_why_json(kafkafs: Kafkafs, corpus: Corpus) -> None:
     ("words", "code", "line"),
     [
         (["t"], 2, "'t' is not TOPIC/PARTITION"),
-        (["t/1"], 1, "no partition t-1"),
+        (["t/1"], 1, "t has no partition 1 (it has 0)"),
         (["u/0"], 1, "no topic u"),
-        (["t/0", "--at", "soon"], 2, "'soon' is neither milliseconds nor ISO 8601"),
+        (["t/0", "--at", "soon"], 2, "'soon' is not a time: milliseconds since 1970 or ISO 8601"),
     ],
 )
 def test_wrong_usage(kafkafs: Kafkafs, data: Path, words: list[str], code: int, line: str) -> None:

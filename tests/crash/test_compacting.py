@@ -16,7 +16,7 @@ import pytest
 
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.durable import replaced
-from kafkafs.storage.errors import LogDirOffline
+from kafkafs.storage.errors import LogDirOffline, NotClosed
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.crash.checks import refuse_complaints
 from tests.crash.cleaned import TOPIC, Durable, Event, Model, Steps, check, open_engine
@@ -149,7 +149,7 @@ class Run:
                     engine, steps = self._open()
             try:
                 engine.close()
-            except (OSError, LogDirOffline):
+            except (LogDirOffline, NotClosed):
                 self.outcomes["closing"] += 1
         engine, _ = self._open()
         engine.close()
@@ -169,7 +169,7 @@ class Run:
     def _opened(self) -> WritableEngine:
         engine = open_engine(self.root, self._clock)
         if engine.failures:
-            with suppress(OSError, LogDirOffline):
+            with suppress(LogDirOffline, NotClosed):
                 engine.close()
             raise LogDirOffline(str(self.root), "opened offline")
         return engine
@@ -191,7 +191,7 @@ class Run:
             self._check_untouched(engine)
             return True
         self.outcomes["offline"] += 1
-        with suppress(OSError, LogDirOffline):
+        with suppress(LogDirOffline, NotClosed):
             engine.close()
         return False
 

@@ -17,7 +17,7 @@ import pytest
 
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.durable import replaced
-from kafkafs.storage.errors import LogDirOffline, StorageError
+from kafkafs.storage.errors import LogDirOffline, NotClosed, StorageError
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.crash.checks import refuse_complaints
 from tests.crash.model import Model, Refused
@@ -89,7 +89,7 @@ class Run:
             self.model.check(contents(engine))
             step()
             return True
-        with suppress(OSError, LogDirOffline):
+        with suppress(LogDirOffline, NotClosed):
             engine.close()
         return False
 
@@ -102,10 +102,10 @@ class Run:
     def _close(self, engine: WritableEngine) -> None:
         try:
             engine.close()
-        except (OSError, LogDirOffline) as error:
+        except (LogDirOffline, NotClosed) as error:
             self._note("closing", error)
 
-    def _note(self, what: str, error: OSError | LogDirOffline) -> None:
+    def _note(self, what: str, error: OSError | LogDirOffline | NotClosed) -> None:
         """Errors have a cause that we made."""
         cause = error if isinstance(error, OSError) else error.__cause__
         if isinstance(cause, OSError):
@@ -167,7 +167,7 @@ def test_a_disk_that_is_full_for_a_while(memory_path: Path, seed: int) -> None:
         assert set(ended) <= {"done", "offline", "ENOSPC"}
         assert ended["ENOSPC"] + ended["offline"] > 0
         if ended["offline"]:
-            with suppress(OSError, LogDirOffline):
+            with suppress(LogDirOffline, NotClosed):
                 engine.close()
             engine, workload = run.open(chance)
         for _ in range(STEPS):

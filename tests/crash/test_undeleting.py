@@ -17,7 +17,7 @@ import pytest
 
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.durable import replaced
-from kafkafs.storage.errors import CannotUndelete, LogDirOffline
+from kafkafs.storage.errors import CannotUndelete, LogDirOffline, NotClosed
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.crash.checks import refuse_complaints
@@ -35,8 +35,8 @@ ERRNOS = (errno.ENOSPC, errno.EIO, errno.EMFILE)
 Step = tuple[Callable[[WritableEngine], object], int | None]
 
 
-def open_engine(root: Path, *, keeps_deleted: bool = False) -> WritableEngine:
-    return WritableEngine(str(root), clock=SetClock(NOW_MS), keeps_deleted=keeps_deleted)
+def open_engine(root: Path, *, finds_deleted: bool = False) -> WritableEngine:
+    return WritableEngine(str(root), clock=SetClock(NOW_MS), finds_deleted=finds_deleted)
 
 
 def value(offset: int) -> bytes:
@@ -141,11 +141,11 @@ def recorded(root: Path) -> RecordingCalls:
     return recording
 
 
-def check_state(state: CrashState, path: Path, *, keeps_deleted: bool) -> None:
+def check_state(state: CrashState, path: Path, *, finds_deleted: bool) -> None:
     path.mkdir()
     state.write_to(path)
     try:
-        with open_engine(path, keeps_deleted=keeps_deleted) as engine:
+        with open_engine(path, finds_deleted=finds_deleted) as engine:
             found = starts(engine)
             refuse_complaints(engine)
             marks = cast("tuple[int | None, ...]", state.marks)
@@ -167,27 +167,27 @@ def check_state(state: CrashState, path: Path, *, keeps_deleted: bool) -> None:
     shutil.rmtree(path)
 
 
-def check_states(path: Path, every: int, *, keeps_deleted: bool) -> int:
+def check_states(path: Path, every: int, *, finds_deleted: bool) -> int:
     (path / "root").mkdir()
     recording = recorded(path / "root")
     count = len(recording.operations) + 1
     checked = 0
     for state in crash_states(recording, prefixes=range(0, count, every), samples=1):
-        check_state(state, path / f"state-{checked}", keeps_deleted=keeps_deleted)
+        check_state(state, path / f"state-{checked}", finds_deleted=finds_deleted)
         checked += 1
     return checked
 
 
-@pytest.mark.parametrize("keeps_deleted", [False, True])
-def test_a_power_cut_now_and_then(memory_path: Path, keeps_deleted: bool) -> None:
-    assert check_states(memory_path, 19, keeps_deleted=keeps_deleted) > 10
+@pytest.mark.parametrize("finds_deleted", [False, True])
+def test_a_power_cut_now_and_then(memory_path: Path, finds_deleted: bool) -> None:
+    assert check_states(memory_path, 19, finds_deleted=finds_deleted) > 10
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("keeps_deleted", [False, True])
-def test_a_power_cut_at_every_moment(memory_path: Path, keeps_deleted: bool) -> None:
-    assert check_states(memory_path, 1, keeps_deleted=keeps_deleted) > 200
+@pytest.mark.parametrize("finds_deleted", [False, True])
+def test_a_power_cut_at_every_moment(memory_path: Path, finds_deleted: bool) -> None:
+    assert check_states(memory_path, 1, finds_deleted=finds_deleted) > 200
 
 
 # -- failing calls --------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def run(root: Path, calls: FailingCalls) -> tuple[int, int]:
                 refused += 1
                 assert not engine.problems
         if engine.problems:
-            with suppress(OSError, LogDirOffline):
+            with suppress(LogDirOffline, NotClosed):
                 engine.close()
             # What was deleted in it cannot be brought back any more.
             engine = open_engine(root)

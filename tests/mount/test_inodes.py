@@ -8,7 +8,16 @@ from hypothesis import strategies as st
 
 from kafkafs.mount import inodes
 from kafkafs.mount.errnos import Stale, TooManyInodes
-from kafkafs.mount.inodes import Inode, Kind, Places, pack, segment_file_name, segment_kind, unpack
+from kafkafs.mount.inodes import (
+    Inode,
+    Kind,
+    Places,
+    RecentPlaces,
+    pack,
+    segment_file_name,
+    segment_kind,
+    unpack,
+)
 from kafkafs.storage.format.names import FileKind, FileState, SegmentFileName
 
 FILES = [
@@ -55,3 +64,18 @@ def test_places_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TooManyInodes):
         places.number(3)
     assert places.number(2) == 1
+
+
+def test_recent_places_keep_their_numbers_while_they_are_used() -> None:
+    places: RecentPlaces[str] = RecentPlaces(2)
+    assert [places.number(name) for name in ("a", "b", "a")] == [0, 1, 0]
+    assert places.number("c") == 2  # instead of b, which was used longest ago
+    assert (places[0], places[2]) == ("a", "c")
+    with pytest.raises(Stale):
+        places[1]
+
+
+def test_a_forgotten_place_gets_another_number() -> None:
+    places: RecentPlaces[int] = RecentPlaces(3)
+    numbers = [places.number(place) for place in [*range(10), *range(10)]]
+    assert numbers == list(range(20))

@@ -13,6 +13,7 @@ import trio
 from kafkafs.mount.nodes.node import Node
 from kafkafs.mount.reading import streams
 from kafkafs.mount.reading.streams import Piece, StreamHandle
+from kafkafs.mount.serving.measuring import Measuring
 from kafkafs.mount.serving.readers import AheadThreads, StreamReader
 from kafkafs.storage.errors import CorruptError
 
@@ -50,7 +51,8 @@ async def read_through(slow: float, pause: float) -> tuple[bytes, int]:
     found = bytearray()
     with trio.fail_after(60):
         async with trio.open_nursery() as nursery:
-            reader = CountingReader(cast(Node, None), handle, nursery, AheadThreads())
+            threads, measuring = AheadThreads(), Measuring(nursery)
+            reader = CountingReader(cast(Node, None), handle, nursery, threads, measuring)
             while data := await reader.read(len(found), READ):
                 found += data
                 await trio.sleep(pause)

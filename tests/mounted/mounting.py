@@ -26,8 +26,10 @@ from kafkafs.mount.mounting.session import mount
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.writable_engine import WritableEngine
 options = parse_options(sys.argv[3])
-kind = WritableEngine if options.writable else Engine
-engine = functools.partial(kind, settings=json.loads(sys.argv[4]))
+engine = functools.partial(Engine, settings=json.loads(sys.argv[4]))
+if options.writable:
+    wanted = {"maintain": options.maintain, "unregistered": options.unregistered}
+    engine = functools.partial(WritableEngine, **engine.keywords, **wanted)
 mount(sys.argv[1].split(","), sys.argv[2], options, foreground=True, make_engine=engine)
 """
 

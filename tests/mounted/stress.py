@@ -268,7 +268,7 @@ def stress(directory: Path, seconds: float, told: Callable[[str], object] = prin
     """Runs it in the new directory `directory`; what was wrong, nothing when all was well."""
     directory.mkdir()
     make(directory / "data")
-    with mounted([directory / "data"], directory, "writable", _SETTINGS) as mount:
+    with mounted([directory / "data"], directory, "writable,maintain", _SETTINGS) as mount:
         mount.expects_warnings = True
         run = Run(mount.point, time.monotonic() + seconds)
         threads = [

@@ -119,7 +119,7 @@ def test_retention_and_what_is_brought_back(data: Path, mount: Mounting) -> None
     log = segment.read_bytes()
     # by size: everything but the active segment
     changes = {"topic": "t", "changes": {"retention.bytes": "1"}}
-    control.write_bytes(f"configure-topic {json.dumps(changes)}\nretain t/0\n".encode())
+    control.write_bytes(f"configure-topic {json.dumps(changes)}\nexpire t/0\n".encode())
     wait_until(lambda: not first.exists())
     listed = [int(name) for name in os.listdir(partition / "offset") if name.isdigit()]
     assert min(listed) == _END - _EACH

@@ -64,14 +64,14 @@ def test_topic(clean: Path) -> None:
 
 
 @promise(
-    "A partition's directory holds `offset`, `time`, `compacted`, `key`, `segments`, `dump`,"
-    " `records.jsonl`, `records.arrow`, `values`, `keys`, `follow`, `follow.jsonl`, `why.json` and"
-    " `status.json`, and nothing else."
+    "A partition's directory holds `offset`, `time`, `range`, `compacted`, `key`, `segments`,"
+    " `dump`, `records.jsonl`, `records.arrow`, `values`, `keys`, `why.json` and `status.json`, and"
+    " nothing else."
 )
 def test_partition(clean: Path) -> None:
     assert set(os.listdir(clean / "orders" / "0")) == {
         *("offset", "time", "key", "segments", "records.jsonl", "records.arrow", "values", "keys"),
-        *("compacted", "dump", "follow", "follow.jsonl", "why.json", "status.json"),
+        *("compacted", "dump", "range", "why.json", "status.json"),
     }
 
 
@@ -325,7 +325,10 @@ def test_times_of_records(clean: Path, old: Path) -> None:
         assert (old / "v0-none" / "0" / "offset" / str(record.offset)).stat().st_mtime_ns == 0
 
 
-@promise("A file keeps its inode number as long as the mount lasts, and no two records share one.")
+@promise(
+    "A record's file keeps its inode number as long as the mount lasts, and no two records share"
+    " one."
+)
 def test_inode_numbers(clean: Path) -> None:
     seen: dict[int, Path] = {}
     for topic, number in answers.partitions_with_records(CLEAN):

@@ -179,7 +179,12 @@ def test_status(data: Path, mount: Mounting) -> None:
     (cleaner,) = [task for task in status()["tasks"] if task["task"] == "cleaner"]
     assert (cleaner["runs"], cleaner["paused"], cleaner["running"]) == (1, False, False)
     assert cleaner["lastRun"] <= time.time() * 1000
-    assert status()["tasks"][0]["nextRun"] > time.time() * 1000
+    why = "the directories were opened without maintain"
+    tasks = {task["task"]: task for task in status()["tasks"]}
+    for name in ("retention", "cleaner"):
+        assert (tasks[name]["nextRun"], tasks[name]["notScheduled"]) == (None, why)
+    assert tasks["recovery-points"]["nextRun"] > time.time() * 1000
+    assert tasks["recovery-points"]["notScheduled"] is None
     (problem,) = status()["problems"]
     assert problem.startswith("keys-0: not cleaned until it is opened anew: ")
     before = status("t/0/status.json")["writer"]
@@ -219,15 +224,16 @@ def test_control(data: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "The verbs are `help`, `status`, `run`, `pause` and `resume` with a task, `retain`, `compact`,"
-    " `deleted`, `undelete`, `create-topic`, `delete-topic`, `configure-topic` and `append`;"
-    " `help`, and reading `control` without having written, tell of each what may stand behind it."
+    "The verbs are `help`, `status`, `run`, `pause` and `resume` with a task, `expire`, `compact`,"
+    " `purge`, `deleted`, `undelete`, `create-topic`, `delete-topic`, `configure-topic` and"
+    " `append`; `help`, and reading `control` without having written, tell of each what may stand"
+    " behind it."
 )
 def test_verbs(data: Path, mount: Mounting) -> None:
     point = mount(data, "writable", QUIET).point
     rows = ask(point, "help")
     assert {row["verb"].split()[0] for row in rows} == {
-        *("help", "status", "run", "pause", "resume", "retain", "compact"),
+        *("help", "status", "run", "pause", "resume", "expire", "compact", "purge"),
         *("deleted", "undelete"),
         *("create-topic", "delete-topic", "configure-topic", "append"),
     }
@@ -267,9 +273,9 @@ def test_what_is_no_verb(data: Path, mount: Mounting) -> None:
         ("pause nothing", "no such task; there are retention, cleaner, "),
         ("run", "needs one TASK"),
         ("help me", "takes nothing behind it"),
-        ("retain nowhere", "no topic nowhere"),
-        ("compact t/7", "no partition t-7"),
-        ("retain t/x", "needs TOPIC or TOPIC/PARTITION"),
+        ("expire nowhere", "no topic nowhere"),
+        ("compact t/7", "t has no partition 7 (it has 0 to 1)"),
+        ("expire t/x", "needs TOPIC or TOPIC/PARTITION"),
         ("create-topic t", "needs a JSON object"),
         ('create-topic {"topic": 5}', "field 'topic' is not one of "),
         ("delete-topic nowhere", "no topic nowhere"),
@@ -303,7 +309,7 @@ def test_what_is_no_verb(data: Path, mount: Mounting) -> None:
 )
 def test_pausing(data: Path, mount: Mounting) -> None:
     settings = {"log.initial.task.delay.ms": "1500", "log.retention.check.interval.ms": "20"}
-    point = mount(data, "writable", settings).point
+    point = mount(data, "writable,maintain", settings).point
     assert ask(point, "pause retention") == [{"task": "retention", "paused": True}]
     time.sleep(2)
     assert (point / "old/0/offset/0").exists()
@@ -322,7 +328,7 @@ def rows_of(command: str) -> list[Row]:
 
 
 @promise(
-    "`retain` and `compact` answer with the rows that `kafkafs retain --json` and"
+    "`expire` and `compact` answer with the rows that `kafkafs expire --json` and"
     " `kafkafs compact --json` print, as soon as each is known."
 )
 def test_rows(data: Path, mount: Mounting, tmp_path: Path) -> None:
@@ -330,11 +336,11 @@ def test_rows(data: Path, mount: Mounting, tmp_path: Path) -> None:
     point = mount(data, "writable", QUIET).point
     kafkafs = f"{sys.executable} -m kafkafs"
     for verb, words, options in (
-        ("retain", "dry-run all", "--dry-run --all"),
+        ("expire", "dry-run all", "--dry-run --all"),
         ("compact", "keys force dry-run", "--force --dry-run"),
         ("compact", "keys/0 force all", "--force --all"),
-        ("retain", "old t all", "--all"),
-        ("retain", "", ""),
+        ("expire", "old t all", "--all"),
+        ("expire", "", ""),
         ("compact", "", ""),
     ):
         names = [word for word in words.split() if word not in ("force", "dry-run", "all")]
@@ -368,7 +374,7 @@ def test_what_takes_long(tmp_path: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "`kafkafs retain`, `compact`, `append`, `undelete` and `topic` on log directories that a mount"
+    "`kafkafs expire`, `compact`, `append`, `undelete` and `topic` on log directories that a mount"
     " of the same user holds have that mount do the work, with the output and exit code that they"
     " have without one; mounts that do not answer, and those of others, are passed by."
 )
@@ -377,7 +383,7 @@ def test_the_cli(data: Path, mount: Mounting, tmp_path: Path) -> None:
     copy = shutil.copytree(data, tmp_path / "copy")
     point = mount(data, "writable", QUIET).point
     for command in (
-        "retain --json DATA old",
+        "expire --json DATA old",
         "append --json --key-separator = DATA t/1",
         "append --format jsonl DATA t/1",
         "append DATA nowhere/0",

@@ -187,9 +187,9 @@ def test_segments(data: Path, mounted: Mount, partition: Path) -> None:
 )
 def test_fixed_names(partition: Path) -> None:
     names = [name for name in os.listdir(partition) if (partition / name).is_file()]
-    assert {"values", "follow", "status.json"} <= set(names)
-    summary = ("compacted/summary.json", "compacted/offset/5")
-    for name in (*names, "offset/5.json", "offset/5.key", *summary):
+    assert {"values", "status.json"} <= set(names)
+    others = ("follow", "compacted/summary.json", "compacted/offset/5")
+    for name in (*names, "offset/5.json", "offset/5.key", *others):
         assert errno_of(os.unlink, partition / name) == errno.EPERM, name
     assert errno_of(os.unlink, partition / "nothing") == errno.ENOENT
     assert listed(partition) == list(range(_END))

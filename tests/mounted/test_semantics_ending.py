@@ -239,7 +239,7 @@ def test_ending_in_the_midst(tmp_path: Path, begin: Callable[..., Mount]) -> Non
     mount = begin(data, **SLOWLY)
     # There is nobody to close it.
     with suppress(OSError), conversation(mount.point) as handle:
-        handle.write("compact keys force\nretain\n")
+        handle.write("compact keys force\nexpire\n")
         time.sleep(0.5)
         began = time.monotonic()
         mount.daemon.send_signal(signal.SIGTERM)

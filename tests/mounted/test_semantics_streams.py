@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import errno
 import json
+import mmap
 import os
 import select
+import shutil
 import signal
 import subprocess
 import threading
@@ -129,11 +131,15 @@ def test_records_arrow(clean: Path) -> None:
         ]
 
 
-@promise("A stream's size is 0 in `stat`, and reading goes on to its end nevertheless.")
+@promise("The size of a stream is exact in `stat` and `fstat` once it is known.")
 def test_size_of_streams(clean: Path, tmp_path: Path) -> None:
+    for topic, number in answers.partitions_with_records(CLEAN):
+        for name in STREAMS:
+            path = clean / topic / str(number) / name
+            status = path.stat()
+            assert status.st_size == len(path.read_bytes())
+            assert status.st_blocks == -(-status.st_size // 512)
     where = clean / "orders" / "1"
-    for name in STREAMS:
-        assert (where / name).stat().st_size == 0
     count = len(list(answers.records(CLEAN, "orders", 1)))
     assert sh("wc -l < values", where).strip() == str(count)
     assert sh("grep -c '' keys", where).strip() == str(count)
@@ -141,8 +147,100 @@ def test_size_of_streams(clean: Path, tmp_path: Path) -> None:
     assert sh("jq -r .offset records.jsonl | sort -n | tail -1", where).strip() == str(count - 1)
     assert sh("sed -n 3p values; head -3 values | tail -1", where).count("order") == 2
     sh(f"cp values {tmp_path}/copy; cat values | cmp - {tmp_path}/copy", where)
-    sh(f"tar -C {clean}/orders/1 -chf - values | tar -tf - | grep -x values", where)
     assert (tmp_path / "copy").read_bytes() == (where / "values").read_bytes()
+
+
+@promise(
+    "An open stream has one size for ever, and so has each of its inode numbers: when the log has"
+    " changed the name leads to another one."
+)
+def test_a_size_belongs_to_an_inode(live: LiveLog, mount: Mounting) -> None:
+    path = mount(live.directory).point / "t" / "0" / "values"
+    with path.open("rb", buffering=0) as before:
+        first = os.fstat(before.fileno())
+        live.append(3)
+        with path.open("rb", buffering=0) as after:
+            second = os.fstat(after.fileno())
+            assert second.st_size == first.st_size + len(lines(6, 7, 8))
+            assert second.st_ino != first.st_ino
+            for _ in range(3):
+                assert os.fstat(before.fileno()).st_size == first.st_size
+                assert os.fstat(after.fileno()).st_size == second.st_size
+            assert before.read() == lines(*range(6))
+            assert after.read() == lines(*range(9))
+        assert path.stat().st_ino == second.st_ino
+    live.delete_before(4)
+    wait_until(lambda: path.read_bytes() == lines(4, 5, 6, 7, 8))
+    assert path.stat().st_size == len(lines(4, 5, 6, 7, 8))
+
+
+@promise(
+    "Programs that go by a file's size get all of a stream whose size is known: it can be mapped,"
+    " copied in the kernel and read from its end."
+)
+@pytest.mark.parametrize("name", STREAMS)
+def test_programs_that_go_by_sizes(clean: Path, tmp_path: Path, name: str) -> None:
+    path = clean / "orders" / "2" / name
+    whole = opened_at_leisure(path)
+    assert len(whole) > 100_000 or name == "keys"
+    shutil.copy(path, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == whole
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        assert mapped[:] == whole
+    where = path.parent
+    assert sh(f"tail -c 100 {name} | base64 -w0", where) == base64.b64encode(whole[-100:]).decode()
+    assert sh(f"wc -c < {name}", where).strip() == str(len(whole))
+    sh(f"tar -cf {tmp_path}/a.tar {name} && tar -xOf {tmp_path}/a.tar | cmp - {name}", where)
+    if name != "records.arrow":
+        sh(f"tac {name} | tac | cmp - {name}", where)
+    sh(f"mkdir {tmp_path}/to; cp -r . {tmp_path}/to; cmp {name} {tmp_path}/to/{name}", where)
+
+
+@promise(
+    "While the size is not known `stat` gives a bound above it, never 0, and the stream can be"
+    " read from its beginning at once; it cannot be mapped, and a read that begins behind its end"
+    " is EIO."
+)
+@pytest.mark.parametrize("name", STREAMS)
+def test_sizes_that_are_not_known(
+    live: LiveLog, mount: Mounting, tmp_path: Path, name: str
+) -> None:
+    live.append(100)
+    whole = opened_at_leisure(mount(live.directory).point / "t" / "0" / name)
+    mounted = mount(live.directory, settings={"kafkafs.size.wait.ms": "0"})
+    mounted.expects_warnings = True
+    path = mounted.point / "t" / "0" / name
+    bound = path.stat().st_size
+    assert len(whole) < bound < 200 * len(whole) + (1 << 20)
+    file = os.open(path, os.O_RDONLY)
+    try:
+        with pytest.raises(OSError, match="No such device"):
+            mmap.mmap(file, 1, prot=mmap.PROT_READ)
+        assert os.fstat(file).st_size >= len(whole)
+        assert os.pread(file, bound, 0) == whole
+        assert os.pread(file, 10, len(whole)) == b""
+        with pytest.raises(OSError, match="Input/output"):
+            os.pread(file, 10, len(whole) + 1)
+        assert any("a read began at byte" in line for line in mounted.lines("WARNING"))
+        os.lseek(file, 0, os.SEEK_SET)
+        # measured in the background, as the file is open and nobody reads
+        wait_until(lambda: os.fstat(file).st_size == len(whole))
+    finally:
+        os.close(file)
+    assert path.stat().st_size == len(whole)
+    live.append()
+    wait_until(lambda: path.stat().st_size > len(whole))
+    shutil.copy(path, tmp_path / "copy")
+    assert (tmp_path / "copy").read_bytes() == opened_at_leisure(path)
+
+
+def opened_at_leisure(path: Path) -> bytes:
+    """What is in a file, read to its end without a look at its size."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        return b"".join(iter(partial(os.read, file, 1 << 20), b""))
+    finally:
+        os.close(file)
 
 
 @promise("A stream can be read from any position, forwards and backwards.")
@@ -360,6 +458,20 @@ def test_deletion_ends_following(
     assert follower.data == lines(*range(6))
 
 
+@promise(
+    "`follow` and `follow.jsonl` can be opened but are not listed, so that programs that read whole"
+    " directories do not hang."
+)
+def test_follow_is_not_listed(live: LiveLog, mount: Mounting, tmp_path: Path) -> None:
+    where = mount(live.directory).point / "t" / "0"
+    for name in ("follow", "follow.jsonl"):
+        assert name not in os.listdir(where)
+        assert (where / name).is_file()
+    assert "values" in sh("grep -rl 'value' --include='values*' .", where)
+    sh(f"cp -r {where} {tmp_path}/copy", where)
+    assert (tmp_path / "copy" / "values").read_bytes() == (where / "values").read_bytes()
+
+
 # -- 8 Status and settings ----------------------------------------------------------------------
 
 
@@ -409,6 +521,29 @@ def test_settings_of_the_engine(clean: Path) -> None:
     assert int(found["kafkafs.max.batch.bytes"]) > 0
 
 
+@promise(
+    "These files, `why.json` and `.kafkafs/metrics` have their exact size, and what an open file"
+    " shows does not change."
+)
+def test_sizes_of_documents(live: LiveLog, mount: Mounting, tmp_path: Path) -> None:
+    point = mount(live.directory).point
+    names = [".kafkafs/status.json", ".kafkafs/metrics", ".kafkafs/config.properties"]
+    names += ["t/config.properties", "t/0/status.json", "t/0/why.json"]
+    for name in names:
+        path = point / name
+        with path.open("rb") as first, path.open("rb") as second:
+            sizes = [os.fstat(file.fileno()).st_size for file in (first, second)]
+            live.append()
+            read = [first.read(), second.read()]
+            assert list(map(len, read)) == sizes
+            for file, data in zip((first, second), read, strict=True):
+                file.seek(0)
+                assert file.read() == data
+        for _ in range(20):
+            sh(f"cp {path} {tmp_path}/copy; tar -cf {tmp_path}/a.tar {name}", point)
+        assert path.stat().st_size > 0 or name.endswith("config.properties")
+
+
 # -- 9 Damage -----------------------------------------------------------------------------------
 
 
@@ -447,7 +582,6 @@ def test_damage_in_a_stream(damaged: Path) -> None:
             os.read(file, 1 << 20)
         assert os.read(file, 1 << 20) == lines(3, 4, 5)
         assert os.read(file, 1 << 20) == b""
-        assert os.pread(file, 1 << 20, 0) == lines(0, 1, 3, 4, 5)
     finally:
         os.close(file)
     done = subprocess.run(["cat", "values"], cwd=damaged, capture_output=True, check=False)
@@ -455,7 +589,29 @@ def test_damage_in_a_stream(damaged: Path) -> None:
     assert b"Input/output error" in done.stderr
     command = ["dd", "if=values", "conv=noerror", "bs=1", "status=none"]
     done = subprocess.run(command, cwd=damaged, capture_output=True, check=False)
-    assert done.stdout == lines(0, 1) + lines(3, 4, 5)[1:]
+    assert done.stdout == lines(0, 1) + lines(3, 4, 5)
+
+
+@promise(
+    "A stream that is known to be damaged when it is opened has the size of what can be read, is"
+    " read from its beginning only, and is neither mapped nor sent by sendfile: ESPIPE, ENODEV,"
+    " EINVAL."
+)
+def test_a_damaged_stream_is_not_copied_in_part(damaged: Path, tmp_path: Path) -> None:
+    path = damaged / "values"
+    assert path.stat().st_size == len(lines(0, 1, 3, 4, 5))
+    with pytest.raises(OSError, match="Input/output"):
+        shutil.copy(path, tmp_path / "copy")
+    file, copy = os.open(path, os.O_RDONLY), os.open(tmp_path / "copy", os.O_RDWR | os.O_CREAT)
+    try:
+        assert errno_of(os.lseek, file, 0, os.SEEK_END) == errno.ESPIPE
+        assert errno_of(os.pread, file, 10, 0) == errno.ESPIPE
+        assert errno_of(os.sendfile, copy, file, None, 100) == errno.EINVAL
+        with pytest.raises(OSError, match="No such device"):
+            mmap.mmap(file, 0, prot=mmap.PROT_READ)
+    finally:
+        os.close(file)
+        os.close(copy)
 
 
 @promise(

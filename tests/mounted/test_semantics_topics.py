@@ -317,7 +317,7 @@ def test_what_is_refused(data: Path, shared: Mount, topic: Path) -> None:
     path = topic / "config.properties"
     before, stored = path.read_bytes(), (data / "kafkafs.topics").read_bytes()
     for text, reason in (
-        ("retention.mss=1", "line 1: retention.mss: no such setting; is it retention.ms?"),
+        ("retention.mss=1", "line 1: retention.mss: no such setting; did you mean retention.ms"),
         ("#\n\nretention.ms=x", "line 3: retention.ms: 'x' is not a whole number, at least -1"),
         ("segment.bytes=1", "line 1: segment.bytes: '1' is not a whole number, at least 1048576"),
         (
@@ -678,3 +678,43 @@ def test_topics_come_and_go_under_many_processes(tmp_path: Path, mount: Mounting
     with WritableEngine(str(tmp_path / "data")) as engine:
         assert list(engine.topics()) == ["t"]
         assert not engine.problems
+
+
+@promise(
+    "In the directories of a KRaft cluster `mkdir` makes neither a topic nor a partition that the"
+    " cluster does not know: EPERM, and the reason is in the log. With `-o unregistered` it does."
+)
+def test_a_cluster_that_does_not_know_the_topic(
+    writable_corpus: Callable[[str], Path], mount: Mounting
+) -> None:
+    data = writable_corpus("kafka43-clean")
+    with_cluster = mount(data, "writable")
+    before = sorted(path.name for path in data.iterdir())
+    count = len([name for name in os.listdir(with_cluster.point / "orders") if name.isdigit()])
+    for path in (with_cluster.point / "new", with_cluster.point / "orders" / str(count)):
+        assert errno_of(os.mkdir, path) == errno.EPERM
+    assert sorted(path.name for path in data.iterdir()) == before
+    log = (with_cluster.point / ".kafkafs/log").read_text()
+    assert "belongs to a KRaft cluster" in log
+    other = writable_corpus("kafka43-crash-recovered")
+    anyway = mount(other, "writable,unregistered")
+    os.mkdir(anyway.point / "new")
+    assert (anyway.point / "new/0/append").exists()
+
+
+@promise(
+    "A stray can be read under the name of its directory, as a topic with that one partition; it"
+    " is found by name and not listed."
+)
+def test_a_stray(writable_corpus: Callable[[str], Path], mount: Mounting) -> None:
+    data = writable_corpus("kafka43-clean")
+    values = mount(data, "defaults").point / "orders/0/values"
+    expected = values.read_bytes()
+    name = f"orders-0.{'a' * 32}-stray"
+    (data / "orders-0").rename(data / name)
+    point = values.parents[2]
+    wait_until(lambda: not values.exists())
+    assert (point / name / "0/values").read_bytes() == expected != b""
+    assert [each for each in os.listdir(point / name) if each.isdigit()] == ["0"]
+    assert (point / name / "0/offset/first").read_bytes()
+    assert name not in os.listdir(point)

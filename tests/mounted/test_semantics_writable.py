@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 import subprocess
@@ -15,6 +16,7 @@ from kafkafs.storage.errors import LogDirLocked
 from kafkafs.storage.format.encoder import RecordColumns
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.mounted.conftest import Mounting
+from tests.mounted.conversing import ask
 from tests.mounted.mounting import errno_of, wait_until
 from tests.mounted.promises import promise
 
@@ -138,11 +140,72 @@ def test_at_once(data: Path, mount: Mounting) -> None:
     assert errno_of(os.stat, point / "new" / "0") == errno.ENOENT
 
 
-@promise("Retention, the cleaner, flushing and checkpoints run as long as the mount lasts.")
+@promise(
+    "Without the option `maintain` nothing deletes records or files that nobody has named:"
+    " retention and the cleaner do not run by themselves, and what other processes have left, such"
+    " as `.deleted` and `.cleaned` files, stays as it is. `status.json` says so of each task."
+)
+def test_nothing_is_deleted_by_itself(tmp_path: Path, mount: Mounting) -> None:
+    data = old_and_keyed(tmp_path)
+    left = [data / "old-0" / f"{n:020}.log.deleted" for n in (7, 8)]
+    left.append(data / "keyed-0" / f"{7:020}.log.cleaned")
+    left.append(data / f"gone-0.{'a' * 32}-delete" / f"{0:020}.log")
+    for path in left:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(b"left")
+    point = mount(data, "writable", OFTEN).point
+    ask(point, "run flush")
+
+    def runs() -> dict[str, int]:
+        return {row["task"]: row["runs"] for row in ask(point, "status")}
+
+    wait_until(lambda: min(runs()["recovery-points"], runs()["start-offsets"]) > 10)
+    wait_until(lambda: runs()["deletion"] > 2)
+    assert (runs()["retention"], runs()["cleaner"]) == (0, 0)
+    why = "the directories were opened without maintain"
+    tasks = json.loads((point / ".kafkafs/status.json").read_text())["tasks"]
+    assert [row["task"] for row in tasks if row["notScheduled"] == why] == ["retention", "cleaner"]
+    assert (point / "old/0/values").read_bytes() == b"0\n1\n2\n"
+    assert (point / "keyed/0/values").read_bytes() == b"0\n1\n2\n"
+    assert all(path.read_bytes() == b"left" for path in left)
+
+
+@promise(
+    "With the option `maintain` (`--maintain`), as in a broker, retention and the cleaner run as"
+    " long as the mount lasts, and what other processes have left is removed after"
+    " `file.delete.delay.ms`; stray partitions stay. Flushing, checkpoints and the removal of what"
+    " was deleted through the mount run on every writable mount."
+)
 def test_background_tasks(tmp_path: Path, mount: Mounting) -> None:
+    data = old_and_keyed(tmp_path)
+    stray = data / f"lost-0.{'b' * 32}-stray"
+    stray.mkdir()
+    left = data / "old-0" / f"{7:020}.log.deleted"
+    left.write_bytes(b"left")
+    settings = {**OFTEN, "file.delete.delay.ms": "100"}
+    point = mount(data, "writable,maintain", settings).point
+    wait_until(lambda: (point / "old/0/values").read_bytes() == b"")
+    wait_until(lambda: (point / "keyed/0/values").read_bytes() == b"1\n2\n")
+    wait_until(lambda: "keyed 0 2" in (data / "cleaner-offset-checkpoint").read_text())
+    wait_until(lambda: "old 0 3" in (data / "recovery-point-offset-checkpoint").read_text())
+    wait_until(lambda: not left.exists())
+    assert stray.exists()
+
+
+OFTEN = {
+    "log.initial.task.delay.ms": "0",
+    "log.retention.check.interval.ms": "100",
+    "log.cleaner.backoff.ms": "100",
+    "log.flush.offset.checkpoint.interval.ms": "100",
+    "log.flush.start.offset.checkpoint.interval.ms": "100",
+}
+
+
+def old_and_keyed(tmp_path: Path) -> Path:
+    """Log directories with a topic `old`, which retention deletes, and one that is compacted."""
     data = tmp_path / "data"
     with WritableEngine(str(data)) as engine:
-        engine.create_topic("old", settings={"retention.ms": "1000", "file.delete.delay.ms": "0"})
+        engine.create_topic("old", settings={"retention.ms": "1000"})
         rolled = {"segment.ms": "1", "min.cleanable.dirty.ratio": "0", "cleanup.policy": "compact"}
         engine.create_topic("keyed", settings=rolled)
         for number in range(3):
@@ -153,17 +216,7 @@ def test_background_tasks(tmp_path: Path, mount: Mounting) -> None:
             columns = RecordColumns.from_values([b"%d" % number], timestamp=1000 + number)
             engine.writer("old", 0).append_records(columns)
             engine.writer("old", 0).roll()
-    settings = {
-        "log.initial.task.delay.ms": "0",
-        "log.retention.check.interval.ms": "100",
-        "log.cleaner.backoff.ms": "100",
-        "log.flush.offset.checkpoint.interval.ms": "100",
-    }
-    point = mount(data, "writable", settings).point
-    wait_until(lambda: (point / "old/0/values").read_bytes() == b"")
-    wait_until(lambda: (point / "keyed/0/values").read_bytes() == b"1\n2\n")
-    wait_until(lambda: "keyed 0 2" in (data / "cleaner-offset-checkpoint").read_text())
-    wait_until(lambda: "old 0 3" in (data / "recovery-point-offset-checkpoint").read_text())
+    return data
 
 
 @promise(

@@ -25,7 +25,6 @@ def test_what_is_read_when_nothing_is_said() -> None:
     assert options.fail_on_data_loss
     assert not options.permissive
     assert not options.losses
-    assert not options.push_filters
     assert not options.include_headers
     assert options.max_bytes_per_partition == 128 << 20
     assert options.min_partitions is options.max_records_per_partition is None
@@ -119,7 +118,9 @@ def test_settings_of_the_engine() -> None:
         ("failOnDataLoss", "", "true or false"),
         ("kafka.isolation.level", "serializable", "read_committed or read_uncommitted"),
         ("mode", "DROPMALFORMED", "failfast or permissive"),
-        ("path", "hdfs://nn/data", "only paths that all workers see as files"),
+        ("pushFilters", "true", "the plan of one query on a DataFrame for all its other queries"),
+        ("timestampDisorderMs", "0", "there is no such option"),
+        ("path", "hdfs://nn/data", "a URL of the scheme hdfs"),
         ("path", " , ", "name the log directories"),
         ("paths", "{}", "not a JSON list"),
     ],
@@ -176,8 +177,6 @@ def test_times_are_written_as_sparks(text: str, ms: int) -> None:
         ("endingOffsets", "latest"),
         ("endingTimestamp", "5"),
         ("endingOffsetsByTimestamp", '{"a": {"0": 5}}'),
-        ("pushFilters", "false"),
-        ("timestampDisorderMs", "0"),
     ],
 )
 def test_what_a_stream_does_not_have_is_refused(name: str, value: str) -> None:

@@ -14,11 +14,9 @@ from hypothesis import strategies as st
 
 from kafkafs.spark.options import OptionError, Options
 from kafkafs.spark.planning import (
-    EVERYTHING,
     INTERNAL_TOPICS,
     DataLoss,
     OffsetRange,
-    Wanted,
     find_log_dirs,
     plan,
 )
@@ -32,9 +30,9 @@ from tests.logs import TopicSettings, write_log_dir, write_partition
 Corpus = Callable[[str], Path]
 
 
-def planned(path: Path | str, wanted: Wanted = EVERYTHING, /, **options: str) -> list[OffsetRange]:
+def planned(path: Path | str, /, **options: str) -> list[OffsetRange]:
     parsed = Options.parse({"path": str(path), **options})
-    return plan(find_log_dirs(parsed.paths), parsed, wanted)
+    return plan(find_log_dirs(parsed.paths), parsed)
 
 
 def whole(ranges: Sequence[OffsetRange]) -> dict[tuple[str, int], tuple[int, int]]:
@@ -186,7 +184,7 @@ def test_assigned_partitions(corpus: Corpus) -> None:
     ("options", "what"),
     [
         ({"subscribe": "orders,odrers"}, "option subscribe: there is no topic odrers"),
-        ({"assign": '{"orders": [3]}'}, "option assign: there is no partition orders-3"),
+        ({"assign": '{"orders": [3]}'}, "option assign: orders has no partition 3"),
         (
             {"subscribe": "orders", "startingOffsets": '{"orders": {"0": 1, "1": 1}}'},
             "option startingOffsets: orders-2 is read, but not named",
@@ -273,31 +271,6 @@ def test_no_record_that_late(corpus: Corpus) -> None:
     assert planned(corpus("kafka43-clean"), startingTimestamp=late, **strategy) == []
     to_the_end = planned(corpus("kafka43-clean"), endingTimestamp=late)
     assert whole(to_the_end) == whole(planned(corpus("kafka43-clean")))
-
-
-# -- filters ---------------------------------------------------------------------------------------
-
-
-def test_ranges_of_offsets_that_filters_leave(corpus: Corpus) -> None:
-    wanted = (
-        Wanted().within_offsets([(10, 20), (100, None)]).within_offsets([(None, 15), (90, 110)])
-    )
-    assert wanted.offsets == ((10, 15), (100, 110))
-    ranges = planned(corpus("kafka43-clean"), wanted, assign='{"orders": [1]}')
-    assert [(each.start, each.end) for each in ranges] == [(10, 15), (100, 110)]
-
-
-def test_times_narrow_the_offsets(corpus: Corpus) -> None:
-    told = next(t for t in answers.times("kafka43-clean") if t.topic == "orders" and t.offset)
-    key = {"assign": json.dumps({told.topic: [told.partition]})}
-    end = answers.offsets("kafka43-clean")[told.topic, told.partition].end
-    young = Wanted().within_times(told.timestamp * 1000, None)
-    ranges = planned(corpus("kafka43-clean"), young, **key)
-    assert whole(ranges) == {(told.topic, told.partition): (told.offset, end)}
-    old = Wanted().within_times(None, told.timestamp * 1000)
-    assert planned(corpus("kafka43-clean"), old, **key)[-1].end == end
-    ranges = planned(corpus("kafka43-clean"), old, **key, timestampDisorderMs="0")
-    assert whole(ranges) == {(told.topic, told.partition): (0, told.offset)}
 
 
 def test_ranges_follow_each_other_in_order(corpus: Corpus) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from kafkafs.spark.options import Options
-from kafkafs.spark.planning import EVERYTHING, DataLoss, OffsetRange, Wanted, find_log_dirs, plan
+from kafkafs.spark.planning import DataLoss, OffsetRange, find_log_dirs, plan
 from kafkafs.spark.reading import LOSSES, Reading
 from kafkafs.storage.disk import OpenFile
 from kafkafs.storage.errors import CorruptError, LogDirError
@@ -45,7 +45,6 @@ class Read:
 
     path: Path | str
     options: dict[str, str] = field(default_factory=dict)
-    wanted: Wanted = EVERYTHING
 
     @property
     def parsed(self) -> Options:
@@ -60,11 +59,10 @@ class Read:
             isolation=options.isolation,
             fail_on_data_loss=options.fail_on_data_loss,
             permissive=options.permissive,
-            timestamps=self.wanted.milliseconds,
         )
 
     def plan(self) -> list[OffsetRange]:
-        return plan(find_log_dirs(self.parsed.paths), self.parsed, self.wanted)
+        return plan(find_log_dirs(self.parsed.paths), self.parsed)
 
     def table(self, schema: pa.Schema = SCHEMA) -> pa.Table:
         batches = [b for each in self.plan() for b in self.reading.records(each, schema)]
@@ -271,30 +269,14 @@ def test_offsets_and_times_are_looked_up(tmp_path: Path, bytes_read: list[int]) 
     assert len(Read(log).offsets()) == 20_000
     everything = sum(bytes_read)
     assert everything > 20_000_000
-    for wanted, options in (
-        (Wanted().within_offsets([(7000, 7200)]), {}),
-        (EVERYTHING, {"startingTimestamp": "1007000", "endingTimestamp": "1007200"}),
-        (Wanted().within_times(1_007_000_000, 1_007_200_000), {"timestampDisorderMs": "0"}),
-    ):
+    by_offset = {
+        name: json.dumps({"t": {"0": at}})
+        for name, at in {"startingOffsets": 7000, "endingOffsets": 7200}.items()
+    }
+    for options in (by_offset, {"startingTimestamp": "1007000", "endingTimestamp": "1007200"}):
         bytes_read.clear()
-        assert Read(log, options, wanted).offsets() == list(range(7000, 7200))
-        assert sum(bytes_read) < everything / 20, (wanted, options)
-
-
-def test_records_of_other_times_are_left_out(log: Path) -> None:
-    """Nothing says that none of these follows later, so all behind is read, and thrown away."""
-    wanted = Wanted().within_times(1_000_700_500, 1_000_720_001)
-    assert Read(log, wanted=wanted).offsets() == list(range(701, 721))
-
-
-def test_partitions_that_are_not_wanted_are_not_opened(corpus: Corpus) -> None:
-    class Second:
-        def takes(self, topic: str, partition: int) -> bool:
-            return partition == 1
-
-    read = Read(corpus("kafka43-clean"), {"subscribe": "orders"}, Wanted(choices=(Second(),)))
-    assert {each.partition for each in read.plan()} == {1}
-    assert len(read.offsets()) == sum(1 for _ in answers.records("kafka43-clean", "orders", 1))
+        assert Read(log, options).offsets() == list(range(7000, 7200))
+        assert sum(bytes_read) < everything / 20, options
 
 
 def test_a_range_by_json(corpus: Corpus) -> None:

@@ -147,59 +147,60 @@ def test_the_example_of_the_readme_runs(
 # -- filters --------------------------------------------------------------------------------------
 
 
-def plan_of(frame: DataFrame) -> str:
-    return str(frame._jdf.queryExecution().executedPlan().toString())
-
-
-def test_filters_are_left_to_spark_unless_asked_for(spark: SparkSession, corpus: Corpus) -> None:
-    """Spark carries out for all queries on a DataFrame what was planned for the last one."""
-    frame = load(spark, corpus("kafka43-clean"), subscribe="orders")
-    first, second = frame.where("partition = 0 AND offset < 7"), frame.where("partition = 1")
-    assert first.count() == 7
-    assert frame.count() == 20_000
-    assert second.union(first).count() == answers.offsets("kafka43-clean")["orders", 1].end + 7
-
-
-def test_spark_may_have_no_pushdown_at_all(spark: SparkSession, corpus: Corpus) -> None:
+@pytest.mark.parametrize("pushdown", ["true", "false"])
+def test_every_query_on_a_dataframe_sees_every_record(
+    spark: SparkSession, corpus: Corpus, pushdown: str
+) -> None:
+    """Spark runs for all of them what it planned for one: whatever that one's filters are."""
     name = "spark.sql.python.filterPushdown.enabled"
-    spark.conf.set(name, "false")
+    spark.conf.set(name, pushdown)
     try:
-        frame = load(spark, corpus("kafka43-clean"), subscribe="orders")
-        assert frame.where("offset < 7").count() == 21
-        with pytest.raises(PySparkException, match=re.escape(name)):
-            load(spark, corpus("kafka43-clean"), pushFilters="true").count()
+        frame = load(spark, corpus("kafka43-clean"), subscribe="orders").select(
+            "partition", "offset"
+        )
+        ends = {n: answers.offsets("kafka43-clean")["orders", n].end for n in range(3)}
+        first, second = frame.where("partition = 1"), frame.where("partition = 2")
+        few = frame.where("offset < 7")
+        assert first.union(second).count() == ends[1] + ends[2]
+        assert second.union(frame).count() == ends[2] + 20_000
+        assert few.count() == 21
+        assert frame.count() == 20_000
+        assert (first.count(), second.count()) == (ends[1], ends[2])
+        assert few.where("partition = 0").count() == 7
+        assert few.join(second, "offset").count() == 21
+        assert frame.join(frame.withColumnRenamed("partition", "p"), "offset").count() > 20_000
+        young = frame.where("offset >= 600").cache()
+        assert young.where("partition = 1").count() == ends[1] - 600
+        assert young.count() == 20_000 - 3 * 600
+        young.unpersist()
+        assert sorted(
+            row.n
+            for row in frame.groupBy("partition")
+            .agg({"*": "count"})
+            .toDF("partition", "n")
+            .collect()
+        ) == sorted(ends.values())
     finally:
         spark.conf.set(name, "true")
 
 
-def test_filters_on_topic_partition_and_offset_are_done_by_the_source(
-    spark: SparkSession, corpus: Corpus
-) -> None:
-    frame = load(spark, corpus("kafka43-clean"), pushFilters="true").where(
-        "topic = 'orders' AND partition IN (0, 2) AND offset >= 100 AND offset < 103"
+def test_a_view_serves_several_queries(spark: SparkSession, corpus: Corpus) -> None:
+    load(spark, corpus("kafka43-clean"), subscribe="orders").createOrReplaceTempView("several")
+    counts = spark.sql(
+        "SELECT (SELECT count(*) FROM several WHERE partition = 1 AND offset < 5) AS few,"
+        " (SELECT count(*) FROM several WHERE topic = 'orders') AS every"
     )
-    assert "Filter (" not in plan_of(frame)
-    assert parts(frame) == 2
-    found = [(row["partition"], row["offset"]) for row in rows(frame)]
-    assert found == [(0, 100), (0, 101), (0, 102), (2, 100), (2, 101), (2, 102)]
+    assert counts.collect() == [(5, 20_000)]
+    assert spark.sql("SELECT count(*) FROM several").collect() == [(20_000,)]
 
 
-def test_filters_on_time_are_looked_at_again_by_spark(spark: SparkSession, corpus: Corpus) -> None:
-    """Also where timestamps go back and forth."""
-    told = list(answers.records("kafka43-clean", "unordered", 0))
-    low, high = sorted(record.timestamp for record in told)[len(told) // 4 :: len(told) // 2][:2]
-    expected = [record.offset for record in told if low <= record.timestamp < high]
-    options = {"subscribe": "unordered", "pushFilters": "true"}
-    frame = load(spark, corpus("kafka43-clean"), **options).where(
-        f"timestamp >= timestamp_millis({low}) AND timestamp < timestamp_millis({high})"
-    )
-    assert "Filter (" in plan_of(frame)
-    assert 0 < len(expected) < len(told)
-    assert offsets(frame) == expected
+def test_filters_cannot_be_pushed_down(spark: SparkSession, corpus: Corpus) -> None:
+    with pytest.raises(PySparkException, match="option pushFilters: filters cannot be pushed down"):
+        load(spark, corpus("kafka43-clean"), pushFilters="true")
 
 
 def test_other_filters_are_left_to_spark(spark: SparkSession, corpus: Corpus) -> None:
-    frame = load(spark, corpus("kafka43-clean"), subscribe="orders", pushFilters="true")
+    frame = load(spark, corpus("kafka43-clean"), subscribe="orders")
     found = frame.where("cast(key as string) = 'customer-519' OR offset = 3").count()
     assert found == sum(
         told.key == b"customer-519" or told.offset == 3

@@ -316,7 +316,7 @@ def test_a_query_that_cannot_begin_says_why(logs: WritableDirectory, tmp_path: P
     logs.create_topic("t", 2)
     for options, why in (
         ({"subscribe": "t,u"}, "option subscribe: there is no topic u"),
-        ({"assign": '{"t": [7]}'}, "option assign: there is no partition t-7"),
+        ({"assign": '{"t": [7]}'}, "option assign: t has no partition 7"),
         ({"startingOffsets": '{"t": {"0": 1}}'}, "t-1 is read, but not named"),
         ({"startingTimestamp": "9000000000000"}, "has no record at"),
     ):

@@ -4,6 +4,7 @@ failed; a real broker goes on with what was written."""
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -96,6 +97,33 @@ def test_what_was_written_is_what_is_read(spark: SparkSession, log_dir: Path) ->
         keys = [int(record.key or b"-1") for record in some]
         assert keys == sorted(keys)  # tasks one after the other, their rows in order
     assert {int(r.key or b"") for r in by_partition[2]} >= set(range(0, 3000, 3))
+
+
+def test_paths_that_are_no_log_directories(spark: SparkSession, tmp_path: Path) -> None:
+    """Topics may be made by a write, a log directory may not."""
+    frame = spark.range(3).selectExpr("cast(id as string) as value")
+    missing, plain = tmp_path / "missing", tmp_path / "plain"
+    plain.mkdir()
+    (tmp_path / "file").touch()
+    told = {
+        missing: f"{missing}: no such directory",
+        missing / "below": f"{missing}/below: no such directory",
+        tmp_path / "miss*": f"{tmp_path}/miss*: no directory matches",
+        plain: f"{plain}: not a Kafka log directory",
+        tmp_path / "file": f"{tmp_path}/file: ",
+    }
+    for path, why in told.items():
+        for options in ({}, {"createTopics": "2"}):
+            answer = refused(frame, path, topic="t", **options)
+            assert why in answer
+            assert "has gone" not in answer
+    stream = spark.readStream.format("rate").load().selectExpr("'v' as value")
+    options = {"topic": "t", "checkpointLocation": f"{tmp_path}/c"}
+    writing = stream.writeStream.format("kafkafs").options(**options)
+    with pytest.raises(PySparkException, match=re.escape(f"{missing}: no such directory")):
+        writing.start(str(missing)).awaitTermination()
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name != "c") == ["file", "plain"]
+    assert not list(plain.iterdir())
 
 
 @pytest.mark.usefixtures("nothing_staged")
@@ -278,7 +306,9 @@ def test_options() -> None:
         ("topic", "a/b", "cannot be a topic's name"),
         ("kafka.key.serializer", "x", "nor by Spark's Kafka sink"),
         ("kafka.transactional.id", "x", "not supported"),
-        ("stagingDir", "here", "no absolute path"),
+        ("stagingDir", "here", "not an absolute path"),
+        ("stagingDir", "s3a://bucket/x", "a URL of the scheme s3a"),
+        ("path", "s3a://bucket/x", "a URL of the scheme s3a"),
         ("createTopics", "0", "from 1 on"),
         ("queryId", "q", "with the other"),
     ],

@@ -234,7 +234,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
 )
 def test_it_runs_by_itself_unless_it_is_off(root: Path, off: dict[str, str]) -> None:
     settings = {"log.cleaner.backoff.ms": "10", "log.initial.task.delay.ms": "10", **off}
-    with WritableEngine(str(root), {**settings, "log.retention.check.interval.ms": "10"}) as engine:
+    every = {**settings, "log.retention.check.interval.ms": "10"}
+    with WritableEngine(str(root), every, maintain=True) as engine:
         make(engine, "a")
         make(engine, "plain", cleanup_policy="delete", retention_ms="1")
         engine.start()
@@ -248,7 +249,7 @@ def test_it_runs_by_itself_unless_it_is_off(root: Path, off: dict[str, str]) -> 
 
 
 def test_the_first_pass_is_at_once(root: Path) -> None:
-    with WritableEngine(str(root)) as engine:
+    with WritableEngine(str(root), maintain=True) as engine:
         make(engine, "a")
         engine.start()
         wait_until(lambda: ("a", 0) in checkpoint(root))
@@ -267,7 +268,7 @@ def test_closing_ends_a_cleaning(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("kafkafs.storage.cleaner.throttle._CHECK_MS", 0)
     slow = {"log.cleaner.io.max.bytes.per.second": "10", "log.cleaner.backoff.ms": "1"}
     start = time.monotonic()
-    with WritableEngine(str(root), slow) as engine:
+    with WritableEngine(str(root), slow, maintain=True) as engine:
         make(engine, "a", 600)
         engine.start()
         wait_until(lambda: not engine.cleaner.claims.is_free(("a", 0)))

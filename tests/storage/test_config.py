@@ -123,7 +123,7 @@ def test_values_as_kafka_reads_them(name: str, text: str, value: object) -> None
         ("message.timestamp.type", "createtime", "one of CreateTime, LogAppendTime"),
         ("log.retention.hours", "x", "log.retention.hours: 'x' is not a whole number"),
         ("log.cleaner.threads", "-1", "at least 0"),
-        ("retention.hours", "1", "retention.hours: no such setting; is it .*retention"),
+        ("retention.hours", "1", "retention.hours: no such setting; did you mean .*retention"),
         ("retention.ms\x1b", "1", r"retention.ms\\x1b: no such setting"),
         ("message.format.version", "2.8", "no such setting"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
@@ -34,6 +35,13 @@ def root(tmp_path: Path) -> Path:
     return log_dir
 
 
+def open_below(root: Path) -> list[str]:
+    """What this process has open below a directory."""
+    links = [f"/proc/self/fd/{fd}" for fd in os.listdir("/proc/self/fd")]
+    targets = [os.readlink(link) for link in links if os.path.lexists(link)]
+    return [target for target in targets if target.startswith(f"{root}/")]
+
+
 def test_topics_and_their_partitions(root: Path) -> None:
     engine = Engine(str(root))
     assert dict(engine.topics()) == {"a.b-c": [0], "orders": [0, 1, 3]}
@@ -43,11 +51,25 @@ def test_topics_and_their_partitions(root: Path) -> None:
 
 def test_what_is_not_there(root: Path) -> None:
     engine = Engine(str(root))
-    with pytest.raises(UnknownPartition, match="no partition orders-2"):
+    with pytest.raises(UnknownPartition, match=r"orders has no partition 2 \(it has 0 to 1, 3\)"):
         engine.log("orders", 2)
     for topic in ("gone", "nothing", "", "../orders"):
         with pytest.raises(UnknownTopic):
             engine.log(topic, 0)
+
+
+def test_a_partition_that_is_removed_leaves_nothing_open(root: Path) -> None:
+    engine = Engine(str(root))
+    kept, removed = engine.log("orders", 0), engine.log("orders", 1)
+    assert len(read(kept.view())) == len(read(removed.view())) == 4
+    assert any(f"{root}/orders-1" in path for path in open_below(root))
+    shutil.rmtree(root / "orders-1")
+    engine.let_go_of_removed()
+    assert [path for path in open_below(root) if "orders-1" in path] == []
+    assert engine.opened() == [kept]
+    assert engine.log("orders", 0) is kept
+    partition(root, "orders-1")
+    assert engine.log("orders", 1) is not removed
 
 
 def test_a_log_is_opened_once(root: Path) -> None:

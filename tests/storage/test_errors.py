@@ -21,9 +21,11 @@ from kafkafs.storage.errors import (
 ERRORS = [
     (CorruptError("bad CRC", "/d/t-0/0.log", 61), "/d/t-0/0.log: position 61: bad CRC"),
     (CorruptError("bad CRC"), "bad CRC"),
-    (OffsetNotFound(7, "never written"), "offset 7: never written"),
+    (OffsetNotFound(7, "no record at offset 7"), "no record at offset 7"),
     (UnknownTopic("t"), "no topic t"),
-    (UnknownPartition("t", 3), "no partition t-3"),
+    (UnknownTopic("ordres", ("orders",)), "no topic ordres; did you mean orders?"),
+    (UnknownPartition("t", 3), "t has no partition 3"),
+    (UnknownPartition("t", 3, (0, 1, 2, 5)), "t has no partition 3 (it has 0 to 2, 5)"),
     (LogDirError("/d", "no such directory"), "/d: no such directory"),
     (SegmentGone("/d/t-0/0.log"), "/d/t-0/0.log: the file has gone or was replaced"),
     (ConfigError("segment.bytes", "0 is not at least 14"), "segment.bytes: 0 is not at least 14"),

@@ -94,7 +94,7 @@ def test_partitions_are_sorted_by_number_and_found(tmp_path: Path) -> None:
     found = log_dirs.partition("t", 9)
     assert (found.path, found.name) == (f"{tmp_path}/t-9", "t-9")
     assert [entry.name for entry in found.directory.list()] == ["00000000000000000000.log"]
-    with pytest.raises(UnknownPartition, match="no partition t-11"):
+    with pytest.raises(UnknownPartition, match="t has no partition 11"):
         log_dirs.partition("t", 11)
     with pytest.raises(UnknownTopic, match="no topic s"):
         log_dirs.partition("s", 0)
@@ -243,7 +243,18 @@ class TestWhatIsNoLogDirectory:
 
     def test_a_directory_of_log_directories(self, tmp_path: Path) -> None:
         one, two = make(tmp_path / "1", "t-0"), make(tmp_path / "2", "u-0")
-        with pytest.raises(LogDirError, match=f"but holds some; give {one},{two}$"):
+        described = r"holds some: 1 \(node 1 of cluster c, 1 topic\), 2 \(node 1 of cluster c, 1 to"
+        with pytest.raises(LogDirError, match=described) as caught:
+            LogDir(str(tmp_path))
+        assert str(caught.value).endswith(
+            f"; give {one},{two} if they are one broker's log.dirs, or one of them"
+        )
+
+    def test_backups_of_several_days(self, tmp_path: Path) -> None:
+        """They have the same partitions, and are no log.dirs of one broker."""
+        one = make(tmp_path / "monday", "t-0")
+        make(tmp_path / "tuesday", "t-0")
+        with pytest.raises(LogDirError, match=f"; give one of them, as in `kafkafs ls {one}`$"):
             LogDir(str(tmp_path))
 
     def test_the_same_directory_twice(self, tmp_path: Path) -> None:

@@ -3,17 +3,20 @@ comes in between may have done."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import errno
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkafs.storage import placing
@@ -441,8 +444,74 @@ def test_any_bytes_are_notes_or_corrupt(data: bytes) -> None:
 )
 def test_damaged_notes(log_dir: Path, line: str) -> None:
     (log_dir / PLACEMENTS_FILE).write_text(f"0\n{line}\n")
-    with pytest.raises(CorruptError, match="line 2"):
+    with pytest.raises(CorruptError, match=r"kafkafs\.placed.*line 2.*move the file away"):
         WritableEngine(str(log_dir))
+    (log_dir / PLACEMENTS_FILE).rename(log_dir / "aside")
+    WritableEngine(str(log_dir)).close()
+
+
+_PLACED: dict[str, Any] = {
+    "writer": "w",
+    "epoch": 3,
+    "parts": [
+        {
+            "topic": "t",
+            "partition": 0,
+            "leader_epoch": 0,
+            "staged": [
+                {
+                    "path": "/nowhere/t-0",
+                    "topic": "t",
+                    "partition": 0,
+                    "keeps_offsets": False,
+                    "segments": [{"base_offset": 0, "size": 70, "end_offset": 1, "crc": 5}],
+                    "records": 1,
+                }
+            ],
+            "segments": [{"base_offset": 0, "size": 70, "end_offset": 1, "crc": 5}],
+        }
+    ],
+}
+_HOSTILE: st.SearchStrategy[Any] = st.sampled_from(
+    ["../x", "", ".", "\ud800", "a/b", "\0", -1, 1 << 31, 1 << 63, 1 << 70, 1.5, [], {}, None, True]
+)
+
+
+def _places(value: Any) -> list[tuple[Any, Any]]:
+    """Each container in a JSON value with each of its keys."""
+    found: list[tuple[Any, Any]] = []
+    if isinstance(value, dict | list):
+        for key in list(value) if isinstance(value, dict) else range(len(value)):
+            found += [(value, key), *_places(value[key])]
+    return found
+
+
+@given(st.data())
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_opening_takes_any_notes_or_names_the_file(log_dir: Path, data: st.DataObject) -> None:
+    """One value of a write, or its name, is another one; or bytes of the file are."""
+    note = copy.deepcopy(_PLACED)
+    container, key = data.draw(st.sampled_from(_places(note)))
+    if data.draw(st.booleans()):
+        del container[key]
+    else:
+        container[key] = data.draw(_HOSTILE)
+    written = bytearray(f"0\n{json.dumps(note)}\n".encode())
+    for at in data.draw(st.lists(st.integers(0, len(written) - 1), max_size=2)):
+        written[at] = data.draw(st.integers(0, 255))
+    (log_dir / PLACEMENTS_FILE).write_bytes(written)
+    try:
+        WritableEngine(str(log_dir)).close()
+    except CorruptError as error:
+        where = (error.file, error.what.partition(" ")[0])
+    else:
+        where = (str(log_dir / PLACEMENTS_FILE), "line")
+    assert where == (str(log_dir / PLACEMENTS_FILE), "line")
+    (log_dir / PLACEMENTS_FILE).unlink(missing_ok=True)
 
 
 def test_notes_name_no_other_directory(log_dir: Path) -> None:

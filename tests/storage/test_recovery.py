@@ -72,6 +72,11 @@ def contents(partition: Path) -> dict[str, bytes]:
     }
 
 
+def tree(partition: Path) -> dict[str, bytes]:
+    """All files."""
+    return {path.name: path.read_bytes() for path in partition.iterdir()}
+
+
 def batch(base: int, records: int = 3, value: int = 40) -> bytes:
     made = [
         SimpleRecord(TIME + base + number, b"k", bytes(value), offset=base + number)
@@ -388,25 +393,51 @@ def test_a_committed_exchange_is_finished(tmp_path: Path, done: int) -> None:
         for base in bases[1:3]
         for suffix in ("log", "index", "timeindex", "snapshot")
     ]
+    originals = {name: (partition / name).read_bytes() for name in old}
     for name in old[:done]:
         (partition / name).rename(partition / f"{name}.deleted")
     planned = recover(partition, 120, clean=True, config=CONFIG)
     assert contents(partition) == wanted
-    assert list(partition.glob("*.deleted")) == []
+    deleted = {path.name: path.read_bytes() for path in partition.glob("*.deleted")}
+    assert deleted == {f"{name}.deleted": data for name, data in originals.items()}
     assert [segment.base_offset for segment in planned.segments] == [*bases[:2], *bases[3:]]
     assert [r.offset for r in read(open_view(partition))] == list(range(120))
 
 
-def test_an_exchange_that_was_not_committed_is_undone(tmp_path: Path) -> None:
+def test_an_exchange_that_was_not_committed_does_not_count(tmp_path: Path) -> None:
+    """What is left of it stays, like everything that Kafka would remove here."""
     partition = tmp_path / "topic-0"
     bases = write_partition(partition, batches(40), SMALL).bases
-    before = contents(partition)
     swapped(partition, bases, ".cleaned")
     swapped(partition, [0, *bases[2:5]], ".swap")  # above the least .cleaned
     (partition / f"{bases[3]:020}.snapshot.tmp").write_bytes(b"half")
     (partition / "leader-epoch-checkpoint.tmp").write_bytes(b"0\n")
-    assert recover(partition, 120, clean=True, config=CONFIG).actions != []
-    assert contents(partition) == before
+    (partition / f"{bases[2]:020}.log.deleted").write_bytes(b"deleted")
+    before = tree(partition)
+    planned = recover(partition, 120, clean=True, config=CONFIG)
+    assert planned.actions == []
+    assert [segment.base_offset for segment in planned.segments] == bases
+    assert tree(partition) == before
+    assert [r.offset for r in read(open_view(partition))] == list(range(120))
+
+
+@pytest.mark.parametrize("done", range(9))
+def test_leftovers_of_the_same_names_are_set_aside(tmp_path: Path, done: int) -> None:
+    """`done` as above. What a committed exchange deletes takes the place of no older leftover."""
+    partition = tmp_path / "topic-0"
+    bases = write_partition(partition, batches(40), SMALL).bases
+    wanted = swapped(partition, bases, ".swap")
+    kinds = ("log", "index", "timeindex", "snapshot")
+    old = [f"{base:020}.{kind}" for base in bases[1:3] for kind in kinds]
+    for name in old[:done]:
+        (partition / name).rename(partition / f"{name}.deleted")
+    for name in old[done:]:
+        (partition / f"{name}.deleted").write_bytes(b"older")
+    recover(partition, 120, clean=True, config=CONFIG)
+    assert contents(partition) == wanted
+    older = [path.name for path in partition.iterdir() if path.read_bytes() == b"older"]
+    assert sorted(older) == sorted(f"{name}.1.deleted" for name in old[done:])
+    assert recover(partition, 120, clean=True, config=CONFIG).actions == []
 
 
 def overflowing(partition: Path) -> list[bytes]:
@@ -435,8 +466,22 @@ def test_a_segment_with_offsets_too_far_apart_is_split(tmp_path: Path, cause: st
         assert (partition / f"{base:020}.index").read_bytes() == indexes.offset_bytes()
         assert (partition / f"{base:020}.timeindex").read_bytes() == indexes.time_bytes()
     assert len(read(open_view(partition))) == 45
-    again = recover(partition, 0, config=CONFIG)
-    assert all(".deleted" in str(action) for action in again.actions)
+    assert recover(partition, 0, config=CONFIG).actions == []
+
+
+def test_a_split_does_not_count_on_what_another_one_left(tmp_path: Path) -> None:
+    """A `.cleaned` file at a lower offset would take back the exchange after a crash."""
+    partition = tmp_path / "topic-0"
+    overflowing(partition)
+    names = [f"{0:020}.log.cleaned", f"{0:020}.index.cleaned", f"{2**31:020}.log.swap"]
+    for name in names:
+        (partition / name).write_bytes(b"old")
+    planned = recover(partition, 0, config=CONFIG)
+    assert [segment.base_offset for segment in planned.segments] == [0, 2**31, 2**32 + 7]
+    for name in names:
+        assert (partition / f"{name}.1.deleted").read_bytes() == b"old"
+    first = [str(action) for action in planned.actions if "leftover" in str(action)]
+    assert ".swap" in first[0]  # without the .cleaned ones it would count
 
 
 # Damage of every kind, and a crash in recovery itself

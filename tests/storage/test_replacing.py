@@ -185,7 +185,8 @@ def test_a_power_cut_at_every_moment(tmp_path: Path, which: str) -> None:
         lost = before - set(found)
         assert not lost or max(lost) == max(before - after) or which == "none"
         seen.add(frozenset(found))
-        assert names(root / "t-0") == []
+        # What was not committed stays, and has no say any more.
+        assert not names(root / "t-0", [".swap"]) or names(root / "t-0", [".cleaned"])
         shutil.rmtree(root)
     assert {frozenset(before), frozenset(after)} <= seen
 

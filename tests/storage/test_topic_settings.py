@@ -128,7 +128,7 @@ def test_changes(dirs: list[WritableDirectory]) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
-        ("retention.hours", "5", "no such setting; is it retention"),
+        ("retention.hours", "5", "no such setting; did you mean .*retention"),
         ("log.retention.ms", "5", "no such setting"),
         ("retention.ms", "-2", "at least -1"),
         ("segment.bytes", "1000", "at least 1048576"),

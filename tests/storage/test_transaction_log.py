@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kafkafs.storage.disk import Directory
 from kafkafs.storage.durable import WritableDirectory
 from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.format.names import is_legal_topic
 from kafkafs.storage.transaction_log import (
     TRANSACTIONS_FILE,
     Decision,
@@ -22,7 +23,7 @@ from kafkafs.storage.transaction_log import (
 
 ONE = Decision(2**61 + 5, 7, (("orders", 0), ("payments", 2)))
 OTHER = Decision(2**61 + 9, 0, (("orders", 1),))
-TOPICS = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True)
+TOPICS = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True).filter(is_legal_topic)
 DECISIONS = st.builds(
     Decision,
     st.integers(2**61, 2**62 - 1),
@@ -51,6 +52,11 @@ def test_how_the_file_looks() -> None:
         (b"0\n1 2 orders 0\nx 2 orders 0\n", "line 3"),
         (b"0\n1 2 orders 0 0\n", "line 2"),
         (b"0\n\xff\xff\n", "line 2"),
+        (b"0\n%d 2 orders 0\n" % 2**63, "line 2"),
+        (b"0\n-1 2 orders 0\n", "line 2"),
+        (b"0\n1 32768 orders 0\n", "line 2"),
+        (b"0\n1 2 ../x 0\n", "line 2.*move the file away"),
+        (b"0\n1 2 orders %d\n" % 2**31, "line 2"),
     ],
 )
 def test_what_is_no_such_file(data: bytes, what: str) -> None:

@@ -210,8 +210,8 @@ def test_why_an_offset_is_not_shown(tmp_path: Path) -> None:
     for offset, why in (
         (0, "aborted transaction"),
         (6, "a control batch"),
-        (9, "at or above the last stable offset 9"),
-        (19, "at or above the log end offset 19"),
+        (9, "a transaction has been open since offset 9"),
+        (19, r"past the end of topic/0 \(0 to 18\)"),
     ):
         with pytest.raises(OffsetNotFound, match=why):
             view.find(offset)

@@ -12,7 +12,7 @@ from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import CannotUndelete, TopicExists, UnknownPartition
 from kafkafs.storage.format.checkpoints import parse_offsets
 from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.log.deletions import Cause
+from kafkafs.storage.log.deletions import NEVER_MS, UNKNOWN_MS, Cause
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.crash.checks import refuse_complaints
 from tests.reading import read
@@ -247,14 +247,15 @@ def test_what_a_killed_process_deleted_can_come_back(
 ) -> None:
     before = killed(root, tmp_path / "killed", clock)
     clock.advance(10 * DELAY_MS)
-    with WritableEngine(str(tmp_path / "killed"), clock=clock, keeps_deleted=True) as engine:
-        orders, gone = sorted(engine.deleted(), key=lambda each: -each.deleted_at_ms)
+    with WritableEngine(str(tmp_path / "killed"), clock=clock, finds_deleted=True) as engine:
+        orders, gone = engine.deleted()
         assert (orders.path, orders.start_offset, orders.end_offset) == ("orders/0", 0, 9)
-        assert (orders.cause, orders.until_ms) == (Cause.FOUND, NOW + 11 * DELAY_MS)
+        assert (orders.cause, orders.until_ms) == (Cause.FOUND, NEVER_MS)
+        assert orders.deleted_at_ms == UNKNOWN_MS
         assert len(orders.segments) >= 3
         assert (gone.path, gone.cause, gone.deleted_at_ms) == ("gone", Cause.TOPIC, NOW)
-        assert gone.until_ms == orders.until_ms
-        clock.advance(DELAY_MS - 1)
+        assert gone.until_ms == NEVER_MS
+        clock.advance(DELAY_MS)
         engine.run("deletion")
         engine.undelete("orders")
         engine.undelete("gone")
@@ -269,20 +270,47 @@ def test_what_a_killed_process_deleted_can_come_back(
         refuse_complaints(engine)
 
 
-def test_unless_somebody_asks_it_goes_at_once(root: Path, clock: SetClock, tmp_path: Path) -> None:
+def test_what_another_process_deleted_stays_until_it_is_purged(
+    root: Path, clock: SetClock, tmp_path: Path
+) -> None:
     killed(root, tmp_path / "killed", clock)
-    with WritableEngine(str(tmp_path / "killed"), clock=clock) as engine:
-        assert engine.deleted() == []
-        engine.run("deletion")
+    there = set((tmp_path / "killed").rglob("*delete*"))
+    assert there
+    for finds_deleted in (False, True):
+        with WritableEngine(
+            str(tmp_path / "killed"), clock=clock, finds_deleted=finds_deleted
+        ) as engine:
+            clock.advance(100 * DELAY_MS)
+            for task in engine.task_names:
+                engine.run(task)
+            assert [each.path for each in engine.deleted()] == (
+                ["orders/0", "gone"] if finds_deleted else ["gone"]
+            )
+        assert set((tmp_path / "killed").rglob("*delete*")) == there
+    with WritableEngine(str(tmp_path / "killed"), clock=clock, finds_deleted=True) as engine:
+        purged = engine.purge()
+        assert {Path(each.path) for each in purged} <= there
+        # A record below the log start offset is in a segment that stays.
+        assert [(each.path, each.segments) for each in engine.deleted()] == [("orders/0", ())]
+        with pytest.raises(CannotUndelete):
+            engine.undelete("orders", 0, 0)
+        with pytest.raises(CannotUndelete):
+            engine.undelete("gone")
+        assert offsets(engine, "orders") == list(range(9, 12))
     assert not list((tmp_path / "killed").rglob("*delete*"))
 
 
-def test_nobody_wants_it_after_all(root: Path, clock: SetClock, tmp_path: Path) -> None:
+def test_who_maintains_removes_it_in_time(root: Path, clock: SetClock, tmp_path: Path) -> None:
     killed(root, tmp_path / "killed", clock)
-    with WritableEngine(str(tmp_path / "killed"), clock=clock, keeps_deleted=True) as engine:
-        clock.advance(DELAY_MS)
+    with WritableEngine(
+        str(tmp_path / "killed"), clock=clock, finds_deleted=True, maintain=True
+    ) as engine:
+        clock.advance(DELAY_MS - 1)
         engine.run("deletion")
-        assert engine.deleted() == []
+        assert [each.path for each in engine.deleted()] == ["orders/0", "gone"]
+        clock.advance(1)
+        engine.run("deletion")
+        assert [(each.path, each.segments) for each in engine.deleted()] == [("orders/0", ())]
         assert offsets(engine, "orders") == list(range(9, 12))
     assert not list((tmp_path / "killed").rglob("*delete*"))
 
@@ -314,7 +342,7 @@ def test_what_is_not_whole_does_not_come_back(
     else:
         topics = tmp_path / "killed" / "kafkafs.topics"
         topics.write_text("[orders]\ncleanup.policy = compact\ninternal.segment.bytes = 300\n")
-    with WritableEngine(str(tmp_path / "killed"), clock=clock, keeps_deleted=True) as engine:
+    with WritableEngine(str(tmp_path / "killed"), clock=clock, finds_deleted=True) as engine:
         found = [each for each in engine.deleted() if each.path == "orders/0"]
         if damage == "compacted":
             assert found == []
@@ -323,7 +351,7 @@ def test_what_is_not_whole_does_not_come_back(
             engine.undelete("orders", 0)
             assert offsets(engine, "orders") == list(range(int(last.name[:20]), 12))
         refuse_complaints(engine)
-    assert not list(path.glob("*.deleted"))
+    assert list(path.glob("*.deleted"))
 
 
 def test_a_torn_index_is_made_anew(root: Path, clock: SetClock, tmp_path: Path) -> None:
@@ -331,7 +359,7 @@ def test_a_torn_index_is_made_anew(root: Path, clock: SetClock, tmp_path: Path) 
     path = tmp_path / "killed" / "orders-0"
     for each in path.glob("*index.deleted"):
         each.write_bytes(b"torn")
-    with WritableEngine(str(tmp_path / "killed"), clock=clock, keeps_deleted=True) as engine:
+    with WritableEngine(str(tmp_path / "killed"), clock=clock, finds_deleted=True) as engine:
         engine.undelete("orders", 0)
         refuse_complaints(engine)
         assert logs_of(tree(path)) == logs_of(before)
@@ -343,7 +371,7 @@ def test_what_is_known_of_a_deleted_topic_is_torn(
     killed(root, tmp_path / "killed", clock)
     [first, *_] = (tmp_path / "killed").glob("gone-*/kafkafs.deleted")
     first.write_bytes(first.read_bytes()[:50])
-    with WritableEngine(str(tmp_path / "killed"), clock=clock, keeps_deleted=True) as engine:
+    with WritableEngine(str(tmp_path / "killed"), clock=clock, finds_deleted=True) as engine:
         assert [each.path for each in engine.deleted()] == ["orders/0"]
         with pytest.raises(CannotUndelete):
             engine.undelete("gone")

@@ -38,6 +38,7 @@ from kafkafs.storage.format.checkpoints import (
 from kafkafs.storage.format.encoder import RecordColumns
 from kafkafs.storage.format.names import METADATA_TOPIC
 from kafkafs.storage.log.writer import LogWriter
+from kafkafs.storage.upkeep import NOT_MAINTAINED
 from kafkafs.storage.writable_engine import WritableEngine
 from tests import answers
 from tests.faults import FailingCalls
@@ -262,12 +263,13 @@ def test_a_brokers_directory_is_taken_over_and_given_back(
     writable_corpus: Corpus, name: str
 ) -> None:
     root = writable_corpus(name)
-    before = {path: path.read_bytes() for path in root.glob("*[0-9]/*.log")}
+    before = {path: path.read_bytes() for path in root.glob("*/*.log")}
     points = checkpoint(root, "recovery-point")
     starts = checkpoint(root, "log-start")
     marker = (root / ".kafka_cleanshutdown").read_bytes()
     cleaned = (root / "cleaner-offset-checkpoint").read_bytes()
     quorum = {path: path.read_bytes() for path in root.glob(f"{METADATA_TOPIC}-0/*")}
+    deleted = {path: path.stat().st_mtime_ns for path in root.glob("*-delete")}
     with WritableEngine(str(root)) as engine:
         assert [line for line in engine.problems if "not opened" in line] == []
         writers = engine.writers()
@@ -284,7 +286,7 @@ def test_a_brokers_directory_is_taken_over_and_given_back(
     assert {path: path.read_bytes() for path in root.glob(f"{METADATA_TOPIC}-0/*")} == quorum
     epoch = parse_clean_shutdown((root / ".kafka_cleanshutdown").read_bytes())
     assert epoch == parse_clean_shutdown(marker)
-    assert list(root.glob("*-delete")) == []
+    assert {path: path.stat().st_mtime_ns for path in root.glob("*-delete")} == deleted
 
 
 # -- topics ---------------------------------------------------------------------------------------
@@ -330,6 +332,27 @@ def test_numbers_of_partitions(engine: WritableEngine) -> None:
             engine.create_partitions("orders", count)
     with pytest.raises(UnknownTopic):
         engine.create_partitions("nothing", 2)
+
+
+def test_partitions_with_numbers_of_their_own(engine: WritableEngine) -> None:
+    engine.create_topic("orders", [1, 4])
+    engine.add_partitions("orders", [0, 6])
+    assert engine.topics()["orders"] == [0, 1, 4, 6]
+    with pytest.raises(InvalidPartitions, match="orders has partition 4 already"):
+        engine.add_partitions("orders", [2, 4])
+    with pytest.raises(InvalidPartitions):
+        engine.create_topic("none", [])
+
+
+def test_settings_that_an_older_kafka_accepted(engine: WritableEngine) -> None:
+    old = {"segment.bytes": "800000"}
+    with pytest.raises(ConfigError, match=r"segment\.bytes"):
+        engine.create_topic("a", 1, old)
+    engine.create_topic("a", 1, old, carried_over=True)
+    engine.set_topic_config("a", {"retention.ms": "5"})
+    assert engine.topic_config("a").changed == {**old, "retention.ms": "5"}
+    with pytest.raises(ConfigError, match=r"segment\.bytes"):
+        engine.set_topic_config("a", {"segment.bytes": "700000"})
 
 
 def test_a_topics_id_can_be_given(engine: WritableEngine) -> None:
@@ -476,13 +499,15 @@ def test_checkpoints_never_tell_a_new_topic_of_an_old_one(engine: WritableEngine
         thread.join()
 
 
-def test_what_a_deleted_topic_left_is_removed_by_the_next_start(root: Path) -> None:
+def test_what_a_deleted_topic_left_stays_at_the_next_start(root: Path) -> None:
     with WritableEngine(str(root)) as engine:
         engine.create_topic("orders")
         engine.delete_topic("orders")
-    assert [name for name in names(root) if name.endswith("-delete")]
-    WritableEngine(str(root)).close()
-    assert [name for name in names(root) if name.endswith("-delete")] == []
+    left = [name for name in names(root) if name.endswith("-delete")]
+    assert len(left) == 1
+    with WritableEngine(str(root)) as engine:
+        engine.create_topic("orders")
+    assert [name for name in names(root) if name.endswith("-delete")] == left
 
 
 def test_checkpoints_of_a_topic_that_is_no_more_never_count(root: Path, tmp_path: Path) -> None:
@@ -732,11 +757,9 @@ def test_where_something_deleted_waits_is_known(root: Path, clock: SetClock) -> 
         assert with_deleted(engine) == []
         clock.advance(DAY_MS)
         engine.run("retention")
-    with WritableEngine(str(root), clock=clock, keeps_deleted=True) as again:
-        assert with_deleted(again) == [("old", 0), ("records", 0)]
-        clock.advance(60_000)
-        again.run("deletion")
-        assert with_deleted(again) == []
+    with WritableEngine(str(root), clock=clock, finds_deleted=True) as again:
+        assert len(again.deleted()) == 2
+        assert with_deleted(again) == []  # what was found waits for no time
 
 
 def test_one_partition_that_fails_holds_up_no_other(
@@ -796,7 +819,7 @@ def test_tasks_by_themselves(root: Path) -> None:
         "retention.ms": "0",
     }
     done = threading.Event()
-    with WritableEngine(str(root), settings) as engine:
+    with WritableEngine(str(root), settings, maintain=True) as engine:
         engine.create_topic("a")
         append(engine, "a", b"x")
         engine.start()
@@ -851,9 +874,41 @@ def test_a_checkpoint_that_is_right_is_left_alone(
     assert [run(), run()] == [True, False]
 
 
+def test_what_deletes_runs_by_itself_only_for_those_who_maintain(
+    root: Path, clock: SetClock
+) -> None:
+    """Without `maintain` retention and the cleaner are done when somebody asks for them."""
+    settings = {
+        "log.initial.task.delay.ms": "0",
+        "log.retention.check.interval.ms": "1",
+        "log.cleaner.backoff.ms": "1",
+        "log.flush.scheduler.interval.ms": "1",
+        "retention.ms": "0",
+    }
+    with WritableEngine(str(root), settings) as engine:
+        engine.create_topic("a")
+        append(engine, "a", b"x")
+        engine.start()
+        statuses = {each.name: each for each in engine.task_status()}
+        for name in ("retention", "cleaner"):
+            assert statuses[name].why_not_scheduled == NOT_MAINTAINED
+            assert statuses[name].as_json()["notScheduled"] == NOT_MAINTAINED
+            assert statuses[name].next_run_ms == -1
+        assert statuses["flush"].as_json()["notScheduled"] is None
+        deadline = time.monotonic() + 20
+        while {each.name: each.runs for each in engine.task_status()}["flush"] < 20:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        runs = {each.name: each.runs for each in engine.task_status()}
+        assert (runs["retention"], runs["cleaner"]) == (0, 0)
+        assert values(engine, "a") == [b"x"]
+        engine.run("retention")
+        assert values(engine, "a") == []
+
+
 def test_a_task_that_is_paused(root: Path) -> None:
     settings = {"log.initial.task.delay.ms": "0", "log.retention.check.interval.ms": "5"}
-    with WritableEngine(str(root), settings) as engine:
+    with WritableEngine(str(root), settings, maintain=True) as engine:
         engine.create_topic("a", settings={"retention.ms": "0"})
         engine.pause("retention")
         append(engine, "a", b"x")

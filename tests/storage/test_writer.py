@@ -660,3 +660,14 @@ def test_producers_expire(writer: LogWriter) -> None:
     writer.append(batch(producer_id=5, producer_epoch=0, base_sequence=0))
     assert writer.expire_producers(NOW + 86_400_000 - 1) == 0
     assert writer.expire_producers(NOW + 86_400_000) == 1
+
+
+def test_a_partition_that_was_deleted_takes_nothing_at_once(path: Path, writer: LogWriter) -> None:
+    """Whoever asks just then learns from the append itself that the partition is not there."""
+    writer.append(batch())
+    assert writer.takes_at_once(100)
+    writer.abandon()
+    path.rename(path.with_name("t-0.0123456789abcdef0123456789abcdef-delete"))
+    assert not writer.takes_at_once(100)
+    with pytest.raises(UnknownPartition):
+        writer.append(batch())

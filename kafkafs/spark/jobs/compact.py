@@ -33,6 +33,7 @@ from kafkafs.storage.cleaner.split_plan import Plan, Shape, fingerprint
 from kafkafs.storage.durable import WritableDirectory
 from kafkafs.storage.errors import CleaningAborted, CorruptError, SegmentGone, StorageError
 from kafkafs.storage.format.names import FileKind, FileState, partition_dir, segment_file
+from kafkafs.storage.local_path import local_path
 from kafkafs.storage.log.replacing import discard_cleaned
 from kafkafs.storage.log_dir import TopicPartition
 from kafkafs.storage.segment.stored import FILES
@@ -114,6 +115,8 @@ def compact(
     LogDirLocked when somebody has a directory, LogDirError, ConfigError, UnknownTopic,
     UnknownPartition.
     """
+    if staging is not None:
+        staging = os.path.abspath(local_path(staging))
     processors = spark.sparkContext.defaultParallelism
     options = Options(force, split_bytes, staging, processors)
     run = partial(tasks.run, spark, told=told)

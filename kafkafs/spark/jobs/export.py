@@ -12,21 +12,24 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from kafkafs.storage.durable import TEMPORARY_SUFFIX, WritableDirectory
-from kafkafs.storage.errors import StorageError
+from kafkafs.storage.errors import StorageError, fresh
 from kafkafs.storage.format.columns import Columns, Damage
+from kafkafs.storage.local_path import local_path
 from kafkafs.storage.log.transactions import Isolation
 
-from ..planning import DataLoss, OffsetRange, plan, refuse_within_log_dir
+from ..options import Options
+from ..planning import DataLoss, OffsetRange, assigned, plan, refuse_within_log_dir
 from ..reading import Reading
 from .export_files import NO_DATE, FileWriter, Format, suffix_of, writer_of
-from .notes import Notes
+from .export_notes import NOTES, VERSION, ExportPlan, read_plan, unit_name
+from .notes import Notes, OtherJob
 from .places import Choice, Place
 from .ranges import options_for
 from .report import Report, Row
@@ -35,8 +38,6 @@ from .tasks import Told, run, silent
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Where in the output the plan and the notes are; Spark and others pass over such names.
-NOTES: Final = "_kafkafs"
 SUCCESS: Final = "_SUCCESS"
 
 _COLUMNS: Final = ("topic", "partition", "startOffset", "endOffset", "records", "files", "bytes")
@@ -74,21 +75,23 @@ def export(
     without what is lost. OtherJob when `output` has an export with other arguments.
     """
     place = Place.of(log_dirs, settings)
-    output = os.path.abspath(output)
+    output = os.path.abspath(local_path(output))
     refuse_within_log_dir(output, place.log_dirs)
     options = options_for(place, topics, isolation)
-    ranges = plan(place.log_dirs, options)
+    planned = _plan(place, options)
     job = {
         "job": "export",
+        "version": VERSION,
         "log_dirs": list(place.log_dirs),
         "topics": [list(choice) for choice in topics],
         "format": format,
         "isolation": isolation,
         "permissive": permissive,
-        "plan": [asdict(each) for each in ranges],
+        "plan": planned.as_json(),
     }
+    _refuse_older(output)
     notes, begun = Notes.of_job(os.path.join(output, NOTES), job)
-    ranges = _go_on(output, notes, begun, ranges)
+    ranges = _go_on(output, notes, begun, planned)
     _remove_leftovers(output)
     reading = Reading(
         log_dirs=place.log_dirs,
@@ -103,11 +106,6 @@ def export(
     if not any("failed" in result for result in done):
         WritableDirectory(output).write_atomically(SUCCESS, b"")
     return report
-
-
-def unit_name(each: OffsetRange) -> str:
-    """By which a range's note is found."""
-    return f"{each.topic}-{each.partition} {each.start}-{each.end}"
 
 
 # -- in the tasks ----------------------------------------------------------------------------------
@@ -128,7 +126,7 @@ def _export(export: Export, each: OffsetRange) -> dict[str, Any]:
             elif export.reading.permissive:
                 lost.append(_lost(each, part))
             else:
-                raise part.error
+                raise fresh(part.error)
         result = {
             "files": files.finish(),
             "records": files.records,
@@ -272,19 +270,47 @@ def _failed(each: OffsetRange, error: Exception) -> dict[str, Any]:
 # -- on the driver ---------------------------------------------------------------------------------
 
 
+def _plan(place: Place, options: Options) -> ExportPlan:
+    """What there is to be exported now."""
+    engine = place.engine()
+    keys = assigned(engine.topics(), options)
+    ends = {key: engine.log(*key).view().bound(options.isolation) for key in keys}
+    ranges = plan(place.log_dirs, options)
+    read = {(each.topic, each.partition) for each in ranges}
+    empty = {key: end for key, end in ends.items() if key not in read}
+    configs = {topic: _configs(place, topic) for topic in dict.fromkeys(topic for topic, _ in keys)}
+    return ExportPlan(ranges, empty, configs)
+
+
+def _configs(place: Place, topic: str) -> dict[str, str]:
+    """The configs of a topic that are no defaults, but for those of this run."""
+    return Place(place.log_dirs).engine().topic_config(topic).changed
+
+
+def _refuse_older(output: str) -> None:
+    """OtherJob for an export that an earlier kafkafs has begun, which notes less."""
+    job = Notes(os.path.join(output, NOTES)).job()
+    if isinstance(job, dict) and job.get("job") == "export" and "version" not in job:
+        why = "an earlier version of kafkafs has begun an export there"
+        raise OtherJob(f"{output}: {why}; export to another directory")
+
+
 def _go_on(
-    output: str, notes: Notes, begun: dict[str, Any], now: Sequence[OffsetRange]
-) -> list[OffsetRange]:
+    output: str, notes: Notes, begun: dict[str, Any], now: ExportPlan
+) -> Sequence[OffsetRange]:
     """The ranges of the plan that was noted; with those added, when it was finished, that have come
     to the logs since."""
-    ranges = [OffsetRange(**each) for each in begun["plan"]]
+    known = read_plan(output)
     if not os.path.exists(os.path.join(output, SUCCESS)):
-        return ranges
-    new = added(ranges, now)
-    if new:
+        return known.ranges
+    new = added(known.ranges, now.ranges)
+    ranges = [*known.ranges, *new]
+    read = {(each.topic, each.partition) for each in ranges}
+    empty = {key: offset for key, offset in {**known.empty, **now.empty}.items() if key not in read}
+    grown = ExportPlan(ranges, empty, {**known.configs, **now.configs})
+    if grown != known:
         WritableDirectory(output).remove(SUCCESS)
-        ranges += new
-        notes.describe({**begun, "plan": [asdict(each) for each in ranges]})
+        notes.describe({**begun, "plan": grown.as_json()})
     return ranges
 
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
@@ -20,22 +21,29 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from kafkafs.storage.choice import choose
 from kafkafs.storage.config import TopicConfig
-from kafkafs.storage.errors import CorruptError, Refused
-from kafkafs.storage.format.batch import Int64s
+from kafkafs.storage.errors import CorruptError, Refused, StorageError
+from kafkafs.storage.format.batch import Bytes, Int64s
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.encoder import BatchPlan, RecordColumns, encode
-from kafkafs.storage.format.layout import Codec, TimestampType
+from kafkafs.storage.format.layout import MAX_INT32, Codec, TimestampType
+from kafkafs.storage.local_path import local_path
+from kafkafs.storage.log.writer import LogWriter
 from kafkafs.storage.placements import StagedPart, Write
 from kafkafs.storage.placing import place
 from kafkafs.storage.segment_series import SealedSegment
 from kafkafs.storage.staging import StagedWriter, StagingPlace, staging_path
 from kafkafs.storage.writable_engine import WritableEngine
 
-from ..planning import OffsetRange
-from .export import NOTES, unit_name
-from .export_files import read_file
+from .export_files import SCHEMA, read_file
+from .export_notes import (
+    ExportedLogs,
+    ExportedPartition,
+    ExportedRange,
+    check_file,
+    read_export,
+    unit_name,
+)
 from .notes import Notes
 from .places import Choice, Place
 from .report import Report
@@ -50,17 +58,27 @@ _STAGED: Final = "notes"
 # these, as compaction leaves them, many go into one batch.
 _RUN: Final = 32
 _BATCH_RECORDS: Final = 200
+# Offsets that one batch without records covers, at most: a segment holds fewer than 2**31.
+_MOST_COVERED: Final = 1 << 30
+
+# The first and the last offset of some batches, and their bytes.
+_Batches = tuple[int, int, memoryview | bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A range of an export: its files, `records` in all, and the settings of its topic here."""
+    """A range of an export, its files by absolute paths, and the config of its topic here. The
+    batches made of it cover the offsets [`begin`, `end`)."""
 
-    range: OffsetRange
-    files: tuple[str, ...]
-    records: int
-    size: int
+    exported: ExportedRange
+    source: str
+    begin: int
+    end: int
     config: TopicConfig
+
+    @property
+    def name(self) -> str:
+        return f"{unit_name(self.exported.range)} as {self.begin}-{self.end}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,30 +100,36 @@ def import_(
     told: Told = silent,
 ) -> Report:
     """Writes what an export in the directory `source` has, or of it the `topics` (and partitions)
-    chosen, to `log_dirs`, which are made where there are none. Topics that are not there are made.
-    All of it is put in place, or nothing.
+    chosen, to `log_dirs`, which are made where there are none. Topics and partitions that are not
+    there are made, with the configs, log start offsets and end offsets of those exported. All of
+    it is put in place, or nothing.
 
-    LogDirLocked when a broker or another writer has one of the directories; OffsetOutOfRange when a
-    partition has records at those offsets or above; CorruptError for files that are not those of
-    the export, UnknownTopic, UnknownPartition for what it has not.
+    LogDirLocked when a broker or another writer has one of the directories; Refused when a
+    partition has records at those offsets or above, or ends below where the export begins;
+    CorruptError for notes or files that are not those of an export, UnknownTopic, UnknownPartition
+    for what it has not.
     """
-    source = os.path.abspath(source)
-    exported = _read_export(source, topics)
+    source = os.path.abspath(local_path(source))
+    exported = read_export(source, topics)
     place_ = Place(_absolute(log_dirs), tuple(sorted((settings or {}).items())))
     with WritableEngine(list(place_.log_dirs), dict(place_.settings)) as engine:
         job = _job_name(source, exported)
         write = Write(job, 0)
         if engine.placements.is_done(write):
             if _are_there(engine, exported):
-                return _report(exported, [None] * len(exported), is_old=True)
+                return _report(exported, [], is_old=True)
             write = Write(f"{job}-{time.time_ns()}")
-        _make_topics(engine, exported)
-        _check_room(engine, exported)
-        units = [_unit(engine, source, each, note) for each, note in exported]
+        configs = {topic: _config(engine, exported, topic) for topic in exported.topics}
+        units = [
+            unit
+            for each in exported.partitions
+            for unit in _units(engine, each, source, configs[each.topic])
+        ]
         staging = _staging(place_, source, job)
-        done = run(spark, "import", units, partial(_stage, staging), lambda unit: unit.size, told)
+        done = run(spark, "import", units, partial(_stage, staging), _size, told)
         parts = [_part(result) for result in done]
-        place(engine, write, [part for part in parts if part is not None and part.segments])
+        with _made(engine, exported, write):
+            place(engine, write, [part for part in parts if part is not None and part.segments])
         StagingPlace(staging.path).remove(job)
     return _report(exported, done)
 
@@ -113,81 +137,106 @@ def import_(
 def _absolute(log_dirs: str | Sequence[str]) -> tuple[str, ...]:
     """They need not be there, so no wildcards."""
     listed = log_dirs.split(",") if isinstance(log_dirs, str) else log_dirs
-    return tuple(os.path.abspath(path) for path in listed)
+    return tuple(os.path.abspath(local_path(path)) for path in listed)
 
 
-Exported = tuple[OffsetRange, Mapping[str, Any]]
+def _size(unit: Unit) -> int:
+    return unit.exported.size
 
 
-def _read_export(source: str, topics: Sequence[Choice]) -> list[Exported]:
-    """The ranges of an export that is finished, with their notes."""
-    notes = Notes(os.path.join(source, NOTES))
-    job = notes.job()
-    if job is None or job.get("job") != "export":
-        raise CorruptError("no export: it has no plan", notes.path)
-    ranges = [OffsetRange(**each) for each in job["plan"]]
-    there: dict[str, list[int]] = {}
-    for each in ranges:
-        numbers = there.setdefault(each.topic, [])
-        if each.partition not in numbers:
-            numbers.append(each.partition)
-    chosen = set(choose(there, topics))
-    found = []
-    for each in ranges:
-        if (each.topic, each.partition) in chosen:
-            note = notes.get(unit_name(each))
-            if note is None:
-                raise CorruptError(f"the export is not finished: {each} are missing", source)
-            found.append((each, note))
-    return found
-
-
-def _job_name(source: str, exported: Sequence[Exported]) -> str:
+def _job_name(source: str, exported: ExportedLogs) -> str:
     """The same for the same import."""
-    what = "\n".join([source, *(f"{unit_name(each)} {note['records']}" for each, note in exported)])
-    return f"import-{hashlib.sha256(what.encode()).hexdigest()[:32]}"
+    what = [source]
+    for each in exported.partitions:
+        what.append(f"{each.topic}-{each.partition} {each.start_offset}-{each.end_offset}")
+        what += [f"{unit_name(part.range)} {part.records}" for part in each.ranges]
+    digest = hashlib.sha256("\n".join(what).encode()).hexdigest()
+    return f"import-{digest[:32]}"
 
 
-def _are_there(engine: WritableEngine, exported: Sequence[Exported]) -> bool:
+def _are_there(engine: WritableEngine, exported: ExportedLogs) -> bool:
     """Whether all partitions reach as far as the export."""
     topics = engine.topics()
-    for each, note in exported:
-        if not note["records"]:
-            continue
-        if each.partition not in topics.get(each.topic, ()):
-            return False
-        if engine.log(each.topic, each.partition).view().end_offset <= note["lastOffset"]:
-            return False
-    return True
+    return all(
+        each.partition in topics.get(each.topic, ())
+        and engine.writer(each.topic, each.partition).end_offset >= each.end_offset
+        for each in exported.partitions
+    )
 
 
-def _make_topics(engine: WritableEngine, exported: Sequence[Exported]) -> None:
-    wanted: dict[str, int] = {}
-    for each, _ in exported:
-        wanted[each.topic] = max(wanted.get(each.topic, 0), each.partition + 1)
-    for topic, partitions in wanted.items():
-        there = engine.topics().get(topic)
-        if there is None:
-            engine.create_topic(topic, partitions)
-        elif len(there) < partitions:
-            engine.create_partitions(topic, partitions)
+def _config(engine: WritableEngine, exported: ExportedLogs, topic: str) -> TopicConfig:
+    """That of a topic which is there, or of the one that is to be made."""
+    if topic in engine.topics():
+        return engine.topic_config(topic).config
+    return engine.new_topic_config(exported.configs.get(topic, {})).config
 
 
-def _check_room(engine: WritableEngine, exported: Sequence[Exported]) -> None:
-    """Before anything is read: whether the offsets are free."""
-    for each, note in exported:
-        if note["records"]:
-            end = engine.log(each.topic, each.partition).view().end_offset
-            if note["firstOffset"] < end:
-                about = f"{each.topic}-{each.partition} has offsets up to {end - 1}"
-                raise Refused(f"{about}; the import begins at {note['firstOffset']}")
+def _units(
+    engine: WritableEngine, each: ExportedPartition, source: str, config: TopicConfig
+) -> Iterator[Unit]:
+    """The ranges of a partition, such that together they cover all offsets from the log's end to
+    the export's."""
+    if not each.ranges:
+        return
+    begin = _next_offset(engine, each)
+    ends = [*(part.range.start for part in each.ranges[1:]), each.end_offset]
+    for part, end in zip(each.ranges, ends, strict=True):
+        if part.records or begin < end:
+            yield Unit(part, source, begin, end, config)
+        begin = max(begin, end)
 
 
-def _unit(engine: WritableEngine, source: str, each: OffsetRange, note: Mapping[str, Any]) -> Unit:
-    files = tuple(os.path.join(source, file["path"]) for file in note["files"])
-    size = sum(file["bytes"] for file in note["files"])
-    config = engine.topic_config(each.topic).config
-    return Unit(each, files, note["records"], size, config)
+def _next_offset(engine: WritableEngine, each: ExportedPartition) -> int:
+    """Where the log goes on, or will begin. Refused when it cannot go on with what was exported."""
+    if each.partition not in engine.topics().get(each.topic, ()):
+        return each.start_offset
+    writer = engine.writer(each.topic, each.partition)
+    end = writer.end_offset
+    about = f"{each.topic}-{each.partition}"
+    if end > each.first_record and each.records:
+        raise Refused(
+            f"{about} has offsets up to {end - 1}; the import begins at {each.first_record}"
+        )
+    if end >= each.start_offset:
+        return end
+    if writer.start_offset < end:
+        why = f"the offsets {end} to {each.start_offset - 1} would be missing"
+        raise Refused(f"{about} ends at {end}, and the export begins at {each.start_offset}: {why}")
+    return each.start_offset
+
+
+@contextmanager
+def _made(engine: WritableEngine, exported: ExportedLogs, write: Write) -> Iterator[None]:
+    """The topics and partitions, made where there are none, for something to be placed in them.
+    New topics go again when that fails, unless it was decided."""
+    wanted: dict[str, dict[int, int]] = {}
+    for each in exported.partitions:
+        wanted.setdefault(each.topic, {})[each.partition] = each.start_offset
+    there = engine.topics()
+    new = [topic for topic in wanted if topic not in there]
+    try:
+        for topic, starts in wanted.items():
+            if topic in new:
+                configs = exported.configs.get(topic, {})
+                engine.create_topic(topic, sorted(starts), configs, carried_over=True)
+            elif missing := sorted(starts.keys() - set(there[topic])):
+                engine.add_partitions(topic, missing)
+            for number, start in starts.items():
+                _begin_at(engine.writer(topic, number), start)
+        yield
+    except BaseException:
+        with suppress(StorageError, OSError):  # the first error is the one to report
+            if not engine.placements.is_pending(write):
+                for topic in new:
+                    if topic in engine.topics():
+                        engine.delete_unchanged_topic(topic, wanted[topic])
+        raise
+
+
+def _begin_at(writer: LogWriter, start: int) -> None:
+    """Lets a log without records begin at an offset, unless it is beyond that."""
+    if writer.start_offset == writer.end_offset < start:
+        writer.truncate_fully_and_start_at(start)
 
 
 def _staging(place_: Place, source: str, job: str) -> Staging:
@@ -201,18 +250,19 @@ def _staging(place_: Place, source: str, job: str) -> Staging:
 
 def _stage(staging: Staging, unit: Unit) -> dict[str, Any]:
     """Stages one range; what was made, as a note has it."""
-    name = unit_name(unit.range)
+    name = unit.name
     noted: dict[str, Any] | None = staging.notes.get(name)
     if noted is not None and (noted["part"] is None or os.path.isdir(noted["part"]["path"])):
         return {**noted, "isOld": True}
     attempt = StagingPlace(staging.path).attempt(
         staging.job, f"{os.getpid()}-{os.urandom(6).hex()}"
     )
-    each = unit.range
+    each = unit.exported.range
     writer = StagedWriter(attempt, each.topic, each.partition, unit.config, keeps_offsets=True)
     try:
         now_ms = time.time_ns() // 1_000_000
-        for batches in _batches(_read(unit), _codec(unit.config)):
+        made = _batches(_read(unit), _codec(unit.config))
+        for batches in _covering(made, unit.begin, unit.end):
             writer.append_batches(bytearray(batches), now_ms)
         part = writer.finish()
     except BaseException:
@@ -232,22 +282,41 @@ def _codec(config: TopicConfig) -> Codec:
 def _read(unit: Unit) -> pa.Table:
     """The records of a range, in order of offsets. CorruptError when they are not those that were
     exported."""
-    batches = [batch for path in unit.files for batch in read_file(path)]
-    if not batches:
-        return pa.table({})
-    table = pa.Table.from_batches(batches)
-    if len(unit.files) > 1:
+    exported = unit.exported
+    for path in exported.files:
+        check_file(unit.source, path)
+    paths = [os.path.join(unit.source, path) for path in exported.files]
+    table = pa.Table.from_batches([batch for path in paths for batch in read_file(path)], SCHEMA)
+    if len(paths) > 1:
         table = table.sort_by("offset")
     offsets = table.column("offset").to_numpy()
-    each = unit.range
-    is_right = len(offsets) == unit.records and bool((np.diff(offsets) > 0).all())
-    if not is_right or offsets[0] < each.start or (offsets[-1] >= each.end and not each.is_last):
-        what = f"not the {unit.records} records that were exported of {each}"
-        raise CorruptError(what, unit.files[0])
+    is_right = len(offsets) == exported.records and bool((np.diff(offsets) > 0).all())
+    if is_right and exported.records:
+        is_right = (offsets[0], offsets[-1]) == (exported.first_offset, exported.last_offset)
+    if not is_right:
+        what = f"not the {exported.records} records that were exported of {exported.range}"
+        raise CorruptError(what, paths[0] if paths else unit.source)
     return table.combine_chunks()
 
 
-def _batches(table: pa.Table, codec: Codec) -> Iterator[memoryview | bytes]:
+def _covering(made: Iterable[_Batches], begin: int, end: int) -> Iterator[Bytes]:
+    """The batches, which ascend, and such without records, as a cleaner leaves them, for offsets in
+    [begin, end) that are in none: those of markers, or of records that were gone."""
+    for first, last, data in made:
+        yield from _without_records(begin, first)
+        yield data
+        begin = last + 1
+    yield from _without_records(begin, end)
+
+
+def _without_records(begin: int, end: int) -> Iterator[bytes]:
+    while begin < end:
+        last = min(end, begin + _MOST_COVERED) - 1
+        yield build_batch([], BatchFields(base_offset=begin, last_offset=last))
+        begin = last + 1
+
+
+def _batches(table: pa.Table, codec: Codec) -> Iterator[_Batches]:
     """Batches of the records, with their offsets and the types of their timestamps."""
     if not table.num_rows:
         return
@@ -259,7 +328,7 @@ def _batches(table: pa.Table, codec: Codec) -> Iterator[memoryview | bytes]:
     for low, high in pairwise(edges):
         if high - low < _RUN:
             is_other = bool(short) and not _go_together(short[0][0], low, kinds, records.timestamps)
-            if is_other or (short and high - short[0][0] > _BATCH_RECORDS):
+            if is_other or (short and not _fits_in_batch(offsets, short[0][0], high)):
                 yield _with_gaps(table, short[0][0], short[-1][1], codec)
                 short = []
             short.append((low, high))
@@ -275,7 +344,8 @@ def _batches(table: pa.Table, codec: Codec) -> Iterator[memoryview | bytes]:
                 timestamp_type=TimestampType.LOG_APPEND_TIME,
                 append_time=int(records.timestamps[low]),
             )
-        yield encode(records.slice(low, high), plan).data
+        data = encode(records.slice(low, high), plan).data
+        yield int(offsets[low]), int(offsets[high - 1]), data
     if short:
         yield _with_gaps(table, short[0][0], short[-1][1], codec)
 
@@ -297,7 +367,11 @@ def _go_together(one: int, other: int, kinds: Any, timestamps: Int64s) -> bool:
     return bool(kinds[one] != TimestampType.LOG_APPEND_TIME or timestamps[one] == timestamps[other])
 
 
-def _with_gaps(table: pa.Table, low: int, high: int, codec: Codec) -> bytes:
+def _fits_in_batch(offsets: Int64s, low: int, high: int) -> bool:
+    return bool(high - low <= _BATCH_RECORDS and offsets[high - 1] - offsets[low] <= MAX_INT32)
+
+
+def _with_gaps(table: pa.Table, low: int, high: int, codec: Codec) -> _Batches:
     """One batch of some records, whatever their offsets."""
     rows = table.slice(low, high - low)
     times = rows.column("timestamp").cast(pa.int64()).fill_null(-1).to_pylist()
@@ -318,7 +392,7 @@ def _with_gaps(table: pa.Table, low: int, high: int, codec: Codec) -> bytes:
             timestamp_type=TimestampType.LOG_APPEND_TIME,
             max_timestamp=times[0],
         )
-    return build_batch(made, fields)
+    return made[0].offset, made[-1].offset, build_batch(made, fields)
 
 
 # -- on the driver ---------------------------------------------------------------------------------
@@ -333,25 +407,22 @@ def _part(result: Mapping[str, Any]) -> StagedPart | None:
 
 
 def _report(
-    exported: Sequence[Exported], done: Sequence[Mapping[str, Any] | None], is_old: bool = False
+    exported: ExportedLogs, done: Sequence[Mapping[str, Any]], is_old: bool = False
 ) -> Report:
     rows: dict[tuple[str, int], dict[str, Any]] = {}
-    for (each, note), result in zip(exported, done, strict=True):
+    for each in exported.partitions:
         key = (each.topic, each.partition)
-        row = rows.setdefault(key, dict(zip(_COLUMNS, (*key, 0, 0, None, None), strict=True)))
-        if note["records"]:
-            row["records"] += note["records"]
-            part = None if result is None else _part(result)
-            row["bytes"] += 0 if part is None else part.size
-            if row["startOffset"] is None:
-                row["startOffset"] = note["firstOffset"]
-            row["endOffset"] = note["lastOffset"] + 1
-    skipped = len(exported) if is_old else sum("isOld" in (result or {}) for result in done)
+        values = (*key, each.records, 0, each.start_offset, each.end_offset)
+        rows[key] = dict(zip(_COLUMNS, values, strict=True))
+    for part in map(_part, done):
+        if part is not None:
+            rows[part.topic, part.partition]["bytes"] += part.size
+    units = sum(len(each.ranges) for each in exported.partitions)
     return Report(
         "import",
         _COLUMNS,
         list(rows.values()),
-        units=len(exported),
-        skipped=skipped,
-        totals={"records": sum(row["records"] for row in rows.values())},
+        units=units,
+        skipped=units if is_old else sum("isOld" in result for result in done),
+        totals={"records": sum(each.records for each in exported.partitions)},
     )

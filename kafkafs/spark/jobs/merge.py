@@ -18,6 +18,7 @@ from kafkafs.storage.durable import WritableFile
 from kafkafs.storage.errors import LogDirError
 from kafkafs.storage.format.layout import MAX_INT32, MAX_OFFSET
 from kafkafs.storage.format.names import LEADER_EPOCH_FILE
+from kafkafs.storage.local_path import local_path
 from kafkafs.storage.log.replicas import (
     FIRST,
     SECOND,
@@ -89,7 +90,7 @@ def merge(
     if topics:
         _refuse_unknown(places, topics)
     _refuse_strangers(places, partitions)
-    target = NewLogDir(os.path.abspath(output))
+    target = NewLogDir(os.path.abspath(local_path(output)))
     notes, _ = target.begin(
         {
             "job": "merge",

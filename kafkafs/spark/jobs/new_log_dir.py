@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkafs.storage.config import broker_config
 from kafkafs.storage.durable import TEMPORARY_SUFFIX, WritableDirectory, WritableFile
-from kafkafs.storage.errors import LogDirError, SegmentGone
+from kafkafs.storage.errors import LogDirError, SegmentGone, fresh
 from kafkafs.storage.format import names
 from kafkafs.storage.format.checkpoints import format_clean_shutdown, format_offsets
 from kafkafs.storage.format.names import FileKind, segment_file
@@ -155,7 +155,7 @@ class NewLogDir:
             expiration_ms=broker_config(engine.settings).producer_id_expiration_ms,
         )
         if plan.faults:  # only sound batches were put there
-            raise plan.faults[0]
+            raise fresh(plan.faults[0])
         recovery.apply(plan, directory)
         size = sum(segment.size for segment in plan.segments)
         return Settled(key, plan.start_offset, plan.end_offset, len(plan.segments), size)

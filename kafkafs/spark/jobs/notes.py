@@ -11,13 +11,14 @@ import json
 import os
 from typing import Any, Final
 
+from kafkafs.storage.disk import Directory
 from kafkafs.storage.durable import WritableDirectory
 from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone
 
 from .places import replace_file
 
 _MOST_BYTES: Final = 1 << 30
-_JOB: Final = "job.json"
+JOB_NOTE: Final = "job.json"
 
 
 class OtherJob(Exception):
@@ -39,9 +40,9 @@ class Notes:
         """
         notes = cls(path)
         notes._directory().make_itself()
-        known = notes._read(_JOB)
+        known = notes._read(JOB_NOTE)
         if known is None:
-            notes._write(_JOB, job)
+            notes._write(JOB_NOTE, job)
             return notes, job
         same = {key: value for key, value in known.items() if key != "plan"}
         wanted = {key: value for key, value in json.loads(json.dumps(job)).items() if key != "plan"}
@@ -53,19 +54,19 @@ class Notes:
 
     def job(self) -> Any:
         """How the job was described when it began, None where none has."""
-        return self._read(_JOB)
+        return self._read(JOB_NOTE)
 
     def describe(self, job: dict[str, Any]) -> None:
         """The job is described otherwise from now on."""
-        self._write(_JOB, job)
+        self._write(JOB_NOTE, job)
 
     def get(self, unit: str) -> Any:
         """What was noted of a unit, None when it is not finished."""
-        return self._read(_name(unit))
+        return self._read(unit_note(unit))
 
     def put(self, unit: str, result: Any) -> None:
         """The unit is finished, with a result as JSON has it."""
-        self._write(_name(unit), result)
+        self._write(unit_note(unit), result)
 
     def remove(self) -> None:
         """The job is done, or its output complete."""
@@ -76,18 +77,22 @@ class Notes:
         return WritableDirectory(self.path)
 
     def _read(self, name: str) -> Any:
-        directory = self._directory()
-        try:
-            return json.loads(directory.read_small(name, _MOST_BYTES))
-        except (SegmentGone, LogDirError):
-            return None
-        except ValueError as error:
-            raise CorruptError(f"no note: {error}", directory.path_of(name)) from None
+        return read_note(self._directory(), name)
 
     def _write(self, name: str, value: Any) -> None:
         replace_file(self._directory(), name, json.dumps(value).encode())
 
 
-def _name(unit: str) -> str:
-    """A file name for any text."""
+def unit_note(unit: str) -> str:
+    """The name of the file that notes a unit, for any text."""
     return f"unit-{hashlib.sha256(unit.encode()).hexdigest()[:32]}.json"
+
+
+def read_note(directory: Directory, name: str) -> Any:
+    """What a note says, None where it is not there. CorruptError for what is not JSON."""
+    try:
+        return json.loads(directory.read_small(name, _MOST_BYTES))
+    except (SegmentGone, LogDirError):
+        return None
+    except (ValueError, RecursionError) as error:
+        raise CorruptError(f"not a note: {error}", directory.path_of(name)) from None

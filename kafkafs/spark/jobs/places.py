@@ -10,6 +10,7 @@ from functools import lru_cache
 from kafkafs.storage.choice import choose
 from kafkafs.storage.durable import TEMPORARY_SUFFIX, WritableDirectory
 from kafkafs.storage.engine import Engine
+from kafkafs.storage.local_path import local_path
 from kafkafs.storage.log_dir import PartitionDir
 
 from ..planning import find_log_dirs
@@ -30,7 +31,7 @@ class Place:
     def of(cls, log_dirs: str | Sequence[str], settings: Mapping[str, str] | None = None) -> Place:
         """Of paths as on a command line: joined by commas, with wildcards, relative ones."""
         listed = log_dirs.split(",") if isinstance(log_dirs, str) else log_dirs
-        paths = find_log_dirs([os.path.abspath(os.fspath(path)) for path in listed])
+        paths = find_log_dirs([local_path(os.fspath(path)) for path in listed])
         return cls(tuple(paths), tuple(sorted((settings or {}).items())))
 
     def engine(self) -> Engine:

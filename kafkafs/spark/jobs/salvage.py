@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkafs.storage.format.names import METADATA_TOPIC, FileKind, segment_file
+from kafkafs.storage.local_path import local_path
 from kafkafs.storage.log.sound import Lost, Sound, sound_batches
 from kafkafs.storage.log.verify import Listed
 from kafkafs.storage.log_dir import PartitionDir
@@ -64,7 +65,7 @@ def salvage(
     arguments is.
     """
     place = Place.of(log_dirs, settings)
-    target = NewLogDir(os.path.abspath(output))
+    target = NewLogDir(os.path.abspath(local_path(output)))
     job = {"job": "salvage", "log_dirs": list(place.log_dirs), "topics": [list(t) for t in topics]}
     notes, _ = target.begin(job, place.log_dirs)
     partitions = _partitions(place, topics)

@@ -20,6 +20,7 @@ from kafkafs.storage.durable import TEMPORARY_SUFFIX, WritableDirectory
 from kafkafs.storage.errors import StorageError
 from kafkafs.storage.format.arrow import to_record_batch
 from kafkafs.storage.format.columns import KEY_SIZE, VALUE_SIZE, Columns
+from kafkafs.storage.local_path import local_path
 from kafkafs.storage.log.transactions import Isolation
 
 from ..planning import DataLoss, OffsetRange, plan
@@ -86,6 +87,7 @@ def stats(
     A row's timestamps are ms since 1970, its hour begins then; null for records without one.
     Damage is `wrong` in the report, and what stands behind it is counted.
     """
+    target = None if output is None else os.path.abspath(local_path(output))
     place = Place.of(log_dirs, settings)
     reading = Reading(place.log_dirs, dict(place.settings), Isolation(isolation), True, True)
     grouping = Grouping(tuple(b for b in BY if b in by), prefix_bytes, separator)
@@ -101,8 +103,8 @@ def stats(
     )
     columns = (*grouping.by, *_COUNTED)
     rows = [dict(zip(columns, (*key, *counts), strict=True)) for key, counts in groups]
-    if output is not None:
-        _write(rows, columns, os.path.abspath(output))
+    if target is not None:
+        _write(rows, columns, target)
     totals = {
         name: sum(row[name] for row in rows) for name in ("records", "keyBytes", "valueBytes")
     }

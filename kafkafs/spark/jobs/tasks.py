@@ -135,7 +135,10 @@ def watched(
         context.cancelJobGroup(group)
         raise
     if errors:
-        raise errors[0]
+        try:
+            raise errors[0]
+        finally:
+            del errors  # else they and this frame would keep each other
     return results[0]
 
 

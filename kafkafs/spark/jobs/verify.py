@@ -10,19 +10,20 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage.errors import SegmentGone
+from kafkafs.storage.errors import SegmentGone, UnknownPartition, UnknownTopic
 from kafkafs.storage.format.decoder import Decoder
 from kafkafs.storage.format.names import METADATA_TOPIC
+from kafkafs.storage.local_path import local_path
 from kafkafs.storage.log.verify import Listed
 from kafkafs.storage.log_dir import PartitionDir
 from kafkafs.storage.segment.verify import SegmentCheck, SegmentFacts
 from kafkafs.storage.segment.verify_digest import DigestCheck, SegmentDigest
 from kafkafs.storage.segment.verify_index import Finding
-from kafkafs.storage.verify import Verifier
+from kafkafs.storage.verify import Verifier, fingerprint
 
 from ..planning import refuse_within_log_dir
 from .notes import Notes
@@ -41,13 +42,15 @@ _COLUMNS: Final = ("topic", "partition", "segments", "bytes", "findings")
 @dataclass(frozen=True, slots=True)
 class Unit:
     """A segment to go through, or (`facts` None) a partition that has none. `stops` as
-    SegmentDigest's; `mtime_ns` tells one that was changed."""
+    SegmentDigest's; `mtime_ns` tells one that was changed; `before` is the fingerprint of the
+    partition's directory."""
 
     topic: str
     partition: int
     facts: SegmentFacts | None = None
     stops: tuple[int, ...] = ()
     mtime_ns: int = 0
+    before: str | None = None
 
     @property
     def key(self) -> Key:
@@ -88,6 +91,8 @@ def verify(
 ) -> Report:
     """What is wrong in `log_dirs`, or in the `topics` (and partitions) chosen; with a directory
     `state`, segments that an earlier run noted there are not read again."""
+    if state is not None:
+        state = os.path.abspath(local_path(state))
     place = Place.of(log_dirs, settings)
     engine = place.engine()
     verifier = Verifier(engine)
@@ -97,7 +102,6 @@ def verify(
     units = [unit for found in partitions for unit in _units(found)]
     notes = None
     if state is not None:
-        state = os.path.abspath(state)
         refuse_within_log_dir(state, place.log_dirs)
         notes, _ = Notes.of_job(state, {"job": "verify", "log_dirs": list(place.log_dirs)})
     checked = spread(spark, units, lambda unit: unit.size).flatMap(partial(_check, place, notes))
@@ -124,15 +128,16 @@ def _units(found: PartitionDir) -> Iterator[Unit]:
     try:
         # The quorum's log is recovered at every start, whatever the marker says of the others.
         is_closed = found.log_dir.is_clean and found.topic != METADATA_TOPIC
+        before = fingerprint(found.directory)
         listed = Listed(found.directory)
         start = found.log_dir.log_start_offsets.get(_key(found), 0)
         stops = listed.stops(start)
         segments = listed.segments(is_closed)
     except SegmentGone:
-        segments, stops, listed = [], (), None
+        segments, stops, listed, before = [], (), None, None
     for facts in segments:
         assert listed is not None
-        yield Unit(*_key(found), facts, stops, listed.mtimes[facts.base_offset])
+        yield Unit(*_key(found), facts, stops, listed.mtimes[facts.base_offset], before)
     if not segments:
         yield Unit(*_key(found))
 
@@ -155,13 +160,14 @@ def _check(place: Place, notes: Notes | None, units: Sequence[Unit]) -> Iterator
             directory = engine.partition_dir(*unit.key).directory
             check = SegmentCheck(directory, unit.facts, decoder, limit)
             digest = SegmentDigest.of(check, unit.facts, unit.stops)
-        except SegmentGone:
+        except (SegmentGone, UnknownPartition, UnknownTopic):
             yield Checked(unit)
             continue
         except OSError as error:
             yield Checked(unit, error=f"{error.filename}: {error.strerror}")
             continue
-        if notes is not None:
+        # What is found while a broker writes may not be true of any state of the segment.
+        if notes is not None and (not digest.findings or fingerprint(directory) == unit.before):
             notes.put(unit.name, digest.as_json())
         yield Checked(unit, digest)
 
@@ -189,14 +195,17 @@ def _judge(place: Place, job: str, group: tuple[Key, Sequence[Checked]]) -> Judg
     findings: list[Finding] = []
     if not errors:
         verifier = _verifier(place, job)
-        found = place.engine().partition_dir(*key)
+        before = checked[0].unit.before if digests else None
 
         def find_checked(facts: SegmentFacts) -> DigestCheck | None:
             digest = digests.get(facts)
             return None if digest is None else DigestCheck(digest)
 
         try:
-            findings = list(verifier.log(found, find_checked))
+            found = place.engine().partition_dir(*key)
+            findings = list(verifier.log(found, find_checked, before))
+        except (UnknownTopic, UnknownPartition):  # deleted since it was listed
+            pass
         except OSError as error:
             errors.append(f"{error.filename}: {error.strerror}")
     return Judged(key, tuple(findings), tuple(errors), sum(each.is_old for each in checked))
@@ -221,7 +230,7 @@ def _report(
     judged: Mapping[Key, Judged],
 ) -> Report:
     rows: list[Row] = []
-    wrong: list[Row] = [asdict(finding) for finding in beside]
+    wrong: list[Row] = [finding.as_json() for finding in beside]
     segments: dict[Key, list[Unit]] = {}
     for unit in units:
         segments.setdefault(unit.key, []).append(unit)
@@ -230,7 +239,7 @@ def _report(
         those = [unit for unit in segments[key] if unit.facts is not None]
         result = judged[key]
         findings = [*metadata[key], *result.findings]
-        wrong += [asdict(finding) for finding in findings]
+        wrong += [finding.as_json() for finding in findings]
         wrong += [{"topic": key[0], "partition": key[1], "what": what} for what in result.errors]
         size = sum(unit.size for unit in those)
         values = (*key, len(those), size, len(findings) + len(result.errors))

@@ -1,4 +1,4 @@
-"""`kafkafs retain`: one pass of retention, done or only told."""
+"""`kafkafs expire`: one pass of retention, done or only told."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from .params import (
 from .verb import Verb
 
 if TYPE_CHECKING:
+    from kafkafs.storage.expiring import SegmentFuture
     from kafkafs.storage.log.retention import Outlook
-    from kafkafs.storage.retaining import SegmentFuture
     from kafkafs.storage.writable_engine import WritableEngine
 
     from .mounted_engine import MountedEngine
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     cls=Verb,
     short_help="Delete the segments that retention deletes now, or tell which.",
     examples=[
-        ("kafkafs retain /data", "what retention.ms, retention.bytes and log starts say"),
-        ("kafkafs retain --dry-run --all /data orders", "each segment, and why it stays or goes"),
+        ("kafkafs expire /data", "what retention.ms, retention.bytes and log starts say"),
+        ("kafkafs expire --dry-run --all /data orders", "each segment, and why it stays or goes"),
         (
-            "kafkafs retain --dry-run --at 2030-01-01 -c retention.ms=86400000 /data orders/0",
+            "kafkafs expire --dry-run --at 2030-01-01 -c retention.ms=86400000 /data orders/0",
             "what would go at another time, by another setting",
         ),
     ],
@@ -62,16 +62,16 @@ def command(
     """Delete the segments in LOG_DIRS, or of what is named, that Kafka would delete now, and print
     them.
 
-    A deleted segment's files are renamed to .deleted, and removed when file.delete.delay.ms has
-    passed or by the next verb that writes after that. With --dry-run nothing is changed, and a
-    broker may be running.
+    A deleted segment's files are renamed to .deleted. A mount that holds the directories removes
+    them when file.delete.delay.ms has passed; otherwise they stay until kafkafs purge. With
+    --dry-run nothing is changed, and a broker may be running.
     """
     if at is not None and not dry_run:
         raise click.UsageError("--at only goes with --dry-run")
     if dry_run:
         futures, code = _foretell(log_dirs, chosen, settings, at)
     else:
-        futures, code = _retain(log_dirs, chosen, settings)
+        futures, code = _expire(log_dirs, chosen, settings)
     shown = [future for future in futures if everything or future.goes]
     if as_json:
         output.binary().writelines(output.json_line(future.as_json()) for future in shown)
@@ -93,44 +93,50 @@ def _foretell(
     """What would become of every segment, and the exit code."""
     from kafkafs.storage.choice import choose
     from kafkafs.storage.clock import SystemClock
-    from kafkafs.storage.retaining import foretell
+    from kafkafs.storage.expiring import foretell
 
     from .opening import open_engine
 
     engine = open_engine(log_dirs, settings)
     now_ms = SystemClock().now_ms() if at is None else at
     keys = output.progress(choose(engine.topics(), chosen), "reading partitions")
-    return _each(keys, lambda key: foretell(engine, key, now_ms))
+    return _each(keys, lambda key: foretell(engine, key, now_ms), are_named=bool(chosen))
 
 
-def _retain(
+def _expire(
     log_dirs: tuple[str, ...], chosen: Sequence[Choice], settings: Iterable[Setting]
 ) -> Futures:
     """What became of every segment, and the exit code."""
     from kafkafs.storage.choice import choose
-    from kafkafs.storage.retaining import SegmentFuture, retain
+    from kafkafs.storage.expiring import SegmentFuture, expire
 
     from .mounted_engine import change, words
 
     def here(engine: WritableEngine) -> Futures:
         keys = output.progress(choose(engine.topics(), chosen), "deleting segments")
-        return _each(keys, lambda key: retain(engine, key))
+        return _each(keys, lambda key: expire(engine, key))
 
     def there(mounted: MountedEngine) -> Futures:
-        rows, code = mounted.each(f"retain {words(chosen)} all")
+        rows, code = mounted.each(f"expire {words(chosen)} all")
         return [SegmentFuture.of_json(row) for row in rows], code
 
-    return change(log_dirs, settings, here, there)
+    return change(
+        log_dirs, settings, here, there, check=lambda engine: choose(engine.topics(), chosen)
+    )
 
 
 def _each(
-    keys: Iterable[tuple[str, int]], work: Callable[[tuple[str, int]], list[SegmentFuture]]
+    keys: Iterable[tuple[str, int]],
+    work: Callable[[tuple[str, int]], list[SegmentFuture]],
+    *,
+    are_named: bool = True,
 ) -> Futures:
-    """Does `work` on every partition, whatever becomes of the others."""
+    """Does `work` on every partition, whatever becomes of the others; `are_named` as for
+    `for_each_partition`."""
     from .opening import for_each_partition
 
     futures: list[SegmentFuture] = []
-    code = for_each_partition(keys, lambda key: futures.extend(work(key)))
+    code = for_each_partition(keys, lambda key: futures.extend(work(key)), are_named=are_named)
     return futures, code
 
 

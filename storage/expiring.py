@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from .again import look_again
 from .engine import Engine
 from .errors import CleaningAborted
 from .log.retention import Hold, Outlook, Rule, outlook, state_of
@@ -66,11 +67,15 @@ class _Known(NamedTuple):
 
 def foretell(engine: Engine, key: TopicPartition, now_ms: int) -> list[SegmentFuture]:
     """What retention would make of each segment at `now_ms`; a broker may be writing to the log."""
-    state = state_of(engine.log(*key).view())
-    return _futures(key, outlook(state, engine.topic_config(key[0]).config, now_ms))
+
+    def look() -> list[SegmentFuture]:
+        state = state_of(engine.log(*key).view())
+        return _futures(key, outlook(state, engine.topic_config(key[0]).config, now_ms))
+
+    return look_again(look)
 
 
-def retain(engine: WritableEngine, key: TopicPartition) -> list[SegmentFuture]:
+def expire(engine: WritableEngine, key: TopicPartition) -> list[SegmentFuture]:
     """Deletes what retention deletes now; what became of each segment. CleaningAborted while the
     log is being cleaned; what `WritableEngine.writer` raises."""
     writer = engine.writer(*key)

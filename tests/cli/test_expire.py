@@ -1,4 +1,4 @@
-"""`kafkafs retain`."""
+"""`kafkafs expire`."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def bases(data: Path, name: str) -> list[int]:
 
 def test_nothing_to_do(kafkafs: Kafkafs, data: Path) -> None:
     for words in ([], ["--dry-run"]):
-        result = kafkafs("retain", data, *words)
+        result = kafkafs("expire", data, *words)
         assert (result.exit_code, result.output) == (0, "")
     assert bases(data, "a-0") == [0, 1, 2]
 
 
 def test_a_pass(kafkafs: Kafkafs, data: Path) -> None:
     size = (data / "a-0" / f"{0:020}.log").stat().st_size
-    result = kafkafs("retain", data, "-c", f"retention.bytes={2 * size}")
+    result = kafkafs("expire", data, "-c", f"retention.bytes={2 * size}")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
         "TOPIC  PARTITION  SEGMENT  SIZE         LARGEST TIMESTAMP  DELETED BY\n"
@@ -68,7 +68,7 @@ def test_a_pass(kafkafs: Kafkafs, data: Path) -> None:
 
 
 def test_all_of_a_partition(kafkafs: Kafkafs, data: Path) -> None:
-    found = rows(kafkafs("retain", data, "a", "-c", "retention.ms=1", "--json"))
+    found = rows(kafkafs("expire", data, "a", "-c", "retention.ms=1", "--json"))
     assert [(row["topic"], row["baseOffset"], row["rule"]) for row in found] == [
         ("a", base, "retention.ms") for base in range(3)
     ]
@@ -82,7 +82,7 @@ def test_a_dry_run_changes_nothing_and_says_why(kafkafs: Kafkafs, data: Path) ->
     time = THEN + 3_600_000 + DAY_MS
     found = rows(
         kafkafs(
-            "retain", "-n", "--all", "--at", time, data, "-c", f"retention.ms={DAY_MS}", "--json"
+            "expire", "-n", "--all", "--at", time, data, "-c", f"retention.ms={DAY_MS}", "--json"
         )
     )
     assert [(row["topic"], row["baseOffset"], row["rule"], row["hold"]) for row in found] == [
@@ -92,13 +92,13 @@ def test_a_dry_run_changes_nothing_and_says_why(kafkafs: Kafkafs, data: Path) ->
         ("b", 0, None, "no rule is breached"),
     ]
     assert found[1]["expiresAt"] == time + 1
-    text = kafkafs("retain", "-n", "--all", "--at", time, data, "-c", f"retention.ms={DAY_MS}")
+    text = kafkafs("expire", "-n", "--all", "--at", time, data, "-c", f"retention.ms={DAY_MS}")
     assert "stays: no rule is breached; goes at 2023-11-15T23:13:20.001Z" in text.stdout
     assert differences(before, fingerprint(data)) == []
 
 
 def test_the_time_as_people_write_it(kafkafs: Kafkafs, data: Path) -> None:
-    words = ["retain", "-n", data, "-c", f"retention.ms={DAY_MS}", "--json", "--at"]
+    words = ["expire", "-n", data, "-c", f"retention.ms={DAY_MS}", "--json", "--at"]
     assert rows(kafkafs(*words, "2023-11-14")) == []
     assert len(rows(kafkafs(*words, "2024-01-01T00:00:00Z"))) == 4
 
@@ -107,15 +107,15 @@ def test_the_time_as_people_write_it(kafkafs: Kafkafs, data: Path) -> None:
     ("words", "code", "line"),
     [
         (["--at", "5"], 2, "--at only goes with --dry-run"),
-        (["-n", "--at", "soon"], 2, "'soon' is neither milliseconds nor ISO 8601"),
+        (["-n", "--at", "soon"], 2, "'soon' is not a time: milliseconds since 1970 or ISO 8601"),
         (["nothing"], 1, "no topic nothing"),
-        (["a/1"], 1, "no partition a-1"),
+        (["a/1"], 1, "a has no partition 1"),
         (["a/x"], 2, "'a/x' is not TOPIC/PARTITION"),
         (["a/0/0"], 2, "'a/0/0' is not TOPIC/PARTITION"),
     ],
 )
 def test_wrong_usage(kafkafs: Kafkafs, data: Path, words: list[str], code: int, line: str) -> None:
-    result = kafkafs("retain", data, *words)
+    result = kafkafs("expire", data, *words)
     assert (result.exit_code, result.stdout) == (code, "")
     assert line in result.stderr
 
@@ -124,12 +124,12 @@ def test_a_brokers_directory(kafkafs: Kafkafs, writable_corpus: Corpus) -> None:
     """What was told beforehand is what goes; the quorum's log stays out of it."""
     root = writable_corpus("kafka43-clean")
     words = [root, "-c", "retention.ms=1000", "--json"]
-    foretold = rows(kafkafs("retain", "-n", *words))
-    done = rows(kafkafs("retain", *words))
+    foretold = rows(kafkafs("expire", "-n", *words))
+    done = rows(kafkafs("expire", *words))
     assert done == foretold
     assert {row["topic"] for row in done} & {"orders", "trimmed", "txn"}
     assert "__cluster_metadata" not in {row["topic"] for row in done}
     assert {row["rule"] for row in done if row["topic"] == "trimmed"} >= {"retention.ms"}
     # Compacted topics are not deleted from by time.
     assert "compacted" not in {row["topic"] for row in done}
-    assert rows(kafkafs("retain", *words)) == []
+    assert rows(kafkafs("expire", *words)) == []

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.mount.nodes.times import parse_time
+from kafkafs.storage.times import parse_time
 
 LITERATURE = 1526384718288
 

@@ -1,0 +1,103 @@
+"""`kafkafs purge`: removes what brokers and other processes have left in log directories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from . import output
+from .params import (
+    Choice,
+    Setting,
+    choice_argument,
+    dry_run_option,
+    human_option,
+    json_option,
+    log_dirs_argument,
+    settings_option,
+)
+from .verb import Verb
+
+if TYPE_CHECKING:
+    from kafkafs.storage.purging import FoundLeftover
+    from kafkafs.storage.writable_engine import WritableEngine
+
+    from .mounted_engine import MountedEngine
+
+
+@click.command(
+    cls=Verb,
+    short_help="Remove leftover files: .deleted, .cleaned, -delete directories.",
+    examples=[
+        ("kafkafs purge --dry-run /data", "what is left over; a broker may be running"),
+        ("kafkafs purge /data", "remove it; what was deleted cannot be brought back then"),
+        ("kafkafs purge --dry-run --stray /data", "also the directories of stray partitions"),
+    ],
+)
+@log_dirs_argument
+@choice_argument
+@dry_run_option
+@click.option(
+    "--stray", "strays", is_flag=True, help="Also stray partitions, which hold whole logs."
+)
+@human_option
+@settings_option
+@json_option("one JSON object a line for each leftover")
+def command(
+    log_dirs: tuple[str, ...],
+    chosen: tuple[Choice, ...],
+    dry_run: bool,
+    strays: bool,
+    human: bool,
+    settings: tuple[Setting, ...],
+    as_json: bool,
+) -> None:
+    """Remove from LOG_DIRS, or from what is named, the files and directories that belong to no log,
+    and print them.
+
+    These are segments that were deleted (.deleted), unfinished output of a cleaning (.cleaned, and
+    .swap beside it), small files that were being written (.tmp), and the directories of deleted
+    partitions (-delete). A broker removes them by itself; kafkafs leaves them until this verb, or a
+    mount with --maintain, removes them. The directories of stray partitions (-stray) hold records
+    that are nowhere else: they are only removed with --stray.
+    """
+    from kafkafs.storage.purging import FoundLeftover, find_leftovers
+
+    from .mounted_engine import change, words
+    from .opening import open_engine
+
+    looking = open_engine(log_dirs, settings)
+    found = _selected(find_leftovers(looking.log_dirs, strays=strays), chosen)
+    looking.close()
+
+    def here(engine: WritableEngine) -> list[FoundLeftover]:
+        return engine.purge(_selected(engine.leftovers(strays=strays), chosen))
+
+    def there(mounted: MountedEngine) -> list[FoundLeftover]:
+        rows = mounted.ask(f"purge {words(chosen)}{' stray' if strays else ''}")
+        return [FoundLeftover.of_json(row) for row in rows]
+
+    if found and not dry_run:
+        found = change(log_dirs, settings, here, there)
+    if as_json:
+        output.binary().writelines(output.json_line(each.as_json()) for each in found)
+    elif found:
+        lines = output.aligned(list(_rows(found, human)), right=(1,))
+        output.binary().writelines(map(output.line, lines))
+
+
+def _selected(leftovers: Iterable[FoundLeftover], chosen: Sequence[Choice]) -> list[FoundLeftover]:
+    """Those of the topics and partitions that are named; all if none is."""
+    return [
+        each
+        for each in leftovers
+        if not chosen or (each.topic, each.partition) in chosen or (each.topic, None) in chosen
+    ]
+
+
+def _rows(found: Iterable[FoundLeftover], human: bool) -> Iterator[tuple[str, ...]]:
+    yield "KIND", "SIZE", "PATH"
+    for each in found:
+        yield str(each.kind), output.size_text(each.size, human), output.shown(each.path)

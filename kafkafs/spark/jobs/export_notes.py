@@ -1,0 +1,341 @@
+"""What an export says about itself, written by `export` and read by `import`.
+
+`_kafkafs/job.json` describes the export, and a note for each range of offsets names the files that
+hold its records (see `notes.py`). Version 2 of the description has under "plan":
+
+    ranges   the planned ranges, as OffsetRange has them; a partition's first begins at its log
+             start offset, and its last ends where the export does
+    empty    the partitions without any, {"topic", "partition", "offset"}: where the log begins
+             and ends
+    configs  {topic: {name: value}}: all configs that are no defaults
+
+In version 1, which does not say its version, "plan" is the list of ranges.
+
+An export may come from anywhere. What `read_export` returns has been checked: names are legal,
+numbers in range, and every file is a regular one inside the export, reached without symbolic links.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+from kafkafs.storage.choice import choose
+from kafkafs.storage.config import Settings, check_topic_settings, lag_conflict, topic_config
+from kafkafs.storage.disk import Directory
+from kafkafs.storage.errors import ConfigError, CorruptError, LogDirError, SegmentGone, printable
+from kafkafs.storage.format.layout import MAX_INT32, MAX_OFFSET
+from kafkafs.storage.format.names import METADATA_TOPIC, is_legal_topic
+
+from ..options import TopicPartition
+from ..planning import OffsetRange
+from .export_files import FORMATS, NO_DATE
+from .notes import JOB_NOTE, read_note, unit_note
+from .places import Choice
+
+#: Where in the output the notes are; Spark and others pass over such names.
+NOTES: Final = "_kafkafs"
+VERSION: Final = 2
+
+# A partition directory has to be called topic-partition, in 255 bytes.
+_MAX_NAME: Final = 255
+# So many offsets of one partition can be covered by the batches of an import; see `import_`.
+_MAX_SPAN: Final = 1 << 40
+_DATE: Final = re.compile(rf"date=(-?[0-9]{{4,9}}-[0-9]{{2}}-[0-9]{{2}}|{NO_DATE})")
+_FILE: Final = re.compile(
+    rf"part-([0-9]{{5,10}})-([0-9]{{20}})(-[0-9]{{1,9}})?\.({'|'.join(FORMATS)})"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedRange:
+    """A range of offsets: the paths of its files, from the export, `size` bytes and `records` in
+    all, the first and last of them at these offsets, -1 without any."""
+
+    range: OffsetRange
+    files: tuple[str, ...]
+    size: int
+    records: int
+    first_offset: int
+    last_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedPartition:
+    """Offsets [`start_offset`, `end_offset`) of a partition, in ascending ranges without overlap;
+    there are none where the two are the same."""
+
+    topic: str
+    partition: int
+    start_offset: int
+    end_offset: int
+    ranges: tuple[ExportedRange, ...]
+
+    @property
+    def records(self) -> int:
+        return sum(each.records for each in self.ranges)
+
+    @property
+    def first_record(self) -> int:
+        """The offset of the first record, `end_offset` without any."""
+        offsets = (each.first_offset for each in self.ranges if each.records)
+        return next(offsets, self.end_offset)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedLogs:
+    """What an export has: partitions by topic and number, and the configs of their topics."""
+
+    partitions: Sequence[ExportedPartition]
+    configs: Mapping[str, Mapping[str, str]]
+
+    @property
+    def topics(self) -> list[str]:
+        return list(dict.fromkeys(each.topic for each in self.partitions))
+
+
+def unit_name(each: OffsetRange) -> str:
+    """By which a range's note is found."""
+    return f"{each.topic}-{each.partition} {each.start}-{each.end}"
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ExportPlan:
+    """What an export is to have. `empty`: partitions without records to read, and the offset where
+    each begins and ends."""
+
+    ranges: Sequence[OffsetRange]
+    empty: Mapping[TopicPartition, int]
+    configs: Mapping[str, Mapping[str, str]]
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "ranges": [asdict(each) for each in self.ranges],
+            "empty": [
+                {"topic": topic, "partition": number, "offset": offset}
+                for (topic, number), offset in sorted(self.empty.items())
+            ],
+            "configs": self.configs,
+        }
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def read_plan(source: str) -> ExportPlan:
+    """The plan of the export in a directory. CorruptError names the field that is wrong."""
+    job = _job(source)
+    version = job.get("version", 1).integer(1)
+    if version > VERSION:
+        raise job["version"].wrong(
+            f"{version} was written by a newer kafkafs; this one reads up to {VERSION}"
+        )
+    plan = job["plan"]
+    listed = plan if version == 1 else plan["ranges"]
+    ranges = [_range(each) for each in listed.elements()]
+    ends: dict[TopicPartition, int] = {}
+    for each, value in zip(ranges, listed.elements(), strict=True):
+        if each.start < ends.get((each.topic, each.partition), 0):
+            raise value["start"].wrong(f"{each.start} is below the end of the range before it")
+        ends[each.topic, each.partition] = each.end
+    _check_spans(ranges, listed)
+    if version == 1:
+        return ExportPlan(ranges, {}, {})
+    empty: dict[TopicPartition, int] = {}
+    for value in plan["empty"].elements():
+        key = (_topic(value["topic"]), _partition(value))
+        if key in empty or key in ends:
+            raise value.wrong(f"{key[0]}-{key[1]} is there twice")
+        empty[key] = value["offset"].integer()
+    return ExportPlan(ranges, empty, dict(_configs(plan["configs"])))
+
+
+def read_export(source: str, chosen: Sequence[Choice] = ()) -> ExportedLogs:
+    """All of a finished export, or the topics and partitions chosen.
+
+    CorruptError names the note and the field that is wrong, or the file that is not there;
+    UnknownTopic, UnknownPartition for what the export does not have.
+    """
+    plan = read_plan(source)
+    found: dict[TopicPartition, list[OffsetRange]] = {key: [] for key in plan.empty}
+    for each in plan.ranges:
+        found.setdefault((each.topic, each.partition), []).append(each)
+    numbers: dict[str, list[int]] = {}
+    for topic, number in sorted(found):
+        numbers.setdefault(topic, []).append(number)
+    partitions = []
+    for key in choose(numbers, chosen):
+        ranges = tuple(_exported_range(source, each) for each in found[key])
+        start = ranges[0].range.start if ranges else plan.empty[key]
+        end = ranges[-1].range.end if ranges else start
+        partitions.append(ExportedPartition(*key, start, end, ranges))
+    return ExportedLogs(partitions, plan.configs)
+
+
+def check_file(source: str, path: str) -> None:
+    """CorruptError unless the file of an export is there, a regular one, without a symbolic link
+    on the way to it."""
+    *folders, name = path.split("/")
+    directory = Directory(source)
+    for folder in folders:
+        directory = directory.child(folder)
+    try:
+        directory.open(name)
+    except (SegmentGone, LogDirError) as error:
+        what = f"not there, though the notes of the export name it: {error}"
+        raise CorruptError(what, os.path.join(source, path)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A value in a note, which may be anything, and where: the note's file and the field."""
+
+    file: str
+    field: str
+    value: Any
+
+    def wrong(self, what: str) -> CorruptError:
+        field = f"field {self.field}: " if self.field else ""
+        return CorruptError(f"{field}{what}", self.file)
+
+    def get(self, name: str, default: object = None) -> _Value:
+        if not isinstance(self.value, dict):
+            raise self.wrong("is not an object")
+        field = f"{self.field}.{name}" if self.field else name
+        return _Value(self.file, field, self.value.get(name, default))
+
+    def __getitem__(self, name: str) -> _Value:
+        found = self.get(name)
+        if name not in self.value:
+            raise found.wrong("is missing")
+        return found
+
+    def elements(self) -> list[_Value]:
+        if not isinstance(self.value, list):
+            raise self.wrong("is not a list")
+        return [
+            _Value(self.file, f"{self.field}[{number}]", each)
+            for number, each in enumerate(self.value)
+        ]
+
+    def members(self) -> Iterator[tuple[str, _Value]]:
+        if not isinstance(self.value, dict):
+            raise self.wrong("is not an object")
+        for name, each in self.value.items():
+            yield name, _Value(self.file, f"{self.field}.{printable(name)}", each)
+
+    def integer(self, low: int = 0, high: int = MAX_OFFSET) -> int:
+        if type(self.value) is not int or not low <= self.value <= high:
+            raise self.wrong(f"is not a whole number from {low} to {high}")
+        return self.value
+
+    def text(self) -> str:
+        if not isinstance(self.value, str):
+            raise self.wrong("is not a text")
+        return self.value
+
+
+def _job(source: str) -> _Value:
+    directory = Directory(source).child(NOTES)
+    job = read_note(directory, JOB_NOTE)
+    file = directory.path_of(JOB_NOTE)
+    if not isinstance(job, dict) or job.get("job") != "export":
+        raise CorruptError("no export: it has no plan", file)
+    return _Value(file, "", job)
+
+
+def _topic(value: _Value) -> str:
+    topic = value.text()
+    if not is_legal_topic(topic) or topic == METADATA_TOPIC:
+        raise value.wrong(f"{topic!r} cannot be a topic's name")
+    return topic
+
+
+def _partition(value: _Value) -> int:
+    number = value["partition"].integer(0, MAX_INT32)
+    if len(f"{_topic(value['topic'])}-{number}") > _MAX_NAME:
+        raise value["partition"].wrong(f"{number} is too long for a directory's name")
+    return number
+
+
+def _range(value: _Value) -> OffsetRange:
+    start = value["start"].integer()
+    if type(value["is_last"].value) is not bool:
+        raise value["is_last"].wrong("is not true or false")
+    return OffsetRange(
+        topic=_topic(value["topic"]),
+        partition=_partition(value),
+        start=start,
+        end=value["end"].integer(start + 1),
+        size=value["size"].integer(),
+        is_last=value["is_last"].value,
+    )
+
+
+def _check_spans(ranges: Sequence[OffsetRange], listed: _Value) -> None:
+    starts: dict[TopicPartition, int] = {}
+    for each, value in zip(ranges, listed.elements(), strict=True):
+        start = starts.setdefault((each.topic, each.partition), each.start)
+        if each.end - start > _MAX_SPAN:
+            raise value["end"].wrong(f"{each.end} is more than {_MAX_SPAN} offsets above {start}")
+
+
+def _configs(value: _Value) -> Iterator[tuple[str, Mapping[str, str]]]:
+    for topic, configs in value.members():
+        if not is_legal_topic(topic):
+            raise configs.wrong("cannot be a topic's name")
+        texts = {name: each.text() for name, each in configs.members()}
+        try:
+            check_topic_settings(texts, carried_over=True)
+        except ConfigError as error:
+            raise configs.wrong(str(error)) from None
+        conflict = lag_conflict(topic_config(Settings(topic_file=texts)).config)
+        if conflict is not None:
+            raise configs.wrong(str(conflict))
+        yield topic, texts
+
+
+def _exported_range(source: str, each: OffsetRange) -> ExportedRange:
+    """What the note of a range says."""
+    directory = Directory(source).child(NOTES)
+    name = unit_note(unit_name(each))
+    found = read_note(directory, name)
+    if found is None:
+        raise CorruptError(f"the export is not finished: {each} are missing", source)
+    note = _Value(directory.path_of(name), "", found)
+    listed = note["files"].elements()
+    paths = [_path(file["path"], each) for file in listed]
+    for path, again in pairwise(sorted(paths)):
+        if path == again:
+            raise note["files"].wrong(f"{path} is there twice")
+    for path in paths:
+        check_file(source, path)
+    records = note["records"].integer(0, each.end - each.start)
+    if sum(file["rows"].integer() for file in listed) != records:
+        raise note["records"].wrong(f"{records}, but the files have another number of rows")
+    first = last = -1
+    if records:
+        first = note["firstOffset"].integer(each.start, each.end - records)
+        last = note["lastOffset"].integer(first + records - 1, each.end - 1)
+    size = sum(file["bytes"].integer() for file in listed)
+    return ExportedRange(each, tuple(paths), size, records, first, last)
+
+
+def _path(value: _Value, each: OffsetRange) -> str:
+    """The path of a file, which must be one that the export of a range makes."""
+    path = value.text()
+    topic, _, rest = path.partition("/")
+    date, _, name = rest.partition("/")
+    parts = _FILE.fullmatch(name)
+    if topic != f"topic={each.topic}" or _DATE.fullmatch(date) is None or parts is None:
+        raise value.wrong(f"{path!r} is not a file that an export of {each} makes")
+    if (int(parts[1]), int(parts[2])) != (each.partition, each.start):
+        raise value.wrong(f"{path} is another range's than that of {each}")
+    return path

@@ -1,0 +1,309 @@
+"""`range/A-B/`: the records of offsets A to B as files of exact size."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from kafkafs.storage.errors import CorruptError, fresh
+from kafkafs.storage.format.columns import Columns, Damage
+from kafkafs.storage.format.layout import MAX_OFFSET
+from kafkafs.storage.log.view import View
+
+from ..catalog import Catalog
+from ..errnos import NoSuchName, NoSuchRange
+from ..handles import Handle
+from ..lifetimes import BRIEFLY, FOR_EVER, NOT_AT_ALL
+from ..partition import Partition, Scope
+from ..pending import Pending
+from ..reading.copies import Output
+from ..reading.ranges import (
+    Key,
+    Measured,
+    Range,
+    RangeMember,
+    Ranges,
+    Streamed,
+    Written,
+)
+from ..reading.streams import Piece
+from .member import FixedDirectory, Member, MemberDirectory, member_inode
+from .node import (
+    DIRECTORY_MODE,
+    FILE_MODE,
+    FIRST,
+    LISTING_BLOCK,
+    STREAM_BLOCK,
+    UNKNOWN_SIZE,
+    Attributes,
+    File,
+    Listing,
+    Row,
+    Rows,
+    Run,
+    directory_attributes,
+    ending_at,
+)
+from .stream import ARROW_END, FIELDS, FORMATS, LinesSource, PartitionSource, arrow_schema
+
+if TYPE_CHECKING:  # pyarrow is large
+    import pyarrow as pa
+
+    from kafkafs.storage.format.tables import Most
+
+#: In the order in which they are listed.
+NAMES: Final = {
+    "values": RangeMember.VALUES,
+    "keys": RangeMember.KEYS,
+    "records.jsonl": RangeMember.RECORDS_JSONL,
+    "records.arrow": RangeMember.RECORDS_ARROW,
+    "records.parquet": RangeMember.RECORDS_PARQUET,
+}
+_NAME: Final = re.compile(r"([0-9]+)-([0-9]+)")
+# Names that are listed at a time.
+_ROWS: Final = 1024
+_PARQUET_CODEC: Final = "zstd"
+
+
+class RangesDirectory(FixedDirectory, MemberDirectory):
+    """Lists a range for each segment; any other can be opened by its name."""
+
+    member = Member.RANGE
+
+    def __init__(self, catalog: Catalog, partition: Partition) -> None:
+        super().__init__(partition)
+        self._ranges = catalog.ranges
+
+    def child(self, name: str) -> RangeDirectory:
+        return RangeDirectory(self._ranges, named_range(self.partition, name))
+
+    def listing(self) -> Listing:
+        """Ends with what is served now."""
+        end = _place_behind(self.partition.bound(self.partition.view()))
+        return partial(ending_at, end, self.runs)
+
+    def runs(self, start: int) -> Iterator[Run]:
+        """Rows end in the range's last offset + 1, behind the places of `.` and `..`."""
+        seen = self.partition.seen()
+        version = seen.versions.of(Scope.FILES)
+        rows: list[Row] = []
+        for first, last in segment_ranges(self.partition, seen.view):
+            if _place_behind(last) <= start:
+                continue
+            range_ = Range(self.partition, version, first, last)
+            inode = self._ranges.inode(range_, RangeMember.DIRECTORY)
+            mtime_ns = range_.mtime_ns(seen.view)
+            rows.append((range_.name.encode(), inode, 0, mtime_ns, _place_behind(last)))
+            if len(rows) == _ROWS:
+                yield self._run(rows)
+                rows = []
+        if rows:
+            yield self._run(rows)
+
+    def _run(self, rows: list[Row]) -> Run:
+        lifetime = self.partition.lifetime(BRIEFLY)
+        return Run(Rows.of(rows), DIRECTORY_MODE, lifetime, BRIEFLY, LISTING_BLOCK)
+
+
+def _place_behind(offset: int) -> int:
+    return min(offset + 1 + FIRST, MAX_OFFSET)
+
+
+def segment_ranges(partition: Partition, view: View) -> Iterator[tuple[int, int]]:
+    """The first and the last offset of what is served of each segment."""
+    end = partition.bound(view)
+    for segment in view.segments.from_offset(view.start_offset):
+        first = max(segment.base_offset, view.start_offset)
+        last = end if segment.next_base < 0 else min(segment.next_base, end)
+        if first < last:
+            yield first, last - 1
+
+
+def named_range(partition: Partition, name: str) -> Range:
+    """The range that a name says. Raises NoSuchName, with the reason if it is a range's name."""
+    parsed = _NAME.fullmatch(name)
+    if parsed is None:
+        raise NoSuchName(name)
+    first, last = map(int, parsed.groups())
+    seen = partition.seen()
+    start, end = seen.view.start_offset, partition.bound(seen.view)
+    if last < first:
+        raise NoSuchRange(name, "the range ends before it begins")
+    if first < start:
+        raise NoSuchRange(name, f"the log begins at offset {start}")
+    if last >= end:
+        why = f"the last offset served is {end - 1}" if end > start else "no offset is served"
+        raise NoSuchRange(name, why)
+    return Range(partition, seen.versions.of(Scope.FILES), first, last)
+
+
+class RangeDirectory(FixedDirectory):
+    def __init__(self, ranges: Ranges, range_: Range) -> None:
+        self.partition = range_.partition
+        self.range = range_
+        self._ranges = ranges
+        self.inode = ranges.inode(range_, RangeMember.DIRECTORY)
+        self.parent_inode = member_inode(range_.partition, Member.RANGE)
+
+    def attributes(self) -> Attributes:
+        generation = self.partition.generation(self.inode)
+        mtime_ns = self.range.mtime_ns(self.range.view())
+        return directory_attributes(self.inode, mtime_ns, generation)
+
+    def child(self, name: str) -> RangeFile:
+        if name not in NAMES:
+            raise NoSuchName(name)
+        return RangeFile(self._ranges, self.range, NAMES[name])
+
+    def runs(self, start: int) -> Iterator[Run]:
+        """No record is read for it: of a size that is not known nothing is said."""
+        for at, name in enumerate(NAMES, FIRST):
+            if at >= start:
+                yield self.child(name).listed(name, at + 1)
+
+
+class RangeFile(File):
+    """Bytes and attributes never change; names go with the records."""
+
+    def __init__(self, ranges: Ranges, range_: Range, member: RangeMember) -> None:
+        self.partition = range_.partition
+        self.inode = ranges.inode(range_, member)
+        self._ranges = ranges
+        self._key: Key = (range_, member)
+        self._content = _CONTENTS[member]
+        self._measured: Measured | None = None
+
+    def pending(self) -> Pending | None:
+        if self._measured is not None:
+            return None
+        return self._ranges.pending(self._key, self._content)
+
+    def attributes(self) -> Attributes:
+        """Raises what reading the range does."""
+        found = self._measured
+        if found is None:
+            self._measured = found = self._ranges.measured(self._key, self._content)
+        lifetime = self.partition.lifetime(BRIEFLY)
+        return Attributes(
+            self.inode, FILE_MODE, found.size, found.mtime_ns, lifetime, FOR_EVER, STREAM_BLOCK
+        )
+
+    def listed(self, name: str, next_start: int) -> Run:
+        """The file in a listing, with its size if that is known."""
+        found = self._ranges.at_hand(self._key)
+        size, mtime_ns, name_lifetime, lifetime = UNKNOWN_SIZE, 0, NOT_AT_ALL, NOT_AT_ALL
+        if found is not None:
+            size, mtime_ns = found.size, found.mtime_ns
+            name_lifetime, lifetime = self.partition.lifetime(BRIEFLY), FOR_EVER
+        rows = Rows.of([(name.encode(), self.inode, size, mtime_ns, next_start)])
+        return Run(rows, FILE_MODE, name_lifetime, lifetime, STREAM_BLOCK)
+
+    def open(self, *, waits: bool = True) -> Handle:
+        self.attributes()
+        return self._ranges.open(self._key, self._content)
+
+
+def range_node(ranges: Ranges, inode: int) -> RangeDirectory | RangeFile:
+    """What an inode number of Kind.RANGE was given to. Raises Stale if that is not served."""
+    range_, member = ranges.by_inode(inode)
+    range_.view()
+    if member is RangeMember.DIRECTORY:
+        return RangeDirectory(ranges, range_)
+    return RangeFile(ranges, range_, member)
+
+
+# -- what is in the files -----------------------------------------------------------------------
+
+
+class _Whole:
+    """A range's records where all can be read: damage is an error that is raised."""
+
+    def __init__(self, range_: Range, view: View) -> None:
+        self.range = range_
+        self.partition = range_.partition
+        self._view = view
+
+    def columns(self, start: int) -> Iterator[Columns]:
+        """Those from offset `start` on. Raises CorruptError."""
+        begin, end = max(start, self.range.first), self.range.last + 1
+        parts = self._view.scan(begin, end, self.partition.isolation, ahead=True)
+        with closing(parts):  # an error must not keep it, nor its threads
+            for part in parts:
+                if isinstance(part, Damage):
+                    self._fail(part.error)
+                else:
+                    yield part
+
+    def lines(self, source: PartitionSource, start: int) -> Iterator[Piece]:
+        """What `source` makes of them. Raises CorruptError."""
+        begin, end = max(start, self.range.first), self.range.last + 1
+        for piece in source.pieces_between(begin, end):
+            if isinstance(piece, CorruptError):
+                self._fail(piece)
+            else:
+                yield piece
+
+    def _fail(self, error: CorruptError) -> NoReturn:
+        self.partition.note_damage(error)
+        raise fresh(error)
+
+    def tables(self, start: int, most: Most) -> Iterator[tuple[int, pa.Table]]:
+        """Arrow tables of them, each with the offset of its first record. Raises CorruptError."""
+        from kafkafs.storage.format.tables import tables  # with pyarrow
+
+        return tables(self.columns(start), self.partition.topic, self.partition.number, most)
+
+
+class TextSource:
+    """Lines of a range's records, made as the stream `like` makes them."""
+
+    def __init__(self, range_: Range, view: View, like: Member) -> None:
+        self._whole = _Whole(range_, view)
+        made = FORMATS[like]
+        self._source = PartitionSource(range_.partition, view, made)
+        if like in FIELDS:
+            self._source = LinesSource(range_.partition, view, made, FIELDS[like])
+
+    def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
+        return self._whole.lines(self._source, restart)
+
+
+class ArrowSource:
+    """A range's records as an Arrow stream."""
+
+    def __init__(self, range_: Range, view: View) -> None:
+        self._whole = _Whole(range_, view)
+
+    def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
+        from kafkafs.storage.format.tables import BATCH
+
+        if restart < 0:
+            yield Piece(arrow_schema())
+        for offset, table in self._whole.tables(restart, BATCH):
+            for batch in table.to_batches():
+                yield Piece(memoryview(batch.serialize()), offset)
+        yield Piece(ARROW_END)
+
+
+def write_parquet(range_: Range, view: View, output: Output) -> None:
+    """A range's records as a Parquet file."""
+    import pyarrow.parquet as pq  # large
+
+    from kafkafs.storage.format.arrow import SCHEMA
+    from kafkafs.storage.format.tables import ROW_GROUP
+
+    with pq.ParquetWriter(output, SCHEMA, compression=_PARQUET_CODEC) as writer:
+        for _, table in _Whole(range_, view).tables(-1, ROW_GROUP):
+            writer.write_table(table, row_group_size=ROW_GROUP.rows)
+
+
+_CONTENTS: Final[dict[RangeMember, Streamed | Written]] = {
+    RangeMember.VALUES: Streamed(partial(TextSource, like=Member.VALUES)),
+    RangeMember.KEYS: Streamed(partial(TextSource, like=Member.KEYS)),
+    RangeMember.RECORDS_JSONL: Streamed(partial(TextSource, like=Member.RECORDS_JSONL)),
+    RangeMember.RECORDS_ARROW: Streamed(ArrowSource),
+    RangeMember.RECORDS_PARQUET: Written(write_parquet),
+}

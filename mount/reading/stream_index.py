@@ -1,0 +1,135 @@
+"""How many bytes each segment contributes to a stream, so that a size is a sum.
+
+A segment's share of a stream, its *part*, follows from the segment alone. Whoever renders a part
+from its beginning to its end has measured it, be it a reader or the pass that looks for the size
+(`sizes.py`), and keeps the result here, with checkpoints at some distance for seeking.
+
+The part of the active segment grows. Where the bytes of more records are simply appended (lines),
+a measured part is a prefix of the larger one, and only what is new has to be rendered. Of Arrow,
+whose messages depend on how much was read at a time, every larger part is another one.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Final
+
+# Memory for what is kept, in bytes: some hundred thousand parts, or 2 TiB of large segments.
+_MOST_BYTES: Final = 32 << 20
+# What an entry takes beside its checkpoints, about.
+_ENTRY_BYTES: Final = 400
+#: Distance of checkpoints in bytes of the stream.
+CHECKPOINT_DISTANCE: Final = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A segment's share of a stream: the records with `begin` <= offset < `end`. `key`: what its
+    bytes follow from, beside `end`. `log_bytes`: the size of the segment."""
+
+    key: Hashable
+    begin: int
+    end: int
+    log_bytes: int
+
+
+@dataclass(slots=True)
+class Measured:
+    """What is known of a part up to offset `end`: its length in bytes, whether bytes in it cannot
+    be read, and checkpoints, which are positions in the part, ascending, each with the offset where
+    the source must be started to go on there."""
+
+    end: int
+    length: int = 0
+    is_damaged: bool = False
+    positions: array[int] = field(default_factory=lambda: array("q"))
+    restarts: array[int] = field(default_factory=lambda: array("q"))
+
+    @property
+    def memory(self) -> int:
+        return _ENTRY_BYTES + 16 * len(self.positions)
+
+    def add(self, size: int, restart: int) -> None:
+        """A piece of `size` bytes that comes next; `restart` is -1 if nothing can start there."""
+        last = self.positions[-1] if self.positions else 0
+        if restart >= 0 and self.length >= last + CHECKPOINT_DISTANCE:
+            self.positions.append(self.length)
+            self.restarts.append(restart)
+        self.length += size
+
+    def before(self, position: int) -> tuple[int, int] | None:
+        """The last checkpoint at or before a position, and its restart."""
+        at = bisect_right(self.positions, position) - 1
+        return (self.positions[at], self.restarts[at]) if at >= 0 else None
+
+    def copy(self) -> Measured:
+        """The same, to be added to."""
+        return Measured(self.end, self.length, self.is_damaged, self.positions[:], self.restarts[:])
+
+    def up_to(self, end: int) -> Measured | None:
+        """What is known up to an offset <= `end`; None for nothing."""
+        if self.end <= end:
+            return self.copy()
+        count = bisect_right(self.restarts, end)
+        if not count:
+            return None
+        last = count - 1
+        return Measured(
+            self.restarts[last],
+            self.positions[last],
+            self.is_damaged,
+            self.positions[:last],
+            self.restarts[:last],
+        )
+
+
+class StreamIndex:
+    """The parts measured last, of all streams of a mount. Any thread may use it."""
+
+    def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
+        self._most_bytes = most_bytes
+        self._lock = threading.Lock()  # guards what follows
+        self._known: OrderedDict[Hashable, Measured] = OrderedDict()
+        self._bytes = 0
+
+    def find(self, part: Part) -> Measured | None:
+        """What is known of the whole part."""
+        with self._lock:
+            known = self._known.get(part.key)
+            if known is None or known.end != part.end:
+                return None
+            self._known.move_to_end(part.key)
+            return known
+
+    def prefix(self, part: Part) -> Measured:
+        """What is known of the part's beginning, to be added to."""
+        with self._lock:
+            known = self._known.get(part.key)
+            found = known.up_to(part.end) if known is not None else None
+            return found or Measured(part.begin)
+
+    def keep(self, part: Part, measured: Measured) -> None:
+        """`measured` is all of the part, and is not changed any more."""
+        with self._lock:
+            known = self._known.get(part.key)
+            if known is not None and known.end > measured.end:
+                return
+            self._known[part.key] = measured
+            self._known.move_to_end(part.key)
+            self._bytes += measured.memory - (known.memory if known is not None else 0)
+            while self._bytes > self._most_bytes and len(self._known) > 1:
+                _, forgotten = self._known.popitem(last=False)
+                self._bytes -= forgotten.memory
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of memory held, about."""
+        return self._bytes

@@ -1,0 +1,166 @@
+"""Files in a partition's directory that belong to no log: leftovers.
+
+A deletion renames a segment's files to `.deleted`; cleaning and splitting write `.cleaned` files,
+which become `.swap` when they are whole. A process that ends leaves such files behind. Kafka
+removes them when it loads the partition. kafkafs leaves them alone until their removal is requested
+(`remove`), since a `.deleted` file may hold the only copy of its records.
+
+Leftovers must not get in the way meanwhile. A `.cleaned` file says that no `.swap` at or above its
+offset counts, so that an old one would take back a new exchange after a crash; and a deletion would
+replace an old `.deleted` file of the same segment. Code that needs such a name first gives the
+leftover another one, which also ends in `.deleted` (`set_aside`). Only a removal looks at a file of
+that name, and a broker removes it as it would have removed the leftover.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import count
+
+from ..disk import Directory
+from ..durable import TEMPORARY_SUFFIX, WritableDirectory
+from ..errors import SegmentGone
+from ..format.names import (
+    LEADER_EPOCH_FILE,
+    PARTITION_METADATA_FILE,
+    FileState,
+    parse_segment_file,
+)
+
+_DELETED = str(FileState.DELETED)
+# KRaft's snapshots are its own to delete.
+_DELETED_METADATA_SNAPSHOT = ".checkpoint.deleted"
+
+
+class LeftoverKind(StrEnum):
+    """What a leftover was. Files of the first four kinds are in a partition's directory; the last
+    two are partitions' directories."""
+
+    DELETED = "deleted"  # a segment's file, or what was set aside
+    SWAP = "swap"  # of an exchange of segments that was not committed
+    CLEANED = "cleaned"  # output of a cleaning or split that was not finished
+    TEMPORARY = "temporary"  # a small file that was being written
+    DELETED_PARTITION = "deleted partition"
+    STRAY_PARTITION = "stray partition"
+
+
+# The `.swap` files go first: without a `.cleaned` file they would count.
+_ORDER = (
+    (LeftoverKind.SWAP,),
+    (LeftoverKind.CLEANED,),
+    (LeftoverKind.DELETED, LeftoverKind.TEMPORARY),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """A leftover file by its name in the partition's directory; `size` in bytes."""
+
+    name: str
+    kind: LeftoverKind
+    size: int
+
+
+def find_leftovers(directory: Directory) -> list[Leftover]:
+    """The leftovers in a partition's directory, by name. SegmentGone if the directory has gone."""
+    entries = [entry for entry in directory.list(may_be_leftover) if entry.is_file]
+    kinds = leftover_kinds(entry.name for entry in entries)
+    return sorted(
+        (
+            Leftover(entry.name, kinds[entry.name], entry.stat.st_size)
+            for entry in entries
+            if entry.name in kinds and entry.stat is not None
+        ),
+        key=lambda each: each.name,
+    )
+
+
+def may_be_leftover(name: str) -> bool:
+    """Whether a file's name has the form of a leftover's. Whether a `.swap` is one depends on the
+    other files."""
+    if name.endswith(TEMPORARY_SUFFIX):
+        stem = name.removesuffix(TEMPORARY_SUFFIX)
+        is_segments = parse_segment_file(stem) is not None
+        return is_segments or stem in (LEADER_EPOCH_FILE, PARTITION_METADATA_FILE)
+    if name.endswith(_DELETED):
+        return not name.endswith(_DELETED_METADATA_SNAPSHOT)
+    parsed = parse_segment_file(name)
+    return parsed is not None and parsed.state is not FileState.LIVE
+
+
+def leftover_kinds(names: Iterable[str]) -> dict[str, LeftoverKind]:
+    """Which of the files in a partition's directory are leftovers. A `.swap` file is one if a
+    `.cleaned` file has the same or a lower offset; any other `.swap` file belongs to an exchange
+    that is committed."""
+    kinds: dict[str, LeftoverKind] = {}
+    swaps: dict[str, int] = {}
+    uncommitted_from: int | None = None
+    for name in filter(may_be_leftover, names):
+        parsed = parse_segment_file(name)
+        if name.endswith(TEMPORARY_SUFFIX):
+            kinds[name] = LeftoverKind.TEMPORARY
+        elif parsed is None or parsed.state is FileState.DELETED:
+            kinds[name] = LeftoverKind.DELETED
+        elif parsed.state is FileState.SWAP:
+            swaps[name] = parsed.base_offset
+        else:
+            kinds[name] = LeftoverKind.CLEANED
+            lowest = parsed.base_offset if uncommitted_from is None else uncommitted_from
+            uncommitted_from = min(lowest, parsed.base_offset)
+    for name, base in swaps.items():
+        if uncommitted_from is not None and base >= uncommitted_from:
+            kinds[name] = LeftoverKind.SWAP
+    return kinds
+
+
+def name_aside(name: str, is_taken: Callable[[str], bool]) -> str:
+    """The name under which the leftover `name` is in nobody's way."""
+    stem = name.removesuffix(_DELETED)
+    names = (f"{stem}.{number}{_DELETED}" for number in count(1))
+    return next(each for each in names if not is_taken(each))
+
+
+def set_aside(directory: WritableDirectory, name: str) -> None:
+    """Makes way for a file `name`: a leftover of that name gets another one."""
+    if _is_there(directory, name):
+        new = name_aside(name, lambda other: _is_there(directory, other))
+        directory.rename(name, new)
+
+
+def set_aside_unfinished(directory: WritableDirectory, spared: Collection[int] = ()) -> None:
+    """Makes way for an exchange of segments: what another cleaning or split left has no say in it
+    any more. To be called before the first new segment is made, by whoever has the partition to
+    itself. `spared`: the base offsets of the new segments. The `.swap` files are renamed durably
+    before the `.cleaned` files, without which they would count."""
+    kinds = leftover_kinds(entry.name for entry in directory.list())
+    for kind in (LeftoverKind.SWAP, LeftoverKind.CLEANED):
+        names = [name for name, its in kinds.items() if its is kind and _base(name) not in spared]
+        for name in names:
+            set_aside(directory, name)
+        if names:
+            directory.sync()
+
+
+def remove(directory: WritableDirectory, leftovers: Sequence[Leftover]) -> None:
+    """Removes leftovers, durably. OSError as it comes; the rest of them stay."""
+    for kinds in _ORDER:
+        chosen = [each for each in leftovers if each.kind in kinds]
+        for each in chosen:
+            directory.remove(each.name, missing_ok=True)
+        if chosen:
+            directory.sync()
+
+
+def _base(name: str) -> int:
+    parsed = parse_segment_file(name)
+    return -1 if parsed is None else parsed.base_offset
+
+
+def _is_there(directory: Directory, name: str) -> bool:
+    try:
+        directory.stat(name)
+    except SegmentGone:
+        return False
+    return True

@@ -1,0 +1,132 @@
+"""Leftovers in log directories: what there is, and removing it.
+
+Leftovers are files in partitions' directories that belong to no log (see `log/leftovers.py`), the
+directories of partitions that were deleted (`-delete`), and those of stray partitions (`-stray`),
+which a broker renames when its cluster does not know them. Opening leaves all of them as they are.
+A stray partition is a whole log, so its directory is listed and removed only on request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from .cleaner.claims import Claims
+from .disk import Directory
+from .errors import CleaningAborted, SegmentGone
+from .format.names import METADATA_TOPIC, PartitionState
+from .log import leftovers
+from .log.leftovers import LeftoverKind
+from .log_dir import LogDirs, PartitionDir, TopicPartition
+from .writable_log_dirs import WritableLogDirs, do_all
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLeftover:
+    """A leftover of a partition. `directory` is its directory's name in `log_dir`; `name` that of
+    a file in it, "" when the leftover is the directory itself. `size`: bytes of its files."""
+
+    log_dir: str
+    directory: str
+    name: str
+    kind: LeftoverKind
+    size: int
+    topic: str
+    partition: int
+
+    @property
+    def path(self) -> str:
+        return "/".join(filter(None, (self.log_dir.rstrip("/"), self.directory, self.name)))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "kind": str(self.kind),
+            "bytes": self.size,
+            "topic": self.topic,
+            "partition": self.partition,
+        }
+
+    @classmethod
+    def of_json(cls, row: Mapping[str, Any]) -> FoundLeftover:
+        """What `as_json` gave, for showing."""
+        log_dir, _, name = row["path"].rpartition("/")
+        kind = LeftoverKind(row["kind"])
+        return cls(log_dir, name, "", kind, row["bytes"], row["topic"], row["partition"])
+
+
+#: Whether a file (or, with the name "", the directory) of a log directory's path is a leftover, and
+#: not something that this process deleted and removes when its time has come.
+IsLeft = Callable[[str, str, TopicPartition, str], bool]
+
+
+def find_leftovers(
+    log_dirs: LogDirs, *, strays: bool = False, is_left: IsLeft | None = None
+) -> Iterator[FoundLeftover]:
+    """The leftovers in the directories, by partition. `strays`: also stray partitions. What
+    vanishes meanwhile is left out; OSError and LogDirError as they come."""
+    for found in (found for log_dir in log_dirs.dirs for found in log_dir.partitions()):
+        for each in _of_partition(found, strays):
+            key = (each.topic, each.partition)
+            if is_left is None or is_left(each.log_dir, each.directory, key, each.name):
+                yield each
+
+
+def _of_partition(found: PartitionDir, strays: bool) -> Iterator[FoundLeftover]:
+    if found.topic == METADATA_TOPIC:
+        return  # the quorum's own
+    leftover = partial(FoundLeftover, found.log_dir.path, found.name)
+    key = (found.topic, found.partition)
+    try:
+        if found.state is PartitionState.NORMAL:
+            for each in leftovers.find_leftovers(found.directory):
+                yield leftover(each.name, each.kind, each.size, *key)
+        elif found.state is PartitionState.DELETE:
+            yield leftover("", LeftoverKind.DELETED_PARTITION, _size(found.directory), *key)
+        elif found.state is PartitionState.STRAY and strays:
+            yield leftover("", LeftoverKind.STRAY_PARTITION, _size(found.directory), *key)
+    except SegmentGone:
+        return
+
+
+def _size(directory: Directory) -> int:
+    """Bytes of all files in a directory."""
+    entries = directory.list(lambda name: True)
+    return sum(each.stat.st_size for each in entries if each.is_file and each.stat is not None)
+
+
+def purge(
+    dirs: WritableLogDirs, claims: Claims, chosen: Iterable[FoundLeftover]
+) -> list[FoundLeftover]:
+    """Removes leftovers, partition by partition; those that were removed. What is none any more is
+    passed over. CleaningAborted for a partition that is being cleaned; the first failure is raised
+    when all were tried."""
+    removed: list[FoundLeftover] = []
+    ordered = sorted(chosen, key=lambda each: each.path)
+    groups = groupby(ordered, key=lambda each: (each.log_dir, each.directory))
+    together = [list(group) for _, group in groups]
+    do_all(partial(_purge, dirs, claims, group, removed) for group in together)
+    return removed
+
+
+def _purge(
+    dirs: WritableLogDirs,
+    claims: Claims,
+    group: Sequence[FoundLeftover],
+    removed: list[FoundLeftover],
+) -> None:
+    first = group[0]
+    log_dir = next(each for each in dirs.dirs if each.path == first.log_dir)
+    if not first.name:
+        if log_dir.purge_partition(first.directory):
+            removed.append(first)
+        return
+    key = (first.topic, first.partition)
+    with claims.take(key) as is_mine:
+        if not is_mine:
+            raise CleaningAborted("the partition is cleaned or changed by somebody else")
+        names = log_dir.purge_files(key, {each.name for each in group})
+        removed += [each for each in group if each.name in names]

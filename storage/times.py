@@ -1,0 +1,69 @@
+"""Times as people write them: milliseconds since 1970, or ISO 8601."""
+
+from __future__ import annotations
+
+import operator
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_MAX_MS: Final = 2**63 - 1
+_DIGITS: Final = re.compile(r"[0-9]{1,19}")
+# A date, and perhaps a time; datetime.fromisoformat takes more, some of it not ISO 8601.
+_ISO: Final = re.compile(
+    r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d([.,]\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII
+)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parse_time(text: str) -> int | None:
+    """Milliseconds since 1970 of a number or a time in ISO 8601, UTC where it names no zone.
+
+    None when it is neither. Parts of a millisecond are rounded up and times before 1970 are 0,
+    which changes no answer to "the first record at or after".
+    """
+    if _DIGITS.fullmatch(text):
+        milliseconds = int(text)
+        return milliseconds if milliseconds <= _MAX_MS else None
+    if _ISO.fullmatch(text) is None:
+        return None
+    try:
+        return max(_of_datetime(datetime.fromisoformat(text)), 0)
+    except (ValueError, OverflowError):  # no such day or hour, or year 0
+        return None
+
+
+def not_a_time(text: str) -> str:
+    """The message for a `text` that `parse_time` does not understand."""
+    return f"{text!r} is not a time: milliseconds since 1970 or ISO 8601"
+
+
+def milliseconds(time: int | str | datetime) -> int:
+    """Milliseconds since 1970 of a time in any form: a number of them, a text that `parse_time`
+    understands, or a datetime, UTC where it names no zone. Parts of a millisecond are rounded up.
+    Raises ValueError if a text is not a time."""
+    if isinstance(time, datetime):
+        return _of_datetime(time)
+    if not isinstance(time, str):
+        return operator.index(time)
+    parsed = parse_time(time)
+    if parsed is None:
+        raise ValueError(not_a_time(time))
+    return parsed
+
+
+def time_text(milliseconds: int) -> str:
+    """A time as `parse_time` takes it, UTC; "-" for -1, the number itself where no calendar
+    reaches."""
+    if milliseconds == -1:
+        return "-"
+    try:
+        time = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return str(milliseconds)
+    return time.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def _of_datetime(time: datetime) -> int:
+    aware = time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+    return -((_EPOCH - aware) // timedelta(milliseconds=1))

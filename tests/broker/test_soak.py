@@ -1,0 +1,176 @@
+"""Everything that reads, again and again beside a broker under load whose topics come and go.
+
+    KAFKAFS_SOAK_SECONDS=600 python -m pytest -s tests/broker/test_soak.py
+
+runs for ten minutes and prints its figures; without the variable it is a short run of the suite.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from kafkafs.cli.main import cli
+from kafkafs.storage.disk import most_open_files
+from tests.broker.driver import Driver
+from tests.broker.kafka import Broker
+from tests.broker.readers import mounted
+
+SECONDS = float(os.environ.get("KAFKAFS_SOAK_SECONDS", "20"))
+SMALL_SEGMENTS = {"internal.segment.bytes": "100000", "segment.index.bytes": "8192"}
+LOADED = {
+    "soak-retained": {**SMALL_SEGMENTS, "retention.bytes": "2000000"},
+    "soak-compacted": {
+        **SMALL_SEGMENTS,
+        "cleanup.policy": "compact",
+        "min.cleanable.dirty.ratio": "0.01",
+    },
+    "soak-grown": {**SMALL_SEGMENTS, "index.interval.bytes": "100"},
+}
+#: What a mount may have more than its cache of open files holds: descriptors that it keeps for a
+#: moment; and more than after its warm-up: what the allocator does not give back.
+SPARE_DESCRIPTORS = 64
+SPARE_BYTES = 48 << 20
+#: The verbs of one round, with what they need behind the log directory.
+VERBS = (
+    ("verify",),
+    ("expire", "--dry-run", "--all"),
+    ("compact", "--dry-run", "--all"),
+    ("topic", "list"),
+    ("transactions",),
+)
+
+
+@dataclass
+class Load:
+    """Records for every topic of LOADED, without a pause between one lot and the next."""
+
+    driver: Driver
+    running: dict[str, Future[Any]] = field(default_factory=dict)
+    lots: int = 0
+
+    def keep_up(self) -> None:
+        """Sends the next lot where one is done."""
+        for topic in LOADED:
+            if topic not in self.running or self.running[topic].done():
+                if topic in self.running:
+                    self.running[topic].result()
+                sent = {"count": 5_000, "batch": 40, "value_size": 80, "pause_ms": 10, "keys": 50}
+                self.running[topic] = self.driver.submit(
+                    "generate", topic=topic, partition=0, **sent
+                )
+                self.lots += 1
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a process has: open descriptors, and resident bytes."""
+
+    descriptors: int
+    resident: int
+
+    @classmethod
+    def of(cls, pid: int) -> Usage:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+        resident = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+        return cls(len(os.listdir(f"/proc/{pid}/fd")), resident << 10)
+
+
+@contextmanager
+def loaded(driver: Driver) -> Iterator[Load]:
+    for topic, settings in LOADED.items():
+        driver.create_topic(topic, configs=settings)
+    load = Load(driver)
+    load.keep_up()
+    yield load
+    for future in load.running.values():
+        future.result()
+    for topic in LOADED:
+        driver.call("delete_topic", topic=topic)
+
+
+def read_all(mountpoint: Path) -> int:
+    """Reads what a partition of each topic under load shows; the number of records."""
+    count = 0
+    for topic in LOADED:
+        directory = mountpoint / topic / "0"
+        with (directory / "records.jsonl").open(encoding="utf-8") as lines:
+            offsets = [json.loads(line)["offset"] for line in lines]
+        assert offsets == sorted(set(offsets))
+        if topic != "soak-compacted" and offsets:
+            assert offsets == list(range(offsets[0], offsets[-1] + 1))
+        count += len(offsets)
+        for name in ("status.json", "why.json"):
+            assert json.loads((directory / name).read_bytes())
+        assert os.listdir(directory / "segments")
+        with suppress(FileNotFoundError):  # retention took it between the two
+            (directory / "offset" / os.readlink(directory / "offset" / "first")).read_bytes()
+    return count
+
+
+def run_verbs(log_dir: Path) -> list[str]:
+    """What went wrong."""
+    wrong = []
+    lots = [*VERBS, *(("why", f"{topic}/0") for topic in LOADED)]
+    lots.append(("explain", "soak-grown/0/offset/last"))
+    for verb, *rest in lots:
+        where = 1 if verb == "topic" else 0
+        words = [verb, *rest[:where], str(log_dir), *rest[where:]]
+        result = CliRunner().invoke(cli, words)
+        if result.exit_code:
+            wrong.append(f"{' '.join(words)}: {result.exit_code}: {result.output[-500:]}")
+    return wrong
+
+
+def test_nothing_goes_wrong_beside_a_broker_under_load(
+    broker: Broker, driver: Driver, tmp_path: Path, record_property: Callable[[str, Any], None]
+) -> None:
+    done: Counter[str] = Counter()
+    wrong: list[str] = []
+    usages: list[Usage] = []
+    begun = time.monotonic()
+    mountpoint = tmp_path / "mnt"
+    with loaded(driver) as load, mounted(broker.log_dirs, mountpoint, "debug") as pid:
+        for number in itertools.count():
+            topic = f"soak-{number}"
+            driver.create_topic(topic, partitions=3, configs=SMALL_SEGMENTS)
+            driver.call("generate", topic=topic, partition=number % 3, count=500, value_size=50)
+            load.keep_up()
+            with (mountpoint / topic / str(number % 3) / "records.jsonl").open("rb") as lines:
+                assert sum(1 for _ in lines) == 500
+            done["records"] += read_all(mountpoint)
+            deleted = driver.submit("delete_topic", topic=topic)
+            wrong += run_verbs(broker.log_dir)
+            deleted.result()
+            load.keep_up()
+            done["rounds"] += 1
+            usages.append(Usage.of(pid))
+            if time.monotonic() - begun > SECONDS:
+                break
+    warm = usages[len(usages) // 3 :]
+    figures = {
+        "seconds": round(time.monotonic() - begun),
+        "rounds": done["rounds"],
+        "records read": done["records"],
+        "lots of 5000 records": load.lots,
+        "errors": len(wrong),
+        "descriptors": (warm[0].descriptors, max(each.descriptors for each in warm)),
+        "resident MiB": (warm[0].resident >> 20, max(each.resident for each in warm) >> 20),
+    }
+    record_property("figures", figures)
+    print(json.dumps(figures))
+    print("\n".join(sorted({line[:300] for line in wrong})))
+    assert wrong == []
+    assert max(each.descriptors for each in warm) <= most_open_files() + SPARE_DESCRIPTORS
+    assert max(each.resident for each in warm) <= warm[0].resident + SPARE_BYTES

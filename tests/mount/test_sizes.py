@@ -1,0 +1,245 @@
+"""Sizes of streams are the sum of their parts, and reading by them gives slices of the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from kafkafs.mount.errnos import PastEnd
+from kafkafs.mount.nodes.stream import StreamFile
+from kafkafs.mount.options import MountOptions
+from kafkafs.mount.reading import sizes, stream_index
+from kafkafs.mount.reading.stream_index import Measured, Part, StreamIndex
+from kafkafs.mount.reading.streams import StreamHandle
+from kafkafs.mount.tree import Tree
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.log.transactions import Isolation
+from tests.mounted.live import LiveLog, value
+
+STREAMS = ("values", "keys", "records.jsonl", "records.arrow")
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> LiveLog:
+    return LiveLog(tmp_path / "live")
+
+
+def tree_of(directory: Path, isolation: Isolation = Isolation.READ_COMMITTED) -> Tree:
+    return Tree(Engine([str(directory)]), MountOptions(isolation=isolation))
+
+
+def stream(tree: Tree, path: str) -> StreamFile:
+    node = tree.resolve(path)
+    assert isinstance(node, StreamFile)
+    return node
+
+
+def whole_of(handle: StreamHandle) -> bytes:
+    found = bytearray()
+    while True:
+        try:
+            data = handle.read(len(found), 1 << 20)
+        except CorruptError:
+            continue
+        if not data:
+            return bytes(found)
+        found += data
+
+
+def opened(node: StreamFile) -> StreamHandle:
+    handle = node.open()
+    assert isinstance(handle, StreamHandle)
+    return handle
+
+
+@pytest.mark.parametrize("isolation", list(Isolation))
+@pytest.mark.parametrize("name", ["kafka43-clean", "kafka43-crash"])
+def test_sizes_are_the_sums_of_all_pieces(
+    corpus: Callable[[str], Path], name: str, isolation: Isolation
+) -> None:
+    read, measured = (tree_of(corpus(name), isolation) for _ in range(2))
+    for topic, numbers in read.catalog.topics().items():
+        for number in numbers:
+            for form in STREAMS:
+                path = f"{topic}/{number}/{form}"
+                node = stream(read, path)
+                whole = whole_of(opened(node))
+                assert len(whole) <= stream(measured, path).stream_size.size()
+                size = stream(measured, path).stream_size
+                assert size.measure(60.0)
+                assert size.exact == len(whole), path
+                # who reads a stream through has measured it, too
+                assert node.stream_size.look() == len(whole), path
+
+
+@pytest.fixture(scope="module")
+def rolled(tmp_path_factory: pytest.TempPathFactory) -> Tree:
+    """A partition of several segments with checkpoints close together."""
+    live = LiveLog(tmp_path_factory.mktemp("rolled") / "live")
+    for turn in range(4):
+        live.append(40 + turn)
+        live.roll()
+    live.append(30)
+    return tree_of(live.directory)
+
+
+@given(
+    st.sampled_from(STREAMS),
+    st.lists(st.tuples(st.floats(0, 1.1), st.integers(0, 3000)), max_size=12),
+)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_slices_of_a_stream_that_was_measured(
+    rolled: Tree, name: str, reads: list[tuple[float, int]]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream_index, "CHECKPOINT_DISTANCE", 300)
+        rolled.catalog.stream_index = StreamIndex()
+        rolled.catalog.contents = type(rolled.catalog.contents)()
+        node = stream(rolled, f"t/0/{name}")
+        whole = whole_of(opened(node))
+        assert node.stream_size.look() == len(whole)
+        handle = opened(node)
+        assert not handle.direct_io
+        for share, size in reads:
+            position = int(share * len(whole))
+            assert bytes(handle.read(position, size)) == whole[position : position + size]
+
+
+def test_a_seek_decodes_one_segment(rolled: Tree) -> None:
+    node = stream(rolled, "t/0/values")
+    assert node.stream_size.measure(60.0)
+    end = node.stream_size.exact
+    assert end is not None
+    start, restart = node.stream_size.before(end - 1)
+    assert start > end // 2
+    assert restart == node.partition.view().segments[-1].base_offset
+
+
+def test_what_is_appended_is_all_that_is_measured_anew(live: LiveLog) -> None:
+    tree = tree_of(live.directory)
+    first = stream(tree, "t/0/values")
+    assert first.stream_size.measure(60.0)
+    live.append(5)
+    second = stream(tree, "t/0/values")
+    assert second.inode != first.inode
+    part = second._source(second._seen.view).parts[-1]
+    assert tree.catalog.stream_index.prefix(part).end == 6
+    assert second.stream_size.measure(60.0)
+    assert second.stream_size.exact == sum(len(value(each)) + 1 for each in range(live.end))
+    # what was looked up before is as it was, though the index now knows of more
+    assert first.stream_size.exact == sum(len(value(each)) + 1 for each in range(6))
+
+
+def test_a_bound_is_never_below_the_size(live: LiveLog) -> None:
+    for name in STREAMS:
+        size = stream(tree_of(live.directory), f"t/0/{name}").stream_size
+        unsampled = size.size()
+        size.sample()
+        sampled = size.size()
+        assert size.measure(60.0)
+        assert size.exact is not None
+        assert 0 < size.exact < sampled <= unsampled
+
+
+def test_a_bound_that_was_too_small_is_corrected_by_who_reads_on(live: LiveLog) -> None:
+    size = stream(tree_of(live.directory), "t/0/values").stream_size
+    size.note_reached(10 << 20)
+    assert size.size() > 10 << 20
+
+
+def test_reading_past_the_end_by_a_bound_is_an_error(live: LiveLog) -> None:
+    node = stream(tree_of(live.directory), "t/0/values")
+    handle = opened(node)
+    assert handle.direct_io
+    end = len(whole_of(handle))
+    assert not handle.read(end, 10)
+    with pytest.raises(PastEnd, match=f"ends at {end}"):
+        handle.read(end + 1, 10)
+    assert not opened(node).read(end + 1, 10)
+
+
+def test_a_stream_that_is_damaged_later_never_reads_short(live: LiveLog) -> None:
+    node = stream(tree_of(live.directory), "t/0/values")
+    assert node.stream_size.measure(60.0)
+    live.damage(2)
+    with pytest.raises(CorruptError, match="ends after"):
+        opened(node).read(0, 1 << 20)
+
+
+def test_measuring_goes_on_where_it_stopped(live: LiveLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(20):
+        live.append(3)
+        live.roll()
+    size = stream(tree_of(live.directory), "t/0/values").stream_size
+    steps = 1
+    while not size.measure(0.0):
+        steps += 1
+        assert size.size() >= sum(len(value(each)) + 1 for each in range(live.end))
+    assert steps > 20
+    assert not size.is_measuring
+    assert size.exact == sum(len(value(each)) + 1 for each in range(live.end))
+
+
+def test_measuring_that_is_stopped_keeps_what_was_measured(live: LiveLog) -> None:
+    live.append(3)
+    live.roll()
+    tree = tree_of(live.directory)
+    size = stream(tree, "t/0/values").stream_size
+    while not len(tree.catalog.stream_index):
+        assert not size.measure(0.0)
+    size.stop()
+    assert not size.is_measuring
+    assert len(tree.catalog.stream_index) == 1
+    assert size.measure(60.0)
+
+
+def part(key: object, end: int = 10) -> Part:
+    return Part(key, 0, end, 100)
+
+
+def test_the_index_forgets_what_was_used_longest_ago() -> None:
+    index = StreamIndex(most_bytes=3 * Measured(0).memory)
+    for key in range(3):
+        index.keep(part(key), Measured(10, key))
+    assert index.find(part(0)) is not None
+    index.keep(part(3), Measured(10))
+    assert [index.find(part(key)) is not None for key in range(4)] == [True, False, True, True]
+    assert index.memory <= 3 * Measured(0).memory
+
+
+@given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 5)), min_size=1), st.data())
+def test_a_beginning_of_a_part(pieces: list[tuple[int, int]], data: st.DataObject) -> None:
+    """Up to any offset, what is known is a place where the part can be taken up."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream_index, "CHECKPOINT_DISTANCE", 40)
+        measured, places, offset = Measured(0), {0: 0}, 0
+        for size, records in pieces:
+            measured.add(size, offset)
+            offset += records
+            places[offset] = measured.length
+        measured.end = offset
+        end = data.draw(st.integers(0, offset))
+        found = measured.up_to(end)
+        if found is not None:
+            assert found.end <= end
+            assert places[found.end] == found.length
+        position = data.draw(st.integers(0, measured.length))
+        before = measured.before(position)
+        if before is not None:
+            assert before[0] <= position < before[0] + 200 or before[0] == measured.positions[-1]
+            assert places[before[1]] == before[0]
+
+
+def test_speeds_are_learnt() -> None:
+    speeds = sizes.Speeds()
+    before = speeds.of("values")
+    speeds.learn("values", 1000, 1.0)  # says nothing
+    assert speeds.of("values") == before
+    speeds.learn("values", 10 << 20, 1.0)
+    assert speeds.of("values") == 10 << 20
+    assert speeds.of("keys") == before

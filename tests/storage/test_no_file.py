@@ -1,0 +1,139 @@
+"""What is a link, a FIFO or a directory in place of a `.log`: damage, and never an empty log."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from kafkafs.cli.main import cli
+from kafkafs.storage.errors import CorruptError, OffsetNotFound, UnknownPartition
+from kafkafs.storage.format.columns import Columns, Damage
+from kafkafs.storage.log.log import Log
+from kafkafs.storage.writable_engine import WritableEngine
+from tests.mounted.live import TIMESTAMP, LiveLog
+from tests.reading import open_log
+
+
+def _linked(path: Path) -> None:
+    """A link that leads to the very file that was there."""
+    path.rename(path.parent.parent / path.name)
+    path.symlink_to(path.parent.parent / path.name)
+
+
+def _fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _directory(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+REPLACE: dict[str, Callable[[Path], None]] = {
+    "symbolic link": _linked,
+    "FIFO": _fifo,
+    "directory": _directory,
+}
+
+
+@pytest.fixture(params=REPLACE)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> LiveLog:
+    return LiveLog(tmp_path / "logs")
+
+
+def replaced(live: LiveLog, base_offset: int, kind: str) -> Log:
+    REPLACE[kind](live.log(base_offset))
+    return open_log(live.partition)
+
+
+def served(log: Log) -> tuple[list[int], list[tuple[int, int, str]]]:
+    """The offsets that a scan gives, and the damage: offsets, and what is wrong."""
+    offsets: list[int] = []
+    damage: list[tuple[int, int, str]] = []
+    for part in log.view().scan():
+        if isinstance(part, Damage):
+            damage.append((part.first_offset, part.next_offset, str(part.error)))
+        elif isinstance(part, Columns):
+            offsets += part.offsets.tolist()
+    return offsets, damage
+
+
+@pytest.mark.parametrize(("base", "others"), [(0, [2, 3, 4, 5]), (2, [0, 1, 4, 5])])
+def test_the_offsets_of_its_segment_are_damaged(
+    live: LiveLog, kind: str, base: int, others: list[int]
+) -> None:
+    log = replaced(live, base, kind)
+    what = f"{live.log(base)}: a {kind}, not a regular file"
+    assert served(log) == (others, [(base, base + 2, what)])
+    for offset in (base, base + 1):
+        with pytest.raises(CorruptError, match="not a regular file"):
+            log.view().find(offset)
+    assert [log.view().find(offset).offset for offset in others] == others
+    assert next(iter(log.damage))[0] == str(live.log(base))
+
+
+def test_the_end_of_the_log_is_damaged(live: LiveLog, kind: str) -> None:
+    log = replaced(live, 4, kind)
+    for path in (live.partition, live.log(4)):
+        os.utime(path, (0, 0), follow_symlinks=False)  # nobody is just writing it
+    offsets, [(first, following, what)] = served(log)
+    assert (offsets, first, following) == ([0, 1, 2, 3], 4, -1)
+    assert what == f"{live.log(4)}: a {kind}, not a regular file"
+    with pytest.raises(CorruptError, match="not a regular file"):
+        log.view().find(4)
+
+
+def test_the_only_segment(live: LiveLog, kind: str) -> None:
+    for base in (0, 2):
+        live.log(base).unlink()
+    log = replaced(live, 4, kind)
+    os.utime(live.log(4), (0, 0), follow_symlinks=False)
+    offsets, [(first, _, what)] = served(log)
+    assert (offsets, first) == ([], 4)
+    assert kind in what
+
+
+def test_a_file_that_takes_its_place_is_read(live: LiveLog) -> None:
+    log = replaced(live, 2, "symbolic link")
+    assert served(log)[0] == [0, 1, 4, 5]
+    live.log(2).unlink()
+    shutil.copy(live.directory / live.log(2).name, live.log(2))
+    assert served(log) == ([0, 1, 2, 3, 4, 5], [])
+    assert log.view().offset_for_time(TIMESTAMP + 3000) == 3
+    with pytest.raises(OffsetNotFound):
+        log.view().find(6)
+
+
+def test_verify_reports_it(live: LiveLog, kind: str) -> None:
+    REPLACE[kind](live.log(2))
+    result = CliRunner().invoke(cli, ["verify", str(live.directory)])
+    assert result.exit_code == 1
+    assert f"{live.log(2)}: a {kind}, not a regular file" in result.stdout
+
+
+def test_verbs_that_read_fail(live: LiveLog, kind: str) -> None:
+    REPLACE[kind](live.log(2))
+    for words in (["cat", "t/0/values"], ["cat", "t/0/offset/2"], ["cat", "t/0/records.jsonl"]):
+        result = CliRunner().invoke(cli, [words[0], str(live.directory), *words[1:]])
+        assert (result.exit_code, "not a regular file" in result.output) == (1, True), words
+
+
+def test_it_is_not_opened_for_writing(live: LiveLog, kind: str) -> None:
+    REPLACE[kind](live.log(4))
+    before = sorted(path.name for path in live.partition.iterdir())
+    with WritableEngine(str(live.directory)) as engine:
+        with pytest.raises(UnknownPartition):
+            engine.writer("t", 0)
+        assert [f"a {kind}, not a regular file" in line for line in engine.failures] == [True]
+    assert sorted(path.name for path in live.partition.iterdir()) == before
