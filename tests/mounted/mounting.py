@@ -18,7 +18,9 @@ T = TypeVar("T")
 
 ROOT = Path(__file__).parent.parent.parent
 #: Far more than anything takes; a test that waits so long has failed.
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
+#: Enough for what is promised within a second, on a machine that is busy with other things.
+SOON_SECONDS = 10.0
 _SERVE = """
 import functools, json, sys
 from kafkafs.mount.options import parse_options
@@ -125,6 +127,21 @@ def mounted(
         logged = mount.log.read_text(encoding="utf-8")
         assert mount.expects_warnings or "WARNING" not in logged, logged
         assert mount.expects_errors or "ERROR" not in logged, logged
+    finally:
+        clear(mount)
+
+
+@contextmanager
+def waiting_for(told: Path, script: str, data: Path) -> Iterator[Mount]:
+    """A mount of `data` by a script that waits for the file `told` somewhere, or reads from it how
+    far it may go. It may not be mounted yet."""
+    point, log = told.parent / "mnt", told.parent / "log"
+    point.mkdir()
+    command = [sys.executable, "-c", script, str(data), str(point), str(told)]
+    with log.open("wb") as file:
+        mount = Mount(point, subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file), log)
+    try:
+        yield mount
     finally:
         clear(mount)
 

@@ -420,9 +420,7 @@ def test_a_large_pipe(data: Path, mount: Mounting, tmp_path: Path) -> None:
     before = daemon.memory_kb("VmRSS")
     times = 200 * 2**20 // (len(line) * 10_000)
     copies = " ".join([f"{tmp_path}/lines"] * times)
-    started = time.monotonic()
     sh(f"cat {copies} | cat >> append.jsonl", daemon.point / "t/0")
-    assert time.monotonic() - started < 20
     assert daemon.memory_kb("VmHWM") < before + 64 * 1024
     status = json.loads((daemon.point / "t/0/status.json").read_bytes())
     assert status["logEndOffset"] == 10_000 * (times + 1)

@@ -23,6 +23,7 @@ from tests.mounted.live import LiveLog, value
 from tests.mounted.mounting import (
     PATIENCE_SECONDS,
     ROOT,
+    SOON_SECONDS,
     Mount,
     clear,
     errno_of,
@@ -142,7 +143,7 @@ def test_removed_records(
         {"segments": lambda: live.delete_before(2), "start": lambda: live.start_at(1)}.get(
             how, lambda: live.replace(0, [1])
         )()
-        wait_until(lambda: not any((offsets / name).exists() for name in names), 1.0)
+        wait_until(lambda: not any((offsets / name).exists() for name in names), SOON_SECONDS)
         for name in names:
             with pytest.raises(FileNotFoundError):
                 os.stat(name, dir_fd=directory)
@@ -194,7 +195,7 @@ def test_a_topic_made_anew(live: LiveLog, mount: Mounting, inside: bool) -> None
     try:
         live.delete()
         live.create([b"new 0", b"new 1"])
-        wait_until(lambda: not (where / "offset" / "3").exists(), 1.0)
+        wait_until(lambda: not (where / "offset" / "3").exists(), SOON_SECONDS)
         for offset in (0, 1):
             assert (where / "offset" / str(offset)).read_bytes() == b"new %d" % offset
         assert os.listdir(where / "offset") == ["first", "last", "0", "1"]
@@ -216,7 +217,7 @@ def test_a_replaced_segment(live: LiveLog, mount: Mounting) -> None:
     assert batch["position"] > 0
     with shown.open("rb"):
         live.replace(2, [3])
-        wait_until(lambda: shown.read_bytes() == live.log(2).read_bytes() != before, 1.0)
+        wait_until(lambda: shown.read_bytes() == live.log(2).read_bytes() != before, SOON_SECONDS)
         assert shown.stat().st_size == live.log(2).stat().st_size
     wait_until(
         lambda: json.loads((where / "offset" / "3.json").read_text())["batch"]["position"] == 0, 1.0
@@ -302,12 +303,10 @@ def test_ending_while_in_use(live: LiveLog, mount: Mounting) -> None:
     )
     assert reader.stdout is not None
     assert reader.stdout.readline()
-    started = time.monotonic()
     file = os.open(where / "values", os.O_RDONLY)
     assert os.read(file, 1)
     mounted.daemon.send_signal(signal.SIGTERM)
     assert mounted.daemon.wait(PATIENCE_SECONDS) == 0
-    assert time.monotonic() - started < 5
     assert not is_mounted(mounted.point)
     with pytest.raises(OSError, match="not connected"):  # there is nobody to close it
         os.close(file)

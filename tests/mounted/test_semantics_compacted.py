@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +21,19 @@ from tests import answers
 from tests.logs import TopicSettings, write_log_dir, write_partition
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import TIMESTAMP, LiveLog, value
-from tests.mounted.mounting import PATIENCE_SECONDS, Mount, errno_of, sh, wait_until
+from tests.mounted.mounting import (
+    PATIENCE_SECONDS,
+    SOON_SECONDS,
+    Mount,
+    errno_of,
+    sh,
+    wait_until,
+    waiting_for,
+)
 from tests.mounted.promises import promise
 
 #: Of the topics that a broker compacted, those of which it would leave the same on any other day.
 TIMELESS = sorted(set(answers.topic_configs("compact-before")) - {"cmp-lag", "cmp-delete"})
-#: An offset map with room for so few keys that thousands of passes are needed.
-FEW_KEYS = {"log.cleaner.dedupe.buffer.size": "96"}
 STREAMS = ("records.jsonl", "values", "keys")
 
 
@@ -233,21 +241,53 @@ def test_summary(corpus: Callable[[str], Path], mount: Mounting) -> None:
 # -- while it is computed -----------------------------------------------------------------------
 
 
-def write_slow(directory: Path, count: int) -> None:
-    """A log directory with `t-0`, for which `FEW_KEYS` makes computing take long: a third of
-    `count` are different keys."""
+# A daemon that computes step by step: as many steps as the file `told` allows.
+_HELD_BACK = """
+import itertools, sys, time
+from pathlib import Path
+from kafkafs.mount.options import parse_options
+from kafkafs.mount.mounting.session import mount
+from kafkafs.mount.reading import previews
+from kafkafs.storage.engine import Engine
+
+def held_back(question, told, check, preview=previews.preview, **how):
+    steps = itertools.count()
+    def tell(done, total):
+        told(done, total)
+        step = next(steps)
+        while int(Path(sys.argv[3]).read_text()) <= step:
+            check()
+            time.sleep(0.01)
+    return preview(question, tell, check, **how)
+
+previews.preview = held_back
+mount([sys.argv[1]], sys.argv[2], parse_options(""), foreground=True, make_engine=Engine)
+"""
+
+
+@contextmanager
+def held_back(where: Path) -> Iterator[tuple[Mount, Callable[[int], None]]]:
+    """A mount of a directory with `t-0`, 600 records of 200 keys in segments each of which is
+    a step; and what allows a number of steps. None are allowed at first."""
+
+    def allow(steps: int) -> None:
+        told.with_suffix(".new").write_text(str(steps))
+        told.with_suffix(".new").replace(told)
+
+    told = where / "told"
+    allow(0)
     batches = [
         build_batch(
-            [
-                SimpleRecord(TIMESTAMP, b"key %d" % (at % (count // 3)), value(at))
-                for at in range(base, base + 50)
-            ],
+            [SimpleRecord(TIMESTAMP, b"key %d" % (at % 200), value(at)) for at in range(base, end)],
             BatchFields(base_offset=base),
         )
-        for base in range(0, count, 50)
+        for base, end in itertools.pairwise(range(0, 601, 50))
     ]
-    write_log_dir(directory, {("t", 0): count})
-    write_partition(directory / "t-0", batches, TopicSettings(segment_bytes=1 << 16))
+    write_log_dir(where / "logs", {("t", 0): 600})
+    write_partition(where / "logs" / "t-0", batches, TopicSettings(segment_bytes=1 << 12))
+    with waiting_for(told, _HELD_BACK, where / "logs") as mounted:
+        wait_until(lambda: errno_of(os.stat, mounted.point / "t") == 0)
+        yield mounted, allow
 
 
 @promise(
@@ -304,29 +344,35 @@ def test_counted_when_asked(live: LiveLog, corpus: Callable[[str], Path], mount:
 @promise(
     "While it is computed `status.json` tells how far that is, and all other files can be read."
 )
-def test_progress(tmp_path: Path, mount: Mounting) -> None:
-    write_slow(tmp_path / "logs", 4500)
-    mounted = mount(tmp_path / "logs", settings=FEW_KEYS)
-    partition = mounted.point / "t" / "0"
-    assert status(partition)["compacted"] == {"state": "unknown"}
-    # far more than there are threads to answer requests
-    readers = [
-        subprocess.Popen(["head", "-1", "values"], cwd=partition / "compacted") for _ in range(60)
-    ]
-    found = wait_until(lambda: status(partition)["compacted"]["state"] == "computing")
-    assert found
-    seen = []
-    while (progress := status(partition)["compacted"])["state"] == "computing":
-        assert 0 <= progress["done"] <= progress["total"]
-        seen.append(progress["done"])
-        assert (partition / "offset" / "17").read_bytes() == value(17)
-        if "done" in (then := status(partition)["compacted"]):
-            seen.append(then["done"])
-        assert len((partition / "values").read_bytes().splitlines()) == 4500
-    assert len(set(seen)) > 1
-    assert progress == {"state": "known"}
-    assert [reader.wait(PATIENCE_SECONDS) for reader in readers] == [0] * len(readers)
-    assert times_found(mounted) == 1
+def test_progress(tmp_path: Path) -> None:
+    with held_back(tmp_path) as (mounted, allow):
+        partition = mounted.point / "t" / "0"
+
+        def progress() -> dict[str, Any]:
+            return status(partition)["compacted"]
+
+        assert progress() == {"state": "unknown"}
+        # far more than there are threads to answer requests
+        readers = [
+            subprocess.Popen(
+                ["head", "-1", "values"], cwd=partition / "compacted", stdout=subprocess.DEVNULL
+            )
+            for _ in range(60)
+        ]
+        done = -1
+        for steps in range(1, 4):
+            wait_until(lambda: progress().get("done", -1) > done)  # noqa: B023
+            then = progress()
+            assert then["state"] == "computing"
+            assert done < then["done"] < then["total"]
+            done = then["done"]
+            assert (partition / "offset" / "17").read_bytes() == value(17)
+            assert len((partition / "values").read_bytes().splitlines()) == 600
+            allow(steps)
+        allow(sys.maxsize)
+        assert [reader.wait(PATIENCE_SECONDS) for reader in readers] == [0] * len(readers)
+        assert progress() == {"state": "known"}
+        assert times_found(mounted) == 1
 
 
 @promise(
@@ -334,21 +380,17 @@ def test_progress(tmp_path: Path, mount: Mounting) -> None:
     " so that an interrupted reader is not held."
 )
 @pytest.mark.parametrize("name", ["values", "summary.json"])
-def test_interrupting(tmp_path: Path, mount: Mounting, name: str) -> None:
-    write_slow(tmp_path / "logs", 12000)
-    mounted = mount(tmp_path / "logs", settings=FEW_KEYS)
-    partition = mounted.point / "t" / "0"
-    reader = subprocess.Popen(["cat", name], cwd=partition / "compacted", stdout=subprocess.PIPE)
-    wait_until(lambda: status(partition)["compacted"]["state"] == "computing")
-    started = time.monotonic()
-    reader.send_signal(signal.SIGINT)
-    assert reader.wait(PATIENCE_SECONDS) == -signal.SIGINT
-    assert time.monotonic() - started < 2
-    assert status(partition)["compacted"]["state"] == "computing"
-    assert mounted.end() == 0  # nor does the daemon wait for it
-    assert times_found(mounted) == 0
-    assert reader.stdout is not None
-    reader.stdout.close()
+def test_interrupting(tmp_path: Path, name: str) -> None:
+    with held_back(tmp_path) as (mounted, _):
+        partition = mounted.point / "t" / "0"
+        where = partition / "compacted"
+        reader = subprocess.Popen(["cat", name], cwd=where, stdout=subprocess.DEVNULL)
+        wait_until(lambda: status(partition)["compacted"]["state"] == "computing")
+        reader.send_signal(signal.SIGINT)
+        assert reader.wait(PATIENCE_SECONDS) == -signal.SIGINT  # nothing else ends its read
+        assert status(partition)["compacted"]["state"] == "computing"
+        assert times_found(mounted) == 0
+        assert mounted.end() == 0  # nor does the daemon wait for it
 
 
 @promise(
@@ -365,7 +407,7 @@ def test_changes(live: LiveLog, mount: Mounting) -> None:
             file.write(build_batch(again, BatchFields(base_offset=live.end)))
         live.end += 1
         live.roll()
-        wait_until(lambda: not (compacted / "offset" / "1").exists(), 1.0)
+        wait_until(lambda: not (compacted / "offset" / "1").exists(), SOON_SECONDS)
         assert "1" not in os.listdir(compacted / "offset")
         assert "another" in (compacted / "values").read_text().splitlines()
         assert "value 1" not in (compacted / "values").read_text().splitlines()

@@ -16,7 +16,7 @@ import pytest
 from kafkafs.storage.format.encoder import RecordColumns
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.mounted.conftest import Mounting
-from tests.mounted.mounting import ROOT, Mount, errno_of, wait_until
+from tests.mounted.mounting import ROOT, SOON_SECONDS, Mount, errno_of, wait_until
 from tests.mounted.promises import promise
 
 _END = 50
@@ -150,7 +150,7 @@ def test_a_topic_that_was_removed_with_all_that_was_in_it(data: Path, point: Pat
 def test_too_late(data: Path, point: Path) -> None:
     os.unlink(point / "brief/0/offset/25")
     assert deleted(point) == ["brief-0@0-25.json"]
-    wait_until(lambda: not deleted(point), 5.0)
+    wait_until(lambda: not deleted(point), SOON_SECONDS)
     done = kafkafs("undelete", str(data), "brief/0")
     assert (done.returncode, done.stdout) == (1, "")
     assert "cannot be brought back" in done.stderr

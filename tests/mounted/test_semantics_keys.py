@@ -15,7 +15,7 @@ from tests import answers
 from tests.logs import write_log_dir, write_partition
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import TIMESTAMP, LiveLog, value
-from tests.mounted.mounting import errno_of, mounted, wait_until
+from tests.mounted.mounting import SOON_SECONDS, errno_of, mounted, wait_until
 from tests.mounted.promises import promise
 
 CLEAN = "kafka43-clean"
@@ -71,7 +71,7 @@ def test_no_such_key(live: LiveLog, mount: Mounting) -> None:
     append(live, b"key 3", b"again")
     assert (keys / "key 3").read_bytes() == b"again"
     live.delete_before(2)
-    wait_until(lambda: not (keys / "key 0").exists(), 1.0)
+    wait_until(lambda: not (keys / "key 0").exists(), SOON_SECONDS)
 
 
 @promise("The name is never remembered: it leads to a record as soon as that is served.")

@@ -20,7 +20,7 @@ from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batc
 from kafkafs.storage.format.encoder import RecordColumns
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.mounted.conftest import Mounting
-from tests.mounted.mounting import Mount, errno_of, mounted, sh, wait_until
+from tests.mounted.mounting import SOON_SECONDS, Mount, errno_of, mounted, sh, wait_until
 from tests.mounted.promises import promise
 
 _EDITED = "retention.ms=7000\nsegment.bytes=2097152\n"
@@ -458,7 +458,7 @@ def test_removed(data: Path, topic: Path) -> None:
     os.unlink(path)
     assert errno_of(os.stat, path) == errno.ENOENT
     assert os.listdir(path.parent) == ["0"]
-    wait_until(path.exists, 1.2)
+    wait_until(path.exists, SOON_SECONDS)
     assert path.read_text() == before
     os.rename(path, path.with_name("backup~"))
     assert errno_of(os.stat, path) == errno.ENOENT

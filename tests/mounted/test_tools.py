@@ -18,7 +18,7 @@ import pytest
 from tests import answers
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import LiveLog, value
-from tests.mounted.mounting import PATIENCE_SECONDS, errno_of, sh, wait_until
+from tests.mounted.mounting import PATIENCE_SECONDS, SOON_SECONDS, errno_of, sh, wait_until
 
 CLEAN = "kafka43-clean"
 
@@ -116,10 +116,8 @@ def test_ctrl_c_ends_who_follows(live: LiveLog, mount: Mounting, program: str) -
     # Long enough in its waiting read to have been sent back with EINTR and to have come again.
     time.sleep(1.3)
     assert reader.poll() is None
-    started = time.monotonic()
     reader.send_signal(signal.SIGINT)
-    assert reader.wait(PATIENCE_SECONDS) != 0
-    assert time.monotonic() - started < 2
+    assert reader.wait(PATIENCE_SECONDS) != 0  # nothing else ends its read
     reader.stdout.close()
 
 
@@ -155,9 +153,8 @@ def test_many_followers(live: LiveLog, mount: Mounting) -> None:
     for thread in threads:
         thread.start()
     wait_until(lambda: all(found))
-    started = time.monotonic()
+    # All followers wait until this is answered: nothing is appended before.
     assert (point / "t" / "0" / "offset" / "3").read_bytes() == value(3)
-    assert time.monotonic() - started < 1
     live.append()
     for thread in threads:
         thread.join(PATIENCE_SECONDS)
@@ -216,9 +213,9 @@ def test_a_log_directory_that_goes_and_comes_back(live: LiveLog, mount: Mounting
     assert record.read_bytes() == value(3)
     moved = live.directory.with_name("moved")
     live.directory.rename(moved)
-    wait_until(lambda: errno_of(os.stat, record) == errno.EIO, 2.0)
+    wait_until(lambda: errno_of(os.stat, record) == errno.EIO, SOON_SECONDS)
     (line,) = mounted.lines("WARNING")
     assert line.endswith(f"{live.directory}: no such directory any more")
     moved.rename(live.directory)
-    wait_until(lambda: errno_of(os.stat, record) == 0, 2.0)
+    wait_until(lambda: errno_of(os.stat, record) == 0, SOON_SECONDS)
     assert record.read_bytes() == value(3)
