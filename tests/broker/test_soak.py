@@ -47,6 +47,8 @@ VERBS = (
     ("verify",),
     ("expire", "--dry-run", "--all"),
     ("compact", "--dry-run", "--all"),
+    ("recover", "--dry-run"),
+    ("undelete", "--list"),
     ("topic", "list"),
     ("transactions",),
 )
