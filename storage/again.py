@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, TypeVar
 
@@ -10,19 +11,27 @@ from .errors import SegmentGone
 
 T = TypeVar("T")
 
-#: How often something is read before the error stands. A cleaner needs one more reading for each
+#: How often one file may vanish before the error stands. A cleaner needs one more reading for each
 #: swap; a file that is never there is not a live log's.
 ATTEMPTS: Final = 8
-# After the second reading a broker gets time to finish: it renames dozens of files one by one.
-_PAUSES: Final = (0.0, *(0.002 * 2**n for n in range(ATTEMPTS - 2)))
+#: How many files may vanish in all, each after another reading: retention renames one file at a
+#: time, and a broker under load may need seconds for those of a partition.
+VANISHED: Final = 100
+_LONGEST_PAUSE: Final = 0.064
 
 
 def look_again(look: Callable[[], T]) -> T:
     """What `look` returns. Each time a file vanished under it, it is called again, and must take a
-    new view of the log; SegmentGone after ATTEMPTS calls and an eighth of a second."""
-    for pause in _PAUSES:
+    new view of the log. SegmentGone when one file vanished ATTEMPTS times or VANISHED did, after
+    an eighth of a second or after 6 s."""
+    vanished: Counter[str] = Counter()
+    while True:
         try:
             return look()
-        except SegmentGone:
-            time.sleep(pause)
-    return look()
+        except SegmentGone as error:
+            vanished[error.file] += 1
+            if vanished[error.file] == ATTEMPTS or vanished.total() == VANISHED:
+                raise
+        # From the second reading on a broker gets time to finish.
+        if vanished.total() > 1:
+            time.sleep(min(0.002 * 2 ** (vanished.total() - 2), _LONGEST_PAUSE))

@@ -349,7 +349,8 @@ def test_progress(tmp_path: Path) -> None:
         partition = mounted.point / "t" / "0"
 
         def progress() -> dict[str, Any]:
-            return status(partition)["compacted"]
+            found: dict[str, Any] = status(partition)["compacted"]
+            return found
 
         assert progress() == {"state": "unknown"}
         # far more than there are threads to answer requests
