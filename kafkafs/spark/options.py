@@ -24,6 +24,9 @@ EARLIEST: Final = -2
 
 TopicPartition = tuple[str, int]
 
+#: The member of a stream's offsets that has the topics' ids. No topic can be called so.
+TOPIC_IDS: Final = ":topicIds"
+
 _MAX_BYTES_PER_PARTITION: Final = 128 << 20
 _MAX_TRIGGER_DELAY: Final = 15 * 60 * 1000  # ms
 _MAX_LONG: Final = (1 << 63) - 1
@@ -85,6 +88,7 @@ class Options:
     max_offsets_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
+    checkpoint_topic_ids: bool
     settings: Mapping[str, str]
 
     @classmethod
@@ -132,6 +136,7 @@ class Options:
             max_offsets_per_trigger=most,
             min_offsets_per_trigger=least,
             max_trigger_delay_ms=texts.get("maxTriggerDelay", _duration_ms) or _MAX_TRIGGER_DELAY,
+            checkpoint_topic_ids=texts.get("checkpointTopicIds", boolean) is not False,
             settings=texts.settings,
         )
 
@@ -186,6 +191,7 @@ _NAMES: Final = frozenset(
         *("maxBytesPerPartition", "mode", "losses"),
         # only streams heed these; a batch of Spark's own source ignores them, too
         *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
+        "checkpointTopicIds",
     )
 )
 # A stream has no end.
@@ -347,6 +353,9 @@ def _by_partition(text: str) -> dict[TopicPartition, int]:
     form = f'wanted is JSON such as {{"orders": {{"0": 23, "1": 42}}}}, not {text}'
     found: dict[TopicPartition, int] = {}
     for topic, numbers in _json_object(text, form).items():
+        if topic == TOPIC_IDS:
+            why = "belongs to the checkpoint of a stream, and is not checked here; leave it out"
+            raise ValueError(f"the member {TOPIC_IDS} {why}")
         if not isinstance(numbers, dict):
             raise ValueError(form)
         for partition, number in numbers.items():

@@ -18,6 +18,7 @@ from typing import Final
 
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import (
+    CorruptError,
     LogDirError,
     UnknownPartition,
     UnknownTopic,
@@ -25,6 +26,7 @@ from kafkafs.storage.errors import (
 )
 from kafkafs.storage.format.names import META_PROPERTIES_FILE
 from kafkafs.storage.log.view import View
+from kafkafs.storage.log_dir import PartitionDir
 from kafkafs.storage.segment.segment import Segment
 
 from .options import EARLIEST, LATEST, Limit, OptionError, Options, TopicPartition
@@ -50,6 +52,8 @@ class OffsetRange:
     """What a task reads of a partition: offsets in [`start`, `end`), about `size` bytes of `.log`.
 
     `is_last`: the log ended at `end` when this was planned, so damage behind its last batch counts.
+    `topic_id`: the id in the partition's directory at that time, "" where it had none. Offsets of a
+    topic with another id are not read in its place.
     """
 
     topic: str
@@ -58,6 +62,7 @@ class OffsetRange:
     end: int
     size: int
     is_last: bool = False
+    topic_id: str = ""
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}, offsets {self.start} to {self.end - 1}"
@@ -126,11 +131,20 @@ def open_engine(log_dirs: Sequence[str], options: Options) -> Engine:
     return engine
 
 
-def report_loss(what: str, is_error: bool) -> None:
-    """DataLoss, or a warning."""
+_READ_REST: Final = "Set the option failOnDataLoss to false to read what is there"
+
+
+def report_loss(what: str, is_error: bool, remedy: str = _READ_REST) -> None:
+    """DataLoss, with the advice to do `remedy`, or a warning."""
     if is_error:
-        raise DataLoss(f"{what}. Set the option failOnDataLoss to false to read what is there")
+        raise DataLoss(f"{what}. {remedy}")
     LOGGER.warning("%s", what)
+
+
+def recreated(topic: str, known_id: str, topic_id: str) -> str:
+    """What happened to a topic whose id was known, and is `topic_id` now, "" for none."""
+    now = f"the topic id is {topic_id} now" if topic_id else "there is no topic id now"
+    return f"topic {topic} was deleted and created again: {now}, not {known_id}"
 
 
 # -- which partitions ------------------------------------------------------------------------------
@@ -179,7 +193,8 @@ def check_named(limit: Limit, chosen: Iterable[TopicPartition]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Offsets [`start`, `end`) of a partition that are to be read, and where their bytes are.
+    """Offsets [`start`, `end`) of a partition that are to be read, and where their bytes are;
+    `topic_id` as in OffsetRange.
 
     `segments` hold them; `ends[i]` is how many bytes of the span lie in segments up to `i`, of
     which the first counts from position `skipped` on.
@@ -188,18 +203,20 @@ class _Span:
     view: View
     start: int
     end: int
+    topic_id: str = ""
     segments: Sequence[Segment] = field(default=())
     ends: Sequence[int] = field(default=())
     skipped: int = 0
 
     @classmethod
-    def of(cls, view: View, start: int, end: int) -> _Span:
+    def of(cls, view: View, start: int, end: int, topic_id: str) -> _Span:
         segments = [s for s in view.segments.from_offset(start) if s.base_offset < end]
         skipped = _position_of(segments[0], start)
         sizes = [segment.size for segment in segments]
         sizes[-1] = min(sizes[-1], _position_of(segments[-1], end, up=True))
         sizes[0] -= skipped
-        return cls(view, start, end, segments, list(accumulate(max(s, 0) for s in sizes)), skipped)
+        ends = list(accumulate(max(size, 0) for size in sizes))
+        return cls(view, start, end, topic_id, segments, ends, skipped)
 
     @property
     def size(self) -> int:
@@ -231,13 +248,25 @@ def _position_of(segment: Segment, offset: int, up: bool = False) -> int:
 def _spans(engine: Engine, topic: str, partition: int, options: Options) -> Iterator[_Span]:
     """What is to be read of one partition."""
     try:
+        # The id comes before the view: tasks refuse a topic that is created again in between.
+        topic_id = _topic_id(engine.partition_dir(topic, partition))
         view = engine.log(topic, partition).view()
     except (UnknownTopic, UnknownPartition):
         report_loss(f"{topic}-{partition} was just deleted", options.fail_on_data_loss)
         return
     start, end = (bound(view, limit, options) for limit in (options.starting, options.ending))
     if start < end:
-        yield _Span.of(view, start, end)
+        yield _Span.of(view, start, end, topic_id)
+
+
+def _topic_id(found: PartitionDir) -> str:
+    """The topic id in a partition's directory; "" where there is none, or none that can be read: a
+    batch also reads what is left of a damaged directory."""
+    try:
+        return found.topic_id()
+    except CorruptError as error:
+        LOGGER.warning("%s: not checked whether the topic is created again meanwhile", error)
+        return ""
 
 
 def bound(view: View, limit: Limit, options: Options) -> int:
@@ -268,9 +297,9 @@ def _offset_for_time(view: View, time_ms: int, limit: Limit, options: Options) -
 # -- ranges ----------------------------------------------------------------------------------------
 
 
-def cut(parts: Iterable[tuple[View, int, int]], options: Options) -> list[OffsetRange]:
+def cut(parts: Iterable[tuple[View, int, int, str]], options: Options) -> list[OffsetRange]:
     """Ranges of the sizes that the options ask for, of offsets [start, end) of each view, which
-    has them."""
+    has them, with the topic id of its partition."""
     return _ranges([_Span.of(*part) for part in parts if part[1] < part[2]], options)
 
 
@@ -303,6 +332,7 @@ def _cut_by_bytes(span: _Span, target: int) -> Iterator[OffsetRange]:
             end=high,
             size=span.size // (len(edges) - 1),
             is_last=high == view.end_offset,
+            topic_id=span.topic_id,
         )
 
 

@@ -2,7 +2,8 @@
 
 The log is found anew in each task, and may have changed since the driver planned: it grows, is
 compacted, and loses its oldest segments. Records that retention took are a loss of data, which
-fails the task or is passed over; damaged bytes fail it or are passed over, and `losses` tells them.
+fails the task or is passed over; so are all records of a topic that was deleted and created again.
+Damaged bytes fail the task or are passed over, and `losses` tells them.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from kafkafs.storage.format.columns import Columns, Damage
 from kafkafs.storage.log.transactions import Isolation
 from kafkafs.storage.log.view import View
 
-from .planning import LOGGER, OffsetRange, report_loss
+from .planning import LOGGER, OffsetRange, recreated, report_loss
+from .topic_ids import id_of
 
 #: What `losses` tells of each damaged place: offsets in [firstOffset, nextOffset) of the range that
 #: was read are lost, nextOffset is null where nothing readable follows in the segment.
@@ -50,6 +52,7 @@ _BATCH_BYTES: Final = 16 << 20
 # How often reading goes on in a new view when segments vanish and nothing is read meanwhile.
 _ATTEMPTS: Final = 8
 _LOSSES_TOLD: Final = 1000
+_READ_AGAIN: Final = "Read the new topic, or set the option failOnDataLoss to false to leave it out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +106,14 @@ class Reading:
         attempts = _ATTEMPTS
         while attempts:
             view = self._view(piece)
-            if view is None:
+            if view is None or self._is_recreated(piece):
                 return
             self._report_gone(piece, view, reached)
             end = None if piece.is_last and piece.end == view.end_offset else piece.end
             try:
                 for part in view.scan(reached, end, self.isolation):
+                    if self._is_recreated(piece):
+                        return
                     reached, attempts = _behind(part, reached), _ATTEMPTS
                     yield part
                 return
@@ -120,11 +125,26 @@ class Reading:
         """The partition as it is now; None when it has gone and that is no error. LogDirError where
         the directory itself is not there: a worker that does not see it has lost nothing."""
         try:
-            engine = _engine(self.log_dirs, tuple(sorted(self.settings.items())))
-            return engine.log(piece.topic, piece.partition).view()
+            return self._engine().log(piece.topic, piece.partition).view()
         except (UnknownTopic, UnknownPartition) as error:
             report_loss(f"{piece}: {error}", self.fail_on_data_loss)
             return None
+
+    def _is_recreated(self, piece: OffsetRange) -> bool:
+        """Whether the partition is another topic's by now, after a warning; DataLoss if that is an
+        error. What was read before the answer False is the planned topic's: an id is never used
+        again. A partition that has gone meanwhile is still the one that was read."""
+        if not piece.topic_id:
+            return False
+        topic_id = id_of(self._engine(), (piece.topic, piece.partition))
+        if topic_id is None or topic_id == piece.topic_id:
+            return False
+        what = f"{piece}: {recreated(piece.topic, piece.topic_id, topic_id)}"
+        report_loss(what, self.fail_on_data_loss, _READ_AGAIN)
+        return True
+
+    def _engine(self) -> Engine:
+        return _engine(self.log_dirs, tuple(sorted(self.settings.items())))
 
     def _report_gone(self, piece: OffsetRange, view: View, reached: int) -> None:
         """DataLoss, or a warning, for offsets of the range that the log no longer has."""

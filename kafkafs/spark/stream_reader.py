@@ -15,8 +15,9 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from .options import Options
+from .positions import Positions, from_json, to_json
 from .source import RangeReader, Task
-from .streaming import Positions, Stream, from_json, to_json
+from .streaming import Stream
 
 # Before the first batch. Of that Spark keeps only the end, so where it begins is found out by the
 # options, also when it is done once more.
@@ -54,17 +55,20 @@ class KafkafsStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAv
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         limited = not isinstance(limit, ReadAllAvailable)
-        return to_json(self._stream.next_end(_positions(start), limited))
+        return self._json(self._stream.next_end(_positions(start), limited))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         latest = self._stream.latest
-        return to_json(latest) if latest else None
+        return self._json(latest) if latest else None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         if start == end:
             return []
         ranges = self._stream.plan(_positions(start), from_json(end))
         return [Task(each) for each in ranges]
+
+    def _json(self, positions: Positions) -> dict[str, Any]:
+        return to_json(positions, self._options.checkpoint_topic_ids)
 
     def stop(self) -> None:
         if self._opened is not None:

@@ -1,14 +1,18 @@
 """Which offsets each micro batch of a stream reads, as Spark's own Kafka source decides it.
 
-Between batches a stream stands, in each partition, before an offset: these are its `Positions`, and
-what Spark writes to the checkpoint is their JSON, in the shape of Spark's KafkaSourceOffset:
-`{"orders": {"0": 23, "1": 42}}`. This runs on the driver.
+Between batches a stream stands, in each partition, before an offset: these are its `Positions`,
+which Spark writes to the checkpoint as JSON. This runs on the driver.
+
+A topic that was deleted and created again is a loss of data, which its id reveals. The ids are in
+the checkpoint; where they were left out, a running query still knows those of its last batch.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
 
 from kafkafs.storage.errors import UnknownPartition, UnknownTopic
 from kafkafs.storage.log.view import View
@@ -22,27 +26,18 @@ from .planning import (
     check_topics,
     cut,
     open_engine,
+    recreated,
     report_loss,
 )
+from .positions import Positions
+from .topic_ids import by_topic, read_ids
 
-#: For each partition the offset that is to be read next.
-Positions = Mapping[TopicPartition, int]
+_GO_ON: Final = (
+    "Start a query with a checkpoint of its own, or set the option failOnDataLoss to false to"
+    " continue at the new topic's log start"
+)
 
-
-def to_json(positions: Positions) -> dict[str, dict[str, int]]:
-    """Always in the same order, since Spark compares the texts."""
-    found: dict[str, dict[str, int]] = {}
-    for topic, partition in sorted(positions):
-        found.setdefault(topic, {})[str(partition)] = positions[topic, partition]
-    return found
-
-
-def from_json(value: Mapping[str, Mapping[str, int]]) -> Positions:
-    return {
-        (topic, int(number)): offset
-        for topic, numbers in value.items()
-        for number, offset in numbers.items()
-    }
+Offsets = Mapping[TopicPartition, int]
 
 
 class Stream:
@@ -54,6 +49,7 @@ class Stream:
         self._options = options
         self._target: Positions | None = None
         self._last_batch = -float("inf")  # when it was begun, in seconds
+        self._known_ids: dict[tuple[tuple[TopicPartition, int], ...], Mapping[str, str]] = {}
         self.latest: Positions | None = None
 
     def stop_at_the_present_end(self) -> None:
@@ -64,45 +60,85 @@ class Stream:
         """Where a batch ends that begins at `start`, or at the starting offsets; `start` itself
         when it is to wait. Without `limited` all that is there is read.
 
-        OptionError where the query cannot begin, DataLoss.
+        OptionError where the query cannot begin, DataLoss, CorruptError for topic ids that are
+        malformed or contradict each other.
         """
         self.latest = latest = self._ends() if self._target is None else self._target
         if start is None:
             check_topics(self._engine.topics(), self._options)
-            check_named(self._options.starting, latest)
-            start = self._starting(latest)
+            check_named(self._options.starting, latest.offsets)
+            start = Positions(self._starting(latest.offsets), latest.topic_ids)
+        start = self._with_ids(start, latest.topic_ids)
+        others = self._others(start, latest)
+        if self._options.fail_on_data_loss:  # else `plan` warns of them
+            self._report_others(others, start, latest)
+        end = self._end(start, latest, others, limited)
+        self._remember(end, start)
+        return end
+
+    def _end(
+        self, start: Positions, latest: Positions, others: Iterable[str], limited: bool
+    ) -> Positions:
         if not limited:
             return latest
-        begins = {key: start[key] if key in start else self._log_start(key) for key in latest}
-        if self._is_too_little(begins, latest):
+        begins = {key: self._begin(key, start, others) for key in latest.offsets}
+        if self._is_too_little(begins, latest.offsets):
             return start
         most = self._options.max_offsets_per_trigger
-        return latest if most is None else _limited(begins, latest, most)
+        if most is None:
+            return latest
+        end = replace(latest, offsets=_limited(begins, latest.offsets, most))
+        # As many offsets of the new topic as were read of the old one: without topic ids Spark
+        # sees no difference, and would never have the batch read.
+        is_unseen = end.offsets == start.offsets and not self._options.checkpoint_topic_ids
+        return latest if is_unseen and others else end
+
+    def _begin(self, key: TopicPartition, start: Positions, others: Iterable[str]) -> int:
+        if key in start.offsets and key[0] not in others:
+            return start.offsets[key]
+        return self._log_start(key)
 
     def plan(self, start: Positions | None, end: Positions) -> list[OffsetRange]:
         """What tasks read of a batch. `start` None is the query's first batch, which may have been
         begun before: Spark keeps where it ends, and not where it begins.
 
-        DataLoss for what is not there any more.
+        DataLoss for what is not there any more; CorruptError as for `next_end`.
         """
+        ids = read_ids(self._engine, sorted(end.offsets))
+        now = Positions(dict.fromkeys(ids, 0), _some(by_topic(ids)))
+        end = self._with_ids(end, now.topic_ids)
+        gone = self._others(end, now)  # with all that this batch was to read of them
+        self._report_others(gone, end, now)
+        ends = {key: offset for key, offset in end.offsets.items() if key[0] not in gone}
         if start is None:
-            start = self._starting(end)
-        for key in sorted(start.keys() - end.keys()):
-            self._report(key, f"has gone; it was read up to offset {start[key]}")
-        parts = [part for key in sorted(end) for part in self._part(key, start.get(key), end[key])]
+            start = Positions(self._starting(ends), end.topic_ids)
+        start = self._with_ids(start, end.topic_ids)
+        others = self._others(start, end)
+        self._report_others(others - gone, start, end)
+        self._remember(end, start)
+        for key in sorted(start.offsets.keys() - end.offsets.keys()):
+            self._report(key, f"has gone; it was read up to offset {start.offsets[key]}")
+        parts = []
+        for key, offset in sorted(ends.items()):
+            begin = self._log_start(key) if key[0] in others else start.offsets.get(key, 0)
+            topic_id = ids.get(key, "")
+            parts += [(*part, topic_id) for part in self._part(key, begin, offset)]
         return cut(parts, self._options)
 
     def close(self) -> None:
         self._engine.close()
 
-    def _ends(self) -> dict[TopicPartition, int]:
-        """Of all partitions that are there now."""
+    def _ends(self) -> Positions:
+        """Of all partitions that are there now. The ids are read first: if a topic is created again
+        before its ends are read, they are taken for those of the old one, which is then missed."""
         chosen = assigned(self._engine.topics(), self._options)
-        views = {key: self._view(key) for key in chosen}
+        ids = read_ids(self._engine, chosen)
+        views = {key: self._view(key) for key in ids}
         isolation = self._options.isolation
-        return {key: view.bound(isolation) for key, view in views.items() if view is not None}
+        ends = {key: view.bound(isolation) for key, view in views.items() if view is not None}
+        return Positions(ends, _some(by_topic({key: ids[key] for key in ends})))
 
-    def _starting(self, ends: Positions) -> Positions:
+    def _starting(self, ends: Offsets) -> Offsets:
         """The starting offsets, none behind its partition's end: the end of a batch that is done
         once more may be older than what the options name now, such as the latest offset."""
         options, found = self._options, dict(ends)
@@ -112,7 +148,35 @@ class Stream:
                 found[key] = min(bound(view, options.starting, options), end)
         return found
 
-    def _is_too_little(self, begins: Positions, latest: Positions) -> bool:
+    # -- topic ids ------------------------------------------------------------------------------
+
+    def _with_ids(self, positions: Positions, otherwise: Mapping[str, str]) -> Positions:
+        """The positions with the topic ids that their JSON had, or this query knows of them;
+        `otherwise` has those of topics about which neither says anything."""
+        known = self._known_ids.get(_offsets_of(positions), {})
+        ids = {**otherwise, **known, **positions.topic_ids}
+        of_these = {topic: ids[topic] for topic in positions.topics if topic in ids}
+        return replace(positions, topic_ids=of_these)
+
+    def _remember(self, end: Positions, start: Positions) -> None:
+        """The ids of the two positions that Spark may ask about next. Where they differ in nothing
+        else Spark reads no batch between them, and the stream stays at `start`."""
+        self._known_ids = {
+            _offsets_of(end): end.topic_ids,
+            _offsets_of(start): start.topic_ids,
+        }
+
+    def _others(self, before: Positions, after: Positions) -> set[str]:
+        """The topics that are others than `before`, though they have the same names."""
+        known, now = before.topic_ids, after.topic_ids
+        return {topic for topic in after.topics if known.get(topic, "") not in ("", now.get(topic))}
+
+    def _report_others(self, topics: Iterable[str], before: Positions, after: Positions) -> None:
+        for topic in sorted(topics):
+            what = recreated(topic, before.topic_ids[topic], after.topic_ids.get(topic, ""))
+            report_loss(what, self._options.fail_on_data_loss, _GO_ON)
+
+    def _is_too_little(self, begins: Offsets, latest: Offsets) -> bool:
         """Whether the batch waits for more. Not for longer than maxTriggerDelay, and not where
         nothing more is to come."""
         least = self._options.min_offsets_per_trigger
@@ -125,12 +189,9 @@ class Stream:
         self._last_batch = now
         return False
 
-    def _part(
-        self, key: TopicPartition, start: int | None, end: int
-    ) -> Iterator[tuple[View, int, int]]:
+    def _part(self, key: TopicPartition, start: int, end: int) -> Iterator[tuple[View, int, int]]:
         """A partition's view and the offsets of it to read. One that was not there when the last
-        batch ended is read from its first record on, which is lost unless its offset is 0."""
-        start = start or 0
+        batch ended is read from offset 0 on; what is not there any more is lost."""
         if end < start:
             self._report(key, f"was read up to offset {start}, and ends at {end} now")
         if end <= start:
@@ -162,7 +223,16 @@ class Stream:
         report_loss(f"{topic}-{partition} {what}", self._options.fail_on_data_loss)
 
 
-def _limited(begins: Positions, latest: Positions, most: int) -> Positions:
+def _offsets_of(positions: Positions) -> tuple[tuple[TopicPartition, int], ...]:
+    return tuple(sorted(positions.offsets.items()))
+
+
+def _some(ids: Mapping[str, str]) -> dict[str, str]:
+    """Without topics that have no id."""
+    return {topic: topic_id for topic, topic_id in ids.items() if topic_id}
+
+
+def _limited(begins: Offsets, latest: Offsets, most: int) -> Offsets:
     """Ends of about `most` offsets in all, of each partition in proportion to what it has, and at
     least one, so that none is starved."""
     sizes = {key: max(end - begins[key], 0) for key, end in latest.items()}

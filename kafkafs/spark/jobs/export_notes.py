@@ -30,6 +30,7 @@ from kafkafs.storage.disk import Directory
 from kafkafs.storage.errors import ConfigError, CorruptError, LogDirError, SegmentGone, printable
 from kafkafs.storage.format.layout import MAX_INT32, MAX_OFFSET
 from kafkafs.storage.format.names import METADATA_TOPIC, is_legal_topic
+from kafkafs.storage.format.uuids import is_uuid_text
 
 from ..options import TopicPartition
 from ..planning import OffsetRange
@@ -276,7 +277,15 @@ def _range(value: _Value) -> OffsetRange:
         end=value["end"].integer(start + 1),
         size=value["size"].integer(),
         is_last=value["is_last"].value,
+        topic_id=_topic_id(value.get("topic_id", "")),
     )
+
+
+def _topic_id(value: _Value) -> str:
+    """ "" for a topic without an id, and in the notes of an older kafkafs."""
+    if value.text() and not is_uuid_text(value.text()):
+        raise value.wrong(f"{value.text()!r} is not a topic's id")
+    return value.text()
 
 
 def _check_spans(ranges: Sequence[OffsetRange], listed: _Value) -> None:
