@@ -55,10 +55,12 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class SegmentWhy:
-    """`upper_bound`: the offset behind the segment. `standing` is None where nothing is ever
-    compacted."""
+    """`upper_bound`: the offset behind the segment. `largest_timestamp`: of its records, in ms
+    since 1970, read when the segment was there. `standing` is None where nothing is ever compacted.
+    """
 
     upper_bound: int
+    largest_timestamp: int
     outlook: Outlook
     standing: Standing | None
 
@@ -107,7 +109,8 @@ def why(view: View, config: TopicConfig, checkpoint: int | None, now_ms: int) ->
         planned = cleaning.plan(state, config, now_ms)
         standings = list(_standings(view, config, planned, transaction))
     bounds = [segment.base_offset for segment in view.segments[1:]] + [view.end_offset]
-    segments = tuple(map(SegmentWhy, bounds, outlooks, standings))
+    largest = [each.segment.largest_timestamp for each in outlooks]
+    segments = tuple(map(SegmentWhy, bounds, largest, outlooks, standings))
     return Why(view, config, now_ms, planned, transaction, segments)
 
 
@@ -186,7 +189,7 @@ def _segment_json(found: SegmentWhy) -> dict[str, Any]:
         "baseOffset": outlook.segment.base_offset,
         "upperBound": found.upper_bound,
         "size": outlook.segment.size,
-        "largestTimestamp": outlook.segment.largest_timestamp,
+        "largestTimestamp": found.largest_timestamp,
         "retention": {
             "rule": outlook.rule and str(outlook.rule),
             "hold": outlook.hold and str(outlook.hold),

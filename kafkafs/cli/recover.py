@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from kafkafs.storage.engine import Engine
     from kafkafs.storage.log.recovery import RecoveryPlan
 
-# How often a partition is planned whose files vanish meanwhile.
-_TRIES = 20
-
 Plans = dict[tuple[str, int], "RecoveryPlan"]
 
 
@@ -91,7 +88,8 @@ def _foretell(
         plans[key] = _planned(engine, *key)
 
     keys = choose(engine.topics(), chosen)
-    code = for_each_partition(output.progress(keys, "reading partitions"), make)
+    listed = output.progress(keys, "reading partitions")
+    code = for_each_partition(listed, make, are_named=bool(chosen))
     for key, plan in plans.items():
         for fault in plan.faults:
             failures.warn(f"{key[0]}-{key[1]}: would be cut: {fault}")
@@ -135,14 +133,20 @@ def plan_for(engine: Engine, topic: str, number: int, is_clean: bool | None = No
 def _planned(engine: Engine, topic: str, number: int) -> RecoveryPlan:
     """The plan for a partition, made again when one of its files vanishes, as a running broker
     removes them."""
+    from kafkafs.storage.again import look_again
     from kafkafs.storage.errors import SegmentGone
 
-    for _ in range(_TRIES - 1):
+    def plan() -> RecoveryPlan:
         try:
             return plan_for(engine, topic, number)
-        except (SegmentGone, FileNotFoundError):
-            engine.partition_dir(topic, number)  # UnknownPartition if it was deleted
-    return plan_for(engine, topic, number)
+        except FileNotFoundError as error:
+            raise SegmentGone(str(error.filename)) from None
+
+    try:
+        return look_again(plan)
+    except SegmentGone:
+        engine.partition_dir(topic, number)  # UnknownPartition if it was deleted
+        raise
 
 
 def _warn_of_holders(engine: Engine) -> None:

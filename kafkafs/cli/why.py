@@ -127,7 +127,7 @@ def _rows(found: Why, human: bool) -> Iterator[tuple[str, ...]]:
         row = (
             str(segment.base_offset),
             output.size_text(segment.size, human),
-            output.time_text(segment.largest_timestamp),
+            output.time_text(each.largest_timestamp),
             _retention(each),
         )
         yield (*row, *_compaction(each.standing)) if each.standing is not None else row

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from ..again import look_again
 from ..disk import Directory
 from ..errors import CorruptError, SegmentGone, UnknownPartition
 from ..fair_lock import FairLock
@@ -21,8 +22,8 @@ from .segments import LogFile, Segments, drop_covered, list_logs, unchanged
 from .tail import Tail, advance, settled_fault, walk_from_start
 from .view import View
 
-# How often a view is tried again when files vanish while it is being made.
-_ATTEMPTS = 8
+# How often a directory is listed when names come and go meanwhile.
+_LISTINGS = 8
 _DAMAGE_KEPT = 1000
 
 
@@ -72,15 +73,10 @@ class Log:
     def view(self) -> View:
         """The partition now; the very same object as before when nothing changed.
 
-        UnknownPartition when the directory has gone.
+        UnknownPartition when the directory has gone; SegmentGone as `look_again` raises it.
         """
         with self._lock:
-            for _ in range(_ATTEMPTS):
-                try:
-                    return self._refresh()
-                except SegmentGone:
-                    self._listing = None  # a file went between listing and opening: look again
-            raise UnknownPartition(self.topic, self.partition)
+            return look_again(self._look)
 
     def report(self, error: CorruptError) -> bool:
         """Note damage; True when it was not known before, and is worth telling: of a log that is
@@ -90,6 +86,13 @@ class Log:
             return False
         self.damage[key] = error
         return True
+
+    def _look(self) -> View:
+        try:
+            return self._refresh()
+        except SegmentGone:
+            self._listing = None  # a file went between listing and opening
+            raise
 
     def _refresh(self) -> View:
         start = self._log_start_offset()
@@ -202,7 +205,7 @@ class Log:
     def _list_logs(self) -> list[LogFile]:
         """A listing during which no name came or went, else a segment that is just being renamed
         may be seen under neither name."""
-        for _ in range(_ATTEMPTS):
+        for _ in range(_LISTINGS):
             before = self.directory.stat().st_mtime_ns
             logs = list_logs(self.directory, self.report)
             if self.directory.stat().st_mtime_ns == before:

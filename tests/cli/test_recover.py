@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 
+from kafkafs.cli import recover
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.format.names import METADATA_TOPIC
+from kafkafs.storage.log.recovery import RecoveryPlan
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.conftest import differences, fingerprint
 from tests.reading import scan
@@ -79,6 +82,27 @@ def test_a_directory_in_use_is_judged_too(kafkafs: Kafkafs, tmp_path: Path) -> N
         result = kafkafs("recover", "-n", tmp_path / "data")
     assert (result.exit_code, result.stdout) == (0, "")
     assert f"process {os.getpid()} is writing to it" in result.stderr
+
+
+def test_a_topic_that_is_deleted_meanwhile(
+    kafkafs: Kafkafs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is left out where nobody named it."""
+
+    def plan_for(engine: Engine, topic: str, number: int) -> RecoveryPlan:
+        shutil.rmtree(root / f"{topic}-{number}")
+        return planned(engine, topic, number)
+
+    root, planned = tmp_path / "data", recover.plan_for
+    with WritableEngine(str(root)) as engine:
+        engine.create_topic("a")
+        engine.create_topic("b")
+    monkeypatch.setattr(recover, "plan_for", plan_for)
+    named = kafkafs("recover", "-n", root, "a")
+    assert (named.exit_code, named.stdout) == (1, "")
+    assert "no topic a" in named.stderr
+    result = kafkafs("recover", "-n", root)
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "")
 
 
 def test_a_partition_that_cannot_be_opened(kafkafs: Kafkafs, tmp_path: Path) -> None:

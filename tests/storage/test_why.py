@@ -90,6 +90,20 @@ def test_a_log_that_is_only_deleted_from(make: Make) -> None:
     assert [each["upperBound"] for each in segments(found)] == [1, 2, 3, 4]
 
 
+def test_retention_may_delete_what_was_explained(make: Make) -> None:
+    """Nothing is read afterwards: a broker under load deletes a segment a second."""
+    made = make(retention_bytes="1")
+    made.append(b"a")
+    made.append(b"b")
+    found = made.why()
+    for path in (made.path / "t-0").iterdir():
+        path.unlink()
+    assert [each["largestTimestamp"] for each in found.as_json()["segments"]] == [
+        THEN,
+        THEN + HOUR_MS,
+    ]
+
+
 def test_clean_dirty_and_active(make: Make) -> None:
     made = make(cleanup_policy="compact", min_cleanable_dirty_ratio="0.6")
     for _ in range(4):
