@@ -372,15 +372,20 @@ class WritableLogDir:
                 if log.start_offset > log.first_base_offset
             }
             before = self._log_dir.log_start_offsets
-            self._sync_fronts(before.keys() - starts.keys())
+            self._sync_fronts(before, starts)
             self._write_offsets(names.LOG_START_OFFSET_FILE, {**starts, **others}, before, always)
 
-    def _sync_fronts(self, keys: AbstractSet[TopicPartition]) -> None:
-        """Makes durable that segments were deleted from the front of these logs. Until then only
-        the checkpoint tells where they begin: a directory may reach the disk after this one."""
-        for key in keys & self.logs.keys():
-            with self.guarded(), suppress(SegmentGone, FileNotFoundError):  # deleted just now
-                self.directory.child(partition_dir(*key)).sync()
+    def _sync_fronts(
+        self, before: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]
+    ) -> None:
+        """Makes durable that segments were deleted from the front of logs that are not among
+        `starts`: where those begin only the names in their directories say from now on, and a
+        directory may reach the disk after this one. Those that were among them `before` may have
+        lost segments to another process."""
+        for key, writer in self.sorted_logs():
+            if key not in starts:
+                with self.guarded(), suppress(SegmentGone, FileNotFoundError):  # deleted just now
+                    writer.sync_front(always=key in before)
 
     def checkpoint_high_watermarks(self, always: bool = True) -> None:
         """`always` as above."""

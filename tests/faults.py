@@ -7,8 +7,14 @@ is the weakest that POSIX and the file systems of Linux allow:
 - A file's content and size are certain only as they were at its last fsync. What was done since is
   kept, lost, or torn by sectors; the size may come without the content (zeros) and the other way.
 - A directory's names are certain only as they were at its last fsync. Of what was done to them
-  since, the first so many are kept, in order; one rename is one step. Each directory is on its own:
-  an fsync of a file makes no name certain.
+  since, the first so many are kept, in order; one rename is one step.
+- Each directory is on its own: what was done later in one may be kept, and what was done earlier in
+  another, be it the one above, lost. An fsync of a file, or of another directory, makes no name
+  certain.
+- A file that was moved from one directory to another is in the old one, in the new one, or in both,
+  and never in none: what makes the loss of the old name certain makes the new one so, with what was
+  done before it in the new directory. So ext4, xfs and btrfs do, which log a rename as a whole;
+  POSIX does not say.
 """
 
 from __future__ import annotations
@@ -155,10 +161,11 @@ class Rename:
 
 @dataclass(frozen=True, slots=True)
 class Unlink:
-    """A file's or a directory's name went."""
+    """A file's or a directory's name went. `arrival`: where it is now, if it was moved."""
 
     directory: int
     name: str
+    arrival: Link | None = None
 
     def apply(self, names: dict[str, int]) -> None:
         del names[self.name]
@@ -251,6 +258,13 @@ class RecordingCalls(Calls):
             super().rename(old, new, directory)
             self.operations.append(Rename(self._number(directory), old, new))
 
+    def move(self, name: str, source: int, target: int) -> None:
+        with self._lock:
+            node = self._numbers[os.stat(name, dir_fd=source, follow_symlinks=False).st_ino]
+            super().move(name, source, target)
+            arrival = Link(self._number(target), name, node, False)
+            self.operations += [arrival, Unlink(self._number(source), name, arrival)]
+
     def link(self, old: str, source: int, new: str, target: int) -> None:
         with self._lock:
             super().link(old, source, new, target)
@@ -308,13 +322,20 @@ class _Directory:
             operation.apply(names)
         return names
 
-    def sync(self) -> None:
-        self.durable = self.names(len(self.pending))
-        self.pending = []
+    def count_to(self, arrival: Link) -> int:
+        """How much of what is pending has to be kept for a file that was moved here to be here."""
+        found = (at for at, each in enumerate(self.pending, 1) if each is arrival)
+        return next(found, 0)
+
+    def sync(self, count: int) -> None:
+        """Makes the first `count` of what is pending durable."""
+        self.durable = self.names(count)
+        del self.pending[:count]
 
 
 Content = Callable[[_File], bytes | bytearray]
-Names = Callable[[_Directory], dict[str, int]]
+#: How much of what is pending in each directory is kept, in the order of their numbers.
+Kept = Callable[[int, _Directory], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -345,16 +366,17 @@ def crash_states(
     prefixes: Iterable[int] | None = None,
 ) -> Iterator[CrashState]:
     """What a power cut may leave after each number of the operations, or after those numbers that
-    `prefixes` holds: all kept, all lost, names without content, content without names, and
-    `samples` mixtures made by chance. States that differ in nothing come once."""
+    `prefixes` holds: all kept, all lost, names without content, content without names, all but the
+    names in one directory, only those, and `samples` mixtures made by chance. States that differ in
+    nothing come once."""
     disk = _Disk(recording)
     wanted = None if prefixes is None else frozenset(prefixes)
     before: tuple[object, ...] = ()
     seen: set[int] = set()
     for done in range(len(recording.operations) + 1):
         if wanted is None or done in wanted:
-            for how, content, names in _choices(samples, random.Random(f"{seed} {done}")):
-                state = CrashState(done, how, tuple(disk.marks), disk.tree(content, names))
+            for how, content, kept in _choices(disk, samples, random.Random(f"{seed} {done}")):
+                state = CrashState(done, how, tuple(disk.marks), disk.tree(content, kept))
                 if state.marks != before:
                     before = state.marks
                     seen.clear()
@@ -388,15 +410,53 @@ class _Disk:
             case Rename() | Unlink():
                 self.directories[operation.directory].pending.append(operation)
             case Sync(node):
-                (self.files.get(node) or self.directories[node]).sync()
+                self._sync(node)
             case Mark(what):
                 self.marks.append(what)
 
-    def tree(self, content: Content, names: Names) -> dict[str, bytes | None]:
+    def _sync(self, node: int) -> None:
+        if node in self.files:
+            self.files[node].sync()
+            return
+        counts = dict.fromkeys(self.directories, 0)
+        counts[node] = len(self.directories[node].pending)
+        for each, count in self._with_arrivals(counts).items():
+            self.directories[each].sync(count)
+
+    def _with_arrivals(self, counts: dict[int, int]) -> dict[int, int]:
+        """How much is kept in each directory when it is as much as `counts` says, and no file that
+        was moved is lost."""
+        left = list(counts)
+        while left:
+            number = left.pop()
+            for each in self.directories[number].pending[: counts[number]]:
+                if isinstance(each, Unlink) and each.arrival is not None:
+                    target = each.arrival.directory
+                    least = self.directories[target].count_to(each.arrival)
+                    if counts[target] < least:
+                        counts[target] = least
+                        left.append(target)
+        return counts
+
+    def changed_directories(self) -> list[int]:
+        """Those in which something is pending, unless they are gone for certain."""
+        links = (each for above in self.directories.values() for each in above.pending)
+        there = {each.node for each in links if isinstance(each, Link)} | {self.root}
+        there.update(*(above.durable.values() for above in self.directories.values()))
+        return [
+            number
+            for number in self.directories
+            if self.directories[number].pending and number in there
+        ]
+
+    def tree(self, content: Content, kept: Kept) -> dict[str, bytes | None]:
         found: dict[str, bytes | None] = {}
+        counts = self._with_arrivals({
+            number: kept(number, each) for number, each in self.directories.items()
+        })  # fmt: skip
 
         def add(node: int, path: str) -> None:
-            for name, child in sorted(names(self.directories[node]).items()):
+            for name, child in sorted(self.directories[node].names(counts[node]).items()):
                 if child in self.files:
                     found[path + name] = bytes(content(self.files[child]))
                 else:
@@ -407,18 +467,23 @@ class _Disk:
         return found
 
 
-def _choices(samples: int, chance: random.Random) -> Iterator[tuple[str, Content, Names]]:
+def _choices(
+    disk: _Disk, samples: int, chance: random.Random
+) -> Iterator[tuple[str, Content, Kept]]:
     """How a power cut may treat what is pending, each with a word for it."""
     yield "all kept", _all_content, _all_names
     yield "all lost", _no_content, _no_names
     yield "names without content", _no_content, _all_names
     yield "names and sizes without content", _sizes, _all_names
     yield "content without names", _all_content, _no_names
+    for number in disk.changed_directories():
+        yield f"all but the names in {number}", _all_content, _all_but(number)
+        yield f"only the names in {number}", _all_content, _only(number)
     for number in range(samples):
         yield (
             f"mixture {number}",
             lambda file: _torn(file, chance),
-            lambda directory: directory.names(chance.randint(0, len(directory.pending))),
+            lambda _, directory: chance.randint(0, len(directory.pending)),
         )
     yield "torn content", lambda file: _torn(file, chance), _all_names
 
@@ -436,12 +501,20 @@ def _sizes(file: _File) -> bytes:
     return file.durable[:size].ljust(size, b"\0")
 
 
-def _all_names(directory: _Directory) -> dict[str, int]:
-    return directory.names(len(directory.pending))
+def _all_names(_: int, directory: _Directory) -> int:
+    return len(directory.pending)
 
 
-def _no_names(directory: _Directory) -> dict[str, int]:
-    return directory.durable
+def _no_names(_: int, directory: _Directory) -> int:
+    return 0
+
+
+def _all_but(lost: int) -> Kept:
+    return lambda number, directory: 0 if number == lost else len(directory.pending)
+
+
+def _only(kept: int) -> Kept:
+    return lambda number, directory: len(directory.pending) if number == kept else 0
 
 
 def _torn(file: _File, chance: random.Random) -> bytes | bytearray:

@@ -150,6 +150,40 @@ class TestPowerCuts:
             tuple(sorted((*names, *more))) for names in here for more in ((), ("d/e",))
         }
 
+    def test_every_directory_may_be_the_only_one_that_is_kept_or_lost(self, tmp_path: Path) -> None:
+        for name in ("d", "e", "f"):
+            (tmp_path / name).mkdir()
+        directory, recording = self.recorded(tmp_path)
+        with replaced(recording):
+            for name in ("d", "e", "f"):
+                directory.child(name).create("a")
+        found = {tuple(sorted(tree)) for tree in trees(recording, 3, samples=0)}
+        kept = [set(), {"d/a"}, {"e/a"}, {"f/a"}]
+        assert found == {
+            tuple(sorted({"d", "e", "f"} | names))
+            for some in kept
+            for names in (some, {"d/a", "e/a", "f/a"} - some)
+        }
+
+    def test_a_file_that_is_moved_is_never_lost(self, tmp_path: Path) -> None:
+        for name in ("d", "e"):
+            (tmp_path / name).mkdir()
+        (tmp_path / "d" / "f").write_bytes(b"moved")
+        directory, recording = self.recorded(tmp_path)
+        with replaced(recording):
+            directory.child("e").create("before")
+            directory.child("e").take("f", directory.child("d"))
+            directory.child("e").create("after")
+            directory.child("d").sync()
+        here, there = {"d/f"}, {"e/before", "e/f"}
+        found = {frozenset(tree) - {"d", "e"} for tree in trees(recording, 4, 50)}
+        assert found == {
+            frozenset(names)
+            for names in (here, here | {"e/before"}, here | there, here | there | {"e/after"})
+        } | {frozenset(there), frozenset(there | {"e/after"})}
+        synced = {frozenset(tree) - {"d", "e"} for tree in trees(recording, 5, 50)}
+        assert synced == {frozenset(there), frozenset(there | {"e/after"})}
+
     def test_an_atomic_write_is_the_old_or_the_new_at_every_moment(self, tmp_path: Path) -> None:
         (tmp_path / "c").write_bytes(b"o" * 2000)
         directory, recording = self.recorded(tmp_path)

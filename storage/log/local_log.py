@@ -58,7 +58,8 @@ class LocalLog:
 
     `rolled` and `active`: its segments; the list is replaced, never changed. `end_offset`: where
     the next record goes; those below `recovery_point` are on the disk for certain, and
-    `last_flush_ms` is when that moved last. `config` may be replaced at any time.
+    `last_flush_ms` is when that moved last. `config` may be replaced at any time. `front_moved`:
+    segments were deleted from the front, and it is not certain yet that they stay so.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class LocalLog:
         self.last_flush_ms = clock.now_ms()
         self.snapshots = SnapshotFiles(directory, loaded.start_offset, loaded.snapshots)
         self.deleted = DeletedFiles(directory)
+        self.front_moved = False
         self._truncations = 0
         self._open(loaded)
         self._find_deleted(loaded)
@@ -229,6 +231,7 @@ class LocalLog:
     def delete_oldest(self, now_ms: int) -> None:
         """Deletes the oldest of the rolled segments, which can come back."""
         oldest = self.rolled[0]
+        self.front_moved = True
         self._delete(oldest.base_offset, now_ms, is_of_front=True)
         self.rolled = self.rolled[1:]
         self.deleted.front[oldest.base_offset] = oldest

@@ -77,6 +77,11 @@ class ProducerState(NamedTuple):
     def last_sequence(self) -> int:
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
+    @property
+    def last_offset(self) -> int:
+        """Of its last batch of data."""
+        return self.batches[-1].last_offset if self.batches else NO_OFFSET
+
     @classmethod
     def from_snapshot(cls, entry: ProducerSnapshotEntry) -> ProducerState:
         """The state in a snapshot, which has kept one batch of it."""

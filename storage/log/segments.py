@@ -115,14 +115,18 @@ def list_logs(directory: Directory, report: Callable[[CorruptError], object]) ->
 
     Of the leftovers only a committed swap counts: when the cleaner's output is complete it is
     ``.log.swap``, the originals become ``.deleted`` one by one, and then it gets its name. For that
-    moment (or for ever, if the broker died in it) the ``.swap`` is the segment; recovery in
-    ``LogLoader`` decides the same way. As long as any ``.cleaned`` is there, it does not count yet.
+    moment (or for ever, if the broker died in it) the ``.swap`` is the segment, also beside an
+    original without a batch, which new segments take the place of when they are placed; recovery in
+    ``LogLoader`` decides the same way. As long as any ``.cleaned`` file is there, at the same or a
+    lower offset, it does not count yet.
     """
     live: dict[int, LogFile] = {}
     swaps: dict[int, LogFile] = {}
     cleaned: list[int] = []
     for entry in directory.list(_is_log):
         name = parse_segment_file(entry.name)
+        if name is not None and name.state is FileState.CLEANED and entry.is_file:
+            cleaned.append(name.base_offset)  # of any kind: the `.log` is renamed first
         if name is None or name.kind is not FileKind.LOG:
             continue
         if not entry.is_file:
@@ -134,11 +138,10 @@ def list_logs(directory: Directory, report: Callable[[CorruptError], object]) ->
             live[name.base_offset] = _log_file(name.base_offset, name.state, entry)
         elif name.state is FileState.SWAP:
             swaps[name.base_offset] = _log_file(name.base_offset, name.state, entry)
-        elif name.state is FileState.CLEANED:
-            cleaned.append(name.base_offset)
     uncommitted_from = min(cleaned, default=None)
     for base, swap in swaps.items():
-        if base not in live and (uncommitted_from is None or base < uncommitted_from):
+        is_covered = base in live and live[base].size > 0
+        if not is_covered and (uncommitted_from is None or base < uncommitted_from):
             live[base] = swap
     return sorted(live.values(), key=lambda log: log.base_offset)
 

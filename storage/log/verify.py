@@ -66,7 +66,9 @@ class LogCheck:
         yield from epochs.read()
         segments = listed.segments(self._is_closed)
         self.base_offset = self.end_offset = segments[0].base_offset if segments else 0
-        producers = ProducerCheck(self._directory, listed.snapshots, self.base_offset)
+        producers = ProducerCheck(
+            self._directory, listed.snapshots, self.base_offset, self._start_offset
+        )
         gaps = Gaps(self.base_offset)
         for facts in segments:
             yield from self._segment(facts, epochs, producers, gaps)
@@ -81,7 +83,7 @@ class LogCheck:
         check = self._find_checked(facts) or SegmentCheck(
             self._directory, facts, self._decoder, self._limits.max_batch_bytes
         )
-        aborts = Aborts()
+        aborts = Aborts(self._start_offset)
         for table in check.tables():
             gaps.batches(check, table)
             epochs.batches(check, table)

@@ -1,4 +1,9 @@
-"""The aborted transactions of a segment: those in its `.txnindex`, and those in the log."""
+"""The aborted transactions of a segment: those in its `.txnindex`, and those in the log.
+
+After a crash Kafka makes the entries anew from the log start offset on, where segments below it may
+still be there. Then a transaction whose records are all deleted has none, and another one may begin
+at the first record that is left.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +20,13 @@ from ..segment.verify_index import Finding
 @dataclass(slots=True)
 class Aborts:
     """The transactions that a segment's markers end: of whom, by the marker's offset. `aborted` are
-    those that the log says a reader must be told of."""
+    those that the log says a reader must be told of, `without_records` the markers of those whose
+    records all lie below the log start offset."""
 
+    start_offset: int
     ends: dict[int, tuple[int, bool]] = field(default_factory=dict)
     aborted: dict[int, AbortedTxn] = field(default_factory=dict)
+    without_records: set[int] = field(default_factory=set)
 
     def held_against(
         self,
@@ -37,7 +45,7 @@ class Aborts:
                 about = f"entry of producer {entry.producer_id}, marker at {entry.last_offset}"
                 yield Finding(path, position, f"{about}: {what}")
             before = max(before, entry.last_offset)
-        told = {entry.last_offset for _, entry in entries}
+        told = {entry.last_offset for _, entry in entries} | self.without_records
         for offset, txn in self.aborted.items():
             if offset not in told and check.faults == 0:
                 what = (
@@ -54,10 +62,13 @@ class Aborts:
         if check.faults == 0 and self.ends.get(entry.last_offset) != (entry.producer_id, True):
             return "there is no ABORT marker of it"
         right = self.aborted.get(entry.last_offset)
-        if knows_all and right is not None and right != entry:
+        if knows_all and right is not None and right != entry and not self._may_differ(right):
             return (
                 f"first offset {entry.first_offset} and last stable offset "
                 f"{entry.last_stable_offset}, the log says {right.first_offset} and "
                 f"{right.last_stable_offset}"
             )
         return ""
+
+    def _may_differ(self, right: AbortedTxn) -> bool:
+        return min(right.first_offset, right.last_stable_offset) < self.start_offset

@@ -1,4 +1,8 @@
-"""The producers of a partition: those in its snapshots, and those that its batches tell of."""
+"""The producers of a partition: those in its snapshots, and those that its batches tell of.
+
+After a crash Kafka learns them from the log start offset on, though segments below it may still be
+there: a producer's batches below it may be known or not.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,10 @@ class ProducerCheck:
     """The snapshots, against the producers that the batches tell of. `knows_all`: no producer is
     missing, nor the beginning of a transaction."""
 
-    def __init__(self, directory: Directory, offsets: list[int], base_offset: int) -> None:
+    def __init__(
+        self, directory: Directory, offsets: list[int], base_offset: int, start_offset: int
+    ) -> None:
+        self._start_offset = start_offset
         self._directory = directory
         self._producers = Producers()
         self._pending = offsets
@@ -49,6 +56,9 @@ class ProducerCheck:
 
         def read_marker(header: BatchHeader) -> EndTxnMarker | None:
             marker = check.read_marker(header)
+            state = self._producers.state(header.producer_id)
+            if state is not None and state.last_offset < self._start_offset:
+                aborts.without_records.add(header.base_offset)
             if marker is not None:
                 aborts.ends[header.base_offset] = (header.producer_id, not marker.is_commit)
             elif header.record_count:
@@ -92,7 +102,9 @@ class ProducerCheck:
                 self._find(offset, position, f"producer {entry.producer_id}: {what}")
         told = {entry.producer_id for entry in entries}
         for txn in self._producers.open_transactions():
-            if txn.producer_id not in told:
+            state = self._producers.state(txn.producer_id)
+            assert state is not None  # it has a transaction
+            if txn.producer_id not in told and state.last_offset >= self._start_offset:
                 what = f"its transaction, open since offset {txn.first_offset}, is not there"
                 self._find(offset, -1, f"producer {txn.producer_id}: {what}")
 
@@ -102,7 +114,11 @@ class ProducerCheck:
         state = self._producers.state(entry.producer_id)
         if state is None:
             return "the log has no batch of it"
+        if state.last_offset < self._start_offset:
+            return ""
         right = state.to_snapshot()
+        if right.current_txn_first_offset < self._start_offset <= entry.current_txn_first_offset:
+            right = replace(right, current_txn_first_offset=entry.current_txn_first_offset)
         if entry.coordinator_epoch < 0:
             right = replace(right, coordinator_epoch=entry.coordinator_epoch)
         differing = [

@@ -371,6 +371,14 @@ class LogWriter:
         with self._changing():
             return self._log.delete_below_start(self._now(now_ms))
 
+    def sync_front(self, *, always: bool) -> None:
+        """Makes durable that segments were deleted from the front; `always`: also where this
+        writer has deleted none. SyncFailed."""
+        with self._lock:
+            is_due, self._local.front_moved = self._local.front_moved or always, False
+        if is_due:
+            self.directory.sync()
+
     def remove_deleted(self, now_ms: int | None = None) -> int:
         """Removes the files of deleted segments whose time has come; how many."""
         with self._changing():

@@ -14,8 +14,8 @@ _HOLE = re.compile(r"the offsets (\d+) to (\d+) in front of it are in no batch")
 
 def complaints(engine: WritableEngine, model: Model | None = None) -> list[str]:
     """Every rule that is broken, and what the engine itself complains of; files apart that are not
-    yet made. So is a hole of records that `model` knows as lost: a power cut took the end of one
-    segment, which was not durable, and not the next segment."""
+    yet made. So is a hole of records that `model` knows as lost or deleted: a power cut took the
+    end of one segment, which was not durable, and not the next segment."""
     verifier = Verifier(engine)
     found = list(verifier.directories())
     for partition in verifier.partitions():
@@ -37,4 +37,5 @@ def _is_lost(file: str, what: str, model: Model) -> bool:
     if hole is None or partition is None:
         return False
     first, last = map(int, hole.groups())
-    return all(partition.known.get(offset) is LOST for offset in range(first, last + 1))
+    those = range(max(first, partition.start_most), last + 1)
+    return all(partition.known.get(offset) is LOST for offset in those)

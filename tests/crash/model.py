@@ -78,6 +78,14 @@ class Trimming:
 
 
 @dataclass(frozen=True, slots=True)
+class Trimmed:
+    """The log start offset `start` shall survive a power cut: what is below stays deleted."""
+
+    partition: str
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
 class Retaining:
     """Retention is about to delete segments, of partitions that keep `kept` bytes at least; -1 when
     it has done so."""
@@ -111,7 +119,17 @@ class Deleting:
 
 
 Event = (
-    Try | Done | Same | Refused | Durable | Trimming | Truncating | Retaining | Making | Deleting
+    Try
+    | Done
+    | Same
+    | Refused
+    | Durable
+    | Trimming
+    | Trimmed
+    | Truncating
+    | Retaining
+    | Making
+    | Deleting
 )
 
 
@@ -151,6 +169,7 @@ class Partition:
     truncating: int | None = None
     tried: dict[str, Try] = field(default_factory=dict)
     durable_end: int = 0
+    start_least: int = 0
     start_most: int = 0
     may_exist: bool = True
     must_exist: bool = False
@@ -179,8 +198,11 @@ class Partition:
                 self.durable_end = max(self.durable_end, end)
             case Trimming(_, start):
                 self.start_most = max(self.start_most, start)
+            case Trimmed(_, start):
+                self.start_least = max(self.start_least, start)
             case Truncating(_, offset, done):
                 self.durable_end = min(self.durable_end, offset)
+                self.start_least = min(self.start_least, offset)
                 self.truncating = None if done else offset
                 for gone in [each for each in self.known if done and each >= offset]:
                     self.former.setdefault(gone, []).append(self.known.pop(gone))
@@ -211,6 +233,8 @@ class Partition:
         return {**{o: known for o, known in self.known.items() if o < contents.start}, **found}
 
     def _check_bounds(self, contents: Contents, power_cut: bool, kept: int) -> None:
+        least = self.start_least
+        assert contents.start >= least, f"{self.name} starts at {contents.start}, not {least}"
         if contents.start > self.start_most:
             why = f"{self.name} starts at {contents.start}, not up to {self.start_most}"
             assert kept >= 0, why
@@ -313,7 +337,9 @@ class Model:
             assert partition.may_exist, f"{name} was deleted and is there"
             known = partition.judged(contents, power_cut, self._kept)
             start = max(partition.start_most, contents.start)
-            judged[name] = Partition(name, known, start_most=start, must_exist=True)
+            judged[name] = Partition(
+                name, known, start_least=contents.start, start_most=start, must_exist=True
+            )
         self.partitions, self._kept = judged, -1
 
 

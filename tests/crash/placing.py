@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kafkafs.storage.clock import SetClock
+from kafkafs.storage.engine import Engine
 from kafkafs.storage.format.builder import SimpleRecord
 from kafkafs.storage.format.encoder import RecordColumns
 from kafkafs.storage.placements import Write
@@ -69,11 +70,11 @@ def append(engine: WritableEngine, value: str) -> None:
         engine.writer("t", partition).append_records(records, durable=True)
 
 
-def values(engine: WritableEngine, partition: int) -> list[str]:
+def values(engine: Engine | WritableEngine, partition: int) -> list[str]:
     return [(each.value or b"").decode() for each in read(engine.log("t", partition).view())]
 
 
-def written(engine: WritableEngine) -> list[set[int]]:
+def written(engine: Engine | WritableEngine) -> list[set[int]]:
     """The writes that are in each partition; AssertionError when one is there in part, twice, or
     in another order."""
     found = []

@@ -20,6 +20,7 @@ from kafkafs.storage.errors import LogDirOffline, NotClosed
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.crash.checks import refuse_complaints
 from tests.crash.cleaned import TOPIC, Durable, Event, Model, Steps, check, open_engine
+from tests.crash.moments import moments
 from tests.crash.program import tally_of
 from tests.crash.workload import NOW_MS
 from tests.faults import CrashState, FailingCalls, RecordingCalls, crash_states
@@ -105,9 +106,9 @@ def check_state(state: CrashState, model: Model, path: Path) -> None:
 
 def check_states(recorded: Recorded, path: Path, every: int) -> int:
     """Checks what a power cut after each `every`-th operation may leave; how many that were."""
-    count = len(recorded.recording.operations) + 1
+    prefixes = moments(len(recorded.recording.operations), every)
     checked = 0
-    for state in crash_states(recorded.recording, prefixes=range(0, count, every), samples=1):
+    for state in crash_states(recorded.recording, prefixes=prefixes, samples=1):
         check_state(state, recorded.model(state), path / f"state-{checked}")
         checked += 1
     return checked
@@ -115,15 +116,14 @@ def check_states(recorded: Recorded, path: Path, every: int) -> int:
 
 def test_a_power_cut_now_and_then(memory_path: Path) -> None:
     (memory_path / "root").mkdir()
-    assert check_states(Recorded(memory_path / "root", seed=1), memory_path, every=23) > 10
+    assert check_states(Recorded(memory_path / "root", seed=1), memory_path, every=41) > 10
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_power_cuts_at_many_moments(memory_path: Path) -> None:
-    """At every one of them with `every=1`, which takes a few minutes."""
     (memory_path / "root").mkdir()
-    assert check_states(Recorded(memory_path / "root", seed=0), memory_path, every=5) > 100
+    assert check_states(Recorded(memory_path / "root", seed=0), memory_path, every=9) > 100
 
 
 # -- failing calls --------------------------------------------------------------------------------

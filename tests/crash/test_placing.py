@@ -13,11 +13,13 @@ from typing import TypeVar
 import pytest
 
 from kafkafs.storage.durable import replaced
+from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import LogDirOffline, StorageError
 from kafkafs.storage.placements import PLACEMENTS_FILE, Write
 from kafkafs.storage.placing import place
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.crash.checks import complaints
+from tests.crash.moments import moments
 from tests.crash.placing import (
     PARTITIONS,
     SETTINGS,
@@ -57,8 +59,7 @@ def cuts(root: Path, every: int) -> list[CrashState]:
     """What power cuts may leave; they are to be written to `root`, which the files name."""
     recording = recorded(root)
     shutil.rmtree(root)
-    count = len(recording.operations) + 1
-    return list(crash_states(recording, prefixes=range(0, count, every)))
+    return list(crash_states(recording, prefixes=moments(len(recording.operations), every)))
 
 
 def go_on(log_dir: Path, marks: set[int]) -> set[int]:
@@ -90,18 +91,18 @@ def each_cut(root: Path, every: int, look: Callable[[Path, set[int]], T]) -> lis
 
 
 def test_power_cuts(memory_path: Path) -> None:
-    found = each_cut(memory_path / "root", 61, go_on)
-    assert {frozenset(), frozenset({0}), frozenset({0, 1})} == set(map(frozenset, found))
+    found = each_cut(memory_path / "root", 101, go_on)
+    assert set(map(frozenset, found)) <= {frozenset(), frozenset({0}), frozenset({0, 1})}
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_a_power_cut_at_every_tenth_moment(memory_path: Path) -> None:
-    """At every one of them with 1, which takes some minutes."""
-    assert len(each_cut(memory_path / "root", 10, go_on)) > 100
+def test_a_power_cut_at_every_twentieth_moment(memory_path: Path) -> None:
+    found = each_cut(memory_path / "root", 20, go_on)
+    assert set(map(frozenset, found)) == {frozenset(), frozenset({0}), frozenset({0, 1})}
 
 
-@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 19])
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 23])
 def test_a_topic_is_made_with_its_records_or_not_at_all(memory_path: Path, every: int) -> None:
     root = memory_path / "root"
     root.mkdir()
@@ -115,9 +116,8 @@ def test_a_topic_is_made_with_its_records_or_not_at_all(memory_path: Path, every
         place(engine, Write("j"), parts, {"new": 2})
         recording.mark(0)
     shutil.rmtree(root)
-    count = len(recording.operations) + 1
     found = set()
-    for state in crash_states(recording, prefixes=range(0, count, every)):
+    for state in crash_states(recording, prefixes=moments(len(recording.operations), every)):
         root.mkdir()
         state.write_to(root)
         with open_engine(root / "logs") as engine:
@@ -135,9 +135,10 @@ def test_a_topic_is_made_with_its_records_or_not_at_all(memory_path: Path, every
 
 
 def as_a_stranger(log_dir: Path, marks: set[int]) -> bool:
-    """A broker opens it first, which knows nothing of what was decided: of each partition it sees
-    all of a write or nothing, and goes on. What was decided is finished after that; whether there
-    was anything."""
+    """Somebody reads it, and then a broker opens it; they know nothing of what was decided. Of each
+    partition they see all of a write or nothing, and the broker goes on. What was decided is
+    finished after that; whether there was anything."""
+    written(Engine([str(log_dir)]))
     noted, hidden = log_dir / PLACEMENTS_FILE, log_dir.parent / "hidden"
     was_noted = noted.exists()
     if was_noted:
@@ -154,7 +155,13 @@ def as_a_stranger(log_dir: Path, marks: set[int]) -> bool:
 
 
 def test_a_broker_comes_first(memory_path: Path) -> None:
-    assert any(each_cut(memory_path / "root", 23, as_a_stranger))
+    assert len(each_cut(memory_path / "root", 101, as_a_stranger)) > 10
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_broker_comes_first_at_every_thirteenth_moment(memory_path: Path) -> None:
+    assert any(each_cut(memory_path / "root", 13, as_a_stranger))
 
 
 @pytest.mark.parametrize(("number", "large"), [(errno.EIO, ALL), (errno.ENOSPC, NONE)])

@@ -23,6 +23,7 @@ from tests.crash.model import (
     Making,
     Retaining,
     Same,
+    Trimmed,
     Trimming,
     Truncating,
     Try,
@@ -154,6 +155,7 @@ class Workload:
             self.roll: 4,
             self.retain: 5,
             self.delete_records: 2,
+            self.settle_deletions: 4,
             self.truncate: 2 * self.is_alone,
             self.run_task: 8,
             self.make_and_delete: 2,
@@ -215,8 +217,24 @@ class Workload:
         writer = self.writer(partition)
         offset = self.chance.randint(writer.start_offset, writer.end_offset)
         offset = min(offset, writer.start_offset + 50)
+        bases = [
+            segment.base_offset
+            for segment in self.engine.log(TOPIC, _number(partition)).view().segments
+        ]
+        above = [base for base in bases if base > writer.start_offset]
+        if above and self.chance.random() < 0.5:
+            offset = above[0]  # where only the names of files tell it when they have gone
         self.tell(Trimming(partition, offset))
         writer.delete_records(offset)
+
+    def settle_deletions(self) -> None:
+        """Deletes records as `rm` in a mount does; what it deleted stays so."""
+        self.delete_records()
+        keys = {(TOPIC, _number(partition)) for partition in PARTITIONS}
+        assert not self.engine.upkeep.settle_deletions(keys)
+        self._tell_starts()
+        if self.chance.random() < 0.5:
+            self.engine.run("start-offsets")
 
     def truncate(self) -> None:
         """Cuts off the last batches. Producers are not told, so they are given up."""
@@ -232,17 +250,22 @@ class Workload:
         self._sequences.clear()
         self._transactions = [txn for txn in self._transactions if txn.partition != partition]
         self.tell(Truncating(partition, offset, False))
-        self.engine.truncate_to(TOPIC, int(partition.rpartition("-")[2]), offset)
+        self.engine.truncate_to(TOPIC, _number(partition), offset)
         assert self.writer(partition).end_offset == offset
         self.tell(Truncating(partition, offset, True))
 
     def run_task(self) -> None:
         self.clock.advance(self.chance.randint(0, 1500))
-        self.engine.run(
-            self.chance.choice(
-                ["recovery-points", "start-offsets", "high-watermarks", "deletion", "producers"]
-            )
+        task = self.chance.choice(
+            ["recovery-points", "start-offsets", "high-watermarks", "deletion", "producers"]
         )
+        self.engine.run(task)
+        if task == "start-offsets":
+            self._tell_starts()
+
+    def _tell_starts(self) -> None:
+        for partition in PARTITIONS:
+            self.tell(Trimmed(partition, self.writer(partition).start_offset))
 
     def make_and_delete(self) -> None:
         self._count += 1
@@ -254,8 +277,8 @@ class Workload:
     # -- within -----------------------------------------------------------------------------------
 
     def writer(self, partition: str) -> LogWriter:
-        topic, _, number = partition.rpartition("-")
-        return self.engine.writer(topic, int(number))
+        topic, _, _ = partition.rpartition("-")
+        return self.engine.writer(topic, _number(partition))
 
     def _make(self, topic: str, count: int) -> None:
         for number in range(count):
@@ -306,6 +329,10 @@ class Workload:
         writer = self.writer(txn.partition)
         appended = writer.end_transaction(txn.producer_id, 0, commit, 0)
         self.tell(Done(txn.partition, name, appended.first_offset))
+
+
+def _number(partition: str) -> int:
+    return int(partition.rpartition("-")[2])
 
 
 def batch_of(tried: Try, now_ms: int) -> bytes:

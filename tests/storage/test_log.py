@@ -345,6 +345,19 @@ def test_swaps_do_not_count_while_the_cleaner_is_not_done(directory: Path) -> No
     assert offsets(open_view(directory)) == list(range(20))
 
 
+def test_a_swap_does_not_count_while_one_of_its_indexes_is_cleaned(directory: Path) -> None:
+    """The files of a segment are renamed one by one, the log first, and newer segments before."""
+    log_file(directory, 22, ".log.swap").write_bytes(batch(22))
+    log_file(directory, 20, ".log.swap").write_bytes(batch(20))
+    index = log_file(directory, 20, ".index.cleaned")
+    index.write_bytes(b"")
+    assert offsets(open_view(directory)) == list(range(20))
+    index.unlink()
+    assert offsets(open_view(directory)) == list(range(24))
+    log_file(directory, 20).write_bytes(b"")  # the active segment, whose place they take
+    assert offsets(open_view(directory)) == list(range(24))
+
+
 def test_parts_of_a_split_segment_do_not_count_beside_their_original(directory: Path) -> None:
     log_file(directory, 12, ".log.swap").write_bytes(compacted([12, 14]))
     log_file(directory, 8, ".log.swap").write_bytes(compacted([8, 10]))
