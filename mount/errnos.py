@@ -164,6 +164,7 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     errors.LogDirLocked: errno.EBUSY,
     errors.LogDirOffline: errno.EIO,
     errors.NotClosed: errno.EIO,
+    errors.SettingsStay: errno.ENOSPC,
     errors.ConfigError: errno.EINVAL,
     errors.UnknownTopic: errno.ENOENT,
     errors.UnknownPartition: errno.ENOENT,

@@ -306,6 +306,17 @@ def topic_config(settings: Settings) -> Resolved:
     return Resolved(config, sources, tuple(problems))
 
 
+def checked_topic_config(settings: Settings, *, carried_over: bool = False) -> Resolved:
+    """What counts for a topic whose `settings` in kafkafs's own file are new. ConfigError;
+    `carried_over` as in `check_topic_settings`."""
+    check_topic_settings(settings.topic_file, carried_over=carried_over)
+    resolved = topic_config(settings)
+    conflict = lag_conflict(resolved.config)
+    if conflict is not None:
+        raise fresh(conflict)
+    return resolved
+
+
 def lag_conflict(config: TopicConfig) -> ConfigError | None:
     """What is wrong with a topic that must wait longer for compaction than it may."""
     low, high = config.min_compaction_lag_ms, config.max_compaction_lag_ms

@@ -12,7 +12,14 @@ from types import MappingProxyType
 
 from .cleaner.latest import LatestRecords
 from .cluster_metadata import ALL_BROKERS, ClusterMetadata, MetadataImage
-from .config import Resolved, Settings, reader_config, run_settings, topic_config
+from .config import (
+    Resolved,
+    Settings,
+    checked_topic_config,
+    reader_config,
+    run_settings,
+    topic_config,
+)
 from .errors import CorruptError, SegmentGone, UnknownPartition, UnknownTopic
 from .format.names import METADATA_TOPIC
 from .log.context import ReadContext, ReadLimits
@@ -116,6 +123,14 @@ class Engine:
     def new_topic_config(self, settings: Mapping[str, str] = MappingProxyType({})) -> Resolved:
         """The settings of a topic that would be made with these of its own."""
         return topic_config(self._settings_of("", settings))
+
+    def check_topic_settings(
+        self, topic: str, settings: Mapping[str, str], *, carried_over: bool = False
+    ) -> Resolved:
+        """What would count for a topic, also for one to be made, with these in kafkafs's own file.
+        ConfigError; `carried_over` as in `config.check_topic_settings`."""
+        sources = self._settings_of(topic, settings)
+        return checked_topic_config(sources, carried_over=carried_over)
 
     def _settings_of(self, topic: str, topic_file: Mapping[str, str]) -> Settings:
         """The sources of a topic's settings, with these for kafkafs's own file."""

@@ -247,14 +247,21 @@ class BadLine(StorageError):
 
 
 class Unregistered(Refused):
-    """A topic or partition that a KRaft broker would not know: it would make a stray of it."""
+    """A topic or partition that a KRaft broker would not know: it would make a stray of it.
+    `has_metadata`: whether the cluster's metadata are in the directories that are open."""
 
-    def __init__(self, topic: str, directory: str) -> None:
+    def __init__(self, topic: str, directory: str, *, has_metadata: bool) -> None:
+        partitions = f"the new partitions of {printable(topic)}"
+        if has_metadata:
+            known, or_else = f"which does not know {partitions}", ""
+        else:
+            known = f"and nothing here tells whether that knows {partitions}"
+            or_else = "give all of the broker's log.dirs, "
         super().__init__(
-            f"{printable(directory)} belongs to a KRaft cluster, which does not know the new"
-            f" partitions of {printable(topic)}: a broker that starts there renames their"
-            " directories to -stray and serves nothing of them; create the topic with the broker,"
-            " or, if none will use the directory, with --unregistered"
+            f"{printable(directory)} belongs to a KRaft cluster, {known}: a broker that starts"
+            " there renames the directories of partitions that its cluster does not know to -stray"
+            f" and serves nothing of them; {or_else}create the topic with the broker, or, if none"
+            " will use the directory, with --unregistered"
         )
 
 
@@ -300,6 +307,22 @@ class NotClosed(StorageError):
             f"{printable(self.path)}: all changes are on the disk, but the directory could not be"
             f" closed in good order ({printable(self.why)});"
             " the next opening for writing recovers it"
+        )
+
+
+class SettingsStay(StorageError):
+    """The topic `topic` is deleted, but its settings could not be taken out of kafkafs's own file:
+    `why`. A new topic of that name has none of them."""
+
+    def __init__(self, topic: str, why: str) -> None:
+        super().__init__(topic, why)
+        self.topic = topic
+        self.why = why
+
+    def __str__(self) -> str:
+        return (
+            f"topic {printable(self.topic)} is deleted, but its settings are still in kafkafs's own"
+            f" file ({printable(self.why)}); a new topic of that name has none of them"
         )
 
 

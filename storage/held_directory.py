@@ -6,7 +6,7 @@ Each is made where there is none, and locked. All of them belong to one node of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
@@ -43,29 +43,42 @@ class HeldDirectory:
 
     def meta(self) -> MetaProperties | None:
         """Whose it is, None when it is nobody's yet. CorruptError where that cannot be read."""
-        name, limit = META_PROPERTIES_FILE, MAX_PROPERTIES_BYTES
-        try:
-            return read_value(self.directory, name, limit, parse_meta_properties)
-        except SegmentGone:
-            return None
+        return _meta(self.directory)
 
     def write_meta(self, meta: MetaProperties, now_ms: int) -> None:
         data = format_meta_properties(meta, now_ms)
         self.directory.write_atomically(META_PROPERTIES_FILE, data)
 
 
+def refuse_paths(paths: str | Sequence[str], wanted: MetaProperties | None) -> list[str]:
+    """Raises what `hold` and `identify` would, as far as reading tells, so that whoever names wrong
+    directories has not changed any. Returns the paths of those that are log directories by now."""
+    there: list[Directory] = []
+    identities: set[Hashable] = set()
+    for path in _listed(paths):
+        directory = Directory(path)
+        identity = _identity(directory)
+        _refuse_twice(path, path.rstrip("/") if identity is None else identity, identities)
+        if identity is not None:
+            there.append(directory)
+    old = [each for each in there if not _is_empty(each)]
+    for each in old:
+        check_is_log_dir(each)
+    _owner([(each.path, _meta(each)) for each in there], wanted)
+    return [each.path for each in old]
+
+
 def hold(paths: str | Sequence[str], undo: ExitStack) -> list[HeldDirectory]:
     """All log directories, a list of paths or as in Kafka's `log.dirs`; each is released by
     `undo`."""
-    listed = paths.split(",") if isinstance(paths, str) else paths
     held: list[HeldDirectory] = []
-    for path in filter(None, map(str.strip, listed)):
-        if any(_same_directory(path, other.directory) for other in held):
+    identities: set[Hashable] = set()
+    for path in _listed(paths):
+        if _identity(Directory(path)) in identities:
             raise LogDirError(path, "given twice")
         held.append(HeldDirectory(path))
         undo.callback(held[-1].release)
-    if not held:
-        raise LogDirError(str(paths), "no log directory given")
+        identities.add(_identity(held[-1].directory))
     return held
 
 
@@ -73,37 +86,72 @@ def identify(held: Sequence[HeldDirectory], wanted: MetaProperties | None, now_m
     """Gives those that are nobody's yet to the owner of the others, or to `wanted`, or else to a
     new cluster. LogDirError when they are not all one node's, or not `wanted`'s."""
     metas = [each.meta() for each in held]
-    first = next((meta for meta in metas if meta is not None), None)
-    owner = first or wanted or MetaProperties(_META_VERSION, random_uuid_text(), _NODE_ID)
-    ids: set[str] = set()
+    paths = [each.directory.path for each in held]
+    owner = _owner(zip(paths, metas, strict=True), wanted)
     for each, meta in zip(held, metas, strict=True):
         if meta is None:
-            meta = replace(owner, directory_id=random_uuid_text())
-            each.write_meta(meta, now_ms)
-        _refuse_stranger(each, meta, owner if wanted is None else wanted)
+            each.write_meta(replace(owner, directory_id=random_uuid_text()), now_ms)
+
+
+def _listed(paths: str | Sequence[str]) -> list[str]:
+    listed = paths.split(",") if isinstance(paths, str) else paths
+    found = [path for path in map(str.strip, listed) if path]
+    if not found:
+        raise LogDirError(str(paths), "no log directory given")
+    return found
+
+
+def _meta(directory: Directory) -> MetaProperties | None:
+    """Whose it is, None when it is nobody's yet. CorruptError where that cannot be read."""
+    try:
+        return read_value(
+            directory, META_PROPERTIES_FILE, MAX_PROPERTIES_BYTES, parse_meta_properties
+        )
+    except SegmentGone:
+        return None
+
+
+def _owner(
+    found: Iterable[tuple[str, MetaProperties | None]], wanted: MetaProperties | None
+) -> MetaProperties:
+    """Whose directories are that have these `meta.properties`, None where there is none.
+    LogDirError when they are not all one node's, or not `wanted`'s."""
+    known = [(path, meta) for path, meta in found if meta is not None]
+    new = MetaProperties(_META_VERSION, random_uuid_text(), _NODE_ID, is_own=True)
+    owner = known[0][1] if known else wanted or new
+    ids: set[str] = set()
+    for path, meta in known:
+        _refuse_stranger(path, meta, wanted or owner)
         if meta.directory_id in ids:
             why = f"directory.id {printable(meta.directory_id)} is that of another one, too"
-            raise LogDirError(each.directory.path, why)
+            raise LogDirError(path, why)
         ids.update(filter(None, [meta.directory_id]))
+    return owner
 
 
-def _refuse_stranger(held: HeldDirectory, meta: MetaProperties, owner: MetaProperties) -> None:
+def _refuse_stranger(path: str, meta: MetaProperties, owner: MetaProperties) -> None:
     for what, found, expected in (
         ("cluster", meta.cluster_id, owner.cluster_id),
         ("node", meta.node_id, owner.node_id),
     ):
         if found != expected:
             why = f"of {what} {printable(str(found))}, not {printable(str(expected))}"
-            raise LogDirError(held.directory.path, why)
+            raise LogDirError(path, why)
 
 
-def _same_directory(path: str, other: Directory) -> bool:
-    """Whether `path` leads to the directory `other`; not, where there is nothing."""
+def _identity(directory: Directory) -> Hashable:
+    """None where there is nothing."""
     try:
-        status, known = Directory(path).stat(), other.stat()
+        status = directory.stat()
     except SegmentGone:
-        return False
-    return (status.st_dev, status.st_ino) == (known.st_dev, known.st_ino)
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _refuse_twice(path: str, identity: Hashable, identities: set[Hashable]) -> None:
+    if identity in identities:
+        raise LogDirError(path, "given twice")
+    identities.add(identity)
 
 
 def _is_empty(directory: Directory) -> bool:

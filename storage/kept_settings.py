@@ -6,15 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from .config import (
-    Resolved,
-    Settings,
-    TopicConfig,
-    check_topic_settings,
-    lag_conflict,
-    topic_config,
-)
-from .errors import fresh
+from .config import Resolved, Settings, TopicConfig, checked_topic_config, topic_config
 from .topic_settings import TopicSettings
 from .writable_log_dir import WritableLogDir
 from .writable_log_dirs import WritableLogDirs, refuse_offline
@@ -56,12 +48,8 @@ class KeptSettings:
     ) -> Resolved:
         """What would count for a topic with these in the file. ConfigError; `carried_over` as in
         `check_topic_settings`."""
-        check_topic_settings(settings, carried_over=carried_over)
-        resolved = topic_config(self._sources(topic, settings))
-        conflict = lag_conflict(resolved.config)
-        if conflict is not None:
-            raise fresh(conflict)
-        return resolved
+        sources = self._sources(topic, settings)
+        return checked_topic_config(sources, carried_over=carried_over)
 
     def keep(self, topic: str, settings: Mapping[str, str]) -> None:
         """Makes them those of the topic in the file of every live directory. LogDirOffline when

@@ -131,6 +131,20 @@ class LogDir:
         return self._meta.value()
 
     @property
+    def is_of_kraft(self) -> bool:
+        """Whether a KRaft broker has the directory, which then serves only the partitions that its
+        cluster's metadata name. Brokers with ZooKeeper write meta.properties in version 0, KRaft
+        brokers in version 1 (MetaPropertiesVersion), and since 3.3 `kafka-storage format` leaves a
+        bootstrap.checkpoint in each directory. kafkafs marks the files that it makes for itself."""
+        if self.meta.version == 1 and not self.meta.is_own:
+            return True
+        try:
+            self.directory.stat(names.BOOTSTRAP_FILE)
+        except SegmentGone:
+            return False
+        return True
+
+    @property
     def log_start_offsets(self) -> Mapping[TopicPartition, int]:
         """Only partitions whose log starts behind the base of their first segment."""
         return self._log_start_offsets.value()

@@ -70,6 +70,15 @@ def format_topic_settings(settings: Mapping[str, Texts]) -> bytes:
     return "".join(lines).encode("utf-8")
 
 
+def changed_settings(settings: Texts, changes: Mapping[str, str | None]) -> dict[str, str]:
+    """A topic's `settings` with `changes`, in which None takes one away. ConfigError for a setting
+    that no topic has, or a value that Kafka would refuse."""
+    given = {name: text.strip() for name, text in changes.items() if text is not None}
+    check_topic_settings(given, changes)
+    kept = {name: text for name, text in settings.items() if name not in changes}
+    return {**kept, **given}
+
+
 @dataclass(frozen=True, slots=True)
 class FoundSettings:
     """What a log directory's file says, and when it was changed, in ns; 0 where there is none."""
@@ -105,10 +114,7 @@ class TopicSettings:
     def changed(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
         """The topic's settings with `changes`, in which None takes one away; they are not made.
         ConfigError for a setting that no topic has, or a value that Kafka would refuse."""
-        given = {name: text.strip() for name, text in changes.items() if text is not None}
-        check_topic_settings(given, changes)
-        kept = {name: text for name, text in self.of(topic).items() if name not in changes}
-        return {**kept, **given}
+        return changed_settings(self.of(topic), changes)
 
     def replace(self, topic: str, settings: Texts) -> None:
         """Makes `settings` those of the topic, none of them takes it out. `write` follows."""

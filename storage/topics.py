@@ -19,6 +19,7 @@ from .engine import Engine
 from .errors import (
     InvalidPartitions,
     InvalidTopic,
+    SettingsStay,
     StorageError,
     TopicExists,
     Unregistered,
@@ -75,13 +76,13 @@ class Topics:
     ) -> str:
         """WritableEngine.create_topic"""
         with self.changing:
-            topic_id = topic_id or random_uuid_text()
-            count = partitions if isinstance(partitions, int) else len(partitions)
-            check_new_topic(self._engine, topic, count, topic_id)
             numbers = range(partitions) if isinstance(partitions, int) else partitions
-            if not unregistered:
-                self._refuse_unregistered(topic, topic_id, numbers)
+            count = partitions if isinstance(partitions, int) else len(partitions)
+            refuse_new_topic(topic, count, topic_id)
+            unregistered = unregistered or self._unregistered
+            refuse_in_engine(self._engine, topic, numbers, topic_id, unregistered=unregistered)
             config = self._settings.check(topic, settings, carried_over).config
+            topic_id = topic_id or random_uuid_text()
             # First the settings: what a topic holds must never be kept by others than its own.
             self._settings.keep(topic, settings)
             try:
@@ -111,20 +112,9 @@ class Topics:
                 raise InvalidPartitions(f"{topic} has partition {again[0]} already")
             config = self._engine.topic_config(topic).config
             topic_id = self._engine.topic_id(topic)
-            if not unregistered:
-                self._refuse_unregistered(topic, topic_id, numbers)
+            if not (unregistered or self._unregistered):
+                refuse_unregistered(self._engine, topic, numbers, topic_id)
             self._make_partitions(topic, numbers, topic_id, config)
-
-    def _refuse_unregistered(self, topic: str, topic_id: str, numbers: Sequence[int]) -> None:
-        """Unregistered unless the cluster knows these partitions, or there is none. Every KRaft
-        broker keeps the cluster's metadata in one of its directories, and makes a stray of each
-        replica that is not in them (LogManager.isStrayKraftReplica)."""
-        if self._unregistered or METADATA_TOPIC not in self._engine.topics():
-            return
-        known = self._engine.metadata().topics.get(topic)
-        if known is None or known.topic_id != topic_id or not known.partitions.issuperset(numbers):
-            directory = self._engine.partition_dir(METADATA_TOPIC, 0).log_dir.path
-            raise Unregistered(topic, directory)
 
     def _make_partitions(
         self, topic: str, numbers: Sequence[int], topic_id: str, config: TopicConfig
@@ -135,8 +125,9 @@ class Topics:
             self._dirs.make(key, topic_id, open_log)
 
     def refuse_name(self, topic: str) -> None:
-        """InvalidTopic, TopicExists for what a new topic cannot be called."""
-        refuse_topic_name(self._engine, topic)
+        """InvalidTopic, TopicExists for what a topic that comes back cannot be called."""
+        refuse_new_topic(topic, 1)
+        refuse_in_engine(self._engine, topic, (), unregistered=True)
 
     # -- configuring ----------------------------------------------------------------------------
 
@@ -198,7 +189,6 @@ class Topics:
                 with self._cleaner.claims.paused(key):
                     was = self._as_it_is(log_dir, key, topic_id, len(keys), now_ms)
                     log_dir.delete(key, was if comes_back else None)
-                log_dir.forget_cleaner_offset(key)
                 self._cleaner.forget(key)
                 touched.add(log_dir)
             self._engine.forget(*key)
@@ -206,8 +196,14 @@ class Topics:
             # It may have to wait, on a full disk: `WritableLogDir.make` looks for what is left.
             with suppress(OSError):
                 log_dir.checkpoint()
-        self._settings.keep(topic, {})
+                log_dir.forget_cleaner_offsets()
         self._incarnations[topic] = self.incarnation(topic) + 1
+        try:
+            self._settings.keep(topic, {})
+        except OSError as error:
+            if comes_back:
+                raise SettingsStay(topic, f"{error.filename}: {error.strerror}") from error
+            raise
 
     def _as_it_is(
         self,
@@ -234,31 +230,63 @@ class Topics:
         )
 
     def _partitions_of(self, topic: str) -> list[int]:
-        """The numbers of a topic's partitions. UnknownTopic."""
-        there = self._engine.partitions_of(topic)
-        if topic == METADATA_TOPIC:
-            raise InvalidTopic(f"{METADATA_TOPIC} is the quorum's own log, and not changed here")
-        return there
+        return changeable_partitions(self._engine, topic)
 
 
-def check_new_topic(engine: Engine, topic: str, partitions: int, topic_id: str = "") -> None:
-    """Raises what is wrong with a new topic, whose settings are checked elsewhere: InvalidTopic,
-    TopicExists, InvalidPartitions. `topic_id`: "" for one that is to be chosen."""
-    refuse_topic_name(engine, topic)
+def changeable_partitions(engine: Engine, topic: str) -> list[int]:
+    """The numbers of a topic's partitions. UnknownTopic; InvalidTopic for the quorum's own."""
+    there = engine.partitions_of(topic)
+    if topic == METADATA_TOPIC:
+        raise InvalidTopic(f"{METADATA_TOPIC} is the quorum's own log, and not changed here")
+    return there
+
+
+def refuse_new_topic(topic: str, partitions: int, topic_id: str = "") -> None:
+    """InvalidTopic, InvalidPartitions for what no directory can have. `topic_id`: "" for one that
+    is to be chosen."""
+    if not is_legal_topic(topic) or topic == METADATA_TOPIC:
+        allowed = "1 to 249 of A-Z a-z 0-9 . _ -, and neither . nor .."
+        raise InvalidTopic(f"{printable(topic)!r} cannot be a topic's name: {allowed}")
     _refuse_count(partitions)
     if topic_id and not is_uuid_text(topic_id):
         raise InvalidTopic(f"not a topic's id: {printable(topic_id)}")
 
 
-def refuse_topic_name(engine: Engine, topic: str) -> None:
-    """InvalidTopic, TopicExists for what a new topic cannot be called."""
-    if not is_legal_topic(topic) or topic == METADATA_TOPIC:
-        allowed = "1 to 249 of A-Z a-z 0-9 . _ -, and neither . nor .."
-        raise InvalidTopic(f"{printable(topic)!r} cannot be a topic's name: {allowed}")
+def refuse_in_engine(
+    engine: Engine,
+    topic: str,
+    numbers: Sequence[int],
+    topic_id: str = "",
+    *,
+    unregistered: bool = False,
+) -> None:
+    """TopicExists, and Unregistered unless `unregistered`, for a new topic that the directories of
+    `engine` cannot have. `topic_id`: as given for it, "" for one that is to be chosen; where the
+    cluster's metadata are not at hand, it is taken for one that the cluster knows."""
     like = topic.replace(".", "_")
     for existing in engine.topics():
         if existing.replace(".", "_") == like:
             raise TopicExists(topic, existing)
+    is_said_to_be_known = topic_id and METADATA_TOPIC not in engine.topics()
+    if not (unregistered or is_said_to_be_known):
+        refuse_unregistered(engine, topic, numbers, topic_id)
+
+
+def refuse_unregistered(engine: Engine, topic: str, numbers: Sequence[int], topic_id: str) -> None:
+    """Unregistered unless the cluster knows these partitions, or the directories are no KRaft
+    broker's. Such a broker keeps the cluster's metadata in one of its directories, and makes a
+    stray of each replica that is not in them (LogManager.isStrayKraftReplica)."""
+    has_metadata = METADATA_TOPIC in engine.topics()
+    if has_metadata:
+        directory = engine.partition_dir(METADATA_TOPIC, 0).log_dir.path
+    else:
+        of_kraft = (each.path for each in engine.log_dirs.dirs if each.is_of_kraft)
+        directory = next(of_kraft, "")
+    if not directory:
+        return
+    known = engine.metadata().topics.get(topic)
+    if known is None or known.topic_id != topic_id or not known.partitions.issuperset(numbers):
+        raise Unregistered(topic, directory, has_metadata=has_metadata)
 
 
 def _refuse_count(partitions: int) -> None:

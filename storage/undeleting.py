@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from .choice import choose
 from .cleaner.manager import CleanerManager
 from .cleaner.plan import COMPACT
 from .clock import Clock
@@ -21,7 +22,7 @@ from .errors import (
 from .format.names import METADATA_TOPIC, PartitionState
 from .kept_settings import KeptSettings
 from .log.deleted_front import DeletedFrontFinder
-from .log.deletions import NEVER_MS, UNKNOWN_MS, Cause, Deletion
+from .log.deletions import NEVER_MS, NOTHING_DELETED, UNKNOWN_MS, Cause, Deletion
 from .log.partition_files import PartitionFiles
 from .log_dir import TopicPartition
 from .log_opening import LogOpening
@@ -29,20 +30,52 @@ from .topics import Topics
 from .writable_log_dir import WritableLogDir
 from .writable_log_dirs import WritableLogDirs
 
+_TOPIC_IS_LOST = "it was not deleted a moment ago, or its files are removed"
 
-def found_deletions(engine: Engine) -> list[Deletion]:
-    """What other processes have deleted in the directories, and can be brought back: found by
-    reading alone, also beside a live broker, whose deletions vanish. CorruptError, OSError."""
+
+def found_deletions(engine: Engine, topic: str | None = None) -> list[Deletion]:
+    """What other processes have deleted in the directories, or of one topic, and can be brought
+    back: found by reading alone, also beside a live broker, whose deletions vanish. CorruptError,
+    OSError."""
     doomed = [
         [found_doomed(each) for each in log_dir.partitions() if each.state is PartitionState.DELETE]
         for log_dir in engine.log_dirs.dirs
     ]
-    found = [topic.deletion(0) for topic in deleted_topics(doomed)]
+    deleted = [each.deletion(0) for each in deleted_topics(doomed)]
+    found = [each for each in deleted if topic in (None, each.topic)]
     for key in engine.log_dirs.partitions():
-        if key[0] != METADATA_TOPIC:
+        if key[0] != METADATA_TOPIC and topic in (None, key[0]):
             with suppress(SegmentGone, UnknownTopic, UnknownPartition):  # deleted just now
                 found += _found_records(engine, key)
     return sorted(found, key=lambda each: each.deleted_at_ms)
+
+
+def refuse_undelete(engine: Engine, topic: str, partition: int | None, offset: int | None) -> None:
+    """Raises what `WritableEngine.undelete` would in directories that nobody has open, found by
+    reading alone. CorruptError, OSError."""
+    if partition is not None:
+        choose(engine.topics(), [(topic, partition)])
+        _refuse_records(engine, (topic, partition), offset)
+        return
+    found = found_deletions(engine, topic)
+    if topic not in engine.topics():
+        if not found:
+            raise CannotUndelete(topic, _TOPIC_IS_LOST)
+    elif not any(each.partition >= 0 for each in found):
+        if found:
+            raise TopicExists(topic, topic)
+        raise CannotUndelete(topic, NOTHING_DELETED)
+
+
+def _refuse_records(engine: Engine, key: TopicPartition, offset: int | None) -> None:
+    found = _found_records(engine, key)
+    path = engine.partition_dir(*key).path
+    if not found:
+        raise CannotUndelete(path, NOTHING_DELETED)
+    start, end = found[0].start_offset, found[0].end_offset
+    if offset is not None and not start <= offset < end:
+        there = f"only the offsets {start} to {end - 1} can be"
+        raise CannotUndelete(path, f"not from offset {offset} on, {there}")
 
 
 def _found_records(engine: Engine, key: TopicPartition) -> list[Deletion]:
@@ -108,7 +141,7 @@ class Undeleting:
             if not wanted and any(_name(each) == topic for each in self._dirs.deleted_topics()):
                 raise TopicExists(topic, topic)
             if not wanted:
-                raise CannotUndelete(topic, "nothing was deleted a moment ago")
+                raise CannotUndelete(topic, NOTHING_DELETED)
             return [found for key in wanted for found in self._records(key, offset)]
 
     # -- records --------------------------------------------------------------------------------
@@ -127,7 +160,7 @@ class Undeleting:
         found = [each for each in self._dirs.deleted_topics() if _name(each) == topic]
         delay_ms = self._settings.delete_delay_ms()
         if not found or found[-1].deletion(delay_ms).until_ms <= self._clock.now_ms():
-            raise CannotUndelete(topic, "it was not deleted a moment ago, or its files are removed")
+            raise CannotUndelete(topic, _TOPIC_IS_LOST)
         newest = found[-1]
         self._topics.refuse_name(topic)
         # First the settings: what a topic holds must never be kept by others than its own.

@@ -28,12 +28,12 @@ from .config import Resolved, broker_config, run_settings
 from .engine import Engine
 from .errors import LogDirOffline, NotClosed, StorageError
 from .format.checkpoints import MetaProperties
-from .held_directory import hold, identify
+from .held_directory import hold, identify, refuse_paths
 from .interruption import uninterrupted
 from .kept_settings import KeptSettings
 from .log.deletions import Deletion
 from .log.writer import LogWriter
-from .log_dir import LogDir, PartitionDir, TopicPartition
+from .log_dir import LogDir, LogDirs, PartitionDir, TopicPartition
 from .log_opening import LogOpening, Recovered
 from .placements import Placements
 from .purging import FoundLeftover, find_leftovers, purge
@@ -44,7 +44,7 @@ from .transactional import finish_decided
 from .undeleting import Undeleting
 from .upkeep import Upkeep
 from .writable_log_dir import WritableLogDir
-from .writable_log_dirs import WritableLogDirs
+from .writable_log_dirs import WritableLogDirs, refuse_same_partitions
 
 
 class WritableEngine(Engine):
@@ -90,6 +90,9 @@ class WritableEngine(Engine):
         self.broker_config = broker_config(run_settings((settings or {}).items()))
         check_rate(self.broker_config.log_cleaner_io_max_bytes_per_second)
         self._closed = False
+        there = refuse_paths(paths, owner)
+        if there:
+            refuse_same_partitions(LogDirs(there))
         with ExitStack() as undo:
             held = hold(paths, undo)
             identify(held, owner, self.clock.now_ms())

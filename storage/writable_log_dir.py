@@ -203,6 +203,8 @@ class WritableLogDir:
             # Of a partition of that name that was deleted just before a crash.
             if key in self._log_dir.log_start_offsets or key in self._log_dir.recovery_points:
                 self.checkpoint()
+            if key in self._log_dir.cleaner_offsets:
+                self.forget_cleaner_offsets()
             name = partition_dir(*key)
             try:
                 directory = self.directory.make(name)
@@ -404,11 +406,11 @@ class WritableLogDir:
         with self._changing_cleaned:
             self._write_file(names.CLEANER_OFFSET_FILE, {**self._cleaner_offsets(), key: offset})
 
-    def forget_cleaner_offset(self, key: TopicPartition) -> None:
-        """Takes a partition out of the cleaner's checkpoint."""
+    def forget_cleaner_offsets(self) -> None:
+        """Takes partitions that are no more out of the cleaner's checkpoint."""
         with self._changing_cleaned:
             offsets = self._cleaner_offsets()
-            if offsets.pop(key, None) is not None:
+            if offsets != self._log_dir.cleaner_offsets:
                 self._write_file(names.CLEANER_OFFSET_FILE, offsets)
 
     def limit_cleaner_offset(self, key: TopicPartition, most: int) -> None:

@@ -43,7 +43,7 @@ class WritableLogDirs:
         """`threads`: how many open and close partitions, for each directory. LogDirError when two
         directories have the same partition: which one is right nobody can tell (LogManager)."""
         self._log_dirs = log_dirs
-        _refuse_twice(log_dirs)
+        refuse_same_partitions(log_dirs)
         self.dirs = [
             WritableLogDir(each, log_dir, clock)
             for each, log_dir in zip(held, log_dirs.dirs, strict=True)
@@ -212,7 +212,8 @@ def do_all(jobs: Iterator[Callable[[], object]]) -> None:
             del failures  # else they and this frame would keep each other
 
 
-def _refuse_twice(log_dirs: LogDirs) -> None:
+def refuse_same_partitions(log_dirs: LogDirs) -> None:
+    """LogDirError when two directories have the same partition."""
     seen: dict[TopicPartition, PartitionDir] = {}
     for found in (each for log_dir in log_dirs.dirs for each in log_dir.partitions()):
         key = (found.topic, found.partition)

@@ -39,7 +39,8 @@ class Corpora:
         """The log directory `name` as its broker left it. To write, take `writable_corpus`."""
         directory = self._root / name
         if name not in self._unpacked:
-            archive = answers.DATA / "corpora" / f"{name}.tar.gz"
+            archives = [answers.DATA / place / f"{name}.tar.gz" for place in ("corpora", "others")]
+            archive = next(path for path in archives if path.exists())
             # GNU tar and not `tarfile`, because it keeps the holes of preallocated indexes.
             subprocess.run(
                 ["tar", "-xzf", archive, "-C", self._root, "--no-same-owner"], check=True

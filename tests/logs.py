@@ -265,11 +265,13 @@ def write_log_dir(
     cluster_id: str = "a2Fma2Fmcy10ZXN0cy4uLg",
     directory_id: str = "ZGlyZWN0b3J5LW9uZS4uLg",
     clean: bool = True,
+    is_own: bool = True,
 ) -> None:
-    """The files beside the partitions: identity, four checkpoints, the clean shutdown marker."""
+    """The files beside the partitions: identity, four checkpoints, the clean shutdown marker.
+    `is_own`: as kafkafs makes them, not as a KRaft broker does, whose cluster must know topics."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "meta.properties").write_text(
-        "#\n#Tue May 15 11:45:18 UTC 2018\n"
+        f"#{'kafkafs' if is_own else ''}\n#Tue May 15 11:45:18 UTC 2018\n"
         f"node.id={node_id}\ndirectory.id={directory_id}\nversion=1\ncluster.id={cluster_id}\n"
     )
     for name, offsets in {

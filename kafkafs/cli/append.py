@@ -115,6 +115,7 @@ def command(
     behind it are not looked at. What was appended is on the disk when the verb ends. No broker may
     be running on LOG_DIRS.
     """
+    from kafkafs.storage.choice import choose
     from kafkafs.storage.errors import LogDirLocked
     from kafkafs.storage.format.encoder import BatchPlan
     from kafkafs.storage.format.layout import Codec
@@ -132,7 +133,8 @@ def command(
         done.add(appended.first_offset, appended.last_offset, len(records))
 
     with closing(open_engine(log_dirs, settings)) as looking:
-        looking.partition_dir(*partition)  # a command that fails on its arguments changes nothing
+        # A command that fails on its arguments changes nothing.
+        choose(looking.topics(), [partition])
     try:
         try:
             with (

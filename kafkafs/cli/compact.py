@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -24,6 +25,7 @@ from .verb import Verb
 
 if TYPE_CHECKING:
     from kafkafs.storage.compaction import Compaction, KeptKey
+    from kafkafs.storage.engine import Engine
     from kafkafs.storage.writable_engine import WritableEngine
 
     from .mounted_engine import MountedEngine
@@ -40,6 +42,8 @@ _STAYS = {
 }
 
 _KEY_STAYS = {"newest": "newest of its key", "tombstone": "tombstone until"}
+
+_NOT_COMPACTED = "its cleanup.policy does not say compact"
 
 # What is done to one partition: None when its topic is not compacted.
 Work = Callable[[tuple[str, int], Callable[[int, int], None]], "Compaction | None"]
@@ -215,9 +219,20 @@ def _compact(
         rows, code = mounted.each(f"compact {words(chosen)} all{' force' if force else ''}")
         return [Compaction.of_json(row) for row in rows], code
 
-    return change(
-        log_dirs, settings, here, there, check=lambda engine: choose(engine.topics(), chosen)
-    )
+    return change(log_dirs, settings, here, there, check=partial(_check, chosen))
+
+
+def _check(chosen: Sequence[Choice], engine: Engine) -> None:
+    """Raises what is wrong with the topics and partitions named: one of them is not there, or none
+    is compacted."""
+    from kafkafs.storage.choice import choose
+    from kafkafs.storage.cleaner.plan import COMPACT
+
+    keys = choose(engine.topics(), chosen)
+    policies = [engine.topic_config(topic).config.cleanup_policy for topic, _ in keys]
+    if chosen and not any(COMPACT in policy for policy in policies):
+        names = ", ".join("{}-{}".format(*key) for key in keys)
+        raise failures.Failure(f"{names}: {_NOT_COMPACTED}")
 
 
 def _each(keys: Iterable[tuple[str, int]], chosen: Sequence[Choice], work: Work) -> Compactions:
@@ -233,8 +248,7 @@ def _each(keys: Iterable[tuple[str, int]], chosen: Sequence[Choice], work: Work)
         if done is not None:
             found.append(done)
         elif key[0] in named:
-            why = "its cleanup.policy does not say compact"
-            raise failures.Failure("{}-{}: {}".format(*key, why))
+            raise failures.Failure("{}-{}: {}".format(*key, _NOT_COMPACTED))
 
     return found, for_each_partition(keys, do, are_named=bool(chosen))
 

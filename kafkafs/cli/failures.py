@@ -43,6 +43,7 @@ ENDINGS: Final[dict[type[errors.StorageError], tuple[type[Failure], str]]] = {
     errors.LogDirLocked: (Failure, "stop it, or only read"),
     errors.LogDirOffline: (Failure, "see to the disk, then run the command again"),
     errors.NotClosed: (Failure, ""),
+    errors.SettingsStay: (Failure, ""),
     errors.ConfigError: (WrongUsage, ""),
     errors.UnknownTopic: (Failure, "`kafkafs topic list` shows those that are there"),
     errors.UnknownPartition: (Failure, ""),

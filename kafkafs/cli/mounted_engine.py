@@ -95,6 +95,9 @@ def change(
     wrong with the arguments, while the directories are only read: a command that fails on its
     arguments changes nothing in them."""
     given = tuple(settings)
+    mounted = holding(log_dirs, given)
+    if mounted is not None:
+        return there(mounted)
     with closing(open_engine(log_dirs, given)) as looking:
         check(looking)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -21,8 +22,8 @@ from .params import (
 from .verb import Verb
 
 if TYPE_CHECKING:
+    from kafkafs.storage.engine import Engine
     from kafkafs.storage.purging import FoundLeftover
-    from kafkafs.storage.writable_engine import WritableEngine
 
     from .mounted_engine import MountedEngine
 
@@ -63,29 +64,68 @@ def command(
     mount with --maintain, removes them. The directories of stray partitions (-stray) hold records
     that are nowhere else: they are only removed with --stray.
     """
-    from kafkafs.storage.purging import FoundLeftover, find_leftovers
+    from .mounted_engine import holding
 
-    from .mounted_engine import change, words
-    from .opening import open_engine
-
-    looking = open_engine(log_dirs, settings)
-    found = _selected(find_leftovers(looking.log_dirs, strays=strays), chosen)
-    looking.close()
-
-    def here(engine: WritableEngine) -> list[FoundLeftover]:
-        return engine.purge(_selected(engine.leftovers(strays=strays), chosen))
-
-    def there(mounted: MountedEngine) -> list[FoundLeftover]:
-        rows = mounted.ask(f"purge {words(chosen)}{' stray' if strays else ''}")
-        return [FoundLeftover.of_json(row) for row in rows]
-
-    if found and not dry_run:
-        found = change(log_dirs, settings, here, there)
+    mounted = holding(log_dirs, settings)
+    if mounted is not None:
+        found = _of_mount(mounted, chosen, strays, dry_run)
+    else:
+        found = _purge(log_dirs, settings, chosen, strays, dry_run)
     if as_json:
         output.binary().writelines(output.json_line(each.as_json()) for each in found)
     elif found:
         lines = output.aligned(list(_rows(found, human)), right=(1,))
         output.binary().writelines(map(output.line, lines))
+
+
+def _purge(
+    log_dirs: tuple[str, ...],
+    settings: tuple[Setting, ...],
+    chosen: Sequence[Choice],
+    strays: bool,
+    dry_run: bool,
+) -> list[FoundLeftover]:
+    """What is removed, or would be."""
+    from kafkafs.storage.purging import find_leftovers
+
+    from .mounted_engine import change
+    from .opening import open_engine
+
+    with closing(open_engine(log_dirs, settings)) as looking:
+        found = list(find_leftovers(looking.log_dirs, strays=strays))
+        _refuse_unknown(looking, found, chosen)
+    found = _selected(found, chosen)
+    if dry_run or not found:
+        return found
+    return change(
+        log_dirs,
+        settings,
+        lambda engine: engine.purge(_selected(engine.leftovers(strays=strays), chosen)),
+        lambda mounted: _of_mount(mounted, chosen, strays, dry_run),
+    )
+
+
+def _of_mount(
+    mounted: MountedEngine, chosen: Sequence[Choice], strays: bool, dry_run: bool
+) -> list[FoundLeftover]:
+    """What a mount removes, or would: not what it deleted itself, which can be brought back."""
+    from kafkafs.storage.purging import FoundLeftover
+
+    from .mounted_engine import words
+
+    options = f"{' stray' if strays else ''}{' dry-run' if dry_run else ''}"
+    return [FoundLeftover.of_json(row) for row in mounted.ask(f"purge {words(chosen)}{options}")]
+
+
+def _refuse_unknown(
+    engine: Engine, found: Sequence[FoundLeftover], chosen: Sequence[Choice]
+) -> None:
+    """UnknownTopic, UnknownPartition for what is named and neither there nor left over."""
+    from kafkafs.storage.choice import choose
+
+    for each in chosen:
+        if not _selected(found, [each]):
+            choose(engine.topics(), [each])
 
 
 def _selected(leftovers: Iterable[FoundLeftover], chosen: Sequence[Choice]) -> list[FoundLeftover]:

@@ -26,6 +26,11 @@ from .verb import Verb
     type=LocalPath(exists=True, file_okay=False),
     help="The directory that `kafkafs spark export` wrote.",
 )
+@click.option(
+    "--unregistered",
+    is_flag=True,
+    help="Also make topics that a KRaft broker would rename to -stray.",
+)
 @job_options
 def command(
     log_dirs: tuple[str, ...],
@@ -34,6 +39,7 @@ def command(
     master: str | None,
     as_json: bool,
     source: str,
+    unregistered: bool,
 ) -> int:
     """Write the records of an export to LOG_DIRS, which are made where there are none, with the
     offsets, timestamps and headers that they had. Topics and partitions that are not there are
@@ -50,6 +56,12 @@ def command(
         master,
         as_json,
         lambda spark, told: import_(
-            spark, log_dirs, source, chosen, settings=dict(settings), told=told
+            spark,
+            log_dirs,
+            source,
+            chosen,
+            unregistered=unregistered,
+            settings=dict(settings),
+            told=told,
         ),
     )

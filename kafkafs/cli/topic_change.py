@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,6 +22,11 @@ from .params import (
 )
 from .verb import Verb
 
+if TYPE_CHECKING:
+    from kafkafs.storage.engine import Engine
+
+    from .mounted_engine import MountedEngine
+
 
 @click.command(
     "create",
@@ -33,8 +39,8 @@ from .verb import Verb
             "three partitions, which keep records for a day",
         ),
         (
-            "kafkafs topic create --cluster-id 3Db5QLSqSZieL3rJBUUegA --node-id 1 /new orders",
-            "in a new log directory that shall be that broker's",
+            "kafkafs topic create --cluster-id CLUSTER --node-id 1 --topic-id ID /new orders",
+            "in a new log directory that shall be that broker's, a topic that its cluster knows",
         ),
     ],
 )
@@ -75,7 +81,7 @@ def create(
     directories, unless --topic-id and TOPIC are those of one that the cluster knows, or with
     --unregistered.
     """
-    from kafkafs.storage.errors import LogDirLocked
+    from kafkafs.storage.errors import LogDirLocked, Unregistered
     from kafkafs.storage.format.checkpoints import MetaProperties
 
     from . import mounted_engine
@@ -86,7 +92,9 @@ def create(
         owner = MetaProperties(1, cluster_id, node_id)
     elif cluster_id is not None or node_id is not None:
         raise click.UsageError("--cluster-id and --node-id go together")
-    _check_new(log_dirs, settings, topic, partitions, dict(config), topic_id)
+    _check_new(log_dirs, settings, topic, partitions, dict(config), topic_id, unregistered)
+    if owner is not None and not (topic_id or unregistered):
+        raise Unregistered(topic, log_dirs[0], has_metadata=False)
     try:
         with writing(log_dirs, settings, owner=owner) as engine:
             made_id = engine.create_topic(
@@ -106,25 +114,29 @@ def create(
 
 
 def _check_new(
-    log_dirs: tuple[str, ...],
+    log_dirs: Sequence[str],
     settings: Iterable[Setting],
     topic: str,
     partitions: int,
     config: Mapping[str, str],
     topic_id: str,
+    unregistered: bool,
 ) -> None:
     """Raises what is wrong with a new topic, while the directories are only read: a command that
     fails on its arguments changes nothing. New directories have no topics yet."""
-    from kafkafs.storage.config import check_topic_settings
-    from kafkafs.storage.topics import check_new_topic
+    from kafkafs.storage.config import Settings, checked_topic_config, run_settings
+    from kafkafs.storage.topics import refuse_in_engine, refuse_new_topic
 
     from .opening import open_engine
 
-    check_topic_settings(config)
+    refuse_new_topic(topic, partitions, topic_id)
+    checked_topic_config(Settings(run=run_settings(settings), topic_file=config))
     there = [path for path in log_dirs if os.path.isdir(path) and os.listdir(path)]
     if there:
         with closing(open_engine(tuple(there), settings)) as looking:
-            check_new_topic(looking, topic, partitions, topic_id)
+            numbers = range(partitions)
+            refuse_in_engine(looking, topic, numbers, topic_id, unregistered=unregistered)
+            looking.check_topic_settings(topic, config)
 
 
 @click.command(
@@ -146,35 +158,50 @@ def delete(
     file.delete.delay.ms has passed, and kafkafs purge at once. No broker may be running on
     LOG_DIRS.
     """
-    from .mounted_engine import MountedEngine, change
+    from kafkafs.storage.topics import changeable_partitions
+
+    from .mounted_engine import change
     from .opening import open_engine
 
     def there(mounted: MountedEngine) -> int:
-        return _delete_each(topics, lambda topic: list(mounted.ask(f"delete-topic {topic}")))
+        return _delete_each(topics, partial(_ask_to_delete, mounted))
 
     with closing(open_engine(log_dirs, settings)) as looking:
-        is_any_there = any(topic in looking.topics() for topic in topics)
-    if not is_any_there:  # a command that fails on its arguments changes nothing
-        return _delete_each(topics, _refuse_topic)
+        if not any(_can_be_deleted(looking, topic) for topic in topics):
+            # A command that fails on its arguments changes nothing.
+            return _delete_each(topics, partial(changeable_partitions, looking))
     return change(
         log_dirs, settings, lambda engine: _delete_each(topics, engine.delete_topic), there
     )
 
 
-def _refuse_topic(topic: str) -> None:
-    from kafkafs.storage.errors import UnknownTopic
+def _ask_to_delete(mounted: MountedEngine, topic: str) -> None:
+    (row,) = mounted.ask(f"delete-topic {topic}")
+    if "warning" in row:
+        failures.warn(row["warning"])
 
-    raise UnknownTopic(topic)
+
+def _can_be_deleted(engine: Engine, topic: str) -> bool:
+    from kafkafs.storage.errors import StorageError
+    from kafkafs.storage.topics import changeable_partitions
+
+    try:
+        return bool(changeable_partitions(engine, topic))
+    except StorageError:
+        return False
 
 
 def _delete_each(topics: tuple[str, ...], delete: Callable[[str], object]) -> int:
     """Deletes every topic, whatever becomes of the others; the exit code."""
-    from kafkafs.storage.errors import StorageError
+    from kafkafs.storage.errors import SettingsStay, StorageError
 
     code = 0
     for topic in dict.fromkeys(topics):
         try:
-            delete(topic)
+            try:
+                delete(topic)
+            except SettingsStay as left:
+                failures.warn(str(left))
             output.binary().write(output.line(f"{topic}: deleted"))
         except (StorageError, OSError, failures.Failure) as error:
             code = failures.tell(error)

@@ -99,14 +99,15 @@ def _changed(
     settings: tuple[Setting, ...],
 ) -> dict[str, Any]:
     """The settings as JSON has them, after the change."""
-    from kafkafs.storage.config import check_topic_settings
+    from kafkafs.storage.topic_settings import changed_settings
+    from kafkafs.storage.topics import changeable_partitions
 
     from .mounted_engine import change
 
     def check(engine: Engine) -> None:
-        given = {name: text for name, text in changes.items() if text is not None}
-        check_topic_settings({name: text.strip() for name, text in given.items()}, changes)
-        engine.topic_config(topic)
+        changeable_partitions(engine, topic)
+        settings = changed_settings(engine.log_dirs.topic_settings(topic), changes)
+        engine.check_topic_settings(topic, settings, carried_over=True)
 
     def here(engine: WritableEngine) -> dict[str, Any]:
         return engine.set_topic_config(topic, changes).as_json()

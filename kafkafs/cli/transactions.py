@@ -105,7 +105,11 @@ def _abort(
 
     from .opening import for_each_partition, writing
 
-    found: Found = []
+    found, code = _open_transactions(log_dirs, chosen, settings)
+    if not code and all(each.producer_id != producer_id for *_, each in found):
+        # A command that fails on its arguments changes nothing.
+        raise failures.Failure(_none_open(producer_id))
+    found = []
     with writing(log_dirs, settings) as engine:
 
         def abort(key: tuple[str, int]) -> None:
@@ -117,8 +121,12 @@ def _abort(
 
         code = for_each_partition(choose(engine.topics(), chosen), abort)
     if not found and not code:
-        raise failures.Failure(f"producer {producer_id} has no transaction open there")
+        raise failures.Failure(_none_open(producer_id))
     return found, code
+
+
+def _none_open(producer_id: int) -> str:
+    return f"producer {producer_id} has no transaction open there"
 
 
 def _json(topic: str, number: int, found: OpenTransaction) -> dict[str, Any]:

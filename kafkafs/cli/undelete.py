@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -20,6 +21,7 @@ from .params import (
 from .verb import Verb
 
 if TYPE_CHECKING:
+    from kafkafs.storage.engine import Engine
     from kafkafs.storage.log.deletions import Deletion
     from kafkafs.storage.writable_engine import WritableEngine
 
@@ -103,12 +105,30 @@ def _do(
     def there(mounted: MountedEngine) -> Found:
         return _of_mount(mounted, chosen, lists, offset)
 
-    if lists:
-        mounted = holding(log_dirs, settings)
-        if mounted is not None:
-            return there(mounted)
-        return _listed(found_deletions(open_engine(log_dirs, settings)), chosen), 0
+    mounted = holding(log_dirs, settings)
+    if mounted is not None:
+        return there(mounted)
+    with closing(open_engine(log_dirs, settings)) as looking:
+        if lists:
+            return _listed(found_deletions(looking), chosen), 0
+        refused = _refused(looking, chosen, offset)
+    if len(refused) == len(chosen):  # a command that fails on its arguments changes nothing
+        return [], max(map(failures.tell, refused))
     return change(log_dirs, settings, here, there, finds_deleted=True)
+
+
+def _refused(engine: Engine, chosen: Sequence[Choice], offset: int | None) -> list[Exception]:
+    """Why what is named cannot be brought back; nothing of what can be."""
+    from kafkafs.storage.errors import StorageError
+    from kafkafs.storage.undeleting import refuse_undelete
+
+    refused: list[Exception] = []
+    for topic, number in chosen:
+        try:
+            refuse_undelete(engine, topic, number, offset)
+        except (StorageError, OSError) as error:
+            refused.append(error)
+    return refused
 
 
 def _listed(deletions: Iterable[Deletion], chosen: Sequence[Choice]) -> list[Deletion]:

@@ -27,6 +27,7 @@ from kafkafs.storage.log_dir import check_is_log_dir
 from kafkafs.storage.placements import StagedPart, Write, read_placements
 from kafkafs.storage.placing import place
 from kafkafs.storage.staging import StagedWriter, StagingPlace, finish_all, staging_path
+from kafkafs.storage.topics import refuse_in_engine, refuse_new_topic
 from kafkafs.storage.writable_engine import WritableEngine
 
 from .job_names import is_stale
@@ -175,6 +176,10 @@ class TaskWriter:
         if numbers is None:
             if made is None:
                 raise UnknownTopic(name, engine.topics())
+            # Before anything is staged for a topic that nobody may create at the end.
+            refuse_new_topic(name, made)
+            unregistered = self._target.unregistered
+            refuse_in_engine(engine, name, range(made), unregistered=unregistered)
             config = engine.new_topic_config().config
             return _Topic(name, made, dict.fromkeys(range(made), self._target.log_dirs[0]), config)
         log_dirs = {

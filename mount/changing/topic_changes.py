@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from kafkafs.storage.errors import (
     InvalidPartitions,
+    SettingsStay,
     TopicExists,
     UnknownPartition,
     UnknownTopic,
@@ -86,7 +87,11 @@ class TopicChanges:
         for number in ends:
             if not is_empty(number):
                 raise NotEmpty(f"{topic}/{number} has records")
-        return self._engine.delete_unchanged_topic(topic, ends)
+        try:
+            return self._engine.delete_unchanged_topic(topic, ends)
+        except SettingsStay as left:
+            logger.warning("%s", left)
+            return True
 
     def _numbers(self, topic: str) -> list[int]:
         """UnknownTopic."""

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any, Final
 
 from kafkafs.storage.choice import Choice, choose
-from kafkafs.storage.errors import StorageError
+from kafkafs.storage.errors import SettingsStay, StorageError
 from kafkafs.storage.log.deletions import Deletion
 
 from ..errnos import Invalid
@@ -246,8 +246,12 @@ def _delete_topic(control: Control, words: Sequence[str]) -> Work:
     topic = _topic(control, _one(words, "TOPIC"))
 
     def delete(emit: Emit) -> None:
-        control.engine.delete_topic(topic)
-        emit({"topic": topic, "deleted": True})
+        try:
+            control.engine.delete_topic(topic)
+        except SettingsStay as left:
+            emit({"topic": topic, "deleted": True, "warning": str(left)})
+        else:
+            emit({"topic": topic, "deleted": True})
 
     return Work(delete)
 

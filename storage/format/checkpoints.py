@@ -19,6 +19,8 @@ from .uuids import is_uuid_text
 
 CHECKPOINT_VERSION = 0
 META_PROPERTIES_VERSIONS = (0, 1)
+# Of `meta.properties` in a directory that is nobody's; a broker's file has an empty comment.
+_OWN_COMMENT = "kafkafs"
 
 _INT32 = (-(2**31), 2**31 - 1)
 _INT64 = (-(2**63), 2**63 - 1)
@@ -41,6 +43,7 @@ class MetaProperties:
     cluster_id: str = ""
     node_id: int = -1  # broker.id in version 0
     directory_id: str = ""
+    is_own: bool = False  # whether kafkafs made the file, and its cluster is no broker's
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,8 @@ def parse_meta_properties(data: bytes) -> MetaProperties:
     if directory_id and not is_uuid_text(directory_id):
         raise CorruptError(f"directory.id is not an id: {printable(directory_id)}")
     node_id = _int(found.get(node_key, "-1").encode(), 0, _INT32)
-    return MetaProperties(version, found.get("cluster.id", ""), node_id, directory_id)
+    is_own = data.startswith(f"#{_OWN_COMMENT}\n".encode())
+    return MetaProperties(version, found.get("cluster.id", ""), node_id, directory_id, is_own)
 
 
 def format_meta_properties(meta: MetaProperties, written_ms: int) -> bytes:
@@ -107,7 +111,7 @@ def format_meta_properties(meta: MetaProperties, written_ms: int) -> bytes:
     values["version"] = str(meta.version)
     if meta.cluster_id:
         values["cluster.id"] = meta.cluster_id
-    return format_properties(values, written_ms)
+    return format_properties(values, written_ms, _OWN_COMMENT if meta.is_own else "")
 
 
 def parse_partition_metadata(data: bytes) -> PartitionMetadata:

@@ -16,6 +16,7 @@ from .layout import MAX_INT32, MAX_OFFSET
 # Files in a log directory.
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 META_PROPERTIES_FILE = "meta.properties"
+BOOTSTRAP_FILE = "bootstrap.checkpoint"
 RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_FILE = "log-start-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"

@@ -57,10 +57,11 @@ def iter_properties(data: bytes) -> Iterator[Property]:
             raise CorruptError(f"line {number}: {error.what}") from None
 
 
-def format_properties(values: Mapping[str, str], written_ms: int) -> bytes:
-    """A properties file of `values` in their order, stored at `written_ms` since 1970 with an empty
-    comment. What is not ASCII is escaped, so that every reader takes it for the same."""
-    lines = ["#", f"#{_java_date(written_ms)}"]
+def format_properties(values: Mapping[str, str], written_ms: int, comment: str = "") -> bytes:
+    """A properties file of `values` in their order, stored at `written_ms` since 1970 with a
+    `comment` of one line. What is not ASCII is escaped, so that every reader takes it for the
+    same."""
+    lines = [f"#{comment}", f"#{_java_date(written_ms)}"]
     lines += [f"{_escaped(key, ' ')}={_escaped(value, '')}" for key, value in values.items()]
     return ("\n".join(lines) + "\n").encode("ascii")
 

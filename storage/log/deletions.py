@@ -26,6 +26,10 @@ UNKNOWN_MS = -1
 NEVER_MS = (1 << 63) - 1
 
 
+#: Why nothing can be brought back where nothing was deleted.
+NOTHING_DELETED = "nothing was deleted a moment ago"
+
+
 class Cause(StrEnum):
     """Why something was deleted."""
 
@@ -122,7 +126,7 @@ class Deletions:
         """`path`: of the partition, for errors."""
         self._path = path
         self.epochs = LeaderEpochs()
-        self.why_none = "nothing was deleted a moment ago"
+        self.why_none = NOTHING_DELETED
         self.held_below = self.held_until_ms = 0
         self._ranges: deque[DeletedRange] = deque()
 

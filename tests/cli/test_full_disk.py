@@ -21,8 +21,9 @@ WARNING = "all changes are on the disk, but the directory could not be closed in
 
 @pytest.fixture
 def full(tmp_path: Path) -> Iterator[Path]:
-    """Log directories on a disk without a free block, with the topics `t` and `u`. They were not
-    closed in good order, so that opening them frees nothing either."""
+    """Log directories on a disk without a free block, with the topics `t`, `u` and `kept`, which
+    has settings and was cleaned. They were not closed in good order, so that opening them frees
+    nothing either."""
     place = tmp_path / "disk"
     place.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", place], check=True)
@@ -32,7 +33,9 @@ def full(tmp_path: Path) -> Iterator[Path]:
             for topic in ("t", "u"):
                 directory.create_topic(topic)
                 directory[topic, 0].append([b"first"])
+            directory.create_topic("kept", 2, {"cleanup.policy": "compact"})
         (data / ".kafka_cleanshutdown").unlink()
+        (data / "cleaner-offset-checkpoint").write_text("0\n2\nkept 0 0\nkept 1 0\n")
         _fill(place / "filling")
         yield data
     finally:
@@ -77,10 +80,25 @@ def test_a_topic_that_was_deleted_is_no_failure(kafkafs: Kafkafs, full: Path) ->
     result = kafkafs("topic", "delete", full, "u")
     assert (result.exit_code, result.stdout) == (0, "u: deleted\n")
     assert WARNING in result.stderr
-    assert list(package.open(full).topics) == ["t"]
+    assert list(package.open(full).topics) == ["kept", "t"]
     os.unlink(full.parent / "filling")
     assert kafkafs("topic", "create", full, "u").exit_code == 0
     assert values(full, "u") == []
+    assert kafkafs("verify", full).exit_code == 0
+
+
+def test_a_topic_whose_settings_could_not_be_removed_is_deleted_all_the_same(
+    kafkafs: Kafkafs, full: Path
+) -> None:
+    result = kafkafs("topic", "delete", full, "kept")
+    assert (result.exit_code, result.stdout) == (0, "kept: deleted\n")
+    assert "topic kept is deleted, but its settings are still in kafkafs's own" in result.stderr
+    assert "kafkafs.topics.tmp: No space left on device" in result.stderr
+    assert list(package.open(full).topics) == ["t", "u"]
+    os.unlink(full.parent / "filling")
+    assert kafkafs("topic", "create", "-p", "2", full, "kept").exit_code == 0
+    assert kafkafs("topic", "config", full, "kept").output == ""
+    assert (full / "cleaner-offset-checkpoint").read_text() == "0\n0\n"
     assert kafkafs("verify", full).exit_code == 0
 
 

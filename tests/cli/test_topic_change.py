@@ -10,8 +10,10 @@ import pytest
 from click.testing import Result
 
 from kafkafs.storage.engine import Engine
+from kafkafs.storage.errors import Unregistered
 from kafkafs.storage.format.checkpoints import parse_meta_properties
 from kafkafs.storage.writable_engine import WritableEngine
+from tests.conftest import fingerprint
 
 Kafkafs = Callable[..., Result]
 Corpus = Callable[[str], Path]
@@ -46,6 +48,9 @@ def test_whose_a_new_directory_is(kafkafs: Kafkafs, tmp_path: Path) -> None:
     assert json.loads(result.stdout) == {"topic": "a", "topicId": topic_id, "partitions": 1}
     meta = parse_meta_properties((tmp_path / "new" / "meta.properties").read_bytes())
     assert (meta.cluster_id, meta.node_id) == (cluster, 7)
+    other = ["topic", "create", tmp_path / "other", "a", "--cluster-id", cluster, "--node-id", 7]
+    assert "belongs to a KRaft cluster" in kafkafs(*other).stderr
+    assert not (tmp_path / "other").exists()
     result = kafkafs(*words, "--cluster-id", cluster)
     assert result.exit_code == 2
     assert "go together" in result.stderr
@@ -139,3 +144,54 @@ def test_a_setting_that_cannot_be_used_is_told(kafkafs: Kafkafs, data: Path) -> 
     result = kafkafs("topic", "config", data, "orders")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "kafkafs's settings of the topic: retention.ms: 'soon' is not" in result.stderr
+
+
+#: Log directories of real brokers, and whether a KRaft broker would make a stray of a new topic.
+#: Of two directories only one has the cluster's metadata.
+OF_BROKERS = {
+    "kafka28": False,
+    "kafka39": True,
+    "kafka43-clean": True,
+    "kafka43-two-dirs/dir1": True,
+    "kafka43-two-dirs/dir2": True,
+    "kafka43-two-dirs/dir1,kafka43-two-dirs/dir2": True,
+}
+
+
+@pytest.mark.parametrize(("names", "is_kraft"), OF_BROKERS.items())
+def test_a_topic_that_a_broker_would_set_aside(
+    kafkafs: Kafkafs, writable_corpus: Callable[[str], Path], names: str, is_kraft: bool
+) -> None:
+    corpus = writable_corpus(names.split("/")[0])
+    paths = [corpus.parent / name for name in names.split(",")]
+    before = [fingerprint(path) for path in paths]
+    result = kafkafs("topic", "create", ",".join(map(str, paths)), "made")
+    if not is_kraft:
+        assert result.exit_code == 0
+        return
+    assert result.exit_code == 1
+    assert "belongs to a KRaft cluster" in result.stderr
+    has_metadata = any((path / "__cluster_metadata-0").is_dir() for path in paths)
+    assert ("give all of the broker's log.dirs" in result.stderr) is not has_metadata
+    assert [fingerprint(path) for path in paths] == before
+    words = ("topic", "create", "--unregistered", ",".join(map(str, paths)), "made")
+    assert kafkafs(*words).exit_code == 0
+
+
+def test_partitions_are_not_added_where_the_metadata_are_elsewhere(
+    writable_corpus: Callable[[str], Path],
+) -> None:
+    second = writable_corpus("kafka43-two-dirs") / "dir2"
+    with WritableEngine(str(second)) as engine:
+        topic = next(name for name in engine.topics() if not name.startswith("__"))
+        with pytest.raises(Unregistered, match="nothing here tells whether"):
+            engine.create_partitions(topic, max(engine.topics()[topic]) + 2)
+
+
+def test_a_new_directory_beside_a_brokers_is_that_brokers(
+    kafkafs: Kafkafs, writable_corpus: Callable[[str], Path], tmp_path: Path
+) -> None:
+    paths = f"{writable_corpus('kafka43-two-dirs')}/dir2,{tmp_path / 'third'}"
+    assert kafkafs("topic", "create", "--unregistered", paths, "made").exit_code == 0
+    result = kafkafs("topic", "create", tmp_path / "third", "more")
+    assert "belongs to a KRaft cluster" in result.stderr

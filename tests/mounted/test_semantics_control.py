@@ -371,9 +371,9 @@ def test_what_takes_long(tmp_path: Path, mount: Mounting) -> None:
 
 
 @promise(
-    "`kafkafs expire`, `compact`, `append`, `undelete` and `topic` on log directories that a mount"
-    " of the same user holds have that mount do the work, with the output and exit code that they"
-    " have without one; mounts that do not answer, and those of others, are passed by."
+    "`kafkafs expire`, `compact`, `purge`, `append`, `undelete` and `topic` on log directories that"
+    " a mount of the same user holds have that mount do the work, with the output and exit code"
+    " that they have without one; mounts that do not answer, and those of others, are passed by."
 )
 def test_the_cli(data: Path, mount: Mounting, tmp_path: Path) -> None:
     """More of it in `tests/cli/test_mounted_engine.py`."""
@@ -385,6 +385,7 @@ def test_the_cli(data: Path, mount: Mounting, tmp_path: Path) -> None:
         "append --format jsonl DATA t/1",
         "append DATA nowhere/0",
         "topic delete DATA nowhere",
+        "purge DATA t",
     ):
         through, alone = (
             subprocess.run(

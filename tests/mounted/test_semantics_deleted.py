@@ -170,6 +170,52 @@ def test_it_is_read_only(point: Path) -> None:
     assert deleted(point) == [name]
 
 
+def leftovers(data: Path) -> list[str]:
+    return sorted(
+        path.name for path in (data / "t-0").iterdir() if path.suffix in (".deleted", ".cleaned")
+    )
+
+
+@promise(
+    "`kafkafs purge` has the mount remove what other processes have left in the log directories;"
+    " what the mount itself has deleted stays, and can be brought back, until its time has come."
+)
+def test_purge(data: Path, mount: Mounting) -> None:
+    left = data / "t-0" / f"{90:020}.log.cleaned"
+    left.write_bytes(b"left")
+    point = mount(data, "writable").point
+    os.unlink(point / "t/0/offset/12")
+    wait_until(lambda: f"{0:020}.log.deleted" in leftovers(data))
+    for options in (["--dry-run"], []):
+        assert left.exists()
+        done = kafkafs("purge", "--json", *options, str(data))
+        assert (done.returncode, done.stderr) == (0, "")
+        (row,) = map(json.loads, done.stdout.splitlines())
+        assert row["path"] == str(left)
+    assert not left.exists()
+    assert f"{0:020}.log.deleted" in leftovers(data)
+    assert kafkafs("undelete", str(data), "t/0").returncode == 0
+    assert (point / "t/0/offset/0").exists()
+
+
+@promise(
+    "A leftover in the way of a name that the mount needs, as an old `.deleted` file, is not"
+    " replaced: its name then ends in `.N.deleted`, and only `purge` or the option `maintain`"
+    " removes it."
+)
+def test_a_leftover_that_is_in_the_way(data: Path, mount: Mounting) -> None:
+    (data / "t-0" / f"{0:020}.log.deleted").write_bytes(b"the only copy")
+    point = mount(data, "writable").point
+    os.unlink(point / "t/0/offset/12")
+    aside = data / "t-0" / f"{0:020}.log.1.deleted"
+    wait_until(aside.exists)
+    assert aside.read_bytes() == b"the only copy"
+    assert kafkafs("undelete", str(data), "t/0").returncode == 0
+    assert aside.read_bytes() == b"the only copy"
+    assert kafkafs("purge", str(data)).returncode == 0
+    assert leftovers(data) == []
+
+
 def test_nothing_of_it_on_a_mount_that_only_reads(data: Path, mount: Mounting) -> None:
     point = mount(data).point
     assert "deleted" not in os.listdir(point / ".kafkafs")

@@ -986,3 +986,17 @@ def test_a_truncated_log_is_checkpointed(root: Path) -> None:
         assert checkpoint(root, "cleaner") == {("a", 0): base}
         assert append(engine, "a", b"again") == 2
         assert values(engine, "a") == [b"0", b"1", b"again"]
+
+
+def test_a_topic_made_again_was_never_cleaned(tmp_path: Path) -> None:
+    """Else the cleaner would leave alone what lies below the offset where it was."""
+    with WritableEngine(str(tmp_path / "data")) as engine:
+        compacted = {"cleanup.policy": "compact"}
+        engine.create_topic("keys", 2, compacted)
+        (log_dir,) = engine.dirs.dirs
+        for number in (0, 1):
+            log_dir.put_cleaner_offset(("keys", number), 5)
+        engine.delete_topic("keys")
+        engine.create_topic("keys", 2, compacted)
+        assert log_dir.cleaner_offset(("keys", 0)) is None
+        assert (tmp_path / "data/cleaner-offset-checkpoint").read_text() == "0\n0\n"

@@ -123,6 +123,7 @@ def compact(
     place = Place.of(log_dirs, settings)
     if staging is not None:
         refuse_within_log_dir(staging, place.log_dirs)
+    choose(place.engine().topics(), topics)  # before anything is locked or changed
     with WritableEngine(place.log_dirs, dict(place.settings)) as engine:
         return Compaction(engine, place, options, run).compact(topics)
 

@@ -12,7 +12,7 @@ import hashlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import pairwise
@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from kafkafs.storage.config import TopicConfig
+from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import CorruptError, Refused, StorageError
 from kafkafs.storage.format.batch import Bytes, Int64s
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
@@ -33,6 +34,7 @@ from kafkafs.storage.placements import StagedPart, Write
 from kafkafs.storage.placing import place
 from kafkafs.storage.segment_series import SealedSegment
 from kafkafs.storage.staging import StagedWriter, StagingPlace, staging_path
+from kafkafs.storage.topics import refuse_in_engine, refuse_unregistered
 from kafkafs.storage.writable_engine import WritableEngine
 
 from .export_files import SCHEMA, read_file
@@ -96,6 +98,7 @@ def import_(
     source: str,
     topics: Sequence[Choice] = (),
     *,
+    unregistered: bool = False,
     settings: Mapping[str, str] | None = None,
     told: Told = silent,
 ) -> Report:
@@ -104,15 +107,20 @@ def import_(
     there are made, with the configs, log start offsets and end offsets of those exported. All of
     it is put in place, or nothing.
 
-    LogDirLocked when a broker or another writer has one of the directories; Refused when a
-    partition has records at those offsets or above, or ends below where the export begins;
-    CorruptError for notes or files that are not those of an export, UnknownTopic, UnknownPartition
-    for what it has not.
+    Unregistered, unless `unregistered`, when they would be made in the directories of a KRaft
+    cluster that does not know them. LogDirLocked when a broker or another writer has one of the
+    directories; Refused when a partition has records at those offsets or above, or ends below where
+    the export begins; CorruptError for notes or files that are not those of an export,
+    UnknownTopic, UnknownPartition for what it has not.
     """
     source = os.path.abspath(local_path(source))
     exported = read_export(source, topics)
     place_ = Place(_absolute(log_dirs), tuple(sorted((settings or {}).items())))
-    with WritableEngine(list(place_.log_dirs), dict(place_.settings)) as engine:
+    if not unregistered:
+        _refuse_unregistered(place_, exported)
+    with WritableEngine(
+        list(place_.log_dirs), dict(place_.settings), unregistered=unregistered
+    ) as engine:
         job = _job_name(source, exported)
         write = Write(job, 0)
         if engine.placements.is_done(write):
@@ -205,13 +213,32 @@ def _next_offset(engine: WritableEngine, each: ExportedPartition) -> int:
     return each.start_offset
 
 
+def _starts(exported: ExportedLogs) -> dict[str, dict[int, int]]:
+    """The log start offsets, by topic and partition."""
+    starts: dict[str, dict[int, int]] = {}
+    for each in exported.partitions:
+        starts.setdefault(each.topic, {})[each.partition] = each.start_offset
+    return starts
+
+
+def _refuse_unregistered(place_: Place, exported: ExportedLogs) -> None:
+    """Unregistered, before anything is locked or staged, for what a KRaft broker would not know."""
+    there = tuple(path for path in place_.log_dirs if os.path.isdir(path) and os.listdir(path))
+    if not there:
+        return
+    with closing(Engine(there, dict(place_.settings))) as engine:
+        for topic, starts in _starts(exported).items():
+            if topic not in engine.topics():
+                refuse_in_engine(engine, topic, sorted(starts))
+            elif missing := sorted(starts.keys() - set(engine.topics()[topic])):
+                refuse_unregistered(engine, topic, missing, engine.topic_id(topic))
+
+
 @contextmanager
 def _made(engine: WritableEngine, exported: ExportedLogs, write: Write) -> Iterator[None]:
     """The topics and partitions, made where there are none, for something to be placed in them.
     New topics go again when that fails, unless it was decided."""
-    wanted: dict[str, dict[int, int]] = {}
-    for each in exported.partitions:
-        wanted.setdefault(each.topic, {})[each.partition] = each.start_offset
+    wanted = _starts(exported)
     there = engine.topics()
     new = [topic for topic in wanted if topic not in there]
     try:

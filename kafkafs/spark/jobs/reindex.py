@@ -72,6 +72,7 @@ def reindex(
     LogDirLocked when a broker or another writer has one of the directories.
     """
     place = Place.of(log_dirs, settings)
+    place.partitions(topics)  # raises what is wrong with them before anything is locked
     with ExitStack() as held:
         for path in place.log_dirs:
             held.enter_context(DirectoryLock(WritableDirectory(path)))

@@ -1,0 +1,246 @@
+"""Command lines that must leave a log directory as it is, for every command there is.
+
+In a line DIR stands for the log directory, or several joined by commas; FIRST for the first of
+them; TOPIC for a topic of which nothing was deleted, PARTITION for the directory of one of its
+partitions and LOG for a `.log` file in there; NEW for a topic that is not there; EMPTY, FULL, FILE
+and OUT for an empty directory, one that is not empty, a file, and a path where nothing is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import click
+
+from kafkafs.cli.main import WRITING, cli
+from kafkafs.storage.engine import Engine
+from kafkafs.storage.undeleting import found_deletions
+
+NEW: Final = "nowhere"
+#: Commands that are given no log directory.
+ELSEWHERE: Final = frozenset(("umount", "completion"))
+#: What makes a command that writes one that only looks.
+LOOKING: Final = frozenset(("--list", "--dry-run", "--check"))
+
+#: What only reads, whatever comes of it.
+READING: Final[Mapping[str, list[str]]] = {
+    "ls": ["ls DIR", "ls -l DIR TOPIC/0", "ls DIR NEW", "ls DIR TOPIC/0/offset"],
+    "cat": [
+        "cat DIR TOPIC/0/values",
+        "cat DIR TOPIC/0/offset/0 TOPIC/0/key/nobody NEW/0/values",
+        "cat DIR TOPIC/0/status.json TOPIC/0/records.arrow TOPIC/0/compacted/why.json",
+    ],
+    "stat": ["stat DIR TOPIC/0", "stat DIR TOPIC/0/time/2018-05-15"],
+    "explain": ["explain DIR TOPIC/0/offset/0", "explain DIR TOPIC/0/key/nobody"],
+    "why": ["why DIR TOPIC/0", "why DIR NEW/0"],
+    "verify": ["verify DIR", "verify DIR TOPIC/0"],
+    "topic list": ["topic list DIR", "topic list --json DIR NEW"],
+    "topic config": ["topic config --all DIR TOPIC", "topic config DIR NEW"],
+    "transactions": ["transactions DIR", "transactions DIR NEW"],
+    "dump": ["dump LOG", "dump FIRST/recovery-point-offset-checkpoint", "dump OUT"],
+    "expire": ["expire --dry-run DIR", "expire --dry-run --all --at 2030-01-01 DIR TOPIC"],
+    "compact": [
+        "compact --dry-run DIR",
+        "compact --dry-run --force --all DIR",
+        "compact --dry-run --keys DIR TOPIC/0",
+    ],
+    "purge": ["purge --dry-run DIR", "purge --dry-run --stray DIR"],
+    "undelete": ["undelete --list DIR", "undelete --list DIR TOPIC"],
+    "recover": ["recover --dry-run DIR", "recover --dry-run DIR TOPIC/0"],
+    "mount": [
+        "mount --check DIR EMPTY",
+        "mount --rw --check DIR EMPTY",
+        "mount --rw --maintain --check DIR EMPTY",
+        "mount --check DIR FULL",
+    ],
+}
+
+#: What would write, had it been given the right arguments: each must fail.
+FAILING: Final[Mapping[str, list[str]]] = {
+    "topic create": [
+        "topic create DIR TOPIC",
+        "topic create -p 0 DIR NEW",
+        "topic create -p 10001 DIR NEW",
+        "topic create -p many DIR NEW",
+        "topic create --config retention.ms=soon DIR NEW",
+        "topic create --config retention.m=5 DIR NEW",
+        "topic create --config min.compaction.lag.ms=9 --config max.compaction.lag.ms=5 DIR NEW",
+        "topic create -c retention.ms=soon DIR NEW",
+        "topic create -c min.compaction.lag.ms=9 --config max.compaction.lag.ms=5 DIR NEW",
+        "topic create --topic-id short DIR NEW",
+        "topic create DIR a/b",
+        "topic create DIR __cluster_metadata",
+        "topic create --cluster-id 3Db5QLSqSZieL3rJBUUegA DIR NEW",
+        "topic create --unregistered --cluster-id 3Db5QLSqSZieL3rJBUUegA --node-id 7 DIR NEW",
+        "topic create --unregistered DIR,FIRST NEW",
+        "topic create --unregistered OUT,OUT NEW",
+        "topic create --unregistered OUT,DIR,FILE NEW",
+        "topic create --unregistered DIR,FULL NEW",
+        "topic create --unregistered OUT a/b",
+        "topic create --config min.compaction.lag.ms=9 --config max.compaction.lag.ms=5 OUT NEW",
+        "topic create PARTITION NEW",
+    ],
+    "topic delete": [
+        "topic delete DIR NEW",
+        "topic delete DIR NEW __cluster_metadata a/b",
+        "topic delete -c retention.ms=soon DIR TOPIC",
+        "topic delete DIR,FIRST TOPIC",
+    ],
+    "topic config": [
+        "topic config --set retention.ms=soon DIR TOPIC",
+        "topic config --set retention.ms=1 DIR NEW",
+        "topic config --unset retention.m DIR TOPIC",
+        "topic config --set retention.ms DIR TOPIC",
+        "topic config --set min.compaction.lag.ms=9 --set max.compaction.lag.ms=5 DIR TOPIC",
+        "topic config --set retention.ms=1 DIR __cluster_metadata",
+        "topic config -c retention.ms=soon --set retention.ms=1 DIR TOPIC",
+    ],
+    "append": [
+        "append DIR NEW/0",
+        "append DIR TOPIC/9999",
+        "append DIR TOPIC",
+        "append DIR TOPIC/0 OUT",
+        "append DIR TOPIC/0 EMPTY",
+        "append DIR __cluster_metadata/0",
+        "append --format jsonl --key-separator = DIR TOPIC/0",
+        "append --compression brotli DIR TOPIC/0",
+        "append --batch-size 0 DIR TOPIC/0",
+        "append -c retention.ms=soon DIR TOPIC/0",
+        "append -c log.cleaner.io.max.bytes.per.second=0 DIR TOPIC/0",
+        "append DIR,FIRST TOPIC/0",
+        "append DIR,OUT TOPIC/9999",
+    ],
+    "expire": [
+        "expire DIR NEW",
+        "expire DIR TOPIC/9999",
+        "expire DIR __cluster_metadata",
+        "expire --at 2030-01-01 DIR TOPIC",
+        "expire -c retention.ms=soon DIR",
+        "expire DIR,FIRST",
+    ],
+    "compact": [
+        "compact DIR NEW",
+        "compact DIR TOPIC/9999",
+        "compact --force DIR __cluster_metadata/0",
+        "compact --force -c cleanup.policy=delete DIR TOPIC",
+        "compact --keys DIR TOPIC/0",
+        "compact --at 2030-01-01 DIR TOPIC",
+        "compact -c cleanup.policy=shrink DIR",
+    ],
+    "purge": [
+        "purge DIR NEW",
+        "purge --stray DIR TOPIC/9999",
+        "purge -c retention.ms=soon DIR",
+        "purge DIR,FIRST",
+    ],
+    "undelete": [
+        "undelete DIR",
+        "undelete DIR NEW",
+        "undelete DIR NEW/0",
+        "undelete DIR TOPIC",
+        "undelete DIR TOPIC/0",
+        "undelete DIR TOPIC/9999 NEW",
+        "undelete --offset 999999999 DIR TOPIC/0",
+        "undelete --offset 5 DIR TOPIC",
+        "undelete --list --offset 5 DIR TOPIC/0",
+    ],
+    "recover": ["recover DIR TOPIC", "recover -c retention.ms=soon DIR", "recover DIR,FIRST"],
+    "transactions": [
+        "transactions --abort 987654321 DIR",
+        "transactions --abort 987654321 DIR TOPIC",
+        "transactions --abort 1 DIR NEW",
+        "transactions --abort -1 DIR",
+    ],
+    "mount": [
+        "mount --maintain DIR EMPTY",
+        "mount --rw -o nonsense DIR EMPTY",
+        "mount --rw DIR FILE",
+        "mount --rw DIR OUT",
+        "mount --rw -c retention.ms=soon DIR EMPTY",
+        "mount --rw --isolation serializable DIR EMPTY",
+    ],
+    "spark verify": ["spark verify", "spark verify --state FILE DIR"],
+    "spark stats": ["spark stats --by nothing DIR", "spark stats -o EMPTY DIR"],
+    "spark compact": ["spark compact --split-bytes -1 DIR", "spark compact --staging FILE DIR"],
+    "spark reindex": ["spark reindex s3a://bucket/x", "spark reindex DIR TOPIC/x"],
+    "spark export": ["spark export DIR", "spark export --format csv DIR -o OUT"],
+    "spark import": ["spark import DIR", "spark import --from OUT DIR"],
+    "spark salvage": ["spark salvage DIR", "spark salvage DIR -o s3a://bucket/x"],
+    "spark merge": ["spark merge DIR -o OUT", "spark merge --with s3a://bucket/x DIR -o OUT"],
+}
+
+#: What fails only in the directories of a KRaft broker, which would make strays of new topics.
+FAILING_IN_KRAFT: Final = [
+    "topic create DIR NEW",
+    "topic create --config retention.ms=5 DIR,OUT NEW",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What the words in capitals stand for: log directories, and a place beside them."""
+
+    log_dirs: tuple[Path, ...]
+    topic: str
+    place: Path
+
+    @classmethod
+    def of(cls, log_dirs: tuple[Path, ...], place: Path) -> Scene:
+        """With a topic of which nothing was deleted; what stands beside is made in `place`."""
+        engine = Engine([str(path) for path in log_dirs])
+        deleted = {each.topic for each in found_deletions(engine)}
+        topics = [name for name in engine.topics() if not name.startswith("__")]
+        topic = next(name for name in topics if name not in deleted)
+        (place / "empty").mkdir(parents=True)
+        (place / "full").mkdir()
+        (place / "full" / "letter").write_text("not a log\n")
+        (place / "file").touch()
+        return cls(log_dirs, topic, place)
+
+    @property
+    def is_kraft(self) -> bool:
+        engine = Engine([str(path) for path in self.log_dirs])
+        return any(log_dir.is_of_kraft for log_dir in engine.log_dirs.dirs)
+
+    def words(self, line: str) -> list[str]:
+        engine = Engine([str(path) for path in self.log_dirs])
+        number = engine.topics()[self.topic][0]
+        partition = Path(engine.partition_dir(self.topic, number).path)
+        stands_for = {
+            "DIR": ",".join(map(str, self.log_dirs)),
+            "FIRST": str(self.log_dirs[0]),
+            "TOPIC": self.topic,
+            "PARTITION": str(partition),
+            "LOG": str(min(partition.glob("*.log"))),
+            "NEW": NEW,
+            "EMPTY": str(self.place / "empty"),
+            "FULL": str(self.place / "full"),
+            "FILE": str(self.place / "file"),
+            "OUT": str(self.place / "out"),
+        }
+        pattern = rf"\b({'|'.join(stands_for)})\b"
+        return [re.sub(pattern, lambda found: stands_for[found[0]], word) for word in line.split()]
+
+
+def commands(group: click.Group | None = None, above: str = "") -> Iterator[tuple[str, set[str]]]:
+    """Every command with the options that it has, found by walking the tree."""
+    if group is None:
+        assert isinstance(cli, click.Group)
+        group = cli
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        found = group.get_command(context, name)
+        assert found is not None
+        if isinstance(found, click.Group):
+            yield from commands(found, f"{above}{name} ")
+        elif above + name not in ELSEWHERE:
+            yield above + name, {text for option in found.params for text in option.opts}
+
+
+def writes(command: str) -> bool:
+    """Whether a command can change log directories."""
+    return command.split()[0] in WRITING and command != "topic list"
