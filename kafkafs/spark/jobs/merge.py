@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from kafkafs.storage.durable import WritableFile
 from kafkafs.storage.errors import LogDirError
 from kafkafs.storage.format.layout import MAX_INT32, MAX_OFFSET
-from kafkafs.storage.format.names import LEADER_EPOCH_FILE
+from kafkafs.storage.format.names import LEADER_EPOCH_FILE, METADATA_TOPIC
 from kafkafs.storage.local_path import local_path
 from kafkafs.storage.log.replicas import (
     FIRST,
@@ -121,10 +121,11 @@ def _partitions(place: Place, topics: Sequence[Choice]) -> dict[Key, PartitionDi
 
 
 def _refuse_unknown(places: Sequence[Place], topics: Sequence[Choice]) -> None:
-    """UnknownTopic, UnknownPartition for what is in neither."""
+    """UnknownTopic, UnknownPartition for what is in neither, or the quorum's own."""
     for topic, number in topics:
         there = [place.engine().topics().get(topic) for place in places]
-        if not any(numbers and number in (None, *numbers) for numbers in there):
+        is_there = any(numbers and number in (None, *numbers) for numbers in there)
+        if topic == METADATA_TOPIC or not is_there:
             places[FIRST].partitions([(topic, number)])
 
 

@@ -67,8 +67,8 @@ def salvage(
     place = Place.of(log_dirs, settings)
     target = NewLogDir(os.path.abspath(local_path(output)))
     job = {"job": "salvage", "log_dirs": list(place.log_dirs), "topics": [list(t) for t in topics]}
-    notes, _ = target.begin(job, place.log_dirs)
     partitions = _partitions(place, topics)
+    notes, _ = target.begin(job, place.log_dirs)
     for found in partitions:
         target.make_partition(found)
     units = [unit for found in partitions for unit in _units(found)]
