@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, overload
 
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 READ_COMMITTED: Final = "read_committed"
 
 Path = str | os.PathLike[str]
-#: Milliseconds since 1970, ISO 8601, or a datetime; UTC where a time zone is missing.
-Time = int | str | datetime
+#: Milliseconds since 1970, ISO 8601, a datetime, UTC where a time zone is missing, or a date.
+Time = int | str | date
 
 
 @overload
@@ -135,7 +135,11 @@ class Directory(_ForReading):
 
     def __getitem__(self, topic_partition: tuple[str, int]) -> Partition:
         """The partition `directory[topic, number]`. UnknownTopic, UnknownPartition."""
-        topic, number = topic_partition
+        try:
+            topic, number = topic_partition
+        except ValueError:
+            what = f"directory[TOPIC, NUMBER], not directory[{topic_partition!r}]"
+            raise TypeError(f"a partition is {what}") from None
         return Partition(self._engine.log(topic, operator.index(number)), self._engine)
 
     def __iter__(self) -> Iterator[Partition]:
@@ -242,8 +246,9 @@ class Partition(_ForReading):
     def offset_for_time(self, time: Time, *, isolation: str = READ_COMMITTED) -> int | None:
         """Offset of the first record whose timestamp is at or after `time`, None without one.
 
-        `time`: milliseconds since 1970, a text as on the command line (these, or ISO 8601), or a
-        datetime; UTC where it has no time zone. Raises ValueError if a text is not a time.
+        `time`: milliseconds since 1970, a text as on the command line (these, or ISO 8601), a
+        datetime or a date; UTC where it has no time zone. Raises ValueError if a text is not a
+        time.
         """
         return self._log.view().offset_for_time(milliseconds(time), _isolation(isolation))
 

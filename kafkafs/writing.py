@@ -106,7 +106,8 @@ class WritableDirectory(Directory):
         self._writable.create_partitions(topic, total, unregistered=unregistered)
 
     def delete_topic(self, topic: str) -> None:
-        """Deletes a topic with all its records. UnknownTopic."""
+        """Deletes a topic with all its records. UnknownTopic. Raises SettingsStay if the topic is
+        deleted, but a full disk kept its settings from being removed."""
         self._writable.delete_topic(topic)
 
     def configure(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 _MAX_MS: Final = 2**63 - 1
@@ -38,12 +38,14 @@ def not_a_time(text: str) -> str:
     return f"{text!r} is not a time: milliseconds since 1970 or ISO 8601"
 
 
-def milliseconds(time: int | str | datetime) -> int:
+def milliseconds(time: int | str | date) -> int:
     """Milliseconds since 1970 of a time in any form: a number of them, a text that `parse_time`
-    understands, or a datetime, UTC where it names no zone. Parts of a millisecond are rounded up.
-    Raises ValueError if a text is not a time."""
+    understands, a datetime, UTC where it names no zone, or a date, which begins at midnight UTC.
+    Parts of a millisecond are rounded up. Raises ValueError if a text is not a time."""
     if isinstance(time, datetime):
         return _of_datetime(time)
+    if isinstance(time, date):
+        return _of_datetime(datetime(time.year, time.month, time.day, tzinfo=UTC))
     if not isinstance(time, str):
         return operator.index(time)
     parsed = parse_time(time)

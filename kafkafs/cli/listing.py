@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final
 from kafkafs.mount.nodes.node import UNKNOWN_SIZE, Directory, Link, Node, Row, Run, rows_of
 from kafkafs.mount.nodes.offsets import OffsetDirectory
 
-from .failures import Failure
+from .failures import Failure, warn
 from .output import aligned, json_line, line, shown, size_text, time_text
 from .stat import kind
 
@@ -58,7 +58,7 @@ def print_listing(
     if span is not None:
         if not isinstance(node, OffsetDirectory) or node.reads_much:
             raise Failure(f"{path or '/'}: --since and --until are for TOPIC/PARTITION/offset")
-        runs = node.between(*span)
+        runs = _some(node.between(*span), path, span)
     elif isinstance(node, Directory) and not itself:
         runs = node.runs(0)
     else:
@@ -84,6 +84,18 @@ def _names(runs: Iterable[Run], hidden: bool) -> Iterator[bytes]:
     for run in runs:
         for row in _rows(run, hidden):
             yield row[0]
+
+
+def _some(runs: Iterator[Run], path: str, span: tuple[int | None, int | None]) -> Iterator[Run]:
+    """The runs; where there is none, a line on stderr says what times were looked for."""
+    first = next(runs, None)
+    if first is None:
+        since, until = ("" if ms is None else time_text(ms) for ms in span)
+        when = [f"from {since} on"] * bool(since) + [f"before {until}"] * bool(until)
+        warn(f"{path}: no record {' and '.join(when)}")
+        return
+    yield first
+    yield from runs
 
 
 def _items(node: Node, runs: Iterable[Run], hidden: bool) -> Iterator[_Item]:

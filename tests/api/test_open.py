@@ -183,3 +183,9 @@ def test_a_partition_outlives_the_closing_of_its_directory(corpus: Corpus) -> No
     with kafkafs.open(corpus("kafka43-clean")) as directory:
         partition = directory["orders", 0]
     assert partition.record(600).offset == 600
+
+
+def test_a_topic_alone_is_no_partition(clean: kafkafs.Directory) -> None:
+    name: Any = "orders"
+    with pytest.raises(TypeError, match=r"directory\[TOPIC, NUMBER\], not directory\['orders'\]"):
+        clean[name]

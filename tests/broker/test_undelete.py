@@ -1,12 +1,16 @@
-"""What kafkafs brought back a real broker takes for what was never deleted."""
+"""What kafkafs brought back a real broker takes for what was never deleted; what a live broker has
+deleted is only listed."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 
 import pytest
+from click.testing import CliRunner, Result
 
+from kafkafs.cli.main import cli
 from kafkafs.storage.format.builder import SimpleRecord
 from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
 from kafkafs.storage.transactional import TransactionalProducer
@@ -110,3 +114,46 @@ def test_a_broker_serves_what_was_brought_back(
     broker.stop()
     assert warnings(broker, said) == []
     check_engine(ledger, broker.log_dir)
+
+
+def kafkafs(*words: object) -> Result:
+    return CliRunner().invoke(cli, [str(word) for word in words])
+
+
+def test_what_a_live_broker_has_deleted_is_listed_and_left_alone(
+    start_broker: Callable[..., Broker], start_driver: Callable[[Broker], Driver]
+) -> None:
+    broker = start_broker()
+    driver = start_driver(broker)
+    keeping = {"retention.bytes": "10000", "file.delete.delay.ms": "3600000"}
+    driver.create_topic("t", 1, {**SMALL, **keeping})
+    now = time.time_ns() // 1_000_000
+    for first in range(0, 400, 20):
+        driver.produce("t", [Message(b"k", b"%d " % n * 30, now) for n in range(first, first + 20)])
+    data = broker.log_dir
+
+    def deleted() -> dict[str, int]:
+        return {path.name: path.stat().st_ino for path in (data / "t-0").glob("*.deleted")}
+
+    wait_until(lambda: f"{0:020}.log.deleted" in deleted())
+    started = deleted()
+
+    listed = kafkafs("undelete", "--list", "--json", data, "t")
+    assert (listed.exit_code, listed.stderr) == (0, "")
+    (row,) = map(json.loads, listed.stdout.splitlines())
+    assert (row["topic"], row["startOffset"]) == ("t", 0)
+    assert row["endOffset"] > 0
+    planned = kafkafs("recover", "--dry-run", data, "t")
+    assert planned.exit_code == 0
+    assert "is writing to it" in planned.stderr
+    would = kafkafs("purge", "--dry-run", "--json", data, "t")
+    assert would.exit_code == 0
+    names = {json.loads(line)["path"].rpartition("/")[2] for line in would.stdout.splitlines()}
+    assert started.keys() <= names
+    for words in (("undelete", data, "t/0"), ("recover", data), ("purge", data, "t")):
+        refused = kafkafs(*words)
+        assert refused.exit_code == 1
+        assert "has it locked" in refused.stderr
+    assert started.items() <= deleted().items()
+    driver.close()
+    broker.stop()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.times import parse_time
+from kafkafs.storage.times import milliseconds, parse_time
 
 LITERATURE = 1526384718288
 
@@ -56,3 +56,7 @@ def test_every_time_that_python_writes(time: datetime) -> None:
     assert found is not None
     microseconds = (time.replace(tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()
     assert 0 <= found / 1000 - microseconds < 0.0011
+
+
+def test_a_date_begins_at_midnight() -> None:
+    assert milliseconds(date(2018, 5, 15)) == milliseconds("2018-05-15") == 1526342400000
