@@ -9,6 +9,8 @@ TreeError
 ├── Idle             following: nothing came for a while
 ├── Ending           waiting for what takes long: the mount ends before it is done
 ├── PastEnd          reading behind the end of a stream whose size was not known
+├── Outgrown         reading up to the size that was reported for a stream, while there is more
+├── Interrupted      reading up to damage, by the page cache perhaps
 ├── WouldBlock       following without waiting: nothing there now
 ├── ReadOnly         changing anything through a mount that only reads
 ├── Forbidden        changing what no writable mount changes: history, and what is made from it
@@ -86,11 +88,26 @@ class Ending(TreeError):
 class PastEnd(TreeError):
     """A read began behind a stream's end: the reader went by a size that was only a bound."""
 
-    def __init__(self, position: int, end: int) -> None:
+    def __init__(self, name: str, position: int, end: int) -> None:
         super().__init__(
-            f"a read began at byte {position} of a stream that ends at {end}: its size was not"
-            " known yet when it was opened"
+            f"{name}: a read began at byte {position} of a stream that ends at {end}: its size was"
+            " not known yet when it was opened"
         )
+
+
+class Outgrown(TreeError):
+    """A read came to the bound that was reported for a stream, and the stream goes on: a program
+    that goes by the bound would lose the rest."""
+
+    def __init__(self, name: str, bound: int) -> None:
+        super().__init__(
+            f"{name}: it is larger than {bound} bytes, which were reported as a bound of its size"
+            " before that was known: the read that reached them failed; open the file again"
+        )
+
+
+class Interrupted(TreeError):
+    """A read up to damage that the program is to repeat."""
 
 
 class WouldBlock(TreeError):
@@ -148,6 +165,8 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     Idle: errno.EINTR,
     Ending: errno.EINTR,
     PastEnd: errno.EIO,
+    Outgrown: errno.EIO,
+    Interrupted: errno.EINTR,
     WouldBlock: errno.EAGAIN,
     ReadOnly: errno.EROFS,
     Forbidden: errno.EPERM,

@@ -8,13 +8,20 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kafkafs.storage.cleaner.compacted_view import CompactedView
-from kafkafs.storage.errors import CorruptError, OffsetNotFound, SegmentGone, printable
+from kafkafs.storage.errors import (
+    CorruptError,
+    OffsetNotFound,
+    SegmentGone,
+    StorageError,
+    printable,
+)
 from kafkafs.storage.format.batch import Int64s
 from kafkafs.storage.format.columns import Columns, Damage
 
@@ -26,6 +33,7 @@ from ..lifetimes import BRIEFLY, NOT_AT_ALL
 from ..partition import Partition, Seen
 from ..pending import Pending
 from ..reading.previews import Previews
+from ..reading.reported import Reported
 from ..reading.sizes import StreamSize
 from ..reading.stream_index import StreamIndex
 from ..reading.streams import Piece, PreparedStreamHandle
@@ -47,7 +55,7 @@ from .node import (
     stream_attributes,
 )
 from .offsets import OffsetDirectory, nothing_served, parse_name
-from .stream import FORMATS, PartitionSource, measured_attributes, stream_file
+from .stream import FORMATS, PartitionSource, latest_file, measured_attributes, stream_file
 
 #: In the order in which they are listed.
 NAMES: Final = {
@@ -58,6 +66,7 @@ NAMES: Final = {
     "keys": Member.COMPACTED_KEYS,
     "summary.json": Member.COMPACTED_SUMMARY,
 }
+_NAMES: Final = {member: name for name, member in NAMES.items()}
 #: What the streams are made like.
 _LIKE: Final = {
     Member.COMPACTED_RECORDS_JSONL: Member.RECORDS_JSONL,
@@ -217,11 +226,12 @@ class CompactedFile(File):
             state = id(left.preview), left.start_offset, now_ms
         key = (self.partition, self.member, seen.losses, self.partition.bound(seen.view), state)
 
-        def make(inode: int) -> CompactedStream:
+        def make(inode: int, reported: Reported) -> CompactedStream:
             kind = Summary if is_summary else CompactedStream
-            return kind(self._catalog, self.partition, self.member, seen, left, inode)
+            return kind(self._catalog, self.partition, self.member, seen, left, reported, inode)
 
-        return self._catalog.contents.file(key, make)
+        name = f"{self.partition.name}/compacted/{_NAMES[self.member]}"
+        return latest_file(self._catalog, key, Reported(name), make)
 
     def open(self, *, waits: bool = True) -> Handle:
         return self.fixed().open()
@@ -237,6 +247,7 @@ class CompactedStream(MeasuredFile):
         member: Member,
         seen: Seen,
         left: CompactedView | None,
+        reported: Reported,
         inode: int,
     ) -> None:
         self.partition = partition
@@ -250,6 +261,7 @@ class CompactedStream(MeasuredFile):
         self._left: CompactedView | None = None
         self._size: StreamSize | None = None
         self._index = StreamIndex()
+        self._reported = reported
         if left is not None:
             self._take(left)
 
@@ -262,6 +274,7 @@ class CompactedStream(MeasuredFile):
             self.partition.note_damage,
             self.member,
             self._catalog.speeds,
+            self._reported,
             self._ceiling,
         )
 
@@ -278,10 +291,15 @@ class CompactedStream(MeasuredFile):
     def stream_size(self) -> StreamSize | None:
         return self._size
 
+    @property
+    def reported(self) -> Reported:
+        return self._reported
+
     def attributes(self) -> Attributes:
         if self._size is not None:
             return measured_attributes(self.inode, self._size, self._mtime_ns)
-        bound, never = self._ceiling(), NOT_AT_ALL
+        bound = self._reported.report(self._reported.bound_from(self._ceiling()))
+        never = NOT_AT_ALL
         return Attributes(self.inode, FILE_MODE, bound, self._mtime_ns, never, never, STREAM_BLOCK)
 
     def check(self) -> None:
@@ -308,10 +326,6 @@ class CompactedStream(MeasuredFile):
     def before(self, position: int) -> tuple[int, int]:
         return (0, -1) if self._size is None else self._size.before(position)
 
-    def note_reached(self, position: int) -> None:
-        if self._size is not None:
-            self._size.note_reached(position)
-
     # -- finding what is left -------------------------------------------------------------------
 
     def pending(self) -> Pending | None:
@@ -323,6 +337,11 @@ class CompactedStream(MeasuredFile):
         if self._left is not None:
             return None
         return self._catalog.previews.pending(self.partition, in_full=self._in_full)
+
+    def found(self) -> None:
+        """Where it was done in vain, a read meets the reason."""
+        with suppress(StorageError):
+            self.pinned()
 
     _in_full = False
 

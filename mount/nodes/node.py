@@ -18,6 +18,7 @@ from ..errnos import Forbidden, NoSuchName
 from ..handles import Handle
 from ..lifetimes import BRIEFLY, NOT_AT_ALL
 from ..pending import Pending
+from ..reading.reported import Reported
 from ..reading.sizes import StreamSize
 from ..write_handle import WriteHandle
 
@@ -319,6 +320,18 @@ class MeasuredFile(FixedFile):
     @abstractmethod
     def stream_size(self) -> StreamSize | None:
         """None while it cannot be found yet."""
+
+    @property
+    @abstractmethod
+    def reported(self) -> Reported:
+        """What programs were told of the size before it was known."""
+
+    def search(self) -> Pending | None:
+        """What has to be done before `stream_size` can be there; None when nothing has to be."""
+        return None
+
+    def found(self) -> None:
+        """What `search` gave was done."""
 
     def hold(self) -> object:
         """Keeps what the file shows readable, whatever is deleted meanwhile, for as long as the

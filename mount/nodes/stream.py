@@ -35,6 +35,7 @@ from ..handles import Data, Handle
 from ..lifetimes import BRIEFLY, NOT_AT_ALL
 from ..partition import Partition, Seen
 from ..reading.following import FollowHandle
+from ..reading.reported import Reported
 from ..reading.sizes import StreamSize
 from ..reading.stream_index import Measured, Part, StreamIndex
 from ..reading.streams import Piece, StreamHandle
@@ -93,25 +94,63 @@ FOLLOWED: Final[dict[Member, Render]] = {
 }
 
 
+#: Their names in a partition's directory.
+STREAM_NAMES: Final = {
+    Member.RECORDS_JSONL: "records.jsonl",
+    Member.RECORDS_ARROW: "records.arrow",
+    Member.VALUES: "values",
+    Member.KEYS: "keys",
+}
+
+
 def stream_file(catalog: Catalog, partition: Partition, member: Member) -> StreamFile:
     """A stream of what the partition serves now."""
     seen = partition.seen()
     # What the bytes follow from: nothing is removed or replaced without a loss being counted.
     key = (partition, member, seen.losses, partition.bound(seen.view))
 
-    def make(inode: int) -> StreamFile:
-        return StreamFile(catalog, partition, member, seen, inode)
+    def make(inode: int, reported: Reported) -> StreamFile:
+        return StreamFile(catalog, partition, member, seen, reported, inode)
 
-    found = catalog.contents.file(key, make)
+    found = latest_file(catalog, key, Reported(f"{partition.name}/{STREAM_NAMES[member]}"), make)
     assert isinstance(found, StreamFile)
     return found
+
+
+def latest_file(
+    catalog: Catalog,
+    key: Hashable,
+    reported: Reported,
+    make: Callable[[int, Reported], MeasuredFile],
+) -> MeasuredFile:
+    """The file for `key`: the first whose reported size has not been outgrown. `make` makes one
+    with an inode number and what is known of its size."""
+    number = 0
+    while True:
+        file = catalog.contents.file((key, number), partial(_made, make, reported))
+        assert isinstance(file, MeasuredFile)
+        if not file.reported.is_outgrown:
+            return file
+        reported, number = file.reported.successor(), number + 1
+
+
+def _made(
+    make: Callable[[int, Reported], MeasuredFile], reported: Reported, inode: int
+) -> MeasuredFile:
+    return make(inode, reported)
 
 
 class StreamFile(MeasuredFile):
     """A stream of what was served when its name was looked up."""
 
     def __init__(
-        self, catalog: Catalog, partition: Partition, member: Member, seen: Seen, inode: int
+        self,
+        catalog: Catalog,
+        partition: Partition,
+        member: Member,
+        seen: Seen,
+        reported: Reported,
+        inode: int,
     ) -> None:
         self.partition = partition
         self.member = member
@@ -129,11 +168,16 @@ class StreamFile(MeasuredFile):
             partition.note_damage,
             member,
             catalog.speeds,
+            reported,
         )
 
     @property
     def stream_size(self) -> StreamSize:
         return self._size
+
+    @property
+    def reported(self) -> Reported:
+        return self._size.reported
 
     def attributes(self) -> Attributes:
         return measured_attributes(self.inode, self._size, self._mtime_ns)
@@ -164,8 +208,8 @@ class StreamFile(MeasuredFile):
 
 
 def measured_attributes(inode: int, size: StreamSize, mtime_ns: int) -> Attributes:
-    """Those of a stream, with its size or a bound."""
-    bytes_ = size.size()
+    """Those of a stream, with its size, or a bound that programs will go by."""
+    bytes_ = size.report()
     lifetime = NOT_AT_ALL if size.exact is None else BRIEFLY
     return Attributes(inode, FILE_MODE, bytes_, mtime_ns, NOT_AT_ALL, lifetime, STREAM_BLOCK)
 
@@ -279,8 +323,8 @@ class PartitionSource:
     def _found(self, begin: int, end: int | None) -> Iterator[Lines | Columns | Damage]:
         return self._view.scan(begin, end, self._isolation, ahead=True)
 
-    def sample(self, part: Part) -> float | None:
-        for found in self._view.scan(part.begin, part.end, self._isolation, ahead=False):
+    def sample(self, part: Part, begin: int) -> float | None:
+        for found in self._view.scan(begin, part.end, self._isolation, ahead=False):
             if isinstance(found, Columns):
                 taken = int(found.batches.column(SIZE).sum())
                 made = sum(memoryview(data).nbytes for data in self._render(found))

@@ -1,11 +1,15 @@
 """How large a stream is: exactly, once all its parts were measured, and until then no more than a
 bound.
 
-The bound is what keeps a stream from looking empty, or shorter than it is, while its size is not
-known: what was measured, and for the rest the bytes in the log times what a sample of it, or what
-was measured so far, became. It is mostly a half too large. Where records behind the sample turn out
-to be of another kind it may be too small, and is corrected as measuring, or a reader, comes there;
-reads of a stream without a known size never end at it.
+The bound keeps a stream from looking empty, or shorter than it is, while its size is not known. It
+is what was measured, and for the rest the bytes in the log times what samples of it, or what was
+measured so far, became, and half as much again. The first bound that is reported stays until the
+size is known.
+
+Where the records between the samples are of another kind, even that is too small. A program that
+reads no further than the reported size would then lose the rest without an error. So whoever
+reaches the reported size of a stream that goes on gets an error (`StreamHandle`), the stream is
+*outgrown*, and its name leads to another file with a larger bound.
 """
 
 from __future__ import annotations
@@ -18,19 +22,20 @@ from typing import Final, Protocol
 
 from kafkafs.storage.errors import CorruptError, StorageError
 
+from .reported import Reported
 from .stream_index import Measured, Part, StreamIndex
 from .streams import Piece, Source
 
 # Where nothing is known of a log its bytes become at most so many times as many; nearly always.
 _UNSAMPLED: Final = 16.0
-# How much more than the sample the rest may become.
+# How much more than the samples the rest may become.
 _MARGIN: Final = 1.5
 _SAMPLES: Final = 8
-# For what a few records may take more than the sample.
+# For what a few records may take more than the samples.
 _SLACK_BYTES: Final = 1 << 16
-# Bytes of a log measured in a second, before that is known. Who waits in vain, waits no longer
-# than for a second.
-_FIRST_SPEED: Final = 500e6
+# Bytes of log and stream together that are measured in a second, before that is known. A program
+# that waits in vain waits no longer than a second.
+_FIRST_SPEED: Final = 1e9
 # Of a speed that was measured so much counts.
 _LEARNING: Final = 0.5
 # Measuring fewer bytes tells nothing of the speed.
@@ -50,13 +55,14 @@ class MeasurableSource(Source, Protocol):
     def part_pieces(self, part: Part, begin: int) -> Iterator[Piece | CorruptError]:
         """The pieces of a part from an offset on."""
 
-    def sample(self, part: Part) -> float | None:
-        """How many bytes one byte of the log becomes where the part begins; None if it has no
-        record."""
+    def sample(self, part: Part, begin: int) -> float | None:
+        """How many bytes one byte of the log becomes at an offset of the part; None if no record
+        follows in it."""
 
 
 class Speeds:
-    """Bytes of logs measured in a second, by kind of stream. Threads may share it."""
+    """Bytes measured in a second, by kind of stream: those of the log and of what becomes of it, as
+    either may be much larger than the other. Threads may share it."""
 
     def __init__(self) -> None:
         self._speeds: dict[object, float] = {}
@@ -70,6 +76,18 @@ class Speeds:
             self._speeds[kind] = old + _LEARNING * (new - old) if kind in self._speeds else new
 
 
+def _spread(parts: Sequence[Part], count: int) -> Iterator[tuple[Part, int]]:
+    """Some places that are about as many bytes of the log from each other: parts, and offsets in
+    them. The first is the beginning."""
+    total, before, taken = sum(part.log_bytes for part in parts), 0, 0
+    for part in parts:
+        while taken < count and total * taken < count * (before + part.log_bytes):
+            within = (total * taken / count - before) / part.log_bytes
+            yield part, part.begin + int(within * (part.end - part.begin))
+            taken += 1
+        before += part.log_bytes
+
+
 class StreamSize:
     """The size of a stream whose bytes are fixed. Any thread may use it."""
 
@@ -81,11 +99,12 @@ class StreamSize:
         note_damage: Callable[[CorruptError], None],
         kind: object,
         speeds: Speeds,
+        reported: Reported,
         ceiling: Callable[[], int] | None = None,
     ) -> None:
         """`source` is asked for its parts only, `pin` gives the same stream with its files held
-        open. `kind`: streams that are measured at one speed. `ceiling`: what bounds the size in
-        place of a sample."""
+        open. `kind`: streams that are measured at one speed. `reported`: what was said of the size
+        before now. `ceiling`: what bounds the size in place of a sample."""
         self._source = source
         self._index = index
         self._pin = pin
@@ -99,7 +118,8 @@ class StreamSize:
         self._parts: list[Measured | None] = [None] * len(source.parts)
         self._starts = [len(source.head)]  # of the first parts, and where the next one begins
         self._ratio: float | None = None
-        self._reached = 0
+        #: What programs were told before the size was known.
+        self.reported = reported
         #: In bytes; None until it is known.
         self.exact: int | None = None
         #: Whether bytes of the stream cannot be read; good where `exact` is known.
@@ -120,7 +140,9 @@ class StreamSize:
             self._add_starts()
             if len(self._starts) > len(self._parts):
                 self.is_damaged = any(each is not None and each.is_damaged for each in self._parts)
-                self.exact = self._starts[-1] + len(self._source.tail)
+                exact = self._starts[-1] + len(self._source.tail)
+                self.reported.note_reached(exact)
+                self.exact = exact
         return self.exact
 
     def _add_starts(self) -> None:
@@ -129,34 +151,46 @@ class StreamSize:
             if known is None:
                 return
             self._starts.append(self._starts[-1] + known.length)
+            self.reported.note_reached(self._starts[-1])
 
     def size(self) -> int:
-        """The size, or the bound where that is not known. Costs nothing."""
+        """The size, or what now bounds it where that is not known. Costs nothing."""
         exact = self.look()
         if exact is not None:
             return exact
         with self._state:
-            return max(self._bound(), int(self._reached * _MARGIN))
+            return self.reported.bound_from(self._bound())
+
+    def report(self) -> int:
+        """The same for programs that will go by it: a bound stays as it is until the size is
+        known. Costs nothing."""
+        exact = self.look()
+        return exact if exact is not None else self.reported.report(self.size())
 
     def _bound(self) -> int:
         if self._ceiling is not None:
             return self._ceiling()
-        known = left = 0
-        ratio = _UNSAMPLED if self._ratio is None else self._ratio
-        for part, measured in zip(self._source.parts, self._parts, strict=True):
-            if measured is None:
-                left += part.log_bytes
-                continue
-            known += measured.length
-            if self._ratio is not None and part.log_bytes:
-                became = measured.length / part.log_bytes
-                ratio = max(ratio, became if became <= ratio else became * _MARGIN)
-        ends = len(self._source.head) + len(self._source.tail)
-        return known + int(left * ratio) + ends + _SLACK_BYTES
+        known, left = self._known(), self._unknown_log_bytes()
+        return known + int(left * self._expected_ratio() * _MARGIN) + _SLACK_BYTES
 
-    def note_reached(self, position: int) -> None:
-        """A reader found that the stream has so many bytes at least."""
-        self._reached = max(self._reached, position)
+    def _known(self) -> int:
+        """Bytes of the stream that were measured."""
+        ends = len(self._source.head) + len(self._source.tail)
+        return ends + sum(each.length for each in self._parts if each is not None)
+
+    def _unknown_log_bytes(self) -> int:
+        pairs = zip(self._source.parts, self._parts, strict=True)
+        return sum(part.log_bytes for part, measured in pairs if measured is None)
+
+    def _expected_ratio(self) -> float:
+        """What one byte of the log becomes: the most of the samples, or what was measured if that
+        is more."""
+        if self._ratio is None:
+            return _UNSAMPLED
+        pairs = [pair for pair in zip(self._source.parts, self._parts, strict=True) if pair[1]]
+        taken = sum(part.log_bytes for part, _ in pairs)
+        made = sum(measured.length for _, measured in pairs if measured is not None)
+        return max(self._ratio, made / max(taken, 1))
 
     def before(self, position: int) -> tuple[int, int]:
         """The last place at or before `position` where the source can be started, and with which
@@ -178,7 +212,11 @@ class StreamSize:
         with self._state:
             pairs = zip(self._source.parts, self._parts, strict=True)
             left = sum(self._left(part) for part, known in pairs if known is None)
-        return left / self._speeds.of(self._kind)
+            if self._ceiling is not None:
+                made = max(self._ceiling() - self._known(), 0)
+            else:
+                made = int(left * self._expected_ratio())
+        return (left + made) / self._speeds.of(self._kind)
 
     def _left(self, part: Part) -> float:
         """The bytes of the log that are to be measured of a part."""
@@ -202,11 +240,10 @@ class StreamSize:
             for part, known in zip(source.parts, self._parts, strict=True)
             if known is None and part.begin < part.end
         ]
-        step = max(len(unknown) // _SAMPLES, 1)
-        found = [source.sample(part) for part in unknown[::step]]
+        found = [source.sample(part, begin) for part, begin in _spread(unknown, _SAMPLES)]
         ratios = [ratio for ratio in found if ratio is not None]
         with self._state:
-            self._ratio = max(ratios) * _MARGIN if ratios else _UNSAMPLED
+            self._ratio = max(ratios, default=_UNSAMPLED)
 
     def measure(self, seconds: float) -> bool:
         """Measures for about so long; True if the size is known then. Raises SegmentGone and
@@ -220,8 +257,8 @@ class StreamSize:
                 self._pass = self._measured_pieces()
             started, count = monotonic(), 0
             try:
-                for read in self._pass:
-                    count += read
+                for worked in self._pass:
+                    count += worked
                     if monotonic() >= deadline:
                         return False
             except (StorageError, OSError):
@@ -233,7 +270,7 @@ class StreamSize:
             return self.look() is not None
 
     def _measured_pieces(self) -> Generator[int]:
-        """Measures part by part; after each piece, how many bytes of the log it took, about."""
+        """Measures part by part; after each piece, how many bytes it has and took of the log."""
         source = self._pin()
         for number, part in enumerate(source.parts):
             if self._parts[number] is not None or self._index.find(part) is not None:
@@ -246,17 +283,24 @@ class StreamSize:
                     self._note_damage(piece)
                     measured.is_damaged = True
                     continue
-                measured.add(memoryview(piece.data).nbytes, piece.restart)
+                made = memoryview(piece.data).nbytes
+                measured.add(made, piece.restart)
+                self._note_measured(number, measured.length)
                 if piece.restart > at:
-                    yield int(left * (piece.restart - at) / records)
+                    made += int(left * (piece.restart - at) / records)
                     at = piece.restart
-                else:
-                    yield 0
+                yield made
             measured.end = part.end
             self._index.keep(part, measured)
             with self._state:
                 self._parts[number] = measured
             yield int(left * max(part.end - at, 0) / records)
+
+    def _note_measured(self, number: int, length: int) -> None:
+        """A part has so many bytes at least."""
+        with self._state:
+            if number < len(self._starts):
+                self.reported.note_reached(self._starts[number] + length)
 
     @property
     def is_measuring(self) -> bool:

@@ -29,12 +29,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from kafkafs.storage.errors import CorruptError, StorageError
+from kafkafs.storage.errors import CorruptError, StorageError, fresh
 from kafkafs.storage.format.rooms import ROOMS
 
-from ..errnos import PastEnd
+from ..errnos import Interrupted, Outgrown, PastEnd
 from ..handles import Data, Handle
 from ..pending import Pending
+from .reported import Reported
 
 #: Bytes that are made ahead of a reader. Less than half of them wakes the thread that makes more:
 #: that is more than a piece mostly has, or the reader would be there before the next one is.
@@ -45,6 +46,10 @@ FAR: Final = 64 << 20
 _PAUSE_SECONDS: Final = 0.1
 # Bytes kept behind the place read last, for readers that step back a little (less, tail).
 _KEPT_BEHIND: Final = 1 << 20
+# What the page cache reads is a multiple of this.
+_PAGE: Final = 4096
+# How often a read that may be the page cache's is interrupted at damage. It takes four to give up.
+_INTERRUPTIONS: Final = 16
 # Distance of checkpoints at first; it doubles when there are too many of them.
 _CHECKPOINT_DISTANCE: Final = 4 << 20
 _MAX_CHECKPOINTS: Final = 4096
@@ -82,8 +87,9 @@ class Size(Protocol):
         """The last place at or before `position` where the source can be started, and with which
         restart."""
 
-    def note_reached(self, position: int) -> None:
-        """The stream has so many bytes at least."""
+    @property
+    def reported(self) -> Reported:
+        """What programs were told before it was known."""
 
 
 class StreamHandle(Handle):
@@ -91,9 +97,20 @@ class StreamHandle(Handle):
 
     The kernel may keep what it reads if the size is known when the stream is opened, and all of the
     bytes can be read: to a page cache any read that gives fewer bytes is the end of the file. Other
-    streams are read past it. One that is known to be damaged cannot be seeked, as sendfile(2) then
-    leaves it alone, which would go through the page cache all the same.
+    streams are read past it. What goes through it all the same are private mappings, splice(2) and
+    sendfile(2): see `guards_page_cache`. sendfile leaves a stream alone that cannot be seeked, such
+    as one that is known to be damaged.
+
+    Where the size was not known, programs were told a bound. No read gives the last byte below it
+    if the stream goes on there: a program that stops at the bound has met an error.
     """
+
+    #: Whether reads may come from a page cache although the stream is read past it. One that comes
+    #: to damage is then interrupted some times. Programs repeat such a read; the page cache repeats
+    #: it a few times, and gives up with an error, where it would take damage for the end of the
+    #: file. If it was made to repeat it by a program that does so itself, then it still gets fewer
+    #: bytes, and `was_cut`; what is behind the damage it never gets.
+    guards_page_cache = False
 
     def __init__(
         self,
@@ -120,6 +137,8 @@ class StreamHandle(Handle):
         self._length: int | None = None  # once the end was seen
         self._damage: dict[int, CorruptError] = {}  # not yet told, by position
         self._told: set[int] = set()
+        self._cut_at = -1  # where damage ended the last read
+        self._interrupted = (-1, 0)  # a position, and how often a read there was interrupted
         self._position = 0  # where the last read began, and where it ended or wants to end
         self._reached = 0
         self._closed = False
@@ -169,16 +188,46 @@ class StreamHandle(Handle):
             if self._ahead() * 2 < READ_AHEAD:
                 self._moved.notify()
             if position in self._damage:
+                self._interrupt(position, size)
                 self._told.add(position)
                 raise self._damage.pop(position)
-            if self._is_past_end(position):
-                raise PastEnd(position, self._known_end())
-            return self._gather(position, position + size)
+            if self._size is None:
+                return self._gather(position, position + size)
+            return self._below_bound(self._size.reported, position, size)
 
-    def _is_past_end(self, position: int) -> bool:
-        """Whether who reads there went by a size that was only a bound."""
-        is_bound = self._size is not None and self.direct_io
-        return is_bound and 0 <= self._known_end() < position
+    def _below_bound(self, reported: Reported, position: int, size: int) -> Data | None:
+        """As `_gather`, for programs that may go by a size that was only a bound."""
+        is_known = self._known_end() >= 0
+        if self.direct_io and is_known and self._known_end() < position:
+            raise PastEnd(reported.name, position, self._known_end())
+        if self.guards_page_cache and (passed := [at for at in self._damage if at < position]):
+            raise fresh(self._damage[max(passed)])
+        bound = reported.bound
+        if bound is not None and position < bound <= position + size:
+            if reported.is_outgrown or bound in self._damage:
+                raise Outgrown(reported.name, bound)
+            if not is_known:
+                return None  # whether the stream goes on is to be found first
+        data = self._gather(position, position + size)
+        if data is not None and self.direct_io:
+            end = position + len(data)
+            self._cut_at = end if len(data) < size and end in self._damage else -1
+            if self._cut_at >= 0:
+                self._interrupt(position, size)
+        return data
+
+    def _interrupt(self, position: int, size: int) -> None:
+        """Raises Interrupted if a read may be a page cache's, and it was not for long."""
+        if not self.guards_page_cache or position % _PAGE or size % _PAGE:
+            return
+        at, count = self._interrupted
+        self._interrupted = position, count + 1 if at == position else 1
+        if self._interrupted[1] <= _INTERRUPTIONS:
+            raise Interrupted
+
+    def was_cut(self, position: int, size: int) -> bool:
+        """Whether a read gave so few bytes because of damage behind them."""
+        return position + size == self._cut_at
 
     def wants_more(self) -> bool:
         """Whether there should be more bytes ahead of the reader."""
@@ -293,7 +342,7 @@ class StreamHandle(Handle):
                 self._window_end += len(piece.data)
             self._trim(position)
         if self._size is not None:
-            self._size.note_reached(self._window_end)
+            self._size.reported.note_reached(self._window_end)
 
 
 class PreparedSource(Source, Protocol):

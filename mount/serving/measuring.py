@@ -36,7 +36,7 @@ class Measuring:
         """`most_seconds`: who opens a stream, or asks for the size of an open one, waits if finding
         it is expected to take no longer; and no longer than that."""
         self._nursery = nursery
-        self._most_seconds = most_seconds
+        self.most_seconds = most_seconds
         self._one = trio.CapacityLimiter(1)
         self._open: Counter[StreamSize] = Counter()
         self._waiting: Counter[StreamSize] = Counter()
@@ -54,7 +54,10 @@ class Measuring:
         if size.look() is not None:
             return
         is_short = not opens and not self._open[size]
-        seconds = self._most_seconds * (_BRIEF if is_short else 1.0)
+        seconds = self.most_seconds * (_BRIEF if is_short else 1.0)
+        if size.needs_sample and size.seconds_left() > seconds:
+            # Compressed logs may become a hundred times as large, and others smaller.
+            await trio.to_thread.run_sync(_sample, size)
         if size.seconds_left() <= seconds:
             await self.wait(size, seconds)
         if size.needs_sample:

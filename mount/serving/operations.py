@@ -27,6 +27,7 @@ from ..errnos import (
     NameTooLong,
     NoSuchAttribute,
     NoSuchName,
+    Outgrown,
     PastEnd,
     ReadOnly,
     Stale,
@@ -131,7 +132,8 @@ class Operations(pyfuse3.Operations):
     def tell(self, error: Exception) -> None:
         """Log what is wrong with the disk or the log directories, not again and again. Damage was
         told where it was met; what else is refused is for who asked."""
-        if isinstance(error, OSError | LogDirError | PastEnd) and str(error) != self._told_last:
+        is_wrong = isinstance(error, OSError | LogDirError | PastEnd | Outgrown)
+        if is_wrong and str(error) != self._told_last:
             self._told_last = str(error)
             logger.warning("%s", printable(str(error)))
 
@@ -236,6 +238,8 @@ class Operations(pyfuse3.Operations):
         if not node.is_fixed:
             node = await trio.to_thread.run_sync(node.fixed)
         self._remember(node)
+        if isinstance(node, MeasuredFile) and (size := node.stream_size) is not None:
+            await self._measuring.find(size)
         if isinstance(node, FixedFile) and not (self.is_writable and node.shows_records):
             self._asked.note(pid, parent_inode, name, node)
         return self._owner.entry(node.attributes())
@@ -321,10 +325,12 @@ class Operations(pyfuse3.Operations):
             self._page_cache.offer(node)
             return pyfuse3.FileInfo(fh=self._files.add(Reader(node, node.open())))
         held: object = None
-        if isinstance(node, MeasuredFile) and (size := node.stream_size) is not None:
+        if isinstance(node, MeasuredFile):
             # First of all: a cleaner may replace segments while the size is found.
             held = await trio.to_thread.run_sync(node.hold)
-            await self._measuring.find(size, opens=True)
+            await self._search(node)
+            if (size := node.stream_size) is not None:
+                await self._measuring.find(size, opens=True)
         waits = not flags & os.O_NONBLOCK
         handle = await self._run(isinstance(node, RecordFile), lambda: node.open(waits=waits))
         del held
@@ -334,6 +340,15 @@ class Operations(pyfuse3.Operations):
             keep_cache=handle.keep_cache,
             nonseekable=not handle.seekable,
         )
+
+    async def _search(self, node: MeasuredFile) -> None:
+        """What the size of a file depends on has been found, if that does not take long."""
+        pending = node.search()
+        if pending is None:
+            return
+        with trio.move_on_after(self._measuring.most_seconds):
+            await self._waiting.wait(pending)
+            await trio.to_thread.run_sync(node.found)
 
     def _reader(self, node: Node, handle: Handle) -> Reader:
         if isinstance(handle, PreparedStreamHandle):

@@ -91,6 +91,7 @@ class StreamReader(Reader):
         self._is_kept_ahead = False
         self._progress = trio.Event()  # a new one after each piece that is waited for
         self._is_awaited = False  # a piece is; the thread that makes it looks at this
+        handle.guards_page_cache = handle.direct_io
 
     def _begin_measuring(self) -> StreamSize | None:
         """Have the stream's size found while it is open."""
@@ -115,6 +116,10 @@ class StreamReader(Reader):
                 data = self._stream.at_hand(position, size)
         if data is None:
             data = await trio.to_thread.run_sync(self._stream.read, position, size)
+        if self._stream.was_cut(position, len(data)):
+            # If the page cache reads, it must not take this for the end of the file: its next read
+            # then meets the damage.
+            pyfuse3.invalidate_inode(pyfuse3.InodeT(self.node.inode), attr_only=True)
         if not self._is_kept_ahead and self._stream.wants_more() and self._threads.take():
             self._is_kept_ahead = True
             self._nursery.start_soon(self._keep_ahead)

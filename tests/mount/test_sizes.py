@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkafs.mount.errnos import PastEnd
+from kafkafs.mount.errnos import Outgrown, PastEnd
 from kafkafs.mount.nodes.stream import StreamFile
 from kafkafs.mount.options import MountOptions
 from kafkafs.mount.reading import sizes, stream_index
@@ -148,8 +148,54 @@ def test_a_bound_is_never_below_the_size(live: LiveLog) -> None:
 
 def test_a_bound_that_was_too_small_is_corrected_by_who_reads_on(live: LiveLog) -> None:
     size = stream(tree_of(live.directory), "t/0/values").stream_size
-    size.note_reached(10 << 20)
+    size.reported.note_reached(10 << 20)
     assert size.size() > 10 << 20
+
+
+def test_a_name_leads_elsewhere_when_its_stream_outgrew_the_reported_size(live: LiveLog) -> None:
+    least = live.append_misleading()
+    tree = tree_of(live.directory)
+    inodes, bounds = set(), []
+    while True:
+        node = stream(tree, "t/0/values")
+        node.stream_size.sample()
+        inodes.add(node.inode)
+        bounds.append(node.attributes().size)
+        assert stream(tree, "t/0/values") is node
+        handle = opened(node)
+        try:
+            whole = whole_of(handle)
+            break
+        except Outgrown:
+            assert len(handle.read(0, bounds[-1] - 1)) == bounds[-1] - 1
+    assert len(whole) > least > bounds[0]
+    assert len(whole) <= bounds[-1]
+    assert len(inodes) == len(bounds) > 1
+    assert bounds == sorted(bounds)
+    assert node.attributes().size == len(whole)
+
+
+def test_a_reported_bound_stays_until_the_size_is_known(live: LiveLog) -> None:
+    for _ in range(9):
+        live.roll()
+        live.append(200)
+    node = stream(tree_of(live.directory), "t/0/values")
+    bound = node.attributes().size
+    assert bound % 65536 == 0
+    node.stream_size.sample()
+    node.stream_size.measure(0.0)
+    while node.stream_size.look() is None:
+        assert node.attributes().size == bound
+        node.stream_size.measure(0.0)
+    assert node.attributes().size == node.stream_size.exact
+
+
+def test_samples_are_spread_over_the_log(live: LiveLog) -> None:
+    parts = [Part(number, 100 * number, 100 * number + 100, 1000) for number in range(2)]
+    places = list(sizes._spread(parts, 8))
+    assert places == [(parts[at // 4], 25 * at) for at in range(8)]
+    parts = [Part(number, number, number + 1, 10) for number in range(100)]
+    assert [part.begin for part, _ in sizes._spread(parts, 4)] == [0, 25, 50, 75]
 
 
 def test_reading_past_the_end_by_a_bound_is_an_error(live: LiveLog) -> None:

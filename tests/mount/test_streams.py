@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import cycle
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkafs.mount.errnos import Interrupted, Outgrown, PastEnd
 from kafkafs.mount.reading import streams
+from kafkafs.mount.reading.reported import Reported
 from kafkafs.mount.reading.streams import Piece, StreamHandle
 from kafkafs.storage.errors import CorruptError
 
@@ -209,3 +213,103 @@ def test_reading_while_another_thread_stays_ahead() -> None:
         assert bytes(handle.read(70_000, 70)) == whole[70_000:70_070]
         handle.close()
         thread.join()
+
+
+@dataclass
+class Told:
+    """What is known of a stream's size: nothing but the bound that programs were told."""
+
+    reported: Reported
+    exact: int | None = None
+    is_damaged: bool = False
+
+    def before(self, position: int) -> tuple[int, int]:
+        return 0, -1
+
+
+def told(bound: int) -> Told:
+    reported = Reported("t/0/values")
+    reported.report(bound)
+    return Told(reported)
+
+
+@given(
+    st.lists(st.one_of(st.binary(max_size=20), st.just(None)), max_size=12),
+    st.integers(1, 150),
+    st.lists(st.integers(1, 60), min_size=1),
+    READS,
+    st.booleans(),
+)
+def test_a_program_that_stops_at_the_reported_size_has_all_bytes_or_an_error(
+    parts: list[bytes | None],
+    bound: int,
+    sizes: list[int],
+    before: list[tuple[int, int]],
+    is_measured: bool,
+) -> None:
+    whole = b"".join(part or b"" for part in parts)
+    made: list[Part] = [CorruptError("x") if part is None else part for part in parts]
+    size = told(bound)
+    if is_measured and None not in parts:  # by somebody else, since the bound was reported
+        size.reported.note_reached(len(whole))
+        size.exact = len(whole)
+    with small(5):
+        handle = StreamHandle(ListSource(made), lambda error: None, size=size)
+        failures = 0
+        for position, count in before:
+            try:
+                assert whole[position:].startswith(bytes(handle.read(position, count)))
+            except (Outgrown, CorruptError, PastEnd):
+                failures += 1
+        found = b""
+        try:
+            for count in cycle(sizes):
+                data = bytes(handle.read(len(found), min(count, bound - len(found))))
+                found += data
+                if not data or len(found) == bound:
+                    break
+        except (Outgrown, CorruptError):
+            return
+        assert found == whole
+        assert failures or None not in parts
+
+
+def test_a_program_that_reads_past_a_reported_size_gets_an_error_each_time() -> None:
+    handle = StreamHandle(ListSource([b"x" * 10] * 3), lambda error: None, size=told(15))
+    assert bytes(handle.read(0, 14)) == b"x" * 14
+    for _ in range(3):
+        with pytest.raises(Outgrown, match="t/0/values: it is larger than 15 bytes"):
+            handle.read(0, 15)
+    assert bytes(handle.read(15, 100)) == b"x" * 15
+
+
+@pytest.mark.parametrize("ends", [4096 + 100, 8192])
+def test_a_page_cache_does_not_take_damage_for_the_end(ends: int) -> None:
+    """Whatever repeats a read gets the bytes before damage; behind it no page is given."""
+    made: list[Part] = [b"x" * ends, CorruptError("crc"), b"y" * 9000]
+    handle = StreamHandle(ListSource(made), lambda error: None, size=told(1 << 20))
+    handle.guards_page_cache = True
+    assert bytes(handle.read(0, 4096)) == b"x" * 4096
+    for _ in range(10):
+        with pytest.raises(Interrupted):
+            handle.read(4096, 8192)
+    while True:
+        try:
+            data = bytes(handle.read(4096, 8192))
+            break
+        except Interrupted:
+            continue
+    assert data == b"x" * (ends - 4096)
+    assert handle.was_cut(4096, len(data))
+    behind = -(-(ends + 1) // 4096) * 4096
+    for _ in range(3):
+        with pytest.raises(CorruptError):
+            handle.read(behind, 4096)
+    while True:  # a program that reads on where the damage lies is told of it, and goes on
+        try:
+            handle.read(ends, 4096)
+        except Interrupted:
+            continue
+        except CorruptError:
+            break
+    assert bytes(handle.read(ends, 100)) == b"y" * 100

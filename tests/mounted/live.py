@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.layout import Codec
 from tests.logs import TopicSettings, write_checkpoint, write_log_dir, write_partition
 
 TIMESTAMP = 1_526_384_718_000
@@ -33,6 +34,7 @@ class LiveLog:
         self.directory = directory
         self.partition = directory / "t-0"
         self.end = 6
+        self.large: dict[int, int] = {}  # sizes of large values, by offset
         write_log_dir(directory, {("t", 0): self.end})
         size = len(batch(0)) * 2
         batches = map(batch, range(self.end))
@@ -50,6 +52,32 @@ class LiveLog:
             file.write(batch(self.end, count))
         self.end += count
         return list(range(self.end - count, self.end))
+
+    def append_large(self, size: int) -> None:
+        """Writes a record with a value of so many letters, which takes little room in the log."""
+        record = SimpleRecord(TIMESTAMP + 1000 * self.end, b"key %d" % self.end, b"x" * size)
+        fields = BatchFields(base_offset=self.end, codec=Codec.ZSTD)
+        with self.active().open("ab") as file:
+            file.write(build_batch([record], fields))
+        self.large[self.end] = size
+        self.end += 1
+
+    def append_misleading(self) -> int:
+        """Writes segments of small records, and of a large one wherever a sample of the log does
+        not look; how many bytes `values` has of them at least."""
+        for number in range(24):
+            self.roll()
+            if number % 3 == 1:
+                self.append_large(1 << 20)
+            else:
+                self.append(100)
+        self.roll()
+        return 8 << 20
+
+    def lines(self) -> bytes:
+        """What `values` has of all records, if they were written here and none has gone."""
+        large = {offset: b"x" * size for offset, size in self.large.items()}
+        return b"".join(large.get(at, value(at)) + b"\n" for at in range(self.end))
 
     def roll(self) -> None:
         """Begins a new segment at the end."""

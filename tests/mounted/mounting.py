@@ -27,6 +27,10 @@ from kafkafs.mount.options import parse_options
 from kafkafs.mount.mounting.session import mount
 from kafkafs.storage.engine import Engine
 from kafkafs.storage.writable_engine import WritableEngine
+if sys.argv[5]:
+    from pathlib import Path
+    from tests.mounted.held import hold_sizes_back
+    hold_sizes_back(Path(sys.argv[5]))
 options = parse_options(sys.argv[3])
 engine = functools.partial(Engine, settings=json.loads(sys.argv[4]))
 if options.writable:
@@ -95,11 +99,14 @@ def start(
     options: str,
     log: Path,
     settings: Mapping[str, str] | None = None,
+    holding: Path | None = None,
 ) -> Mount:
-    """Starts a daemon and does not wait for it. `settings` are those of `-c`."""
+    """Starts a daemon and does not wait for it. `settings` are those of `-c`. `holding`: a file,
+    and as long as it exists the daemon finds no size of a stream."""
     with log.open("wb") as file:
         dirs = ",".join(map(str, log_dirs))
         arguments = [dirs, str(point), options, json.dumps(dict(settings or {}))]
+        arguments.append(str(holding or ""))
         command = [sys.executable, "-c", _SERVE, *arguments]
         daemon = subprocess.Popen(command, cwd=ROOT, stdout=file, stderr=file)
     return Mount(point, daemon, log)
@@ -111,12 +118,13 @@ def mounted(
     place: Path,
     options: str = "",
     settings: Mapping[str, str] | None = None,
+    holding: Path | None = None,
 ) -> Iterator[Mount]:
     """Mounts the directories at `place/mnt` while the block runs. The daemon must end with status 0
     and must not have warned of anything that the test did not ask for."""
     point = place / "mnt"
     point.mkdir()
-    mount = start(log_dirs, point, options, place / "log", settings)
+    mount = start(log_dirs, point, options, place / "log", settings, holding)
     try:
         wait_until(lambda: os.path.ismount(point) or mount.daemon.poll() is not None)
         text = mount.log.read_text(encoding="utf-8")

@@ -197,8 +197,8 @@ def test_programs_that_go_by_sizes(clean: Path, tmp_path: Path, name: str) -> No
 
 @promise(
     "While the size is not known `stat` gives a bound above it, never 0, and the stream can be"
-    " read from its beginning at once; it cannot be mapped, and a read that begins behind its end"
-    " is EIO."
+    " read from its beginning at once; it cannot be mapped to be shared, and a read that begins"
+    " behind its end is EIO."
 )
 @pytest.mark.parametrize("name", STREAMS)
 def test_sizes_that_are_not_known(
