@@ -21,6 +21,7 @@ from .format.metadata import (
     ConfigRecord,
     EndTransactionRecord,
     MetadataRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
     ResourceType,
@@ -43,10 +44,11 @@ ALL_BROKERS = ""  # the broker whose settings are every broker's defaults
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """A topic as the cluster knows it; `configs` are the settings made on the topic itself."""
+    """A topic as the cluster knows it: for each partition the ids of the nodes that have a replica;
+    `configs` are the settings made on the topic itself."""
 
     topic_id: str
-    partitions: frozenset[int]
+    partitions: Mapping[int, frozenset[int]]
     configs: Mapping[str, str]
 
 
@@ -64,7 +66,7 @@ class MetadataReplay:
     def __init__(self) -> None:
         self._names: dict[str, str] = {}  # by topic id
         self._ids: dict[str, str] = {}  # by name
-        self._partitions: dict[str, set[int]] = {}  # by topic id
+        self._partitions: dict[str, dict[int, frozenset[int]]] = {}  # by topic id
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
         self._transaction: list[MetadataRecord] | None = None  # records of the open one
 
@@ -89,7 +91,7 @@ class MetadataReplay:
         topics = {
             name: TopicMetadata(
                 topic_id,
-                frozenset(self._partitions.get(topic_id, ())),
+                dict(self._partitions.get(topic_id, {})),
                 dict(self._configs.get((ResourceType.TOPIC, name), {})),
             )
             for name, topic_id in self._ids.items()
@@ -106,8 +108,10 @@ class MetadataReplay:
             case TopicRecord(name, topic_id):
                 self._names[topic_id] = name
                 self._ids[name] = topic_id
-            case PartitionRecord(topic_id, partition):
-                self._partitions.setdefault(topic_id, set()).add(partition)
+            case PartitionRecord(topic_id, partition, replicas):
+                self._partitions.setdefault(topic_id, {})[partition] = frozenset(replicas)
+            case PartitionChangeRecord(topic_id, partition, replicas) if replicas is not None:
+                self._partitions.setdefault(topic_id, {})[partition] = frozenset(replicas)
             case ConfigRecord():
                 self._configure(record)
             case RemoveTopicRecord(topic_id):

@@ -253,13 +253,13 @@ class Unregistered(Refused):
     def __init__(self, topic: str, directory: str, *, has_metadata: bool) -> None:
         partitions = f"the new partitions of {printable(topic)}"
         if has_metadata:
-            known, or_else = f"which does not know {partitions}", ""
+            known, or_else = f"which has no replicas of {partitions} on this node", ""
         else:
-            known = f"and nothing here tells whether that knows {partitions}"
+            known = f"and nothing here tells whether that has {partitions}"
             or_else = "give all of the broker's log.dirs, "
         super().__init__(
             f"{printable(directory)} belongs to a KRaft cluster, {known}: a broker that starts"
-            " there renames the directories of partitions that its cluster does not know to -stray"
+            " there renames the directories of such partitions to -stray"
             f" and serves nothing of them; {or_else}create the topic with the broker, or, if none"
             " will use the directory, with --unregistered"
         )

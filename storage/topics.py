@@ -13,6 +13,7 @@ from functools import partial
 from .cleaner.manager import CleanerManager
 from .cleaner.plan import COMPACT
 from .clock import Clock
+from .cluster_metadata import TopicMetadata
 from .config import Resolved, TopicConfig
 from .deleted_topics import DeletedPartition
 from .engine import Engine
@@ -285,8 +286,16 @@ def refuse_unregistered(engine: Engine, topic: str, numbers: Sequence[int], topi
     if not directory:
         return
     known = engine.metadata().topics.get(topic)
-    if known is None or known.topic_id != topic_id or not known.partitions.issuperset(numbers):
+    if known is None or known.topic_id != topic_id or not _are_of(engine, known, numbers):
         raise Unregistered(topic, directory, has_metadata=has_metadata)
+
+
+def _are_of(engine: Engine, known: TopicMetadata, numbers: Sequence[int]) -> bool:
+    """Whether the cluster has a replica of each partition on the node of these directories; on any
+    node where they do not say whose they are."""
+    node_id = engine.log_dirs.dirs[0].meta.node_id
+    replicas = [known.partitions.get(number, frozenset()) for number in numbers]
+    return all(nodes if node_id < 0 else node_id in nodes for nodes in replicas)
 
 
 def _refuse_count(partitions: int) -> None:

@@ -5,9 +5,12 @@ message in Kafka's flexible encoding (KIP-482), fields in the order of its schem
 
     key  message                  fields
     2    TopicRecord              name: compact string · topic id: 16 bytes
-    3    PartitionRecord          partition: int32 · topic id: 16 bytes · ...
+    3    PartitionRecord          partition: int32 · topic id: 16 bytes · replicas: array of int32
+                                  · ...
     4    ConfigRecord             resource type: int8 · resource name, name: compact string
                                   · value: compact string or null
+    5    PartitionChangeRecord    partition: int32 · topic id: 16 bytes · tagged fields, of which 2
+                                  is replicas: array of int32 or null
     9    RemoveTopicRecord        topic id: 16 bytes
     23   BeginTransactionRecord   what follows counts only once it is ended (KIP-868)
     24   EndTransactionRecord
@@ -26,6 +29,7 @@ from ..errors import CorruptError
 from .fields import Fields
 
 FRAME_VERSION = 1
+_REPLICAS = 2  # the tag of a PartitionChangeRecord's field
 
 
 class ResourceType(IntEnum):
@@ -45,10 +49,20 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
-    """A partition was created."""
+    """A partition was created, with replicas on these nodes."""
 
     topic_id: str
     partition: int
+    replicas: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionChangeRecord:
+    """A partition's replicas moved to these nodes; None: something else of it changed."""
+
+    topic_id: str
+    partition: int
+    replicas: tuple[int, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +101,7 @@ class AbortTransactionRecord:
 MetadataRecord = (
     TopicRecord
     | PartitionRecord
+    | PartitionChangeRecord
     | ConfigRecord
     | RemoveTopicRecord
     | BeginTransactionRecord
@@ -108,10 +123,15 @@ def parse_metadata_record(data: bytes | memoryview) -> MetadataRecord | None:
             return TopicRecord(fields.string(), fields.uuid())
         case 3:
             partition = fields.int32()
-            return PartitionRecord(fields.uuid(), partition)
+            return PartitionRecord(fields.uuid(), partition, _nodes(fields) or ())
         case 4:
             resource = fields.int8(), fields.string()
             return ConfigRecord(*resource, fields.string(), fields.nullable_string())
+        case 5:
+            partition = fields.int32()
+            topic_id = fields.uuid()
+            moved = [_nodes(field) for tag, field in fields.tags() if tag == _REPLICAS]
+            return PartitionChangeRecord(topic_id, partition, moved[-1] if moved else None)
         case 9:
             return RemoveTopicRecord(fields.uuid())
         case 23:
@@ -121,3 +141,8 @@ def parse_metadata_record(data: bytes | memoryview) -> MetadataRecord | None:
         case 25:
             return AbortTransactionRecord()
     return None
+
+
+def _nodes(fields: Fields) -> tuple[int, ...] | None:
+    found = fields.nullable_array(fields.int32)
+    return None if found is None else tuple(found)

@@ -195,3 +195,21 @@ def test_a_new_directory_beside_a_brokers_is_that_brokers(
     assert kafkafs("topic", "create", "--unregistered", paths, "made").exit_code == 0
     result = kafkafs("topic", "create", tmp_path / "third", "more")
     assert "belongs to a KRaft cluster" in result.stderr
+
+
+@pytest.mark.parametrize(("node", "code"), [(1, 0), (2, 1)])
+def test_a_partition_whose_replica_is_on_another_node(
+    kafkafs: Kafkafs, writable_corpus: Callable[[str], Path], tmp_path: Path, node: int, code: int
+) -> None:
+    data = writable_corpus("kafka39")
+    engine = Engine(str(data))
+    topics = engine.topics().items()
+    topic = next(name for name, numbers in topics if numbers == [0] and name[0] != "_")
+    topic_id = engine.topic_id(topic)
+    (data / f"{topic}-0").rename(tmp_path / "lost")
+    meta = data / "meta.properties"
+    meta.write_text(meta.read_text().replace("node.id=1\n", f"node.id={node}\n"))
+    result = kafkafs("topic", "create", "--topic-id", topic_id, data, topic)
+    assert result.exit_code == code, result.stderr
+    why = f"has no replicas of the new partitions of {topic} on this node"
+    assert (why in result.stderr) == (code == 1)

@@ -16,6 +16,7 @@ from kafkafs.storage.format.metadata import (
     ConfigRecord,
     EndTransactionRecord,
     MetadataRecord,
+    PartitionChangeRecord,
     PartitionRecord,
     RemoveTopicRecord,
     ResourceType,
@@ -31,7 +32,7 @@ WRITTEN = [
     (
         "010302000000009c6cc3d9c5f94c5eae025ffdbda13984020000000102000000010101000000010000000000"
         "000000027ff288e1fa09e2ae862a3ecc5eb6c92300",
-        PartitionRecord(ORDERS, 0),
+        PartitionRecord(ORDERS, 0, (1,)),
     ),
     (
         "01040002076f726465727315696e6465782e696e74657276616c2e62797465730435313200",
@@ -78,7 +79,7 @@ def test_a_broken_record_says_why(data: str, what: str) -> None:
 def test_every_record_cut_short_is_corrupt() -> None:
     for text, record in WRITTEN[:5]:
         data = bytes.fromhex(text)
-        needed = data[: -1 if not isinstance(record, PartitionRecord) else 23]
+        needed = data[: -1 if not isinstance(record, PartitionRecord) else 28]
         assert parse_metadata_record(needed) == record
         for end in range(len(needed)):
             with pytest.raises(CorruptError):
@@ -114,8 +115,8 @@ def test_topics_partitions_and_settings_add_up() -> None:
     assert replay(
         config("1"),  # older brokers write a new topic's settings first
         TopicRecord("t", "ID1"),
-        PartitionRecord("ID1", 0),
-        PartitionRecord("ID1", 1),
+        PartitionRecord("ID1", 0, (1,)),
+        PartitionRecord("ID1", 1, (1,)),
         config("2"),
         config("compact", name="cleanup.policy"),
         TopicRecord("u", "ID2"),
@@ -127,13 +128,28 @@ def test_topics_partitions_and_settings_add_up() -> None:
 def test_a_topic_made_again_has_nothing_of_the_old_one() -> None:
     assert replay(
         TopicRecord("t", "ID1"),
-        PartitionRecord("ID1", 5),
+        PartitionRecord("ID1", 5, (1,)),
         config("1"),
         RemoveTopicRecord("ID1"),
         RemoveTopicRecord("never there"),
         TopicRecord("t", "ID2"),
-        PartitionRecord("ID2", 0),
+        PartitionRecord("ID2", 0, (1,)),
     ) == {"t": ("ID2", {0}, {})}
+
+
+def test_replicas_move() -> None:
+    """With tag 1, the leader, and tag 2, the replicas, in the schema's encoding."""
+    record = "01050200000000" + WRITTEN[1][0][14:46]
+    moved = parse_metadata_record(bytes.fromhex(record + "020104000000020209030000000200000003"))
+    assert moved == PartitionChangeRecord(ORDERS, 0, (2, 3))
+    elected = parse_metadata_record(bytes.fromhex(record + "01010400000002"))
+    assert elected == PartitionChangeRecord(ORDERS, 0, None)
+    sums = MetadataReplay()
+    for each in (TopicRecord("t", ORDERS), PartitionRecord(ORDERS, 0, (1,)), elected):
+        sums.apply(each)
+    assert sums.image().topics["t"].partitions == {0: {1}}
+    sums.apply(moved)
+    assert sums.image().topics["t"].partitions == {0: {2, 3}}
 
 
 def test_a_transaction_counts_when_it_is_ended() -> None:
