@@ -696,6 +696,9 @@ def test_a_cluster_that_does_not_know_the_topic(
     assert sorted(path.name for path in data.iterdir()) == before
     log = (with_cluster.point / ".kafkafs/log").read_text()
     assert "belongs to a KRaft cluster" in log
+    # Also where another directory of that broker has the cluster's metadata.
+    second = mount(writable_corpus("kafka43-two-dirs") / "dir2", "writable").point
+    assert errno_of(os.mkdir, second / "new") == errno.EPERM
     other = writable_corpus("kafka43-crash-recovered")
     anyway = mount(other, "writable,unregistered")
     os.mkdir(anyway.point / "new")
