@@ -13,23 +13,26 @@ the topic back; it is not synced, so after a power cut it may be missing.
 
 from __future__ import annotations
 
+import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from .errors import CorruptError, SegmentGone
-from .format.layout import MAX_OFFSET
-from .format.names import is_legal_topic
+from .errors import CorruptError, SegmentGone, printable
+from .format.layout import MAX_INT32, MAX_OFFSET
+from .format.names import deleted_partition_dir, is_legal_topic, parse_partition_dir
 from .format.properties import format_properties, parse_properties
 from .log.deletions import NEVER_MS, Cause, Deletion
 from .log_dir import PartitionDir
 from .small_file import read_value
+from .topic_settings import can_be_kept
 
 # It is in no partition that is in use.
 DELETED_PARTITION_FILE = "kafkafs.deleted"
 MAX_DELETED_PARTITION_BYTES = 1 << 20
 
 _SETTING = "config."
+_NUMBER = re.compile("-1|[0-9]{1,19}")
 _CHECKSUM = "checksum"
 
 
@@ -85,22 +88,33 @@ def _checksum(values: Mapping[str, str]) -> str:
 def parse_deleted_partition(data: bytes) -> DeletedPartition:
     """CorruptError when something is missing or cannot be."""
     values = parse_properties(data)
-    if values.pop(_CHECKSUM, "") != _checksum(values):
-        raise CorruptError("its checksum is not that of what it says")
     try:
-        numbers = {name: int(values[key]) for key, name in _NUMBERS.items()}
+        if values.pop(_CHECKSUM, "") != _checksum(values):
+            raise CorruptError("its checksum is not that of what it says")
+        numbers = {name: _number(values[key]) for key, name in _NUMBERS.items()}
         topic, topic_id = values["topic"], values["topic.id"]
     except (KeyError, ValueError) as error:
         raise CorruptError(f"not what is known of a deleted partition: {error}") from None
-    is_whole = all(-1 <= number <= MAX_OFFSET for number in numbers.values())
-    if not is_whole or not is_legal_topic(topic):
+    is_whole = all(number >= 0 or name == "cleaner_offset" for name, number in numbers.items())
+    is_partition = numbers["partition"] <= MAX_INT32 >= numbers["partitions"] > 0
+    if not is_whole or not is_partition or not is_legal_topic(topic):
         raise CorruptError("not what is known of a deleted partition")
     settings = {
         name.removeprefix(_SETTING): text
         for name, text in values.items()
         if name.startswith(_SETTING)
     }
+    if not can_be_kept(settings):
+        raise CorruptError("settings that are not one line of text each")
     return DeletedPartition(topic, topic_id, **numbers, settings=settings)
+
+
+def _number(text: str) -> int:
+    """From -1 on. ValueError."""
+    number = int(text) if _NUMBER.fullmatch(text) else MAX_OFFSET + 1
+    if number > MAX_OFFSET:
+        raise ValueError(f"{printable(text[:40])!r} is no such number")
+    return number
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +129,17 @@ class Doomed:
 
 
 def found_doomed(found: PartitionDir) -> Doomed:
-    """A partition's directory that another process deleted."""
+    """A partition's directory that another process deleted. What it says counts only of the
+    partition that the directory is named after: it comes back under the name in the file."""
     name, limit = DELETED_PARTITION_FILE, MAX_DELETED_PARTITION_BYTES
     try:
         was = read_value(found.directory, name, limit, parse_deleted_partition)
     except (SegmentGone, CorruptError):
         was = None
+    parsed = parse_partition_dir(found.name)
+    if was is not None and parsed is not None:
+        right = deleted_partition_dir(was.topic, was.partition, parsed.uuid)
+        was = was if right == found.name else None
     return Doomed(found.name, NEVER_MS, was)
 
 
@@ -165,13 +184,19 @@ def deleted_topics(doomed: Iterable[Iterable[Doomed]]) -> list[DeletedTopic]:
         for one in each:
             if one.was is not None:
                 together.setdefault(one.was.together, []).append((number, one))
-    found = [DeletedTopic(tuple(sorted(parts, key=_number))) for parts in together.values()]
-    # Fewer than it had, where deleting the first ones had failed half-way.
-    whole = [each for each in found if len(each.was) == max(one.partitions for one in each.was)]
+    found = [DeletedTopic(tuple(sorted(parts, key=_partition_of))) for parts in together.values()]
+    whole = [each for each in found if _is_whole(each.was)]
     return sorted(whole, key=lambda each: each.was[0].deleted_at_ms)
 
 
-def _number(found: tuple[int, Doomed]) -> int:
+def _is_whole(partitions: Sequence[DeletedPartition]) -> bool:
+    """There are fewer than it had where deleting the first ones had failed half-way; and two of one
+    number only where somebody has copied a directory."""
+    numbers = {one.partition for one in partitions}
+    return len(numbers) == len(partitions) == max(one.partitions for one in partitions)
+
+
+def _partition_of(found: tuple[int, Doomed]) -> int:
     was = found[1].was
     assert was is not None
     return was.partition

@@ -10,6 +10,9 @@ number of the last one of each such writer stays noted, so that it is done once.
 What is made for a write before it is decided, topics, goes again when it never is. So that is noted
 first of all.
 
+Who opens the directories changes and removes what the file names, so it may name nothing but parts
+in a staging place, which only kafkafs makes and which tells itself by its name.
+
 The file lies in the root of a log directory, where a broker ignores it: the version, then JSON, a
 line for each writer, each write for which topics are being made, and each decided write:
 
@@ -34,9 +37,11 @@ from .durable import SyncFailed, WritableDirectory
 from .errors import CorruptError, SegmentGone
 from .format.names import is_legal_topic, partition_dir
 from .segment_series import SealedSegment
-from .small_file import read_value
+from .small_file import lines_of, read_value
 
 PLACEMENTS_FILE = "kafkafs.placed"
+#: How the name of every staging place ends.
+STAGING_SUFFIX = "kafkafs-staging"
 _VERSION = "0"
 _MAX_BYTES = 256 << 20
 # Going on without the file would leave a decided write in some of its partitions only, and have a
@@ -72,6 +77,17 @@ class StagedPart:
     def size(self) -> int:
         """Bytes of its `.log` files."""
         return sum(segment.size for segment in self.segments)
+
+    @property
+    def attempt(self) -> WritableDirectory:
+        """The directory that its own one is in. From the staging place on no link is followed."""
+        above, place, job, attempt, _ = self.path.rsplit("/", 4)
+        return WritableDirectory(above or "/").child(place).child(job).child(attempt)
+
+    @property
+    def directory(self) -> WritableDirectory:
+        """Its directory, in that of the attempt."""
+        return self.attempt.child(partition_dir(self.topic, self.partition))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +144,14 @@ def format_placements(noted: Noted) -> bytes:
 
 def parse_placements(data: bytes) -> Noted:
     """Of a file's bytes. CorruptError, with the number of the line, when it is no such file."""
-    lines = data.decode("utf-8", "replace").splitlines()
-    if lines[:1] != [_VERSION]:
+    lines = list(lines_of(data))
+    if not lines or lines[0][2] != _VERSION:
         what = f"line 1: no version {_VERSION} of placed writes; {_ADVICE}"
         raise CorruptError(what, position=0)
     latest: dict[str, int] = {}
     begun: list[Begun] = []
     pending: list[Placement] = []
-    for number, line in enumerate(lines[1:], 2):
+    for number, position, line in lines[1:]:
         try:
             note = json.loads(line)
             write = Write(_text(note["writer"]), _optional(note["epoch"]))
@@ -147,7 +163,7 @@ def parse_placements(data: bytes) -> Noted:
                 latest[write.writer] = _int(note["epoch"])
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             what = f"line {number}: not a write and what it places; {_ADVICE}"
-            raise CorruptError(what, position=data.find(line.encode())) from None
+            raise CorruptError(what, position=position) from None
     return Noted(latest, begun, pending)
 
 
@@ -278,9 +294,7 @@ def _placed_part(note: dict[str, Any]) -> PlacedPart:
 def _staged_part(note: dict[str, Any]) -> StagedPart:
     path, topic = _text(note["path"]), _topic(note["topic"])
     partition = _int(note["partition"], _MAX_PARTITION)
-    if not path.startswith("/") or not path.endswith(f"/{partition_dir(topic, partition)}"):
-        raise ValueError(path)
-    if "\0" in path or ".." in path.split("/"):
+    if not _is_staging_path(path, partition_dir(topic, partition)):
         raise ValueError(path)
     return StagedPart(
         path,
@@ -290,6 +304,13 @@ def _staged_part(note: dict[str, Any]) -> StagedPart:
         tuple(map(_segment, _some(note["segments"]))),
         _int(note["records"]),
     )
+
+
+def _is_staging_path(path: str, name: str) -> bool:
+    """Whether it is the path of a directory `name` as attempts make it in a staging place."""
+    root, *names = path.split("/")
+    is_plain = not root and "\0" not in path and not {"", ".", ".."} & set(names)
+    return is_plain and len(names) >= 4 and names[-1] == name and names[-4].endswith(STAGING_SUFFIX)
 
 
 def _segment(note: dict[str, Any]) -> SealedSegment:

@@ -203,7 +203,7 @@ class _Bringing:
             what = f"{part.path}: offset {segment.base_offset} comes after {first - 1}"
             raise OffsetOutOfRange(what)
         is_large = segment.size >= _LARGE and not part.keeps_offsets
-        if is_large and series.adopt(WritableDirectory(part.path), segment):
+        if is_large and series.adopt(part.directory, segment):
             self._place_in_file(part, segment, first)
         else:
             self._copy(series, part, segment)
@@ -214,7 +214,7 @@ class _Bringing:
             series.append(admitted.data, admitted.table, aborted)
 
     def _place_in_file(self, part: StagedPart, segment: SealedSegment, next_offset: int) -> None:
-        file = WritableDirectory(part.path).writable(_log_name(segment))
+        file = part.directory.writable(_log_name(segment))
         for position, admitted in _batches(part, segment):
             if self._place(part, admitted, next_offset):
                 raise CorruptError("it ends transactions, which comes with offsets only", file.path)
@@ -263,7 +263,7 @@ def _batches(part: StagedPart, segment: SealedSegment) -> Iterator[tuple[int, Ad
 
 
 def _staged_log(part: StagedPart, segment: SealedSegment) -> OpenFile:
-    return Directory(part.path).open(_log_name(segment))
+    return part.directory.open(_log_name(segment))
 
 
 def _log_name(segment: SealedSegment) -> str:
@@ -332,13 +332,11 @@ def _remove(parts: Sequence[StagedPart]) -> None:
     """Of each part its files, and no others: who says where they are is a file in a log directory.
     What stays is stale some day."""
     for part in parts:
-        place, _, name = part.path.rpartition("/")
         with suppress(OSError, StorageError):
-            above = WritableDirectory(place)
-            directory = above.child(name)
+            directory = part.directory
             discard_cleaned(directory, [segment.base_offset for segment in part.segments])
             if not directory.list():
-                above.remove_directory(name)
+                part.attempt.remove_directory(directory.name)
 
 
 def _undo(engine: Placeable, begun: Begun) -> None:
@@ -382,7 +380,12 @@ def _resume(directory: WritableDirectory, part: PlacedPart) -> None:
     if all(_is_brought(directory, segment) for segment in part.segments):
         commit_cleaned(directory, bases)
     else:
-        discard_cleaned(directory, bases)
+        unfinished = (FileState.CLEANED, FileState.SWAP)
+        discard_cleaned(directory, [
+            segment.base_offset
+            for segment in part.segments
+            if any(_is_placed(directory, segment, state) for state in unfinished)
+        ])  # fmt: skip
         directory.sync()
 
 

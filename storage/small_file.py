@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from os import stat_result
 from typing import Generic, TypeVar
 
@@ -36,6 +36,15 @@ def read_value(directory: Directory, name: str, limit: int, parse: Callable[[byt
         return parse(data)
     except CorruptError as error:
         raise error.at(directory.path_of(name)) from None
+
+
+def lines_of(data: bytes) -> Iterator[tuple[int, int, str]]:
+    """The lines of a text: the number of each, from 1, the position of its first byte, and what is
+    in it, with U+FFFD for what is not UTF-8. A line without an end is one, too."""
+    position = 0
+    for number, line in enumerate(data.splitlines(keepends=True), 1):
+        yield number, position, line.decode("utf-8", "replace").rstrip("\r\n")
+        position += len(line)
 
 
 class SmallFile(Generic[T]):

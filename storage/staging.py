@@ -11,6 +11,7 @@ came to nothing is removed as a whole.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
@@ -24,7 +25,7 @@ from .format.names import partition_dir
 from .format.origin import Origin
 from .format.validate import Admitted, judge
 from .log.preparing import admit_rules, encoded
-from .placements import StagedPart
+from .placements import STAGING_SUFFIX, StagedPart
 from .segment_series import SegmentSeries
 
 # Ours; the epoch of the log that takes the batches comes with their offsets.
@@ -36,7 +37,7 @@ _TRIES = 3
 def staging_path(log_dir: str) -> str:
     """The place beside a log directory: on the same file system, unless that is a mount point."""
     above, slash, name = log_dir.rstrip("/").rpartition("/")
-    return f"{above}{slash}.{name}.kafkafs-staging"
+    return f"{above}{slash}.{name}.{STAGING_SUFFIX}"
 
 
 class StagingPlace:
@@ -44,11 +45,14 @@ class StagingPlace:
 
     def __init__(self, path: str) -> None:
         """It is made by the first job. ValueError for a path that is not absolute: other processes
-        have to find it, and whoever goes on after a crash."""
+        have to find it, and whoever goes on after a crash; and for one whose name does not end as
+        those of all staging places do, by which that one knows what it may remove."""
         if not path.startswith("/"):
             raise ValueError(f"not an absolute path: {path!r}")
-        self.path = path
-        self._directory = WritableDirectory(path)
+        if not path.endswith(STAGING_SUFFIX):
+            raise ValueError(f"not the name of a staging place: {path!r}")
+        self.path = os.path.normpath("/" + path.lstrip("/"))
+        self._directory = WritableDirectory(self.path)
 
     def attempt(self, job: str, name: str) -> WritableDirectory:
         """A new directory in that of a job, which is made where it does not exist yet."""

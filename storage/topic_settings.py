@@ -14,6 +14,7 @@ changed last counts.
 from __future__ import annotations
 
 import configparser
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -35,6 +36,9 @@ _HEADER = """\
 
 Texts = Mapping[str, str]
 
+# In a setting's name, what makes its line something else.
+_NO_NAME = re.compile(r"^[\[#]|=")
+
 
 class _Parser(configparser.RawConfigParser):
     """One that leaves names as they are written: Kafka's are case-sensitive."""
@@ -43,22 +47,44 @@ class _Parser(configparser.RawConfigParser):
         return optionstr
 
 
+# What is lost without the file depends on what is in it, so that is for people to decide.
+_ADVICE = (
+    "mend it, or move the file away, which leaves its topics with their cluster's settings or "
+    "Kafka's defaults: retention may then delete what they keep"
+)
+
+
 def parse_topic_settings(data: bytes) -> dict[str, dict[str, str]]:
     """The settings of each topic, as texts by name. Whether there are such settings, and whether
-    their values can be used, is not asked here. CorruptError for what is no such file."""
+    their values can be used, is not asked here. CorruptError, with the position of the line, for
+    what is no such file."""
     parser = _Parser(
         delimiters=("=",), comment_prefixes=("#",), default_section="", empty_lines_in_values=False
     )
     try:
         parser.read_string(data.decode("utf-8"))
     except UnicodeDecodeError as error:
-        raise CorruptError("not UTF-8", position=error.start) from None
+        raise CorruptError(f"not UTF-8; {_ADVICE}", position=error.start) from None
     except configparser.Error as error:
-        raise CorruptError(f"not a file of topic settings: {_first_line(error)}") from None
-    for topic in parser.sections():
+        what = f"{_what(error)}; {_ADVICE}"
+        raise CorruptError(what, position=_position(data, error)) from None
+    found = {topic: dict(parser.items(topic)) for topic in parser.sections()}
+    for topic, settings in found.items():
+        at = data.find(f"[{topic}]".encode())
         if not is_legal_topic(topic):
-            raise CorruptError(f"not the name of a topic: {printable(topic)!r}")
-    return {topic: dict(parser.items(topic)) for topic in parser.sections()}
+            what = f"{printable(topic)!r} is not the name of a topic; {_ADVICE}"
+            raise CorruptError(what, position=at)
+        if not can_be_kept(settings):
+            what = f"a setting of {topic} is not one line of text; {_ADVICE}"
+            raise CorruptError(what, position=at)
+    return found
+
+
+def can_be_kept(settings: Texts) -> bool:
+    """Whether settings are in the file what they are outside of it."""
+    names_fit = all(name and not _NO_NAME.search(name) for name in settings)
+    texts = (*settings, *settings.values())
+    return names_fit and all(text.isprintable() and text == text.strip() for text in texts)
 
 
 def format_topic_settings(settings: Mapping[str, Texts]) -> bytes:
@@ -136,6 +162,23 @@ def _read(directory: Directory) -> FoundSettings:
     return FoundSettings(settings, changed_ns)
 
 
-def _first_line(error: configparser.Error) -> str:
-    """What configparser says, on one line."""
-    return printable(" ".join(str(error).split()))[:200]
+def _what(error: configparser.Error) -> str:
+    if isinstance(error, configparser.DuplicateSectionError):
+        return f"line {error.lineno}: the topic is there before"
+    if isinstance(error, configparser.DuplicateOptionError):
+        return f"line {error.lineno}: the topic has the setting before"
+    return f"line {_line(error)}: neither a [topic] nor a setting of one"
+
+
+def _line(error: configparser.Error) -> int:
+    """Where it is, from 1."""
+    if isinstance(error, configparser.MissingSectionHeaderError):
+        return error.lineno
+    if isinstance(error, configparser.ParsingError) and error.errors:
+        return error.errors[0][0]
+    return getattr(error, "lineno", None) or 1
+
+
+def _position(data: bytes, error: configparser.Error) -> int:
+    """Of the first byte of that line."""
+    return sum(map(len, data.splitlines(keepends=True)[: _line(error) - 1]))

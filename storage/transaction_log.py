@@ -28,7 +28,7 @@ from .durable import WritableDirectory
 from .errors import CorruptError, SegmentGone
 from .format.names import is_legal_topic
 from .log_dir import TopicPartition
-from .small_file import read_value
+from .small_file import lines_of, read_value
 
 TRANSACTIONS_FILE = "kafkafs.transactions"
 _VERSION = "0"
@@ -61,12 +61,12 @@ def format_decisions(decisions: Iterable[Decision]) -> bytes:
 
 def parse_decisions(data: bytes) -> list[Decision]:
     """Of a file's bytes. CorruptError, with the number of the line, when it is no such file."""
-    lines = data.decode("utf-8", "replace").splitlines()
-    if lines[:1] != [_VERSION]:
+    lines = list(lines_of(data))
+    if not lines or lines[0][2] != _VERSION:
         what = f"line 1: no version {_VERSION} of decided transactions; {_ADVICE}"
         raise CorruptError(what, position=0)
     found: defaultdict[tuple[int, int], list[TopicPartition]] = defaultdict(list)
-    for number, line in enumerate(lines[1:], 2):
+    for number, position, line in lines[1:]:
         try:
             producer_id, epoch, topic, partition = line.split(" ")
             key = _number(producer_id, 63), _number(epoch, 15)
@@ -75,14 +75,16 @@ def parse_decisions(data: bytes) -> list[Decision]:
             found[key].append((topic, _number(partition, 31)))
         except ValueError:
             what = f"line {number}: not producer id, epoch, topic and partition; {_ADVICE}"
-            raise CorruptError(what, position=data.find(line.encode())) from None
+            raise CorruptError(what, position=position) from None
     return [Decision(*key, tuple(partitions)) for key, partitions in found.items()]
 
 
 def _number(text: str, bits: int) -> int:
     """ValueError unless it is a number from 0 on of so many bits."""
+    if not text.isascii() or not text.isdigit():
+        raise ValueError(text)
     number = int(text)
-    if not 0 <= number < 1 << bits:
+    if number >= 1 << bits:
         raise ValueError(text)
     return number
 

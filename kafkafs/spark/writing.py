@@ -3,6 +3,7 @@ with them."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
 from kafkafs.storage.format.partitioner import partitions_of
 from kafkafs.storage.lock import who_holds
 from kafkafs.storage.log_dir import check_is_log_dir
-from kafkafs.storage.placements import StagedPart, Write, read_placements
+from kafkafs.storage.placements import STAGING_SUFFIX, StagedPart, Write, read_placements
 from kafkafs.storage.placing import place
 from kafkafs.storage.staging import StagedWriter, StagingPlace, finish_all, staging_path
 from kafkafs.storage.topics import refuse_in_engine, refuse_new_topic
@@ -61,7 +62,9 @@ class Target:
     ignore_keys: bool
 
     def place_of(self, log_dir: str) -> StagingPlace:
-        return StagingPlace(self.staging_dir or staging_path(log_dir))
+        if self.staging_dir is None:
+            return StagingPlace(staging_path(log_dir))
+        return StagingPlace(os.path.join(self.staging_dir, STAGING_SUFFIX))
 
     @property
     def places(self) -> list[StagingPlace]:
@@ -332,5 +335,4 @@ def remove_job(target: Target, job: str) -> None:
     for staging in target.places:
         with suppress(OSError, StorageError):
             staging.remove(job)
-            if target.staging_dir is None:
-                Path(staging.path).rmdir()  # the last one to leave
+            Path(staging.path).rmdir()  # the last one to leave

@@ -328,8 +328,9 @@ def test_jobs_of_the_living_and_the_dead(tmp_path: Path) -> None:
     assert is_stale(elsewhere, 0)
     assert not is_stale(elsewhere, 1 << 50)
     assert not is_stale("somebody's", 0)
-    StagingPlace(str(tmp_path)).attempt(job, "0-0")
-    assert StagingPlace(str(tmp_path)).remove_stale(is_stale) == []
+    staging = StagingPlace(str(tmp_path / "kafkafs-staging"))
+    staging.attempt(job, "0-0")
+    assert staging.remove_stale(is_stale) == []
 
 
 @given(st.lists(st.integers(0, 6), max_size=40))

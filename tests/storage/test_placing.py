@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 
 from kafkafs.storage import placing
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.disk import Directory
-from kafkafs.storage.durable import Calls, replaced
+from kafkafs.storage.durable import Calls, WritableDirectory, replaced
 from kafkafs.storage.errors import (
     CorruptError,
     InvalidTopic,
@@ -42,12 +41,13 @@ from kafkafs.storage.placements import (
     Noted,
     PlacedPart,
     Placement,
+    Placements,
     StagedPart,
     Write,
     format_placements,
     parse_placements,
 )
-from kafkafs.storage.placing import place
+from kafkafs.storage.placing import place, resume_decided
 from kafkafs.storage.segment_series import SealedSegment
 from kafkafs.storage.staging import StagedWriter, StagingPlace, staging_path
 from kafkafs.storage.writable_engine import WritableEngine
@@ -406,14 +406,14 @@ def test_what_another_directory_says_is_decided_is_not_undone(tmp_path: Path) ->
 
 
 def test_stale_jobs_go_and_others_stay(tmp_path: Path) -> None:
-    staging = StagingPlace(str(tmp_path / "staging"))
+    staging = StagingPlace(str(tmp_path / "kafkafs-staging"))
     assert staging.remove_stale(lambda name, changed: True) == []
     for job in ("alive", "dead"):
         (Path(staging.attempt(job, "0").path) / "file").touch()
     assert staging.remove_stale(lambda name, changed_ms: name == "dead" and changed_ms > 0) == [
         "dead"
     ]
-    assert [path.name for path in (tmp_path / "staging").iterdir()] == ["alive"]
+    assert [path.name for path in (tmp_path / "kafkafs-staging").iterdir()] == ["alive"]
 
 
 # -- the notes -----------------------------------------------------------------------------------
@@ -460,7 +460,7 @@ _PLACED: dict[str, Any] = {
             "leader_epoch": 0,
             "staged": [
                 {
-                    "path": "/nowhere/t-0",
+                    "path": "/nowhere/kafkafs-staging/job/0-0/t-0",
                     "topic": "t",
                     "partition": 0,
                     "keeps_offsets": False,
@@ -473,7 +473,26 @@ _PLACED: dict[str, Any] = {
     ],
 }
 _HOSTILE: st.SearchStrategy[Any] = st.sampled_from(
-    ["../x", "", ".", "\ud800", "a/b", "\0", -1, 1 << 31, 1 << 63, 1 << 70, 1.5, [], {}, None, True]
+    [
+        "../x",
+        "",
+        ".",
+        "/",
+        "/x/kafkafs-staging/a/../t-0",
+        "/x/kafkafs-staging/a/b/c/t-0",
+        "\ud800",
+        "a/b",
+        "\0",
+        -1,
+        1 << 31,
+        1 << 63,
+        1 << 70,
+        1.5,
+        [],
+        {},
+        None,
+        True,
+    ]
 )
 
 
@@ -514,14 +533,51 @@ def test_opening_takes_any_notes_or_names_the_file(log_dir: Path, data: st.DataO
     (log_dir / PLACEMENTS_FILE).unlink(missing_ok=True)
 
 
-def test_notes_name_no_other_directory(log_dir: Path) -> None:
-    parts = stage(log_dir, "j", {("t", 0): [["a"]]})
-    wrong = dataclasses.replace(parts[0], path=str(log_dir))
-    pending = Placement(Write("j"), (PlacedPart("t", 0, 0, (wrong,), ()),))
-    data = format_placements(Noted(pending=[pending]))
-    with pytest.raises(CorruptError):
-        parse_placements(data)
-    assert Directory(str(log_dir)).list()
+def test_notes_name_nothing_but_staged_parts(log_dir: Path) -> None:
+    (part,) = stage(log_dir, "j", {("t", 0): [["a"]]})
+    other = log_dir.parent / "others" / "t-0"
+    for path in (log_dir, log_dir / "t-0", other, log_dir / "x" / "j" / "0-0" / "t-0"):
+        wrong = dataclasses.replace(part, path=str(path))
+        placed = PlacedPart("t", 0, 0, (wrong,), part.segments)
+        with pytest.raises(CorruptError, match="line 2"):
+            parse_placements(format_placements(Noted(pending=[Placement(Write("j"), (placed,))])))
+    noted = Noted(pending=[Placement(Write("j"), (PlacedPart("t", 0, 0, (part,), part.segments),))])
+    assert parse_placements(format_placements(noted)).pending == noted.pending
+
+
+@pytest.mark.parametrize("linked", ["job", "attempt", "t-0"])
+def test_a_link_in_a_staging_place_is_not_followed(log_dir: Path, linked: str) -> None:
+    """Whatever it leads to, say another cluster's directory after a crash, stays as it is."""
+    (part,) = stage(log_dir, "j", {("t", 0): [["a"]]})
+    victim = log_dir.parent / "victim" / "attempt" / "t-0"
+    shutil.copytree(part.path, victim)
+    before = {path.name: path.read_bytes() for path in victim.iterdir()}
+    assert before
+    job = log_dir.parent / "other.kafkafs-staging" / "job"
+    link = {"job": job, "attempt": job / "attempt", "t-0": job / "attempt" / "t-0"}[linked]
+    target = {"job": victim.parent.parent, "attempt": victim.parent, "t-0": victim}[linked]
+    link.parent.mkdir(parents=True)
+    link.symlink_to(target)
+    wrong = dataclasses.replace(part, path=str(job / "attempt" / "t-0"))
+    placed = PlacedPart("t", 0, 0, (wrong,), part.segments)
+    noted = Noted(pending=[Placement(Write("j"), (placed,))])
+    (log_dir / PLACEMENTS_FILE).write_bytes(format_placements(noted))
+    WritableEngine(str(log_dir)).close()
+    assert {path.name: path.read_bytes() for path in victim.iterdir()} == before
+
+
+def test_only_files_of_the_write_are_discarded(log_dir: Path) -> None:
+    """What somebody else has made at the same offset is not this write's to remove."""
+    (part,) = stage(log_dir, "j", {("t", 0): [["a"]]})
+    others = log_dir / "t-0" / f"{5:020}.log.swap"
+    others.write_bytes(b"the only copy of somebody's records")
+    segment = dataclasses.replace(part.segments[0], base_offset=5, end_offset=6)
+    placed = PlacedPart("t", 0, 0, (part,), (segment,))
+    noted = Noted(pending=[Placement(Write("j"), (placed,))])
+    placements = Placements([], list)
+    placements._pending = {each.write: each for each in noted.pending}
+    resume_decided(WritableDirectory(log_dir), placements)
+    assert others.exists()
 
 
 # -- the partitioner -----------------------------------------------------------------------------

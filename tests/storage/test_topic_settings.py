@@ -44,6 +44,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
         assert str(error).isprintable()  # noqa: PT017  both outcomes are right
     else:
         assert all(map(is_legal_topic, found))
+        assert parse_topic_settings(format_topic_settings(found)) == found
 
 
 def test_a_file_written_by_hand() -> None:
@@ -66,10 +67,11 @@ compression.gzip.level   =   9
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (b"retention.ms = 5\n", "line: 1"),
-        (b"[a]\n[a]\n", "line 2"),
+        (b"retention.ms = 5\n", "^position 0: line 1"),
+        (b"[a]\n[a]\n", "^position 4: line 2"),
         (b"[a]\nx = 1\nx = 2\n", "line 3"),
         (b"[a]\nretention.ms\n", "line 2"),
+        (b"[a]\nretention.ms = 1\n 2\n", "a setting of a is not one line"),
         (b"[../a]\n", "not the name of a topic"),
         (b"[a b]\n", "not the name of a topic"),
         (b"[\xff]\n", "not UTF-8"),
