@@ -11,9 +11,9 @@ came to nothing is removed as a whole.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from posixpath import normpath
 
 from .config import TopicConfig
 from .disk import Entry
@@ -51,7 +51,7 @@ class StagingPlace:
             raise ValueError(f"not an absolute path: {path!r}")
         if not path.endswith(STAGING_SUFFIX):
             raise ValueError(f"not the name of a staging place: {path!r}")
-        self.path = os.path.normpath("/" + path.lstrip("/"))
+        self.path = normpath("/" + path.lstrip("/"))
         self._directory = WritableDirectory(self.path)
 
     def attempt(self, job: str, name: str) -> WritableDirectory:
