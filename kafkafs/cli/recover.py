@@ -98,8 +98,9 @@ def _foretell(
 
 def _recover(log_dirs: tuple[str, ...], settings: Iterable[Setting], plans: Plans) -> int:
     """Recovers all; the exit code."""
-    from .opening import writing
+    from .opening import open_engine, writing
 
+    open_engine(log_dirs, settings).close()  # a wrong path is an error, and not a new directory
     found: Plans = {}
     with writing(log_dirs, settings, recovered=found.__setitem__) as engine:
         problems = engine.failures

@@ -42,8 +42,8 @@ LOADED = {
         "index.interval.bytes": "100",
     },
 }
-#: How much more a mount may have in the last third of a run than in the second one: retention leaves
-#: now more, now fewer segments, each of three files; the allocator does not give all back.
+#: How much more a mount may have in the last third of a run than in the second one: retention
+#: leaves now more, now fewer segments, each of three files; the allocator does not give all back.
 SPARE_DESCRIPTORS = 128
 SPARE_BYTES = 48 << 20
 #: Descriptors of deleted files, a moment after the load has ended.

@@ -85,12 +85,14 @@ FAILING: Final[Mapping[str, list[str]]] = {
         "topic create PARTITION NEW",
     ],
     "topic delete": [
+        "topic delete OUT TOPIC",
         "topic delete DIR NEW",
         "topic delete DIR NEW __cluster_metadata a/b",
         "topic delete -c retention.ms=soon DIR TOPIC",
         "topic delete DIR,FIRST TOPIC",
     ],
     "topic config": [
+        "topic config --set retention.ms=1 EMPTY TOPIC",
         "topic config --set retention.ms=soon DIR TOPIC",
         "topic config --set retention.ms=1 DIR NEW",
         "topic config --unset retention.m DIR TOPIC",
@@ -100,6 +102,7 @@ FAILING: Final[Mapping[str, list[str]]] = {
         "topic config -c retention.ms=soon --set retention.ms=1 DIR TOPIC",
     ],
     "append": [
+        "append OUT TOPIC/0",
         "append DIR NEW/0",
         "append DIR TOPIC/9999",
         "append DIR TOPIC",
@@ -115,6 +118,7 @@ FAILING: Final[Mapping[str, list[str]]] = {
         "append DIR,OUT TOPIC/9999",
     ],
     "expire": [
+        "expire EMPTY",
         "expire DIR NEW",
         "expire DIR TOPIC/9999",
         "expire DIR __cluster_metadata",
@@ -123,6 +127,7 @@ FAILING: Final[Mapping[str, list[str]]] = {
         "expire DIR,FIRST",
     ],
     "compact": [
+        "compact --force OUT",
         "compact DIR NEW",
         "compact DIR TOPIC/9999",
         "compact --force DIR __cluster_metadata/0",
@@ -132,12 +137,14 @@ FAILING: Final[Mapping[str, list[str]]] = {
         "compact -c cleanup.policy=shrink DIR",
     ],
     "purge": [
+        "purge DIR,OUT",
         "purge DIR NEW",
         "purge --stray DIR TOPIC/9999",
         "purge -c retention.ms=soon DIR",
         "purge DIR,FIRST",
     ],
     "undelete": [
+        "undelete EMPTY TOPIC",
         "undelete DIR",
         "undelete DIR NEW",
         "undelete DIR NEW/0",
@@ -148,14 +155,22 @@ FAILING: Final[Mapping[str, list[str]]] = {
         "undelete --offset 5 DIR TOPIC",
         "undelete --list --offset 5 DIR TOPIC/0",
     ],
-    "recover": ["recover DIR TOPIC", "recover -c retention.ms=soon DIR", "recover DIR,FIRST"],
+    "recover": [
+        "recover OUT",
+        "recover EMPTY",
+        "recover DIR TOPIC",
+        "recover -c retention.ms=soon DIR",
+        "recover DIR,FIRST",
+    ],
     "transactions": [
+        "transactions --abort 1 OUT",
         "transactions --abort 987654321 DIR",
         "transactions --abort 987654321 DIR TOPIC",
         "transactions --abort 1 DIR NEW",
         "transactions --abort -1 DIR",
     ],
     "mount": [
+        "mount --rw OUT EMPTY",
         "mount --maintain DIR EMPTY",
         "mount --rw -o nonsense DIR EMPTY",
         "mount --rw DIR FILE",

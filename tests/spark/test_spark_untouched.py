@@ -60,6 +60,14 @@ def test_a_job_for_what_is_not_there(
     assert fingerprint(tmp_path) == before
 
 
+def test_a_topic_that_is_not_compacted(data: Path, tmp_path: Path) -> None:
+    before = fingerprint(tmp_path)
+    report = run("compact", data, tmp_path, [("crash-plain", None)])
+    assert report.exit_code == 1
+    assert {row["what"] for row in report.wrong} == {"its cleanup.policy does not say compact"}
+    assert fingerprint(tmp_path) == before
+
+
 @pytest.mark.parametrize("name", ["kafka39", "kafka43-two-dirs/dir2"])
 def test_an_import_that_a_broker_would_set_aside(
     writable_corpus: Callable[[str], Path], corpus: Callable[[str], Path], tmp_path: Path, name: str

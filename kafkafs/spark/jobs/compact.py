@@ -31,6 +31,7 @@ from kafkafs.storage.cleaner.plan import COMPACT, LogToClean
 from kafkafs.storage.cleaner.split_pass import Copied, StagedSegment
 from kafkafs.storage.cleaner.split_plan import Plan, Shape, fingerprint
 from kafkafs.storage.durable import WritableDirectory
+from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import CleaningAborted, CorruptError, SegmentGone, StorageError
 from kafkafs.storage.format.names import FileKind, FileState, partition_dir, segment_file
 from kafkafs.storage.local_path import local_path
@@ -68,6 +69,7 @@ _COLUMNS: Final = (
     *("topic", "partition", "segments", "segments_after", "bytes", "bytes_after", "kept"),
     *(*REASONS, "markers", "tasks"),
 )
+_NOT_COMPACTED: Final = "its cleanup.policy does not say compact"
 
 
 class Run(Protocol):
@@ -123,9 +125,17 @@ def compact(
     place = Place.of(log_dirs, settings)
     if staging is not None:
         refuse_within_log_dir(staging, place.log_dirs)
-    choose(place.engine().topics(), topics)  # before anything is locked or changed
+    named = choose(place.engine().topics(), topics) if topics else []
+    if named and not any(_is_compacted(place.engine(), key) for key in named):
+        # What fails on its arguments neither locks nor changes anything.
+        wrong = [_wrong(key, _NOT_COMPACTED) for key in named]
+        return Report("compact", _COLUMNS, [], wrong, 0, totals={"partitions": 0, "changed": 0})
     with WritableEngine(place.log_dirs, dict(place.settings)) as engine:
         return Compaction(engine, place, options, run).compact(topics)
+
+
+def _is_compacted(engine: Engine, key: TopicPartition) -> bool:
+    return COMPACT in engine.topic_config(key[0]).config.cleanup_policy
 
 
 @dataclass(slots=True)
@@ -210,7 +220,7 @@ class Compaction:
             writer = self._engine.writer(*key)
             if COMPACT not in writer.config.cleanup_policy:
                 if is_named:
-                    self._wrong.append(_wrong(key, "its cleanup.policy does not say compact"))
+                    self._wrong.append(_wrong(key, _NOT_COMPACTED))
                 return
             found = self._candidate(key)
             before = len(found.view.segments), found.view.size
