@@ -261,7 +261,7 @@ class Unregistered(Refused):
             f"{printable(directory)} belongs to a KRaft cluster, {known}: a broker that starts"
             " there renames the directories of such partitions to -stray"
             f" and serves nothing of them; {or_else}create the topic with the broker, or, if none"
-            " will use the directory, with --unregistered"
+            " will use the directory, with --unregistered (in Spark the option unregistered=true)"
         )
 
 

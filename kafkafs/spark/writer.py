@@ -27,6 +27,7 @@ from .writing import (
     Target,
     TaskWriter,
     WriteError,
+    check_topic,
     check_writable,
     commit,
     remove_job,
@@ -61,7 +62,8 @@ class _Writing:
     """What batches and streams have in common. Pickled with the tasks."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        """OptionError for columns that cannot be written; LogDirError, LogDirLocked."""
+        """OptionError for columns that cannot be written; LogDirError, LogDirLocked; what is wrong
+        with the topic if it is to be made, such as Unregistered. No task has begun yet."""
         _check_columns(schema, options)
         log_dirs = tuple(os.path.abspath(path) for path in find_log_dirs(options.paths))
         check_writable(log_dirs)
@@ -81,6 +83,7 @@ class _Writing:
             ),
             ignore_keys=options.ignore_keys,
         )
+        check_topic(self._target)
         remove_stale(self._target)
 
     def _stage(self, batches: Iterator[pa.RecordBatch]) -> Staged:

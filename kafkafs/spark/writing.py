@@ -66,6 +66,12 @@ class Target:
             return StagingPlace(staging_path(log_dir))
         return StagingPlace(os.path.join(self.staging_dir, STAGING_SUFFIX))
 
+    def check_new_topic(self, engine: Engine, topic: str, partitions: int) -> None:
+        """Raises what is wrong with a topic that the commit would make: InvalidTopic,
+        InvalidPartitions, TopicExists, Unregistered."""
+        refuse_new_topic(topic, partitions)
+        refuse_in_engine(engine, topic, range(partitions), unregistered=self.unregistered)
+
     @property
     def places(self) -> list[StagingPlace]:
         """All in which the job may have something."""
@@ -180,9 +186,7 @@ class TaskWriter:
             if made is None:
                 raise UnknownTopic(name, engine.topics())
             # Before anything is staged for a topic that nobody may create at the end.
-            refuse_new_topic(name, made)
-            unregistered = self._target.unregistered
-            refuse_in_engine(engine, name, range(made), unregistered=unregistered)
+            self._target.check_new_topic(engine, name, made)
             config = engine.new_topic_config().config
             return _Topic(name, made, dict.fromkeys(range(made), self._target.log_dirs[0]), config)
         log_dirs = {
@@ -263,6 +267,16 @@ def check_writable(log_dirs: Sequence[str]) -> None:
         if holder:
             who = f"process {holder}" if holder > 0 else "a process that the system does not name"
             raise LogDirLocked(path, f"{who} has it locked, a broker or another engine", holder)
+
+
+def check_topic(target: Target) -> None:
+    """Raises what is wrong with the topic that all rows go to, if the commit would make it. Topics
+    that rows name are known to tasks only, which check them."""
+    if target.topic is None or target.create_topics is None:
+        return
+    engine = Engine(target.log_dirs, dict(target.settings))
+    if target.topic not in engine.topics():
+        target.check_new_topic(engine, target.topic, target.create_topics)
 
 
 def remove_stale(target: Target) -> None:

@@ -342,8 +342,10 @@ VERBS: Final[dict[str, Verb]] = {
             _compact,
         ),
         Verb(
-            'create-topic {"topic": …, "partitions": …, "settings": {…}, "topicId": …}',
-            "makes a topic, with one partition and an id of its own unless told otherwise",
+            'create-topic {"topic": …, "partitions": …, "settings": {…}, "topicId": …,'
+            ' "unregistered": …}',
+            "makes a topic, with one partition and an id of its own unless told otherwise;"
+            " unregistered true: also one that the KRaft cluster of the directories does not know",
             _create_topic,
         ),
         Verb("delete-topic TOPIC", "deletes a topic with all its records", _delete_topic),

@@ -20,6 +20,7 @@ from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batc
 from kafkafs.storage.format.encoder import RecordColumns
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.mounted.conftest import Mounting
+from tests.mounted.conversing import ask, conversation
 from tests.mounted.mounting import SOON_SECONDS, Mount, errno_of, mounted, sh, wait_until
 from tests.mounted.promises import promise
 
@@ -683,6 +684,7 @@ def test_topics_come_and_go_under_many_processes(tmp_path: Path, mount: Mounting
 @promise(
     "In the directories of a KRaft cluster `mkdir` makes neither a topic nor a partition that the"
     " cluster does not know: EPERM, and the reason is in the log. With `-o unregistered` it does."
+    " So does `create-topic` of `.kafkafs/control`, if its field `unregistered` is true."
 )
 def test_a_cluster_that_does_not_know_the_topic(
     writable_corpus: Callable[[str], Path], mount: Mounting
@@ -699,6 +701,17 @@ def test_a_cluster_that_does_not_know_the_topic(
     # Also where another directory of that broker has the cluster's metadata.
     second = mount(writable_corpus("kafka43-two-dirs") / "dir2", "writable").point
     assert errno_of(os.mkdir, second / "new") == errno.EPERM
+    for field in ("", ', "unregistered": false'):
+        (refused,) = ask(with_cluster.point, f'create-topic {{"topic": "new"{field}}}')
+        assert refused["kind"] == "Unregistered"
+        assert "belongs to a KRaft cluster" in refused["error"]
+    with conversation(with_cluster.point) as handle:
+        line = b'create-topic {"topic": "new", "unregistered": "yes"}\n'
+        assert errno_of(os.write, handle.fd, line) == errno.EINVAL
+    assert sorted(path.name for path in data.iterdir()) == before
+    (made,) = ask(with_cluster.point, 'create-topic {"topic": "new", "unregistered": true}')
+    assert made["topic"] == "new"
+    assert (data / "new-0").is_dir()
     other = writable_corpus("kafka43-crash-recovered")
     anyway = mount(other, "writable,unregistered")
     os.mkdir(anyway.point / "new")

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from pyspark.sql import SparkSession
 
+from kafkafs.cli.main import cli
 from kafkafs.spark import jobs
 from kafkafs.spark.jobs.export_files import SCHEMA
 from kafkafs.spark.jobs.import_ import _batches
 from kafkafs.storage.engine import Engine
-from kafkafs.storage.errors import CorruptError, LogDirLocked, Refused, UnknownTopic
+from kafkafs.storage.errors import CorruptError, LogDirLocked, Refused, UnknownTopic, Unregistered
 from kafkafs.storage.format import batch as b
 from kafkafs.storage.format.columns import Columns, Record
 from kafkafs.storage.format.layout import Codec
@@ -140,6 +144,45 @@ def test_once_and_into_what_is_there(tmp_path: Path) -> None:
     output.rename(tmp_path / "moved" / "out")
     with pytest.raises(Refused, match="t-0 has offsets up to 9; the import begins at 0"):
         jobs.import_(NO_SESSION, str(other), str(tmp_path / "moved" / "out"))
+
+
+@pytest.mark.usefixtures("in_process")
+def test_topics_that_a_cluster_does_not_know(
+    tmp_path: Path, writable_corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused before anything is staged; with `--unregistered` they are made."""
+    output, data = tmp_path / "out", writable_corpus("kafka43-clean")
+    jobs.export(NO_SESSION, str(made(tmp_path / "a")), str(output))
+    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
+    with pytest.raises(Unregistered, match="belongs to a KRaft cluster"):
+        jobs.import_(NO_SESSION, str(data), str(output))
+    assert before == sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
+    monkeypatch.setattr("kafkafs.cli.spark.session", lambda *_: nullcontext(NO_SESSION))
+    words = ["spark", "import", "--from", str(output), str(data)]
+    refused = CliRunner().invoke(cli, words)
+    assert refused.exit_code == 1
+    assert "--unregistered" in refused.stderr
+    done = CliRunner().invoke(cli, [*words, "--unregistered"])
+    assert done.exit_code == 0, done.output
+    key = ("t", 0)
+    assert records(data)[key] == records(tmp_path / "a")[key]
+
+
+@pytest.mark.usefixtures("in_process")
+def test_partitions_that_a_cluster_does_not_know(tmp_path: Path, writable_corpus: Corpus) -> None:
+    """Those that it knows are not made, and so they are not refused."""
+    output, data = tmp_path / "out", writable_corpus("kafka43-clean")
+    jobs.export(NO_SESSION, str(data), str(output), [("orders", None)])
+    with WritableEngine(str(data)) as engine:
+        topic_id = engine.topic_id("orders")
+    for number in range(3):
+        shutil.rmtree(data / f"orders-{number}")
+    with pytest.raises(Unregistered):
+        jobs.import_(NO_SESSION, str(data), str(output))
+    with WritableEngine(str(data)) as engine:
+        engine.create_topic("orders", 3, topic_id=topic_id)
+    jobs.import_(NO_SESSION, str(data), str(output))
+    assert sum(len(rows) for key, rows in records(data).items() if key[0] == "orders") == 20_000
 
 
 @pytest.mark.usefixtures("in_process")

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -138,6 +138,46 @@ def test_topics_of_rows_and_a_missing_topic(spark: SparkSession, log_dir: Path) 
     assert {n: len(some) for n, some in records(log_dir, "new").items()} == {0: 25, 1: 25}
     write(frame, log_dir, topic="t")  # the option wins
     assert len(values(log_dir)) == 150
+
+
+def test_topics_that_a_cluster_does_not_know(
+    spark: SparkSession, writable_corpus: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Refused before a task runs if the option names the topic, else when a task meets it."""
+    data = writable_corpus("kafka43-crash-recovered")
+    before = sorted(path.name for path in data.iterdir())
+    beside = sorted(path.name for path in tmp_path.iterdir())
+    rows = spark.range(0, 40, 1, 2).selectExpr("cast(id as string) as value", "'new' as topic")
+    failing = rows.selectExpr("cast(raise_error('a task ran') as string) as value")
+    for options in ({"unregistered": "false"}, {}):
+        why = refused(failing, data, topic="new", createTopics="2", **options)
+        assert "belongs to a KRaft cluster" in why
+        assert "the option unregistered=true" in why
+        assert "a task ran" not in why
+        assert "belongs to a KRaft cluster" in refused(rows, data, createTopics="2", **options)
+    stream = spark.readStream.format("rate").load().selectExpr("'v' as value")
+    streamed = {"topic": "new", "createTopics": "2", "checkpointLocation": f"{tmp_path}/c"}
+    with pytest.raises(PySparkException, match="belongs to a KRaft cluster"):
+        stream.writeStream.format("kafkafs").options(**streamed).start(str(data)).awaitTermination()
+    shutil.rmtree(tmp_path / "c")
+    assert sorted(path.name for path in data.iterdir()) == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == beside
+    write(rows, data, topic="new", createTopics="2", unregistered="true")
+    assert sorted(records(data, "new")) == [0, 1]
+    assert len(values(data, "new")) == 40
+    write(rows, data, createTopics="1")  # there is nothing to be made now
+    assert len(values(data, "new")) == 80
+
+
+def test_a_topic_that_cannot_be_made_is_refused_before_a_task_runs(
+    spark: SparkSession, log_dir: Path
+) -> None:
+    with WritableEngine(str(log_dir)) as engine:
+        engine.create_topic("a_b")
+    failing = spark.range(3).selectExpr("cast(raise_error('a task ran') as string) as value")
+    why = refused(failing, log_dir, topic="a.b", createTopics="1")
+    assert "a_b" in why
+    assert "a task ran" not in why
 
 
 def test_what_is_refused(spark: SparkSession, log_dir: Path) -> None:
