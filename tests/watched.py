@@ -7,6 +7,7 @@ name that it changes before it does so. Exit status 3 and a line on stderr say w
 from __future__ import annotations
 
 import os
+import re
 import runpy
 import sys
 from typing import Any
@@ -30,7 +31,7 @@ CHANGES = {
 }
 STATUS = 3
 #: How far the kernel reads ahead in a mount is set here, and is nothing of a log directory's.
-READ_AHEAD = "/sys/class/bdi/"
+READ_AHEAD = re.compile(r"/sys/class/bdi/\d+:\d+/read_ahead_kb")
 
 
 def watch(event: str, arguments: tuple[Any, ...]) -> None:
@@ -42,7 +43,7 @@ def watch(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _is_elsewhere(path: Any) -> bool:
-    return path == os.devnull or str(path).startswith(READ_AHEAD)
+    return path == os.devnull or READ_AHEAD.fullmatch(str(path)) is not None
 
 
 if __name__ == "__main__":

@@ -215,9 +215,16 @@ def test_rmdir_races_with_appends(shared: Mount) -> None:
 
 @promise(
     "A topic that was removed and is made again is new: it has none of the old one's records and"
-    " settings, and in the old one's directory every name is ENOENT."
+    " settings. In the old one's directory, where a program still has it open, every name is ENOENT"
+    " or ESTALE; one that another program uses at that moment may be found for as long as the"
+    " kernel keeps names."
 )
 def test_a_topic_made_again(topic: Path) -> None:
+    """The kernel says ENOENT by itself of names in a directory that rmdir(2) was called for. If it
+    has looked the directory up anew in between, it holds two of it, and asks the daemon about names
+    in the other one. ESTALE is the right answer then: it makes the kernel look up a path from its
+    beginning, where the new topic is."""
+    gone = (errno.ENOENT, errno.ESTALE)
     old = os.open(topic, os.O_DIRECTORY)
     settings = os.open(topic / "config.properties", os.O_WRONLY)
     os.write(settings, b"retention.ms=1\n#")
@@ -235,9 +242,9 @@ def test_a_topic_made_again(topic: Path) -> None:
     (topic / "0/append").write_bytes(b"new\n")
     assert os.listdir(topic / "0/offset") == ["first", "last", "0"]
     for name in ("0", "config.properties", "0/values", "x"):
-        assert errno_of(os.stat, f"/proc/self/fd/{old}/{name}") == errno.ENOENT
-    assert errno_of(os.mkdir, f"/proc/self/fd/{old}/1") == errno.ENOENT
-    assert errno_of(os.open, f"/proc/self/fd/{old}/x", os.O_CREAT | os.O_WRONLY) == errno.ENOENT
+        assert errno_of(os.stat, f"/proc/self/fd/{old}/{name}") in gone
+    assert errno_of(os.mkdir, f"/proc/self/fd/{old}/1") in gone
+    assert errno_of(os.open, f"/proc/self/fd/{old}/x", os.O_CREAT | os.O_WRONLY) in gone
     os.close(old)
 
 
