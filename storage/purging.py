@@ -14,8 +14,10 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
+from .choice import Choice, choose
 from .cleaner.claims import Claims
 from .disk import Directory
+from .engine import Engine
 from .errors import CleaningAborted, SegmentGone
 from .format.names import METADATA_TOPIC, PartitionState
 from .log import leftovers
@@ -73,6 +75,27 @@ def find_leftovers(
             key = (each.topic, each.partition)
             if is_left is None or is_left(each.log_dir, each.directory, key, each.name):
                 yield each
+
+
+def select(
+    engine: Engine, leftovers: Iterable[FoundLeftover], chosen: Sequence[Choice]
+) -> list[FoundLeftover]:
+    """Those of the topics and partitions chosen, all without a choice. UnknownTopic,
+    UnknownPartition for what is neither there nor left over."""
+    found = list(leftovers)
+    for each in chosen:
+        if not any(_is_of(leftover, each) for leftover in found):
+            choose(engine.topics(), [each])
+    return [
+        leftover
+        for leftover in found
+        if not chosen or any(_is_of(leftover, each) for each in chosen)
+    ]
+
+
+def _is_of(leftover: FoundLeftover, choice: Choice) -> bool:
+    topic, number = choice
+    return leftover.topic == topic and number in (None, leftover.partition)
 
 
 def _of_partition(found: PartitionDir, strays: bool) -> Iterator[FoundLeftover]:

@@ -22,7 +22,6 @@ from .params import (
 from .verb import Verb
 
 if TYPE_CHECKING:
-    from kafkafs.storage.engine import Engine
     from kafkafs.storage.purging import FoundLeftover
 
     from .mounted_engine import MountedEngine
@@ -86,21 +85,19 @@ def _purge(
     dry_run: bool,
 ) -> list[FoundLeftover]:
     """What is removed, or would be."""
-    from kafkafs.storage.purging import find_leftovers
+    from kafkafs.storage.purging import find_leftovers, select
 
     from .mounted_engine import change
     from .opening import open_engine
 
     with closing(open_engine(log_dirs, settings)) as looking:
-        found = list(find_leftovers(looking.log_dirs, strays=strays))
-        _refuse_unknown(looking, found, chosen)
-    found = _selected(found, chosen)
+        found = select(looking, find_leftovers(looking.log_dirs, strays=strays), chosen)
     if dry_run or not found:
         return found
     return change(
         log_dirs,
         settings,
-        lambda engine: engine.purge(_selected(engine.leftovers(strays=strays), chosen)),
+        lambda engine: engine.purge(select(engine, engine.leftovers(strays=strays), chosen)),
         lambda mounted: _of_mount(mounted, chosen, strays, dry_run),
     )
 
@@ -115,26 +112,6 @@ def _of_mount(
 
     options = f"{' stray' if strays else ''}{' dry-run' if dry_run else ''}"
     return [FoundLeftover.of_json(row) for row in mounted.ask(f"purge {words(chosen)}{options}")]
-
-
-def _refuse_unknown(
-    engine: Engine, found: Sequence[FoundLeftover], chosen: Sequence[Choice]
-) -> None:
-    """UnknownTopic, UnknownPartition for what is named and neither there nor left over."""
-    from kafkafs.storage.choice import choose
-
-    for each in chosen:
-        if not _selected(found, [each]):
-            choose(engine.topics(), [each])
-
-
-def _selected(leftovers: Iterable[FoundLeftover], chosen: Sequence[Choice]) -> list[FoundLeftover]:
-    """Those of the topics and partitions that are named; all if none is."""
-    return [
-        each
-        for each in leftovers
-        if not chosen or (each.topic, each.partition) in chosen or (each.topic, None) in chosen
-    ]
 
 
 def _rows(found: Iterable[FoundLeftover], human: bool) -> Iterator[tuple[str, ...]]:

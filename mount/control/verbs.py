@@ -11,6 +11,7 @@ from typing import Any, Final
 from kafkafs.storage.choice import Choice, choose
 from kafkafs.storage.errors import SettingsStay, StorageError
 from kafkafs.storage.log.deletions import Deletion
+from kafkafs.storage.purging import FoundLeftover, select
 
 from ..errnos import Invalid
 from .conversation import Control, Emit, Fed, Row, Work, error_row
@@ -309,15 +310,15 @@ def _offset(word: str) -> int:
 def _purge(control: Control, words: Sequence[str]) -> Work:
     chosen, options = _split(words, frozenset(("stray", "dry-run")))
 
+    def find() -> list[FoundLeftover]:
+        engine = control.engine
+        return select(engine, engine.leftovers(strays="stray" in options), chosen)
+
     def purge(emit: Emit) -> None:
-        found = [
-            each
-            for each in control.engine.leftovers(strays="stray" in options)
-            if not chosen or (each.topic, each.partition) in chosen or (each.topic, None) in chosen
-        ]
-        for each in found if "dry-run" in options else control.engine.purge(found):
+        for each in find() if "dry-run" in options else control.engine.purge(find()):
             emit(each.as_json())
 
+    find()  # what is named wrongly is refused at once
     return Work(purge)
 
 

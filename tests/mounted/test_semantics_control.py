@@ -386,6 +386,7 @@ def test_the_cli(data: Path, mount: Mounting, tmp_path: Path) -> None:
         "append DATA nowhere/0",
         "topic delete DATA nowhere",
         "purge DATA t",
+        "purge DATA nowhere",
     ):
         through, alone = (
             subprocess.run(
