@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kafkafs.mount.mounting.mount_table import Mounted, log_dirs_of, mounts
 from kafkafs.storage import errors
+from kafkafs.storage.disk import Directory
+from kafkafs.storage.lock import who_holds
 
 from . import failures
 from .opening import open_engine, writing
@@ -71,6 +73,8 @@ class MountedEngine:
 def holding(log_dirs: Sequence[str], settings: Sequence[Setting]) -> MountedEngine | None:
     """The mount of ours that holds `log_dirs`, None when there is none. Failure when there is one
     and `settings` were to count, as it has its own."""
+    if not any(map(_may_be_held, log_dirs)):
+        return None  # and no mount is asked, of which one may not answer
     wanted = {os.path.realpath(path) for path in log_dirs}
     for mounted in mounts():
         if mounted.is_ours and wanted <= _held_by(mounted):
@@ -79,6 +83,15 @@ def holding(log_dirs: Sequence[str], settings: Sequence[Setting]) -> MountedEngi
                 raise failures.Failure(f"{','.join(log_dirs)}: {why}")
             return MountedEngine(mounted.point)
     return None
+
+
+def _may_be_held(path: str) -> bool:
+    try:
+        return who_holds(Directory(path)) != 0
+    except errors.StorageError:
+        return False  # opening it says what it is instead of a log directory
+    except OSError:
+        return True  # what this user cannot see, a mount may tell
 
 
 def change(
