@@ -155,7 +155,7 @@ class Tree:
             partition.view()  # brings the versions up to date
             partition.check_current(place)
             if place.scope is Scope.DUMPS:
-                return dump_file_by_inode(partition, inode, number)
+                return dump_file_by_inode(self.catalog, partition, inode, number)
             return self._node_in(partition, inode, number)
         except (NoSuchName, OffsetNotFound, SegmentGone, UnknownPartition):
             raise Stale from None

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, BinaryIO, Final
 
-from kafkafs.mount.nodes.node import UNKNOWN_SIZE, Directory, Link, Node, Row, Run, rows_of
+from kafkafs.mount.lifetimes import NOT_AT_ALL
+from kafkafs.mount.nodes.node import Directory, Link, Node, Row, Run, rows_of
 from kafkafs.mount.nodes.offsets import OffsetDirectory
 
 from .failures import Failure, warn
 from .output import aligned, json_line, line, shown, size_text, time_text
-from .stat import kind
+from .stat import kind, known_size
 
 # So many names are aligned with each other, and no more are held: ten million records are listed in
 # the memory that a thousand take.
@@ -33,11 +34,12 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A name with its attributes; `target` is where a link leads."""
+    """A name with its attributes; `target` is where a link leads. `size`: None if finding it would
+    take long."""
 
     name: str
     mode: int
-    size: int
+    size: int | None
     mtime_ms: int
     target: str
 
@@ -103,10 +105,11 @@ def _items(node: Node, runs: Iterable[Run], hidden: bool) -> Iterator[_Item]:
         for raw, _, size, mtime_ns, _ in _rows(run, hidden):
             name = _text(raw)
             target = _target(node, name) if modes.S_ISLNK(run.mode) else ""
-            if size == UNKNOWN_SIZE and isinstance(node, Directory):
-                found = node.child(name).attributes()
-                size, mtime_ns = found.size, found.mtime_ns
-            yield _Item(name, run.mode, size, mtime_ns // 1_000_000, target)
+            known: int | None = size
+            if modes.S_ISREG(run.mode) and run.lifetime == NOT_AT_ALL:
+                found = node.child(name) if isinstance(node, Directory) else node
+                known, mtime_ns = known_size(found), found.attributes().mtime_ns
+            yield _Item(name, run.mode, known, mtime_ns // 1_000_000, target)
 
 
 def _target(node: Node, name: str) -> str:
@@ -128,7 +131,7 @@ def _fields(item: _Item) -> dict[str, Any]:
 
 def _cells(item: _Item, human: bool) -> Sequence[str]:
     name = shown(item.name) + (f" -> {shown(item.target)}" if item.target else "")
-    size = size_text(item.size, human)
+    size = "-" if item.size is None else size_text(item.size, human)
     return modes.filemode(item.mode), size, time_text(item.mtime_ms), name
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat as modes
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,6 +13,9 @@ from .verb import Verb
 
 if TYPE_CHECKING:
     from kafkafs.mount.nodes.node import Node
+
+# The size of a stream is found if that is expected to take no longer than this.
+_SIZE_SECONDS: Final = 1.0
 
 
 @click.command(
@@ -62,6 +65,22 @@ def command(
     return for_each(paths or ("",), print_attributes)
 
 
+def known_size(node: Node) -> int | None:
+    """The size of a file; None if it has no end, or if finding its size would take long."""
+    from kafkafs.mount.nodes.node import MeasuredFile
+    from kafkafs.mount.nodes.stream import FollowFile
+
+    file = node.fixed()
+    if isinstance(file, FollowFile):
+        return None
+    if not isinstance(file, MeasuredFile):
+        return file.attributes().size
+    size = file.stream_size
+    if size is not None and size.seconds_left() <= _SIZE_SECONDS:
+        size.measure(_SIZE_SECONDS)
+    return file.exact
+
+
 def describe(node: Node, path: str) -> dict[str, Any]:
     """What `stat --json` prints."""
     from kafkafs.mount.nodes.node import Link
@@ -73,7 +92,7 @@ def describe(node: Node, path: str) -> dict[str, Any]:
         "path": path or "/",
         "kind": kind(found.mode),
         "mode": f"{modes.S_IMODE(found.mode):04o}",
-        "size": found.size,
+        "size": known_size(node) if modes.S_ISREG(found.mode) else found.size,
         "mtime": found.mtime_ns // 1_000_000,
         "inode": str(found.inode),  # more than the 53 bits that a number has in JavaScript and jq
     }
@@ -95,6 +114,8 @@ def _lines(facts: Mapping[str, Any], xattrs: Mapping[str, bytes]) -> Iterator[st
 
     yield shown(facts["path"])
     rows = [(name, str(facts[name])) for name in ("kind", "mode", "size", "mtime", "inode")]
+    if facts["size"] is None:
+        rows[2] = ("size", "-")
     rows[3] = ("mtime", time_text(facts["mtime"]))
     if "target" in facts:
         rows.append(("target", shown(facts["target"])))

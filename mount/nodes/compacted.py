@@ -307,11 +307,20 @@ class CompactedStream(MeasuredFile):
         if not is_current or self.partition.seen().losses != self._seen.losses:
             raise Stale
 
+    def hold(self) -> CompactedView | None:
+        """Once it is held, no segment that is replaced makes it stale."""
+        if not self._catalog.is_current(self.partition):
+            raise Stale
+        try:
+            return self._left.pinned() if self._left is not None else None
+        except SegmentGone:  # deleted or replaced since it was looked up
+            raise Stale from None
+
     def open(self, *, waits: bool = True) -> Handle:
-        self.check()
+        source = _FoundSource(self, self.hold())
         if self._size is not None:
             self._size.look()
-        return PreparedStreamHandle(_FoundSource(self), self.partition.note_damage, size=self)
+        return PreparedStreamHandle(source, self.partition.note_damage, size=self)
 
     # -- what the handles know of the size ------------------------------------------------------
 
@@ -391,9 +400,10 @@ class Summary(CompactedStream):
 class _FoundSource:
     """What an open file in `compacted/` shows."""
 
-    def __init__(self, stream: CompactedStream) -> None:
+    def __init__(self, stream: CompactedStream, left: CompactedView | None) -> None:
+        """`left`: what is left, held open, if that is known."""
         self._stream = stream
-        self._left: CompactedView | None = None
+        self._left = left
 
     def pending(self) -> Pending | None:
         return self._stream.search()

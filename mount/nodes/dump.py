@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
+import threading
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from typing import Final
 
-from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.internal_topics import DECODERS, as_text
 from kafkafs.storage.format.names import (
     FileState,
@@ -18,26 +19,53 @@ from kafkafs.storage.format.names import (
 )
 from kafkafs.storage.segment.dump import Dump, DumpOptions
 
+from ..catalog import Catalog
 from ..changing.deleting import ignore_removal
 from ..errnos import NoSuchName, Stale
-from ..handles import Handle
+from ..handles import BytesHandle, Handle
 from ..inodes import Inode, Kind, segment_file_name, segment_kind
+from ..lifetimes import BRIEFLY, NOT_AT_ALL
 from ..partition import Partition, Scope
+from ..reading.reported import Reported
 from ..reading.streams import Piece, StreamHandle
 from .member import Member, MemberDirectory
-from .node import FIRST, Attributes, File, Listing, Run, rows_at, stream_attributes
+from .node import (
+    FILE_MODE,
+    FIRST,
+    STREAM_BLOCK,
+    Attributes,
+    File,
+    Listing,
+    MeasuredFile,
+    Run,
+    rows_at,
+    stream_attributes,
+)
 from .removed import RemovedName
 from .segments import removed_file, status, statuses
+from .stream import latest_file
 
 _SUFFIX: Final = ".txt"
 # Lines made at a time.
 _LINES: Final = 1024
+# A dump of no more bytes is made when its name is looked up.
+_SHORT: Final = 1 << 20
+# How much more than its beginning the rest of a dump may become.
+_MARGIN: Final = 1.5
+# Bytes of a dump for each byte of the file, where its beginning does not say.
+_UNSAMPLED: Final = 16.0
+# Where a batch lies in the file.
+_POSITION: Final = re.compile(rb" position: (\d+) ")
 
 
 class DumpDirectory(MemberDirectory):
     """A name for each file of a segment that can be dumped."""
 
     member = Member.DUMP
+
+    def __init__(self, catalog: Catalog, partition: Partition) -> None:
+        super().__init__(partition)
+        self._catalog = catalog
 
     def child(self, name: str) -> DumpFile:
         self.visit()
@@ -46,7 +74,7 @@ class DumpDirectory(MemberDirectory):
             why = f"{name!r} is not the name of a file of a segment with {_SUFFIX} behind it"
             raise NoSuchName(name, lambda: why)
         file = segment_file(parsed.base_offset, parsed.kind)
-        return DumpFile(self.partition, file, status(self.partition, file))
+        return DumpFile(self._catalog, self.partition, file, status(self.partition, file))
 
     def remove(self, name: str, pid: int) -> None:
         """Changes nothing; it is for the end of `rm -r`."""
@@ -75,7 +103,7 @@ class DumpDirectory(MemberDirectory):
         self.visit()
         found = statuses(self.partition, names)
         nodes = (
-            (at, name + _SUFFIX, DumpFile(self.partition, name, found[name]))
+            (at, name + _SUFFIX, DumpFile(self._catalog, self.partition, name, found[name]))
             for at, name in enumerate(names, FIRST)
             if name in found
         )
@@ -90,21 +118,119 @@ def _parsed(name: str) -> SegmentFileName | None:
 
 
 class DumpFile(File):
-    """What is in the file `name` of the partition's directory."""
+    """The dump of the file `name` of the partition's directory, as it is listed. What its name
+    leads to depends on what is in that file at the moment."""
 
-    def __init__(self, partition: Partition, name: str, status: os.stat_result) -> None:
+    is_fixed = False
+
+    def __init__(
+        self, catalog: Catalog, partition: Partition, name: str, status: os.stat_result
+    ) -> None:
         parsed = parse_segment_file(name)
         assert parsed is not None
         self.partition = partition
         self.name = name
         self.inode = partition.inode(segment_kind(parsed), Scope.DUMPS, parsed.base_offset)
-        self._mtime_ns = status.st_mtime_ns
+        self._catalog = catalog
+        self._status = status
 
     def attributes(self) -> Attributes:
-        return stream_attributes(self.inode, self._mtime_ns)
+        return stream_attributes(self.inode, self._status.st_mtime_ns, name_lifetime=NOT_AT_ALL)
+
+    def fixed(self) -> DumpText:
+        status = self._status
+        key = (self.inode, status.st_ino, status.st_size, status.st_mtime_ns)
+
+        def make(inode: int, reported: Reported) -> DumpText:
+            return DumpText(self.partition, self.name, status, reported, inode)
+
+        name = f"{self.partition.name}/dump/{self.name}{_SUFFIX}"
+        found = latest_file(self._catalog, key, Reported(name), make)
+        assert isinstance(found, DumpText)
+        found.begin()
+        return found
 
     def open(self, *, waits: bool = True) -> Handle:
-        return StreamHandle(_Source(self.partition, self.name), self.partition.note_damage)
+        return self.fixed().open()
+
+
+class DumpText(MeasuredFile):
+    """The dump of a file with a certain content. A short one is made when its name is looked up. Of
+    a long one the size is a bound, that follows from its beginning."""
+
+    stream_size = None
+
+    def __init__(
+        self,
+        partition: Partition,
+        name: str,
+        status: os.stat_result,
+        reported: Reported,
+        inode: int,
+    ) -> None:
+        self.partition = partition
+        self.name = name
+        self.inode = inode
+        self.memory = 1 << 10
+        self._reported = reported
+        self._status = status
+        self._beginning = threading.Lock()  # held while the beginning is made
+        self._text: bytes | None = None
+        self._estimate: int | None = None
+
+    @property
+    def reported(self) -> Reported:
+        return self._reported
+
+    @property
+    def exact(self) -> int | None:
+        return None if self._text is None else len(self._text)
+
+    def begin(self) -> None:
+        """Makes a short dump, or the beginning of a long one. May take a moment."""
+        with self._beginning:
+            if self._text is not None or self._estimate is not None:
+                return
+            made = bytearray()
+            for piece in _Source(self.partition, self.name).pieces(-1):
+                made += piece.data
+                if len(made) > _SHORT:
+                    self._estimate = int(self._status.st_size * _growth(made) * _MARGIN)
+                    return
+            self._text = bytes(made)
+
+    def attributes(self) -> Attributes:
+        exact, mtime_ns = self.exact, self._status.st_mtime_ns
+        size, lifetime = exact, BRIEFLY
+        if size is None:
+            bound = self._reported.bound_from(self._estimate or 0)
+            size, lifetime = self._reported.report(bound), NOT_AT_ALL
+        return Attributes(self.inode, FILE_MODE, size, mtime_ns, NOT_AT_ALL, lifetime, STREAM_BLOCK)
+
+    def check(self) -> None:
+        now = status(self.partition, self.name)
+        if (now.st_size, now.st_mtime_ns) != (self._status.st_size, self._status.st_mtime_ns):
+            raise Stale
+
+    def open(self, *, waits: bool = True) -> Handle:
+        if self._text is not None:
+            return BytesHandle(self._text)
+        source = _Source(self.partition, self.name)
+        return StreamHandle(source, self.partition.note_damage, size=self)
+
+    # -- what the handles know of the size ------------------------------------------------------
+
+    is_damaged = False
+
+    def before(self, position: int) -> tuple[int, int]:
+        return 0, -1
+
+
+def _growth(beginning: bytearray) -> float:
+    """How many bytes of a dump one byte of the file becomes, as its beginning suggests."""
+    places = _POSITION.findall(beginning)
+    position = int(places[-1]) if places else 0
+    return len(beginning) / position if position else _UNSAMPLED
 
 
 class _Source:
@@ -119,7 +245,7 @@ class _Source:
             deep=True, contents=True, max_batch_bytes=limit, decoder=decoder
         )
 
-    def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
+    def pieces(self, restart: int) -> Iterator[Piece]:
         lines = self._lines()
         while some := list(islice(lines, _LINES)):
             yield Piece("".join(some).encode())
@@ -132,13 +258,15 @@ class _Source:
             yield "\n".join([heading, *found, ""])
 
 
-def dump_file_by_inode(partition: Partition, inode: Inode, number: int) -> DumpFile:
+def dump_file_by_inode(
+    catalog: Catalog, partition: Partition, inode: Inode, number: int
+) -> DumpFile:
     """The file that an inode number was given to; `number` is its whole number. Stale."""
     if inode.kind < Kind.SEGMENT_FILE:
         raise Stale
     name = segment_file_name(inode.kind, number)
     try:
-        directory = DumpDirectory(partition)
+        directory = DumpDirectory(catalog, partition)
         return directory.child(segment_file(name.base_offset, name.kind) + _SUFFIX)
     except NoSuchName:
         raise Stale from None

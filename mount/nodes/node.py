@@ -323,6 +323,11 @@ class MeasuredFile(FixedFile):
 
     @property
     @abstractmethod
+    def exact(self) -> int | None:
+        """The size in bytes; None while it is not known."""
+
+    @property
+    @abstractmethod
     def reported(self) -> Reported:
         """What programs were told of the size before it was known."""
 

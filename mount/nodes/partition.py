@@ -53,7 +53,6 @@ _DIRECTORIES: Final[dict[Member, Callable[[Partition], Node]]] = {
     Member.OFFSET: OffsetDirectory,
     Member.TIME: TimeDirectory,
     Member.SEGMENTS: SegmentsDirectory,
-    Member.DUMP: DumpDirectory,
 }
 _COMPUTED: Final[dict[Member, Callable[[Catalog, Partition], bytes]]] = {
     Member.STATUS: partition_status,
@@ -112,6 +111,8 @@ def member_node(catalog: Catalog, partition: Partition, member: Member) -> Node:
         return FollowFile(catalog, partition, member)
     if member in (Member.FIRST_RECORD, Member.LAST_RECORD):
         return RecordLink(partition, member)
+    if member is Member.DUMP:
+        return DumpDirectory(catalog, partition)
     if member in _COMPUTED:
         compute = partial(_COMPUTED[member], catalog, partition)
         inode = member_inode(partition, member)

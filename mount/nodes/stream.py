@@ -176,6 +176,10 @@ class StreamFile(MeasuredFile):
         return self._size
 
     @property
+    def exact(self) -> int | None:
+        return self._size.look()
+
+    @property
     def reported(self) -> Reported:
         return self._size.reported
 

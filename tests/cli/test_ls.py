@@ -253,3 +253,19 @@ def test_times_are_for_records(kafkafs: Kafkafs, clean: Path) -> None:
         result = kafkafs("ls", "--since", "5", clean, path)
         assert (result.exit_code, result.stdout) == (1, "")
         assert result.stderr.startswith(f"kafkafs: {path}: --since and --until are for TOPIC/")
+
+
+def test_sizes_of_what_has_to_be_made(kafkafs: Kafkafs, clean: Path) -> None:
+    """Exact, or none; never 0 for what is not empty."""
+    for path in ("orders/0", "orders/0/dump", "orders/0/compacted", "orders", ".kafkafs"):
+        listed = [json.loads(each) for each in names(kafkafs("ls", "--json", clean, path))]
+        for item in listed:
+            if item["kind"] != "file" or item["name"] == "status.json":  # which has the uptime
+                continue
+            whole = kafkafs("cat", clean, f"{path}/{item['name']}").stdout_bytes
+            assert item["size"] in (len(whole), None), item
+            if path in ("orders/0", "orders/0/dump"):
+                assert item["size"] is not None
+    (unknown,) = names(kafkafs("ls", "-l", clean, "orders/0/compacted/values"))
+    assert unknown.split()[1] == "-"
+    assert "size   -" in kafkafs("stat", clean, "orders/0/follow").stdout

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkafs.mount.errnos import Outgrown, PastEnd
+from kafkafs.mount.errnos import Outgrown, PastEnd, Stale
+from kafkafs.mount.nodes.compacted import CompactedFile, CompactedStream
 from kafkafs.mount.nodes.stream import StreamFile
 from kafkafs.mount.options import MountOptions
 from kafkafs.mount.reading import sizes, stream_index
@@ -20,6 +21,7 @@ from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.log.transactions import Isolation
 from tests.mounted.live import LiveLog, value
+from tests.mounted.mounting import wait_until
 
 STREAMS = ("values", "keys", "records.jsonl", "records.arrow")
 
@@ -215,6 +217,29 @@ def test_a_stream_that_is_damaged_later_never_reads_short(live: LiveLog) -> None
     live.damage(2)
     with pytest.raises(CorruptError, match="ends after"):
         opened(node).read(0, 1 << 20)
+
+
+def test_what_compaction_would_leave_is_opened_while_a_cleaner_replaces_segments(
+    live: LiveLog,
+) -> None:
+    tree = tree_of(live.directory)
+    path = "t/0/compacted/values"
+    listed = tree.resolve(path)
+    assert isinstance(listed, CompactedFile)
+    tree.catalog.previews.of(listed.partition)
+    file = listed.fixed()
+    assert isinstance(file, CompactedStream)
+    held = file.hold()  # as whoever opens it does first of all
+    assert held is not None
+    losses = listed.partition.seen().losses
+    live.replace(0, [1])
+    wait_until(lambda: listed.partition.seen().losses != losses)
+    handle = file.open()
+    assert isinstance(handle, StreamHandle)
+    assert whole_of(handle) == live.lines()
+    live.delete()
+    with pytest.raises(Stale):
+        wait_until(lambda: file.hold() is None)
 
 
 def test_measuring_goes_on_where_it_stopped(live: LiveLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -243,3 +243,33 @@ def test_damage_that_was_not_known_when_the_stream_was_opened(
             for name in ("values", "records.jsonl", "records.arrow"):
                 with (where / name).open("rb") as file:
                     wait_until(lambda: os.fstat(file.fileno()).st_size % 65536)
+
+
+@promise(
+    "The size of a dump is exact if the dump has 1 MiB at most; that of a longer one is a bound as"
+    " in 6.13 and 6.14."
+)
+def test_sizes_of_dumps(live: LiveLog, mount: Callable[[], Mount], tmp_path: Path) -> None:
+    live.roll()
+    live.append(12_000)
+    live.append_large(1 << 22)  # what comes before it suggests much less
+    where = mount().point / "t" / "0" / "dump"
+    short, long = "00000000000000000000.log.txt", f"{6:020}.log.txt"
+    assert set(os.listdir(where)) >= {short, long}
+    for name in (short, long):
+        done = run("cat {f}", name, where, tmp_path)
+        while done.returncode:  # the bound grows until it is none too small
+            assert b"Input/output error" in done.stderr
+            done = run("cat {f}", name, where, tmp_path)
+        assert done.stdout.startswith(b"Log starting offset: ")
+        size = (where / name).stat().st_size
+        if name == short:
+            assert size == len(done.stdout) < 1 << 20
+            for program in (READERS | TRUSTING).values():
+                assert run(program, name, where, tmp_path).stdout == done.stdout
+        else:
+            assert size > len(done.stdout) > 1 << 22
+            assert size % 65536 == 0
+            for program in ("tar", "mmap", "sendfile", "read"):
+                found = run(TRUSTING[program], name, where, tmp_path)
+                assert is_loud(found) or found.stdout == done.stdout
