@@ -157,10 +157,9 @@ def look(path: Path, values: bytes, tmp: Path) -> None:
         assert "truncated" not in terminal.wait_for(last)
     copy = tmp / "vim"
     save = ["-c", f"w! {copy}", "-c", "q!"]
-    vim_or_tiny = shutil.which("vim") or "vim.tiny"
-    with Terminal(
-        [vim_or_tiny, "-N", "-u", "NONE", "-n", "-R", *save, str(path)], _ENVIRONMENT
-    ) as vim:
+    editor = shutil.which("vim") or "vim.tiny"
+    command = [editor, "-N", "-u", "NONE", "-n", "-R", *save, str(path)]
+    with Terminal(command, _ENVIRONMENT) as vim:
         assert vim.exit_code() == 0
     assert copy.read_bytes() == values
     copy = tmp / "nano"
