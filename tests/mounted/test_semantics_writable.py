@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from kafkafs.storage.errors import LogDirLocked
 from kafkafs.storage.format.encoder import RecordColumns
 from kafkafs.storage.writable_engine import WritableEngine
+from tests.conftest import differences, fingerprint
 from tests.mounted.conftest import Mounting
 from tests.mounted.conversing import ask
 from tests.mounted.mounting import errno_of, wait_until
@@ -227,3 +229,27 @@ def test_rw_alone(data: Path, mount: Mounting) -> None:
     assert errno_of(os.unlink, point / "t/0/offset/3") == errno.EROFS
     with WritableEngine(str(data)) as engine:
         assert engine.writer("t", 0).end_offset == 10
+
+
+@pytest.mark.parametrize("name", ["kafka43-clean", "kafka28"])
+@promise(
+    "By itself a writable mount without `maintain` changes, of log directories that were closed in"
+    " good order, only `.lock`, `.kafka_cleanshutdown` and the `…-checkpoint` files, and in"
+    " partitions `leader-epoch-checkpoint` and snapshots, where a broker left none or one too many;"
+    " after a crash also what recovery cuts and makes again."
+)
+def test_opening_changes_little(
+    writable_corpus: Callable[[str], Path], mount: Mounting, name: str
+) -> None:
+    """More of it, also of crashes, in `tests/cli/test_untouched_dirs.py`."""
+    data = writable_corpus(name)
+    before = fingerprint(data)
+    assert os.listdir(mount(data, "writable").point)
+    after = fingerprint(data)
+    directories = {each for each, stamp in {**before, **after}.items() if stat.S_ISDIR(stamp[1])}
+    changed = set(differences(before, after)) - directories
+    beside = {each for each in changed if "/" not in each}
+    others = {each for each in beside if not each.endswith("-checkpoint")}
+    assert others <= {".lock", ".kafka_cleanshutdown"}
+    inside = {each.rpartition("/")[2] for each in changed - beside}
+    assert all(each == "leader-epoch-checkpoint" or each.endswith(".snapshot") for each in inside)
