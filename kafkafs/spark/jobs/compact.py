@@ -125,7 +125,8 @@ def compact(
     place = Place.of(log_dirs, settings)
     if staging is not None:
         refuse_within_log_dir(staging, place.log_dirs)
-    named = choose(place.engine().topics(), topics) if topics else []
+    there = place.engine().topics()  # opening for writing would make directories that are missing
+    named = choose(there, topics) if topics else []
     if named and not any(_is_compacted(place.engine(), key) for key in named):
         # What fails on its arguments neither locks nor changes anything.
         wrong = [_wrong(key, _NOT_COMPACTED) for key in named]

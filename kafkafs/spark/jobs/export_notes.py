@@ -161,9 +161,12 @@ def read_plan(source: str) -> ExportPlan:
 def read_export(source: str, chosen: Sequence[Choice] = ()) -> ExportedLogs:
     """All of a finished export, or the topics and partitions chosen.
 
-    CorruptError names the note and the field that is wrong, or the file that is not there;
-    UnknownTopic, UnknownPartition for what the export does not have.
+    LogDirError if the directory is missing; CorruptError names the note and the field that is
+    wrong, or the file that is not there; UnknownTopic, UnknownPartition for what the export does
+    not have.
     """
+    if not os.path.isdir(source):
+        raise LogDirError(source, "no such directory")
     plan = read_plan(source)
     found: dict[TopicPartition, list[OffsetRange]] = {key: [] for key in plan.empty}
     for each in plan.ranges:

@@ -110,8 +110,8 @@ def import_(
     Unregistered, unless `unregistered`, when they would be made in the directories of a KRaft
     cluster that does not know them. LogDirLocked when a broker or another writer has one of the
     directories; Refused when a partition has records at those offsets or above, or ends below where
-    the export begins; CorruptError for notes or files that are not those of an export,
-    UnknownTopic, UnknownPartition for what it has not.
+    the export begins; LogDirError if `source` is missing; CorruptError for notes or files that are
+    not those of an export, UnknownTopic, UnknownPartition for what it has not.
     """
     source = os.path.abspath(local_path(source))
     exported = read_export(source, topics)
