@@ -42,9 +42,10 @@ LOADED = {
         "index.interval.bytes": "100",
     },
 }
-#: How much more a mount may have in the last third of a run than in the second one: retention
-#: leaves now more, now fewer segments, each of three files; the allocator does not give all back.
-SPARE_DESCRIPTORS = 128
+#: How much more a mount may have in the last third of a run than in the second one: retention keeps
+#: up to 130 segments, each of three files, once a run is long enough for it to delete any; the
+#: allocator does not give all memory back.
+SPARE_DESCRIPTORS = 400
 SPARE_BYTES = 48 << 20
 #: Descriptors of deleted files, a moment after the load has ended.
 UNLINKED_DESCRIPTORS = 16
