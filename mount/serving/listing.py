@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from itertools import chain
-from typing import Final
+from typing import Final, cast
 
 import pyfuse3
 import trio
@@ -22,6 +22,42 @@ _DOT, _DOT_DOT = 1, 2
 _FEW_ROWS: Final = 2048
 
 
+class _WithoutNode:
+    """An inode number of an entry that the kernel is to keep no inode for.
+
+    pyfuse3 takes two numbers from one value: first the entry's node id, then its inode number.
+    The kernel reads a node id of 0 as "no attributes given" (fuse_direntplus_link): it hands the
+    name to the program that lists, and looks it up when a program asks for more than the name. To
+    make an inode costs it some ten times as much.
+    """
+
+    def __init__(self) -> None:
+        self._inode = 0
+        self._is_node_id = False
+
+    def of(self, inode: pyfuse3.InodeT) -> pyfuse3.InodeT:
+        self._inode, self._is_node_id = inode, True
+        return cast(pyfuse3.InodeT, self)
+
+    def __int__(self) -> int:
+        if self._is_node_id:
+            self._is_node_id = False
+            return 0
+        return self._inode
+
+    __index__ = __int__
+
+
+def _can_omit_nodes() -> bool:
+    """Whether this pyfuse3 takes its numbers as `_WithoutNode` expects."""
+    entry = pyfuse3.EntryAttributes()
+    entry.st_ino = _WithoutNode().of(pyfuse3.InodeT(2))
+    return entry.st_ino == 0
+
+
+_CAN_OMIT_NODES: Final = _can_omit_nodes()
+
+
 class Lister:
     """Lists one directory. The kernel asks for one part at a time, nearly always the next.
 
@@ -32,6 +68,10 @@ class Lister:
 
     A listing ends with what was there when its first run was made: what grows faster than somebody
     reads would else be listed for ever.
+
+    The first part comes with attributes; a directory is seldom larger. From then on only names are
+    handed over, which is all that `ls` wants, until a name is looked up in the directory: a program
+    like `find -newermt` asks about each, so that the rest has attributes again (`was_looked_up`).
 
     When names may have gone since a run was made it is made again, so that the kernel is never told
     of a name after it was told to forget it.
@@ -53,6 +93,8 @@ class Lister:
         self._entry = owner.entry(directory.attributes())
         self._size = self._mtime_ns = -1  # what `_entry` says
         self._next_start = -1
+        self._without_node = _WithoutNode()
+        self.was_looked_up = False
         self._begun = _Begun(directory)
         self._restart(0)
 
@@ -68,6 +110,7 @@ class Lister:
 
     async def reply(self, start: int, token: pyfuse3.ReaddirToken) -> None:
         """Hand names from `start` on to the kernel, until it has no room for another."""
+        names_only = _CAN_OMIT_NODES and start >= _DOT_DOT and not self.was_looked_up
         if start < _DOT_DOT:
             self._begun = _Begun(self.directory)
             self._restart(_DOT_DOT)
@@ -76,7 +119,7 @@ class Lister:
             start = _DOT_DOT
         elif start != self._next_start or self._losses != self.directory.losses():
             self._restart(start)
-        while self._reply_rows(token):
+        while self._reply_rows(token, names_only):
             if not await self._go_on():
                 return
         if self._upcoming is None and len(self._rows) - self._at < _FEW_ROWS:
@@ -89,17 +132,18 @@ class Lister:
         entry.st_ino = pyfuse3.InodeT(self.directory.parent_inode)
         return pyfuse3.readdir_reply(token, pyfuse3.FileNameT(b".."), entry, _DOT_DOT)
 
-    def _reply_rows(self, token: pyfuse3.ReaddirToken) -> bool:
+    def _reply_rows(self, token: pyfuse3.ReaddirToken, names_only: bool) -> bool:
         """False when the kernel has no room left.
 
         The loop runs once for each name that is listed, and setting an attribute is the most of it:
         all rows use the same object, and what stays the same is not set."""
         entry, reply, taken = self._entry, pyfuse3.readdir_reply, 0
         said_size, said_mtime_ns = self._size, self._mtime_ns
+        without_node = self._without_node.of
         refused: tuple[Row, ...] = ()
         try:
             for name, inode, size, mtime_ns, next_start in chain(self._refused, self._feed):
-                entry.st_ino = inode
+                entry.st_ino = without_node(inode) if names_only else inode
                 if size != said_size:
                     entry.st_size = said_size = size
                     entry.st_blocks = (size + SECTOR - 1) // SECTOR

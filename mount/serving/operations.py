@@ -10,7 +10,7 @@ import errno
 import logging
 import os
 import resource
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import wraps
 from time import perf_counter
@@ -112,6 +112,7 @@ class Operations(pyfuse3.Operations):
         self._owner = Owner(self.is_writable)
         self._files: Table[Reader] = Table()
         self._directories: Table[Lister] = Table()
+        self._listers: defaultdict[int, set[Lister]] = defaultdict(set)  # by inode
         self._recent: OrderedDict[int, RecordFile] = OrderedDict()
         self._disk_until = 0.0
         self._blocks = _blocks_read()
@@ -215,6 +216,8 @@ class Operations(pyfuse3.Operations):
         """`pid`: the thread that asks."""
         if len(name) > _MAX_NAME:  # Linux lets four times as much through
             raise NameTooLong
+        for lister in self._listers.get(parent_inode, ()):
+            lister.was_looked_up = True
         asked = self._asked.find(pid, parent_inode, name)
         if asked is not None:
             return self._owner.entry(asked.attributes())
@@ -393,7 +396,9 @@ class Operations(pyfuse3.Operations):
         if not isinstance(node, Directory):
             raise WrongKind
         limiter = self._much if node.reads_much else None
-        return self._directories.add(Lister(node, self._owner, self._nursery, limiter))
+        lister = Lister(node, self._owner, self._nursery, limiter)
+        self._listers[node.inode].add(lister)
+        return self._directories.add(lister)
 
     @handler
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
@@ -401,7 +406,12 @@ class Operations(pyfuse3.Operations):
 
     @handler
     async def releasedir(self, fh: int) -> None:
-        self._directories.remove(fh).close()
+        lister = self._directories.remove(fh)
+        listers = self._listers[lister.directory.inode]
+        listers.discard(lister)
+        if not listers:
+            del self._listers[lister.directory.inode]
+        lister.close()
 
 
 class ReadOnlyOperations(Operations):

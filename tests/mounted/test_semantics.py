@@ -22,7 +22,7 @@ from tests.answers import READ_UNCOMMITTED, ExpectedRecord
 from tests.logs import write_log_dir, write_partition
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import LiveLog, value
-from tests.mounted.mounting import SOON_SECONDS, errno_of, wait_until
+from tests.mounted.mounting import SOON_SECONDS, Mount, errno_of, wait_until
 from tests.mounted.promises import promise, promised, quoted
 
 CLEAN = "kafka43-clean"
@@ -347,26 +347,57 @@ def test_inode_numbers(clean: Path) -> None:
         assert path.lstat().st_ino == inode
 
 
-@promise("Listing a directory of any length uses a bounded amount of the daemon's memory.")
-def test_memory_of_a_listing(tmp_path: Path, mount: Mounting) -> None:
+@pytest.fixture
+def many(tmp_path: Path, mount: Mounting) -> Mount:
+    """A mount of `t-0` with 200,000 records."""
     per_batch, batches = 500, 400
-    records = [SimpleRecord(0, None, b"v")] * per_batch
-    whole = build_batch(records, BatchFields())
+    whole = build_batch([SimpleRecord(0, None, b"v")] * per_batch, BatchFields())
     logs = tmp_path / "logs"
     write_log_dir(logs, {("t", 0): per_batch * batches})
     rest = whole[8:]
     write_partition(
         logs / "t-0", [(at * per_batch).to_bytes(8, "big") + rest for at in range(batches)]
     )
-    mounted = mount(logs)
-    offsets = mounted.point / "t" / "0" / "offset"
-    with os.scandir(offsets) as entries:
+    return mount(logs)
+
+
+@promise("Listing a directory of any length uses a bounded amount of the daemon's memory.")
+def test_memory_of_a_listing(many: Mount) -> None:
+    with os.scandir(many.point / "t" / "0" / "offset") as entries:
         for _ in range(1000):
             next(entries)
-        before = mounted.memory_kb("VmHWM")
+        before = many.memory_kb("VmHWM")
         count = 1000 + sum(1 for _ in entries)
-    assert count == per_batch * batches + 2
-    assert mounted.memory_kb("VmHWM") - before < 16 << 10
+    assert count == 200_002
+    assert many.memory_kb("VmHWM") - before < 16 << 10
+
+
+def lookups(mount: Mount) -> int:
+    """How often the kernel has asked the daemon for a name."""
+    for line in (mount.point / ".kafkafs" / "metrics").read_text().splitlines():
+        if line.startswith("kafkafs_request_seconds_count") and '"lookup"' in line:
+            return int(float(line.split()[-1]))
+    raise AssertionError("no lookups are counted")
+
+
+@promise(
+    "A long listing comes with attributes from the moment on at which a listed name is looked up:"
+    " `find -newermt` and `ls -l` are spared a request for each name, and `ls` makes the kernel"
+    " keep no inodes."
+)
+def test_attributes_of_a_listing(many: Mount) -> None:
+    offsets = many.point / "t" / "0" / "offset"
+    names = os.listdir(offsets)
+    assert len(names) == 200_002
+    assert set(names) == {"first", "last", *map(str, range(200_000))}
+    before = lookups(many)
+    for offset in range(150_000, 150_100):
+        assert (offsets / str(offset)).stat().st_size == 1
+    assert lookups(many) - before >= 100  # the kernel knew none of them
+    before = lookups(many)
+    with os.scandir(offsets) as entries:
+        assert sum(entry.stat(follow_symlinks=False).st_size for entry in entries) >= 200_000
+    assert lookups(many) - before < 20_000
 
 
 class Dirent(ctypes.Structure):
