@@ -5,8 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
-# What streams and caches do to a heap: pieces that come and go, and small things that stay between
-# them. Prints kB of resident memory with the pieces, without them, and when they were given back.
+# What streams and caches do to a heap: pieces that come and go, and smaller things that stay between
+# them, too large for the gaps that importing left. Prints kB of resident memory with the pieces, without them, and when they were given back.
 _PROGRAM = """
 import re
 from pathlib import Path
@@ -17,9 +17,9 @@ def resident():
     return int(re.search(r"VmRSS:\\s*(\\d+)", status)[1])
 
 memory.keep()
-pieces = [(bytearray(b"x") * (1 << 20), bytearray(b"x") * 1000) for _ in range(100)]
+pieces = [(bytearray(b"x") * (1 << 20), bytearray(b"x") * 100_000) for _ in range(100)]
 print(resident())
-stays = [small for _, small in pieces]
+stays = [smaller for _, smaller in pieces]
 del pieces
 print(resident())
 memory.give_back()
