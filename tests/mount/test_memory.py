@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-# What streams and caches do to a heap: pieces that come and go, and smaller things that stay between
-# them, too large for the gaps that importing left. Prints kB of resident memory with the pieces, without them, and when they were given back.
+# What streams and caches do to a heap: pieces that come and go, and smaller things that stay
+# between them, too large for the gaps that importing left. Prints kB of resident memory with the
+# pieces, without them, and when they were given back.
 _PROGRAM = """
 import re
 from pathlib import Path
