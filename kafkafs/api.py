@@ -131,6 +131,7 @@ class Directory(_ForReading):
     @property
     def topics(self) -> dict[str, list[int]]:
         """The topics that are there now, by name, each with the numbers of its partitions."""
+        self._engine.let_go_now_and_then()
         return {topic: list(numbers) for topic, numbers in self._engine.topics().items()}
 
     def __getitem__(self, topic_partition: tuple[str, int]) -> Partition:
@@ -140,6 +141,7 @@ class Directory(_ForReading):
         except ValueError:
             what = f"directory[TOPIC, NUMBER], not directory[{topic_partition!r}]"
             raise TypeError(f"a partition is {what}") from None
+        self._engine.let_go_now_and_then()
         return Partition(self._engine.log(topic, operator.index(number)), self._engine)
 
     def __iter__(self) -> Iterator[Partition]:
@@ -220,6 +222,7 @@ class Partition(_ForReading):
     @property
     def end_offset(self) -> int:
         """The log end offset: that of the next record to be appended."""
+        self._engine.let_go_now_and_then()
         return self._log.view().end_offset
 
     @property
@@ -303,6 +306,7 @@ class Partition(_ForReading):
         ahead: bool,
     ) -> Generator[Columns]:
         """`ahead`: another thread reads and checks what comes next."""
+        self._engine.let_go_now_and_then()
         level = _isolation(isolation)
         view = self._log.view()
         low, high = span.offsets(view, level)

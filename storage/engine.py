@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
 from types import MappingProxyType
 
 from .cleaner.latest import LatestRecords
@@ -20,11 +22,14 @@ from .config import (
     run_settings,
     topic_config,
 )
-from .errors import CorruptError, SegmentGone, UnknownPartition, UnknownTopic
+from .errors import CorruptError, SegmentGone, StorageError, UnknownPartition, UnknownTopic
 from .format.names import METADATA_TOPIC
 from .log.context import ReadContext, ReadLimits
 from .log.log import Log
 from .log_dir import LogDir, LogDirs, PartitionDir
+
+#: How often it is looked whether files that are open were removed.
+LET_GO_SECONDS = 2.0
 
 
 class Engine:
@@ -48,6 +53,7 @@ class Engine:
         self.latest = LatestRecords(reader.kafkafs_key_cache_bytes)
         self._logs: dict[tuple[str, int], tuple[PartitionDir, Log]] = {}
         self._lock = threading.Lock()  # guards _logs
+        self._let_go_at = monotonic()
         self._metadata: tuple[Log, ClusterMetadata] | None = None
 
     def topics(self) -> Mapping[str, list[int]]:
@@ -95,6 +101,15 @@ class Engine:
             for key in gone:
                 del self._logs[key]
         self.context.let_go_of_removed()
+
+    def let_go_now_and_then(self) -> None:
+        """`let_go_of_removed`, unless that was done a moment ago: for calls that have to look at
+        the directories anyway, where no thread does it in the background."""
+        now = monotonic()
+        if now - self._let_go_at >= LET_GO_SECONDS:
+            self._let_go_at = now
+            with suppress(StorageError, OSError):  # whoever called meets it, too, if it matters
+                self.let_go_of_removed()
 
     def _is_there(self) -> Callable[[tuple[str, int], PartitionDir], bool]:
         """Tells whether a partition's directory is still the one that was found."""

@@ -1,0 +1,77 @@
+"""What a process that only reads keeps open of topics that were deleted: nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kafkafs
+from kafkafs.storage import engine
+from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from tests.logs import TopicSettings, write_log_dir, write_partition
+
+TOPICS = 100
+
+
+def make(directory: Path, topic: str) -> None:
+    batch = build_batch([SimpleRecord(1_700_000_000_000, b"k", b"v")], BatchFields(base_offset=0))
+    write_partition(directory / f"{topic}-0", [batch], TopicSettings())
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda opened: opened.topics,
+        lambda opened: opened["kept", 0],
+        lambda opened: opened.kept.end_offset,
+        lambda opened: opened.kept.scan().read_all(),
+        lambda opened: list(opened.kept.records()),
+    ],
+    ids=["topics", "partition", "end", "scan", "records"],
+)
+def test_deleted_topics_are_let_go_of_at_the_next_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: Callable[[Opened], object]
+) -> None:
+    directory = tmp_path / "logs"
+    write_log_dir(directory, {("kept", 0): 1})
+    make(directory, "kept")
+    names = [f"t{number}" for number in range(TOPICS)]
+    for name in names:
+        make(directory, name)
+    monkeypatch.setattr(engine, "LET_GO_SECONDS", 1e9)
+    with kafkafs.open(directory) as opened:
+        kept = Opened(opened)
+        kept.kept.scan().read_all()
+        before = len(os.listdir("/proc/self/fd"))
+        # Tails that somebody holds on to, and partitions that nobody does.
+        held = [opened[name, 0] for name in names[:10]]
+        tails = [partition.records() for partition in held]
+        assert [next(tail).value for tail in tails] == [b"v"] * len(tails)
+        for name in names:
+            opened[name, 0].scan().read_all()
+        assert len(os.listdir("/proc/self/fd")) > before + TOPICS
+        for name in names:
+            shutil.rmtree(directory / f"{name}-0")
+        monkeypatch.setattr(engine, "LET_GO_SECONDS", 0)
+        look(kept)
+        look(kept)  # what is opened by the first look is not let go of by it
+        assert len(os.listdir("/proc/self/fd")) <= before + 16
+
+
+class Opened:
+    """An open directory, and a partition of it that stays."""
+
+    def __init__(self, directory: kafkafs.Directory) -> None:
+        self._directory = directory
+        self.kept = directory["kept", 0]
+
+    @property
+    def topics(self) -> object:
+        return self._directory.topics
+
+    def __getitem__(self, key: tuple[str, int]) -> object:
+        return self._directory[key]
