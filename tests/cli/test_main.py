@@ -178,7 +178,8 @@ def test_every_error_of_the_engine_has_an_ending() -> None:
 def test_every_error_of_the_tree_becomes_a_line() -> None:
     given: dict[type[Exception], tuple[object, ...]] = {
         errnos.NoSuchRange: ("what", "why"),
-        errnos.PastEnd: (5, 3),
+        errnos.PastEnd: ("what", 5, 3),
+        errnos.Outgrown: ("what", 5),
     }
     for kind in errnos.ERRNOS:
         if issubclass(kind, errnos.TreeError):
