@@ -337,7 +337,8 @@ def test_counted_when_asked(live: LiveLog, corpus: Callable[[str], Path], mount:
     others = mount(corpus("compact-before"))
     for topic in ("cmp-txn", "cmp-delete"):  # markers are counted with the rest, sizes are needed
         assert (others.point / topic / "0" / "compacted" / "values").read_bytes()
-        assert summary(others.point / topic / "0")["passes"] == 1
+        expected = {"cmp-txn": {1}, "cmp-delete": {0, 1}}  # none once retention has taken all
+        assert summary(others.point / topic / "0")["passes"] in expected[topic]
     assert (times_found(others), times_counted(others)) == (2, 0)
 
 
