@@ -17,7 +17,7 @@ import pytest
 
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.durable import replaced
-from kafkafs.storage.errors import CannotUndelete, LogDirOffline, NotClosed
+from kafkafs.storage.errors import CannotUndelete, LogDirOffline, NotClosed, SettingsStay
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.crash.checks import refuse_complaints
@@ -221,7 +221,7 @@ def run(root: Path, calls: FailingCalls) -> tuple[int, int]:
                 step(engine)
             except LogDirOffline:
                 offline += 1
-            except OSError:
+            except (OSError, SettingsStay):
                 refused += 1
                 assert not engine.problems
         if engine.problems:

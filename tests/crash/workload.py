@@ -11,6 +11,7 @@ from kafkafs.storage.clock import SetClock
 from kafkafs.storage.format.batch import parse_header
 from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.layout import CONTROL_MASK, Codec
+from kafkafs.storage.log.appending import Appended
 from kafkafs.storage.log.view import View
 from kafkafs.storage.log.writer import LogWriter
 from kafkafs.storage.writable_engine import WritableEngine
@@ -119,13 +120,19 @@ class Workload:
         self._make(TOPIC, len(PARTITIONS))
 
     def resend(self, tried: Try, is_there: bool) -> None:
-        """Sends a batch of an idempotent producer again, as after an answer that was lost."""
+        """Sends a batch of an idempotent producer again, as after a lost answer. Where the batch is
+        not there, its records may also have been deleted: the producer's state outlives them."""
         if not is_there:
-            self._append(tried, durable=False)
-            return
-        appended = self.writer(tried.partition).append(batch_of(tried, self.clock.now_ms()))
-        assert appended.is_duplicate
-        self.tell(Same(tried.partition, tried.name, appended.first_offset))
+            self.tell(tried)
+        writer = self.writer(tried.partition)
+        appended = writer.append(batch_of(tried, self.clock.now_ms()))
+        if is_there:
+            assert appended.is_duplicate
+            self.tell(Same(tried.partition, tried.name, appended.first_offset))
+        elif appended.is_duplicate:
+            assert appended.first_offset < writer.start_offset
+        else:
+            self._appended(tried, appended)
 
     def abort(self, partition: str, txn: str) -> None:
         """Ends a transaction that an earlier life left open."""
@@ -315,12 +322,15 @@ class Workload:
         self.tell(tried)
         writer = self.writer(tried.partition)
         appended = writer.append(batch_of(tried, self.clock.now_ms()), durable=durable)
+        self._appended(tried, appended)
+        if durable:
+            self.tell(Durable(tried.partition, appended.last_offset + 1))
+
+    def _appended(self, tried: Try, appended: Appended) -> None:
         assert not appended.is_duplicate
         assert appended.last_offset == appended.first_offset + tried.count - 1
         self.tell(Done(tried.partition, tried.name, appended.first_offset))
         self._firsts.setdefault(tried.partition, []).append(appended.first_offset)
-        if durable:
-            self.tell(Durable(tried.partition, appended.last_offset + 1))
 
     def _end(self, txn: _Transaction, commit: bool) -> None:
         self._count += 1
