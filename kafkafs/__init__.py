@@ -1,6 +1,6 @@
 """kafkafs: a Kafka-compatible storage engine with a filesystem in front of it.
 
-`kafkafs.open` reads log directories from Python, and writes to them; the command line is in
+`kafkafs.open` opens log directories for reading and writing in Python. The command line is in
 `kafkafs.cli`.
 """
 

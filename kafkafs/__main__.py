@@ -1,4 +1,4 @@
-"""`python -m kafkafs` is the program `kafkafs`."""
+"""Runs the program `kafkafs` as `python -m kafkafs`."""
 
 from kafkafs.cli.main import main
 

@@ -1,4 +1,4 @@
-"""Log directories from Python: `kafkafs.open`, its topics and partitions, and `scan` to Arrow.
+"""The Python API for log directories: `kafkafs.open`, partitions, and `scan` to Arrow.
 
     with kafkafs.open("/data") as d:
         for topic, partitions in d.topics.items():
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 READ_COMMITTED: Final = "read_committed"
 
 Path = str | os.PathLike[str]
-#: Milliseconds since 1970, ISO 8601, a datetime, UTC where a time zone is missing, or a date.
+#: Milliseconds since 1970, ISO 8601, a datetime or a date; UTC if there is no time zone.
 Time = int | str | date
 
 
@@ -70,16 +70,17 @@ def open(
     maintain: bool = False,
     settings: Mapping[str, str] | None = None,
 ) -> Directory:
-    """The log directories as one: a path, several joined by commas as in Kafka's `log.dirs`, or a
-    sequence of paths.
+    """Opens log directories together: a path, several joined by commas as in Kafka's `log.dirs`, or
+    a sequence of paths.
 
-    Nothing in them is changed and no lock is taken; they may be a running broker's. With `writable`
-    they are locked, made where there are none, and recovered where they were not closed in good
-    order: LogDirLocked when a broker or somebody else has one. Nothing is deleted by itself, unless
-    `maintain` (which needs `writable`, else ValueError) lets a broker's retention, log cleaner and
-    removal of leftover files run while they are open. `settings` are those of `kafkafs
-    -c`. LogDirError when a path is no log directory, or a URL other than `file:`,
-    ConfigError for a setting that does not exist or has a wrong value.
+    By default they are opened read-only and without a lock, even while a broker uses them. With
+    `writable` they are locked, created if missing, and recovered after an unclean shutdown. Nothing
+    is deleted automatically, unless `maintain` runs a broker's retention, log cleaner and removal
+    of leftover files while they are open. `settings` are the configs that `kafkafs -c` takes.
+
+    Raises LogDirError if a path is not a log directory or is a URL other than `file:`, LogDirLocked
+    if another process has locked one, ConfigError for an unknown config or an invalid value, and
+    ValueError for `maintain` without `writable`.
     """
     paths = _paths(log_dirs)
     if maintain and not writable:
@@ -103,9 +104,10 @@ def _paths(log_dirs: Path | Sequence[Path]) -> list[str]:
 
 
 class _ForReading:
-    """What is opened for reading. An attempt to write to it says how to open it for writing."""
+    """Base class of read-only objects. Accessing a method that writes raises an AttributeError that
+    explains how to open for writing."""
 
-    if not TYPE_CHECKING:  # for type checkers it simply has no such method
+    if not TYPE_CHECKING:  # for type checkers there is no such method
 
         def __getattr__(self, name: str) -> NoReturn:
             from . import writing
@@ -130,12 +132,13 @@ class Directory(_ForReading):
 
     @property
     def topics(self) -> dict[str, list[int]]:
-        """The topics that are there now, by name, each with the numbers of its partitions."""
+        """The existing topics by name, each with the numbers of its partitions."""
         self._engine.let_go_now_and_then()
         return {topic: list(numbers) for topic, numbers in self._engine.topics().items()}
 
     def __getitem__(self, topic_partition: tuple[str, int]) -> Partition:
-        """The partition `directory[topic, number]`. UnknownTopic, UnknownPartition."""
+        """Returns the partition `directory[topic, number]`. Raises UnknownTopic or
+        UnknownPartition."""
         try:
             topic, number = topic_partition
         except ValueError:
@@ -145,22 +148,22 @@ class Directory(_ForReading):
         return Partition(self._engine.log(topic, operator.index(number)), self._engine)
 
     def __iter__(self) -> Iterator[Partition]:
-        """Every partition that is there now, by topic and number."""
+        """Yields all existing partitions, by topic and number."""
         for topic, numbers in self.topics.items():
             for number in numbers:
                 yield self[topic, number]
 
     def topic_id(self, topic: str) -> str:
-        """Kafka's id of the topic, 22 characters of URL-safe base64; "" where none is known."""
+        """Returns the topic id, 22 characters of URL-safe base64; "" if it is unknown."""
         return self._engine.topic_id(topic)
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong in the directories, a line each; none of it stops reading."""
+        """Problems in the directories that do not prevent reading, a line each."""
         return list(self._engine.problems)
 
     def close(self) -> None:
-        """Closes the files. Reading from it afterwards opens them again."""
+        """Closes the files. A later read opens them again."""
         self._engine.close()
 
     def __enter__(self) -> Self:
@@ -177,7 +180,7 @@ class Directory(_ForReading):
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """What to read of a partition: offsets and times, where those are given."""
+    """The bounds of a read: offsets and times; None for those not given."""
 
     start: int | None
     end: int | None
@@ -185,18 +188,18 @@ class _Span:
     end_time: Time | None
 
     def offsets(self, view: View, isolation: Isolation) -> tuple[int | None, int | None]:
-        """From which offset on, and below which one."""
+        """Returns the first offset and the offset to end before; None for no bound."""
         low = _later_of(self.start, _offset_from(view, self.start_time, isolation))
         high = _earlier_of(self.end, _offset_from(view, self.end_time, isolation))
         return low, high
 
 
 class Partition(_ForReading):
-    """One partition of a topic; every question is answered from its log as it is at that moment.
+    """One partition of a topic. Every call reads the log as it is at that moment.
 
-    `isolation` is Kafka's isolation.level: "read_committed", which hides aborted transactions,
-    everything from the first open one on, and control records, or "read_uncommitted". Questions
-    raise UnknownPartition when the partition has been deleted.
+    `isolation` is Kafka's isolation.level: "read_committed" hides aborted transactions, everything
+    from the first open one on, and control records; the other level is "read_uncommitted". All
+    calls raise UnknownPartition if the partition has been deleted.
     """
 
     def __init__(self, log: Log, engine: Engine) -> None:
@@ -216,12 +219,12 @@ class Partition(_ForReading):
 
     @property
     def start_offset(self) -> int:
-        """The log start offset: no record below it is served."""
+        """The log start offset: no record below it can be read."""
         return self._log.view().start_offset
 
     @property
     def end_offset(self) -> int:
-        """The log end offset: that of the next record to be appended."""
+        """The log end offset: the offset of the next record to be appended."""
         self._engine.let_go_now_and_then()
         return self._log.view().end_offset
 
@@ -231,26 +234,27 @@ class Partition(_ForReading):
         return self._log.view().last_stable_offset
 
     def record(self, offset: int, *, isolation: str = READ_COMMITTED) -> Record:
-        """The record at `offset`. OffsetNotFound when none is served there; CorruptError when its
-        batch is damaged."""
+        """Returns the record at `offset`. Raises OffsetNotFound if no record can be read there, and
+        CorruptError if its batch is damaged."""
         return self._log.view().find(operator.index(offset), _isolation(isolation))
 
     def latest(self, key: bytes | str, *, isolation: str = READ_COMMITTED) -> Record | None:
-        """The last record with `key`, None when there is none. A tombstone is one, its value None.
-        A str stands for its UTF-8 bytes.
+        """Returns the last record with `key`, None if there is none. A tombstone is a record with
+        value None. A str is encoded as UTF-8.
 
-        The first look-up reads as far back as it must; those after it need what came since.
-        CorruptError when a later record with the key may be in damaged bytes.
+        The first lookup reads as far back as needed; later ones read only what was appended since.
+        Raises CorruptError if damaged bytes may contain a later record with the key.
         """
         sought = key.encode() if isinstance(key, str) else key
         found = self._engine.latest.find(self._log, sought, _isolation(isolation))
         return None if found is None else found[0].record(found[1])
 
     def offset_for_time(self, time: Time, *, isolation: str = READ_COMMITTED) -> int | None:
-        """Offset of the first record whose timestamp is at or after `time`, None without one.
+        """Returns the offset of the first record whose timestamp is at or after `time`, None if
+        there is none.
 
-        `time`: milliseconds since 1970, a text as on the command line (these, or ISO 8601), a
-        datetime or a date; UTC where it has no time zone. Raises ValueError if a text is not a
+        `time`: milliseconds since 1970, a str as on the command line (milliseconds or ISO 8601),
+        a datetime or a date; UTC if there is no time zone. Raises ValueError if a str is not a
         time.
         """
         return self._log.view().offset_for_time(milliseconds(time), _isolation(isolation))
@@ -266,15 +270,16 @@ class Partition(_ForReading):
         isolation: str = READ_COMMITTED,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> pa.RecordBatchReader:
-        """Records with `start` <= offset < `end`, as Arrow record batches that are decoded while
-        they are read. Where there is a processor for it, another thread reads the log ahead.
+        """Returns the records with `start` <= offset < `end` as Arrow record batches, decoded while
+        they are read. If there is a spare processor, another thread reads the log ahead.
 
-        `start_time` and `end_time` become offsets by `offset_for_time`, as in Kafka's consumer:
-        from the first record at or after the one up to the first at or after the other. In a log
-        whose timestamps go back, filter by `timestamp` where it must be exact. `columns` names
-        those to be built, in that order, of key, value, topic, partition, offset, timestamp,
-        timestampType and headers; all by default. Damaged bytes end the scan with CorruptError,
-        unless there is an `on_damage`: it is told, and the scan goes on behind them.
+        `start_time` and `end_time` are converted by `offset_for_time`, as in Kafka's consumer: the
+        scan runs from the first record at or after the former to the first at or after the latter.
+        If the log's timestamps are not in order and the bounds must be exact, filter by
+        `timestamp`. `columns` selects and orders the columns, from key, value, topic, partition,
+        offset, timestamp, timestampType and headers; all by default. Damaged bytes end the scan
+        with CorruptError, unless there is `on_damage`: it is called, and the scan continues after
+        them.
         """
         span = _Span(start, end, start_time, end_time)
         parts = self._parts(span, isolation, on_damage, ahead=True)
@@ -290,9 +295,9 @@ class Partition(_ForReading):
         isolation: str = READ_COMMITTED,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> Iterator[Record]:
-        """The records that `scan` with the same arguments gives, one by one. They are read from the
-        log as it is now, a batch at a time while the iteration goes on. `scan` is many times faster
-        where records can be processed as columns."""
+        """Yields one by one the records that `scan` returns for the same arguments. They are read
+        from the log as it is now, a batch at a time during the iteration. `scan` is many times
+        faster if records can be processed as columns."""
         span = _Span(start, end, start_time, end_time)
         parts = self._parts(span, isolation, on_damage, ahead=False)
         return (part.record(row) for part in parts for row in range(len(part)))
@@ -305,7 +310,7 @@ class Partition(_ForReading):
         *,
         ahead: bool,
     ) -> Generator[Columns]:
-        """`ahead`: another thread reads and checks what comes next."""
+        """Yields the columns in `span`. `ahead`: another thread reads and checks the next ones."""
         self._engine.let_go_now_and_then()
         level = _isolation(isolation)
         view = self._log.view()
@@ -313,12 +318,12 @@ class Partition(_ForReading):
         return undamaged(view.scan(low, high, level, ahead=ahead), on_damage)
 
     def compacted(self, at: Time | None = None) -> Compacted:
-        """The partition as log compaction, and then retention, would leave it now, or `at` another
-        time (as in `offset_for_time`): found without changing anything.
+        """Previews the partition as log compaction and then retention would leave it now, or `at`
+        another time (as in `offset_for_time`), without changing anything.
 
-        This takes about as long as a compaction. All that may be compacted is taken for compacted,
-        whether or not enough is dirty for a broker to begin, and whether or not the topic's
-        cleanup.policy says compact. CorruptError where a compaction would stop for damage.
+        This takes about as long as a compaction. It assumes that all that may be compacted is,
+        even if too little is dirty for a broker to start, and even if the topic's cleanup.policy
+        does not include "compact". Raises CorruptError if damage would stop a compaction.
         """
         from .compacted import compacted
 
@@ -329,19 +334,19 @@ class Partition(_ForReading):
 def arrow_reader(
     parts: Generator[Columns], topic: str, partition: int, columns: Sequence[str] | None
 ) -> pa.RecordBatchReader:
-    """Records as Arrow record batches with the chosen `columns`, all by default."""
+    """Returns records as Arrow record batches with the selected `columns`, all by default."""
     import pyarrow as pa
 
     from kafkafs.storage.format.arrow import SCHEMA, to_record_batch
 
     names = list(SCHEMA.names if columns is None else columns)
     if not names:
-        raise ValueError("no column chosen")
+        raise ValueError("columns must not be empty")
     if unknown := [name for name in names if name not in SCHEMA.names]:
         raise ValueError(f"no column {unknown[0]!r}; there are {', '.join(SCHEMA.names)}")
 
     def batches() -> Iterator[pa.RecordBatch]:
-        with closing(parts):  # an error that is kept must not keep them open
+        with closing(parts):  # or an error's traceback would keep them open
             for part in parts:
                 yield to_record_batch(part, topic, partition, names).select(names)
 
@@ -356,7 +361,7 @@ def _isolation(name: str) -> Isolation:
 
 
 def _offset_from(view: View, time: Time | None, isolation: Isolation) -> int | None:
-    """The offset where `time` begins: the end when no record is that late."""
+    """Returns the first offset at or after `time`: the log end offset if no record is that late."""
     if time is None:
         return None
     found = view.offset_for_time(milliseconds(time), isolation)
@@ -374,7 +379,8 @@ def _earlier_of(*offsets: int | None) -> int | None:
 def undamaged(
     parts: Generator[Columns | Damage], on_damage: Callable[[Damage], None] | None
 ) -> Generator[Columns]:
-    """The records among `parts`. Damage is told to `on_damage`, or raised where there is none."""
+    """Yields the records among `parts`. Passes damage to `on_damage`, or raises it if that is
+    None."""
     from kafkafs.storage.errors import fresh
     from kafkafs.storage.format.columns import Damage
 

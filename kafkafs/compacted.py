@@ -1,4 +1,4 @@
-"""What `Partition.compacted` gives: a partition as log compaction would leave it."""
+"""The preview of `Partition.compacted`: a partition as log compaction would leave it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def compacted(engine: Engine, topic: str, partition: int, now_ms: int | None) -> Compacted:
-    """As `Partition.compacted`. UnknownPartition."""
+    """Does the work of `Partition.compacted`. Raises UnknownPartition."""
 
     def look() -> Compacted:
         question = _ask(engine, (topic, partition), now_ms).pinned()
@@ -47,10 +47,11 @@ def _ask(engine: Engine, key: tuple[str, int], now_ms: int | None) -> Question:
 
 
 class Compacted:
-    """The partition as it was when `Partition.compacted` was called, less what would go.
+    """The partition when `Partition.compacted` was called, without what would be discarded.
 
-    `summary`: as `compacted/summary.json` in a mount: records, bytes and segments before and after,
-    what goes by reason, where compaction stops and why, whether a broker would begin now.
+    `summary` has the content of `compacted/summary.json` in a mount: records, bytes and segments
+    before and after, what is discarded by reason, where compaction stops and why, and whether
+    a broker would start now.
     """
 
     def __init__(self, left: CompactedView) -> None:
@@ -63,7 +64,7 @@ class Compacted:
         return f"<Compacted {view.topic}-{view.partition}, {sizes}>"
 
     def __contains__(self, offset: int) -> bool:
-        """Whether the record at `offset`, where there is one, stays."""
+        """Returns whether the record at `offset`, if there is one, is retained."""
         return self._left.keeps(operator.index(offset))
 
     def scan(
@@ -75,7 +76,7 @@ class Compacted:
         isolation: str = READ_COMMITTED,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> pa.RecordBatchReader:
-        """The records that stay, as `Partition.scan` gives them."""
+        """Returns the retained records, as `Partition.scan` does."""
         parts = self._left.scan(start, end, Isolation(isolation), ahead=True)
         view = self._left.view
         return arrow_reader(undamaged(parts, on_damage), view.topic, view.partition, columns)

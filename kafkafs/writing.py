@@ -1,4 +1,4 @@
-"""Writing from Python: what `kafkafs.open(…, writable=True)` adds to directories and partitions.
+"""The Python API for writing: directories and partitions of `kafkafs.open(…, writable=True)`.
 
 with kafkafs.open("/data", writable=True) as d:
     d.create_topic("orders", 3, {"retention.ms": "86400000"})
@@ -40,11 +40,11 @@ BATCH_SIZE: Final = 16384  # bytes; the default of Kafka's producer
 
 @dataclass(frozen=True, slots=True)
 class ProducerRecord:
-    """A record to be written. A str, anywhere, stands for its UTF-8 bytes.
+    """A record to be written. Any str is encoded as UTF-8.
 
-    `timestamp`: milliseconds since 1970, ISO 8601 or a datetime, UTC where a time zone is missing;
-    None for the present time. `headers`: a mapping of names to values, or pairs of them in order,
-    where a name may occur several times.
+    `timestamp`: milliseconds since 1970, ISO 8601 or a datetime, UTC if there is no time zone;
+    None for the present time. `headers`: a mapping of names to values, or a sequence of pairs, in
+    which a name may be repeated.
     """
 
     value: bytes | str | None
@@ -53,7 +53,7 @@ class ProducerRecord:
     headers: Mapping[str, bytes | str | None] | Sequence[tuple[str, bytes | str | None]] = ()
 
 
-# What can be appended: values, records made or read, or Arrow with the columns of `scan`.
+# What can be appended: values, records created or read, or Arrow with the columns of `scan`.
 Records: TypeAlias = (
     "Iterable[bytes | str | ProducerRecord | Record]"
     " | pa.Table | pa.RecordBatch | pa.RecordBatchReader"
@@ -61,11 +61,11 @@ Records: TypeAlias = (
 
 
 class WritableDirectory(Directory):
-    """Log directories that are open for writing, by nobody else, until they are closed.
+    """Log directories that are open for writing, exclusively until they are closed.
 
-    Flushing, checkpoints and the removal of what was deleted here run in the background; with
-    `maintain=True` retention, the log cleaner and the removal of leftover files do, too. Any thread
-    may call. What changes something raises LogDirOffline when a disk has failed.
+    Flushing, checkpoints and removing deleted files run in the background; with `maintain=True`
+    also retention, the log cleaner and the removal of leftover files. Any thread may call. Methods
+    that change something raise LogDirOffline if a disk has failed.
     """
 
     def __init__(self, engine: WritableEngine) -> None:
@@ -73,11 +73,12 @@ class WritableDirectory(Directory):
         self._writable = engine
         self._idle: list[TransactionalProducer] = []  # without a transaction
         self._unended: list[TransactionalProducer] = []  # whose commit or abort has failed
-        self._guard = threading.Lock()  # over both
+        self._guard = threading.Lock()  # guards both
         engine.start()
 
     def __getitem__(self, topic_partition: tuple[str, int]) -> WritablePartition:
-        """The partition `directory[topic, number]`. UnknownTopic, UnknownPartition."""
+        """Returns the partition `directory[topic, number]`. Raises UnknownTopic or
+        UnknownPartition."""
         topic, number = topic_partition
         log = self._writable.log(topic, operator.index(number))
         return WritablePartition(log, self._writable)
@@ -95,42 +96,45 @@ class WritableDirectory(Directory):
         *,
         unregistered: bool = False,
     ) -> str:
-        """Makes a topic with settings under Kafka's names; its id. TopicExists, InvalidTopic,
-        InvalidPartitions, ConfigError. Unregistered, unless `unregistered` is true, where the
-        directories belong to a KRaft cluster: its broker would make strays of the partitions."""
+        """Creates a topic with configs `settings` and returns its topic id. Raises TopicExists,
+        InvalidTopic, InvalidPartitions or ConfigError. Raises Unregistered, unless `unregistered`
+        is true, if the directories belong to a KRaft cluster, whose broker would turn the
+        partitions into stray partitions."""
         return self._writable.create_topic(topic, partitions, settings, unregistered=unregistered)
 
     def create_partitions(self, topic: str, total: int, *, unregistered: bool = False) -> None:
-        """Raises the number of a topic's partitions to `total`. UnknownTopic, InvalidPartitions;
-        `unregistered` and Unregistered as for `create_topic`."""
+        """Increases the number of a topic's partitions to `total`. Raises UnknownTopic or
+        InvalidPartitions; `unregistered` and Unregistered as for `create_topic`."""
         self._writable.create_partitions(topic, total, unregistered=unregistered)
 
     def delete_topic(self, topic: str) -> None:
-        """Deletes a topic with all its records. UnknownTopic. Raises SettingsStay if the topic is
-        deleted, but a full disk kept its settings from being removed."""
+        """Deletes a topic with all its records. Raises UnknownTopic. Raises SettingsStay if the
+        topic was deleted, but a full disk prevented removing its configs."""
         self._writable.delete_topic(topic)
 
     def configure(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
-        """Changes settings of a topic, None takes one away; then all that are not defaults.
-        UnknownTopic; ConfigError, and then nothing is changed."""
+        """Changes configs of a topic, None removes one; returns all that are not defaults
+        afterwards. Raises UnknownTopic, or ConfigError, and then changes nothing."""
         return self._writable.set_topic_config(topic, changes).changed
 
     def run(self, task: str) -> None:
-        """Does a background task now: "retention", "cleaner", "flush", "recovery-points",
-        "start-offsets", "high-watermarks", "producers" or "deletion". KeyError for another."""
+        """Runs a background task now: "retention", "cleaner", "flush", "recovery-points",
+        "start-offsets", "high-watermarks", "producers" or "deletion". Raises KeyError for any
+        other name."""
         self._writable.run(task)
 
     def compact(
         self, topic: str, partition: int | None = None, *, force: bool = False
     ) -> list[Compaction]:
         """Compacts a topic's logs, or one of them: those that Kafka's cleaner would clean now and,
-        if `force`, all in which there is anything to be cleaned; of the others only retention
-        deletes. What that came to, for each: how much there was and is, and what went by reason.
+        with `force`, all that have anything to clean. In the others only retention deletes. Returns
+        for each log its sizes before and after, and what was discarded by reason.
 
-        Appends and reads go on meanwhile. UnknownTopic, UnknownPartition; PolicyViolation when the
-        topic's cleanup.policy does not say compact. When all were tried: CorruptError for damage in
-        a log, which is not cleaned any more then; CleaningAborted when one is cut, deleted, or just
-        being cleaned by the background task.
+        Appends and reads continue meanwhile. Raises UnknownTopic, UnknownPartition, or
+        PolicyViolation if the topic's cleanup.policy does not include "compact". After trying all
+        logs, raises the first error: CorruptError for damage in a log, which is then no longer
+        cleaned; CleaningAborted if a log is truncated, deleted, or being cleaned by the background
+        task.
         """
         from kafkafs.storage.compaction import compact
         from kafkafs.storage.errors import StorageError
@@ -142,7 +146,7 @@ class WritableDirectory(Directory):
         failures: list[StorageError | OSError] = []
         for number in numbers:
             try:
-                self._writable.writer(topic, number)  # raises what it is that is not there
+                self._writable.writer(topic, number)  # raises UnknownPartition
                 done = compact(self._writable, (topic, number), offset_map, force)
             except (StorageError, OSError) as error:
                 failures.append(error)
@@ -152,7 +156,7 @@ class WritableDirectory(Directory):
             try:
                 raise failures[0]
             finally:
-                del failures  # else they and this frame would keep each other
+                del failures  # breaks the reference cycle with this frame
         return found
 
     def _refuse_uncompacted(self, topic: str) -> None:
@@ -160,12 +164,12 @@ class WritableDirectory(Directory):
         from kafkafs.storage.errors import PolicyViolation
 
         if COMPACT not in self._writable.topic_config(topic).config.cleanup_policy:
-            raise PolicyViolation("cleanup.policy does not say compact")
+            raise PolicyViolation('cleanup.policy does not include "compact"')
 
     @contextmanager
     def transaction(self, *, durable: bool = False) -> Iterator[Transaction]:
-        """A transaction over any partitions: committed at the end of the block, aborted when it
-        raises. `durable`: it is on the disk after the block."""
+        """Runs a transaction over any partitions: committed at the end of the block, aborted if the
+        block raises. `durable`: it is on the disk after the block."""
         producer = self._producer()
         try:
             with producer.transaction(durable):
@@ -175,9 +179,9 @@ class WritableDirectory(Directory):
                 (self._unended if producer.is_in_transaction else self._idle).append(producer)
 
     def close(self) -> None:
-        """Makes everything durable, and lets others have the directories. What is open in a
-        transaction stays open, hidden from those who read committed records. Raises NotClosed if
-        all changes are durable but the disk has no room for what closing writes."""
+        """Makes everything durable and unlocks the directories. Open transactions stay open, hidden
+        from read_committed readers. Raises NotClosed if all changes are durable, but the disk is
+        too full for what closing writes."""
         self._end_transactions()
         super().close()
 
@@ -189,8 +193,8 @@ class WritableDirectory(Directory):
             return self._idle.pop() if self._idle else TransactionalProducer(self._writable)
 
     def _end_transactions(self) -> None:
-        """Tries again to end those whose end could not be written, as it was meant: what was
-        decided cannot be aborted any more."""
+        """Retries ending the transactions whose end could not be written: aborts them, or commits
+        those whose commit was already decided."""
         from kafkafs.storage.errors import InvalidTxnState, StorageError
 
         with self._guard:
@@ -208,7 +212,7 @@ class WritableDirectory(Directory):
 
 
 class WritablePartition(Partition):
-    """A partition that can be written to, too."""
+    """A partition that can also be written to."""
 
     def __init__(self, log: Log, engine: WritableEngine) -> None:
         super().__init__(log, engine)
@@ -222,14 +226,14 @@ class WritablePartition(Partition):
         compression: str = "none",
         batch_size: int = BATCH_SIZE,
     ) -> range:
-        """Appends records, all of them or none; their offsets.
+        """Appends records, all of them or none, and returns their offsets.
 
         `records`: values as bytes or str, `ProducerRecord`s, records that were read, or Arrow with
         any of the columns key, value, timestamp and headers. `durable`: they are on the disk when
-        this returns, as they are with the topic's flush.messages=1; else soon, and at the latest
-        when the directory is closed. `compression` (none, gzip, snappy, lz4, zstd) counts where the
-        topic's compression.type is producer; `batch_size` is the most bytes of a batch before it.
-        Refused, when Kafka would.
+        this returns, as with the topic's flush.messages=1; otherwise soon, and at the latest when
+        the directory is closed. `compression` (none, gzip, snappy, lz4, zstd) applies if the
+        topic's compression.type is producer; `batch_size` is the most bytes of a batch before
+        compression. Raises Refused if Kafka would reject the records.
         """
         return _offsets(
             self._writer().append_records(
@@ -244,12 +248,12 @@ class WritablePartition(Partition):
         compression: str = "none",
         batch_size: int = BATCH_SIZE,
     ) -> list[range]:
-        """Appends part after part, each as `append` does; their offsets. Up to half as fast again
-        where there are many, because one is encoded while others are written: a part of some
-        thousand records is a good one.
+        """Appends part after part, each as `append` does, and returns their offsets. With many
+        parts this is up to 1.5 times as fast, because one is encoded while others are written. Good
+        parts have some thousand records.
 
-        An error is that of a part, and a note in it tells how many were appended in front of it.
-        None behind it is.
+        Raises the error of the first rejected part, with a note of how many parts were appended.
+        After a rejected part, no later part is appended.
         """
         columns = (_stamped(part, self._writable) for part in parts)
         plan = _plan(compression, batch_size)
@@ -264,24 +268,24 @@ class WritablePartition(Partition):
         return found
 
     def delete_records(self, offset: int) -> int:
-        """Deletes the records below `offset`, -1 for all; the new start offset. OffsetOutOfRange,
-        PolicyViolation."""
+        """Deletes the records below `offset`, -1 for all; returns the new log start offset. Raises
+        OffsetOutOfRange or PolicyViolation."""
         return self._writer().delete_records(offset)
 
     def open_transactions(self) -> list[OpenTransaction]:
-        """The transactions that no marker has ended, by their first offset: who has them, since
-        which offset, and when the last record of each came."""
+        """Returns the open transactions by first offset, each with its producer, first offset and
+        the time of its last record."""
         return self._writer().producers.open_transactions()
 
     def abort_transaction(self, producer_id: int) -> None:
-        """Ends a producer's open transaction here, for one that will not do so itself.
-        InvalidTxnState, a Refused, when it has none."""
+        """Aborts a producer's open transaction in this partition, for a hanging producer. Raises
+        InvalidTxnState (a Refused) if it has none."""
         from kafkafs.storage.transactional import abort_transaction
 
         abort_transaction(self._writer(), producer_id)
 
     def flush(self) -> None:
-        """Makes everything durable that was appended before."""
+        """Makes everything that was appended before durable."""
         self._writer().flush()
 
     def _writer(self) -> LogWriter:
@@ -289,7 +293,8 @@ class WritablePartition(Partition):
 
 
 class Transaction:
-    """What is appended here counts when the block of `WritableDirectory.transaction` ends."""
+    """A transaction; its records are committed when `WritableDirectory.transaction`'s block
+    ends."""
 
     def __init__(self, engine: WritableEngine, producer: TransactionalProducer) -> None:
         self._engine = engine
@@ -304,7 +309,7 @@ class Transaction:
         compression: str = "none",
         batch_size: int = BATCH_SIZE,
     ) -> range:
-        """As `WritablePartition.append`, in the transaction."""
+        """Appends as `WritablePartition.append` does, in the transaction."""
         columns = _stamped(records, self._engine)
         plan = _plan(compression, batch_size)
         return _offsets(self._producer.append(topic, operator.index(partition), columns, plan))
@@ -318,7 +323,7 @@ def _plan(compression: str, batch_size: int) -> BatchPlan:
     if compression not in names:
         raise ValueError(f"no compression {compression!r}; there are {', '.join(names)}")
     if batch_size < 1:
-        raise ValueError(f"a batch of at most {batch_size} bytes holds no record")
+        raise ValueError(f"batch_size must be at least 1, not {batch_size}")
     return BatchPlan(batch_bytes=batch_size, codec=names[compression])
 
 
@@ -327,7 +332,7 @@ def _offsets(appended: Appended) -> range:
 
 
 def _stamped(records: Any, engine: WritableEngine) -> RecordColumns:
-    """The records with the present time where they have none."""
+    """Returns the records, with the present time for those without a timestamp."""
     return _columns(records).stamped(engine.clock.now_ms())
 
 
@@ -339,7 +344,7 @@ def _columns(records: Any) -> RecordColumns:
     if hasattr(records, "schema"):
         return RecordColumns.from_arrow(records)
     if isinstance(records, bytes | bytearray | memoryview | str):
-        raise TypeError("records to append are a list, also when it is one")
+        raise TypeError("records must be a list, even for a single record")
     listed = list(records)
     if all(isinstance(record, bytes) for record in listed):
         return RecordColumns.from_values(listed)

@@ -1,15 +1,15 @@
-"""What a log looks like as files: the tree, and its mount through FUSE.
+"""Shows topics and partitions as files: the tree of nodes, and its mount through FUSE.
 
-`SEMANTICS.md` says what users are promised, `CONCURRENCY.md` what runs in which thread. From the
-ground up:
+`SEMANTICS.md` specifies what users can rely on, `CONCURRENCY.md` which thread runs what. From the
+bottom up:
 
     catalog.py, partition.py  the logs as the mount knows them, with their inode numbers
-    reading/                  bytes of streams, made as they are read
-    changing/, control/       what a writable mount does, through files and by verbs
-    insight/                  what is said of logs and of the mount itself
+    reading/                  streams whose bytes are made as they are read
+    changing/, control/       changes on a writable mount, through files and by control verbs
+    insight/                  status of logs and of the mount itself
     tree.py, nodes/           all of that as directories and files
-    serving/                  the kernel's requests, answered from the tree by an event loop
-    mounting/                 the mount itself: where, in which process, from start to end
+    serving/                  an event loop that answers the kernel's requests from the tree
+    mounting/                 the mount itself: mount point, process, start and end
 
 Only `serving` and `mounting` need FUSE and trio.
 """

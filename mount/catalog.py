@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Catalog:
-    """What all nodes share. Any thread may use it."""
+    """The state that all nodes share. Any thread may use it."""
 
     def __init__(
         self,
@@ -39,21 +39,21 @@ class Catalog:
         clock: Clock | None = None,
         changes: Changes | None = None,
     ) -> None:
-        """`clock`: what `compacted` and `why.json` take for now."""
+        """`clock`: gives the current time for `compacted` and `why.json`."""
         self.engine = engine
         self.clock = clock or SystemClock()
         self.previews = Previews(engine, self.clock)
         self.ranges = Ranges(reader_config(engine.settings).kafkafs_range_parquet_bytes)
         self.options = options
         self.metrics = Metrics()
-        #: What the daemon logged; nothing where there is no daemon.
+        #: The daemon's log messages; empty without a daemon.
         self.recent_log = RecentLog()
-        #: What can be changed, on a writable mount; None on one that only reads.
+        #: The operations of a writable mount; None on a read-only one.
         self.changes = changes
         self.places: Places[Place | Topic] = Places()
-        #: The files whose bytes were fixed when they were looked up.
+        #: The files whose bytes are fixed when they are looked up.
         self.contents: Contents[FixedFile] = Contents()
-        #: How long the parts of streams are, and how fast that is found.
+        #: The sizes of parts of streams, and how fast they are measured.
         self.stream_index = StreamIndex()
         self.speeds = Speeds()
         self.started_ns = time.time_ns()
@@ -61,22 +61,22 @@ class Catalog:
         self._lock = threading.Lock()  # guards _partitions
 
     def topics(self) -> Mapping[str, list[int]]:
-        """Topics in order of name, each with the numbers of its partitions in order."""
+        """Returns the topics in order of name, each with its partition numbers in order."""
         return self.engine.topics()
 
     def topic(self, name: str) -> list[int]:
-        """The partitions of a topic, or that of a stray, by the name of its directory.
-        UnknownTopic."""
+        """Returns the partitions of a topic, or that of a stray given by its directory's name.
+        Raises UnknownTopic."""
         return self.engine.numbers_of(name)
 
     def topic_place(self, name: str) -> int:
-        """The number of the place of the topic that has this name now."""
+        """Returns the number of the place of the topic that has this name now."""
         deleted = 0 if self.changes is None else self.changes.engine.incarnation(name)
         return self.places.number(Topic(name, deleted))
 
     def partition(self, topic: str, number: int) -> Partition:
-        """The partition as it is now: another one after it was deleted and created again.
-        UnknownTopic, UnknownPartition."""
+        """Returns the current incarnation: another one after deletion and re-creation. Raises
+        UnknownTopic or UnknownPartition."""
         log = self.engine.log(topic, number)
         key = (topic, number)
         known = self._partitions.get(key)
@@ -91,19 +91,19 @@ class Catalog:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with the directories and with what was changed in them, a line each."""
+        """What is wrong with the directories and with changes made to them, one line each."""
         ours = self.changes.problems if self.changes is not None else []
         return [*self.engine.problems, *ours]
 
     def is_current(self, partition: Partition) -> bool:
-        """Whether this incarnation is the one that is there."""
+        """Returns whether `partition` is the current incarnation."""
         try:
             return self.partition(partition.topic, partition.number) is partition
         except (UnknownTopic, UnknownPartition):
             return False
 
     def was_current(self, partition: Partition) -> bool:
-        """The same, or that it was a moment ago. For what is asked thousands of times a second."""
+        """Returns `is_current`, up to FRESH_SECONDS old; for thousands of calls a second."""
         now = monotonic()
         if now - partition.current_at < FRESH_SECONDS:
             return True
@@ -113,12 +113,12 @@ class Catalog:
         return True
 
     def in_use(self) -> list[Partition]:
-        """The partitions that somebody asked for, in their incarnation asked for last."""
+        """Returns the partitions used so far, each in the incarnation used last."""
         with self._lock:
             return list(self._partitions.values())
 
     def forget(self, partition: Partition) -> None:
-        """Drop a partition that is no longer there."""
+        """Drops a partition that no longer exists."""
         with self._lock:
             key = (partition.topic, partition.number)
             if self._partitions.get(key) is partition:

@@ -1,11 +1,11 @@
-"""Files whose bytes are fixed when their name is looked up, each under an inode number of its own.
+"""Files whose bytes are fixed when their name is looked up, each with an inode number of its own.
 
-The kernel keeps one size for each inode, whatever handles are open on it. So where a name leads to
-other bytes as time goes on, to what a log holds now, every state of it is another file: it has a
-number, a size and bytes that never change, and two handles of different states do not meet.
+The kernel keeps one size for each inode, for all open handles. So where a name's content changes
+with its log, every state of it is another file: its number, size and bytes never change, and two
+handles of different states do not share an inode.
 
-Numbers are given once, in order. Only the files looked up last are remembered; a number that was
-forgotten is `Stale`, unless the file is open, and the kernel then looks the name up again.
+Numbers are never reused. Only the files looked up last are remembered; a forgotten number is
+`Stale`, unless the file is open, and the kernel then looks the name up again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from .errnos import Stale
 from .inodes import Kind, pack
 
-#: The place, in an inode number of Kind.TOP, of all these files.
+#: The place of all these files in an inode number of Kind.TOP.
 CONTENT_PLACE: Final = 1
 _MOST_FILES: Final = 4096
 _MOST_BYTES: Final = 16 << 20
@@ -29,14 +29,14 @@ class Content(Protocol):
 
     @property
     def memory(self) -> int:
-        """Bytes of memory that it takes, roughly."""
+        """Memory used, in bytes, roughly."""
 
 
 ContentT = TypeVar("ContentT", bound=Content)
 
 
 class Contents(Generic[ContentT]):
-    """The files looked up last. Any thread may use it."""
+    """The files looked up most recently. Any thread may use it."""
 
     def __init__(self, most_files: int = _MOST_FILES, most_bytes: int = _MOST_BYTES) -> None:
         self._most_files = most_files
@@ -48,8 +48,8 @@ class Contents(Generic[ContentT]):
         self._bytes = 0
 
     def file(self, key: Hashable, make: Callable[[int], ContentT]) -> ContentT:
-        """The file for `key`: the one that is remembered, or what `make` makes with the inode
-        number that it is given. `make` must be quick."""
+        """Returns the remembered file for `key`, or the one that `make` creates for the inode
+        number passed to it. `make` must be quick."""
         with self._lock:
             known = self._files.get(key)
             if known is not None:
@@ -72,7 +72,7 @@ class Contents(Generic[ContentT]):
             self._bytes -= forgotten.memory
 
     def __getitem__(self, number: int) -> ContentT:
-        """The file with that number in its inode number. Raises Stale if it is not remembered."""
+        """Returns the file by its inode number's `number`. Raises Stale if it is forgotten."""
         with self._lock:
             try:
                 return self._files[self._keys[number]][1]

@@ -1,27 +1,27 @@
-"""Errors to errno numbers: the one place that decides what a caller of the kernel is told.
+"""Maps errors to errno numbers: the one place that decides what a system call returns.
 
 TreeError
-├── NoSuchName       looking up: the directory has no such name
+├── NoSuchName       lookup: the directory has no such name
 │   └── NoSuchRange  … because no such range of offsets is served
-├── NoSuchAttribute  asking for an extended attribute: there is none of that name
-├── WrongKind        using a node as what it is not: a directory as a file, a file as a link
-├── Stale            by inode number: what it stood for has gone
-├── Idle             following: nothing came for a while
-├── Ending           waiting for what takes long: the mount ends before it is done
-├── PastEnd          reading behind the end of a stream whose size was not known
-├── Outgrown         reading up to the size that was reported for a stream, while there is more
-├── Interrupted      reading up to damage, by the page cache perhaps
-├── WouldBlock       following without waiting: nothing there now
-├── ReadOnly         changing anything through a mount that only reads
-├── Forbidden        changing what no writable mount changes: history, and what is made from it
-├── Busy             removing what is in use: the active segment
-├── NotEmpty         removing a directory that still holds records
-├── Exists           making what is there already
-├── Invalid          writing what is not understood or not allowed
-├── TooLarge         writing more than one record, or one file here, can hold
-├── NoRoom           making or writing more files than a mount keeps in memory
-├── NameTooLong      looking up: no file system here has names of that length
-└── TooManyInodes    more topics, partitions and cleanings than inode numbers have room for
+├── NoSuchAttribute  getxattr: the node has no such extended attribute
+├── WrongKind        a node of another kind is needed: a directory, a file or a link
+├── Stale            by inode number: the object was deleted or replaced
+├── Idle             following: no record arrived within a second
+├── Ending           waiting for long work: the mount is shutting down
+├── PastEnd          a read past the end of a stream whose size was not known
+├── Outgrown         a read up to the reported size of a stream that is longer
+├── Interrupted      a read up to damage, possibly made by the page cache
+├── WouldBlock       following with O_NONBLOCK: no record yet
+├── ReadOnly         a change through a read-only mount
+├── Forbidden        a change that no writable mount allows: to history, or what derives from it
+├── Busy             removal of a file in use: the active segment
+├── NotEmpty         removal of a directory that still holds records
+├── Exists           creation of a name that exists
+├── Invalid          a write that cannot be parsed or is not allowed
+├── TooLarge         a write of more than one record, or one file here, can hold
+├── NoRoom           more files than a mount keeps in memory
+├── NameTooLong      lookup: longer than any name in a file system here
+└── TooManyInodes    more topics, partitions and cleanings than inode numbers can encode
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from kafkafs.storage import errors
 
 
 class TreeError(Exception):
-    """Base of what the tree itself refuses; `str()` is one line for people."""
+    """Base of the errors that the tree itself raises; `str()` is one line for people."""
 
 
 class NoSuchName(TreeError):
-    """A directory has no entry `name`. `why` makes the sentence that explains it to people. It runs
-    only when the error is printed, because the kernel, which asks for missing names all the time,
-    takes nothing but the errno."""
+    """A directory has no entry `name`. `why` returns the explanation for people. It is called only
+    when the error is printed, because the kernel asks for missing names all the time and needs
+    only the errno."""
 
     def __init__(self, name: str, why: Callable[[], str] | None = None) -> None:
         super().__init__(name)
@@ -54,7 +54,7 @@ class NoSuchName(TreeError):
 
 
 class NoSuchRange(NoSuchName):
-    """A directory of ranges has no entry `name`; `why` says what is wrong with it."""
+    """A directory of ranges has no entry `name`; `why` says what is wrong with the name."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(name)
@@ -70,23 +70,23 @@ class NoSuchAttribute(TreeError):
 
 
 class WrongKind(TreeError):
-    """A node was used as what it is not."""
+    """A node was used as another kind of node."""
 
 
 class Stale(TreeError):
-    """What an inode number stood for was deleted or replaced."""
+    """The object of an inode number was deleted or replaced."""
 
 
 class Idle(TreeError):
-    """A read at the end of a followed stream waited long enough; the caller may read again."""
+    """A read at the end of a followed stream timed out; the caller may read again."""
 
 
 class Ending(TreeError):
-    """The mount ends before what was waited for is done."""
+    """The mount is shutting down before the awaited work is done."""
 
 
 class PastEnd(TreeError):
-    """A read began behind a stream's end: the reader went by a size that was only a bound."""
+    """A read began past a stream's end: the reader relied on a size that was only a bound."""
 
     def __init__(self, name: str, position: int, end: int) -> None:
         super().__init__(
@@ -96,18 +96,18 @@ class PastEnd(TreeError):
 
 
 class Outgrown(TreeError):
-    """A read came to the bound that was reported for a stream, and the stream goes on: a program
-    that goes by the bound would lose the rest."""
+    """A read reached the bound that was reported for a stream, and the stream goes on: a program
+    that relies on the bound would lose the rest."""
 
     def __init__(self, name: str, bound: int) -> None:
         super().__init__(
-            f"{name}: it is larger than {bound} bytes, which were reported as a bound of its size"
-            " before that was known: the read that reached them failed; open the file again"
+            f"{name}: it is larger than {bound} bytes, the bound reported before its size was"
+            " known: the read that reached the bound failed; open the file again"
         )
 
 
 class Interrupted(TreeError):
-    """A read up to damage that the program is to repeat."""
+    """A read up to damage, which the program should repeat."""
 
 
 class WouldBlock(TreeError):
@@ -115,35 +115,35 @@ class WouldBlock(TreeError):
 
 
 class ReadOnly(TreeError):
-    """The tree is not writable."""
+    """The tree is read-only."""
 
 
 class Forbidden(TreeError):
-    """What was asked for would rewrite history; `str()` is the reason."""
+    """The operation would rewrite history; `str()` is the reason."""
 
 
 class Busy(TreeError):
-    """What was to be removed is in use; `str()` is the reason."""
+    """The file to be removed is in use; `str()` is the reason."""
 
 
 class NotEmpty(TreeError):
-    """A directory to be removed is not empty; `str()` says what is in it."""
+    """A directory to be removed is not empty; `str()` names what is in it."""
 
 
 class Exists(TreeError):
-    """What was to be made is there."""
+    """The name to be created exists."""
 
 
 class Invalid(TreeError):
-    """What was written cannot be taken; `str()` is the reason."""
+    """The written data is not accepted; `str()` is the reason."""
 
 
 class TooLarge(TreeError):
-    """More was written than there is room for; `str()` names the bound."""
+    """The written data exceeds a limit; `str()` names the limit."""
 
 
 class NoRoom(TreeError):
-    """More files than are kept in memory; `str()` names the bound."""
+    """The files exceed the memory or disk limit of the mount; `str()` names the limit."""
 
 
 class NameTooLong(TreeError):
@@ -154,7 +154,7 @@ class TooManyInodes(TreeError):
     """No inode number is left for another partition."""
 
 
-#: Every error that an operation can end in. What is not here is a fault of ours.
+#: Every error that an operation can raise. Any other is a bug.
 ERRNOS: Final[dict[type[Exception], int]] = {
     TreeError: errno.EIO,
     NoSuchName: errno.ENOENT,
@@ -190,10 +190,10 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     errors.OffsetNotFound: errno.ENOENT,
     errors.SegmentGone: errno.ENOENT,
     errors.CorruptError: errno.EIO,
-    errors.CleaningAborted: errno.EINTR,  # as the mount ends
+    errors.CleaningAborted: errno.EINTR,  # at shutdown
     errors.CannotUndelete: errno.ENOENT,
     errors.TopicExists: errno.EEXIST,
-    errors.Refused: errno.EINVAL,  # whatever it is that Kafka would not take
+    errors.Refused: errno.EINVAL,  # whatever Kafka would reject
     errors.BadLine: errno.EINVAL,
     errors.PolicyViolation: errno.EPERM,
     errors.Unregistered: errno.EPERM,
@@ -201,7 +201,7 @@ ERRNOS: Final[dict[type[Exception], int]] = {
     errors.RecordListTooLarge: errno.EFBIG,
 }
 
-# What the disk may say of a log directory that means the same to who reads the mount.
+# Errors of the log directory's disk that mean the same to a reader of the mount.
 _PASSED_ON: Final = frozenset(
     (
         *(errno.EACCES, errno.EPERM, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM),
@@ -211,7 +211,7 @@ _PASSED_ON: Final = frozenset(
 
 
 def errno_of(error: Exception) -> int:
-    """The number for `error`: its class's, or the nearest base's; EIO for what nobody foresaw."""
+    """Returns the errno of `error`: that of its class or nearest base, else EIO."""
     if isinstance(error, OSError):
         return error.errno if error.errno in _PASSED_ON else errno.EIO
     for kind in type(error).__mro__:

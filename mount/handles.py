@@ -1,4 +1,4 @@
-"""Open files: what a handle can do, the simple ones, and the table of their numbers."""
+"""Open files: the base class of handles, simple handles, and the table of handle numbers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final, Generic, TypeVar
 
 from kafkafs.storage.disk import OpenFile
 
-#: How long a read may wait for what is to come before it ends with EINTR.
+#: How long a read may wait for new records before it fails with EINTR.
 IDLE_SECONDS: Final = 1.0
 
 Data = bytes | bytearray | memoryview
@@ -18,9 +18,9 @@ OpenT = TypeVar("OpenT")
 class Handle(ABC):
     """An open file. Calls come from one thread at a time unless the class says otherwise.
 
-    `direct_io`: reads go past the kernel's page cache, which size 0 requires. `keep_cache`: what
-    the kernel kept of an earlier reading still holds. `seekable`: whether any position can be read,
-    or only what follows on the last read.
+    `direct_io`: reads bypass the kernel's page cache, which size 0 requires. `keep_cache`: pages
+    cached by an earlier open are still valid. `seekable`: any position can be read, instead of only
+    the one after the last read.
     """
 
     direct_io = False
@@ -29,19 +29,19 @@ class Handle(ABC):
 
     @abstractmethod
     def read(self, position: int, size: int) -> Data:
-        """`size` bytes from `position`, fewer only at the end of the file or before damage. May
-        wait for the disk."""
+        """Returns `size` bytes from `position`, fewer only at the end of the file or before damage.
+        May block on the disk."""
 
     def at_hand(self, position: int, size: int) -> Data | None:
-        """The same without waiting, or None when `read` must be asked."""
+        """Returns the same without blocking, or None if `read` must be called."""
         return None
 
     def close(self) -> None:  # noqa: B027 - most handles hold nothing but memory
-        """Gives back what the handle holds. No call may follow."""
+        """Releases what the handle holds. The handle must not be used afterwards."""
 
 
 class BytesHandle(Handle):
-    """A file whose bytes are known since it was opened."""
+    """A file whose bytes are known when it is opened."""
 
     def __init__(self, data: Data, *, direct_io: bool = False) -> None:
         self.data = memoryview(data)
@@ -58,7 +58,7 @@ class FileHandle(Handle):
     """A file of the log directory. Any number of threads may read."""
 
     def __init__(self, file: OpenFile, *, is_final: bool) -> None:
-        """`is_final`: whether the file's bytes will stay."""
+        """`is_final`: whether the file's bytes can no longer change."""
         self._file = file
         self.keep_cache = is_final
 
@@ -67,7 +67,7 @@ class FileHandle(Handle):
 
 
 class Table(Generic[OpenT]):
-    """Numbers for what is open. The event loop alone uses it."""
+    """Open objects by number. Only the event loop uses it."""
 
     def __init__(self) -> None:
         self._open: dict[int, OpenT] = {}

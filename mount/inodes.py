@@ -1,25 +1,24 @@
-"""Inode numbers, computed from what they stand for.
+"""Inode numbers, computed from the objects that they identify.
 
-    bits 58-62  kind      what the number means
-    bits 36-57  place     the topic, or the partition and which of its histories
-    bits  0-35  number    offset, time, base offset, or which of a directory's fixed names
+    bits 58-62  kind      the meaning of the number
+    bits 36-57  place     the topic, or the partition and its version
+    bits  0-35  number    an offset, a time, a base offset, or one of a directory's fixed names
 
-A range of offsets has two numbers of any size. Those that are in use are remembered, and the inode
-number of one says which it is, in all bits below the kind (`RecentPlaces`).
+A range of offsets has two numbers of any size. Ranges in use are remembered, and the inode number
+of a range identifies one of them by all bits below the kind (`RecentPlaces`).
 
-Listing ten million records so leaves nothing behind: a record's number follows from its offset, and
+So listing ten million records allocates nothing: a record's number follows from its offset, and
 the record is found again from the number. Only places are stored, one for each topic and partition
 in use.
 
-36 bits hold offsets up to 6.8 × 10¹⁰. What is larger gets a place of its own for each 2³⁶ of them
-(its *window*), so numbers stay exact up to Kafka's largest offset; a partition has one or two
-windows unless its log is made up, and times one for two years. When all 2²² places are used up,
-`TooManyInodes`: that takes a thousand partitions, looked at after each of four thousand passes of
-the cleaner.
+36 bits hold offsets up to 6.8 × 10¹⁰. Each further 2³⁶ of them (a *window*) has a place of its own,
+so numbers stay exact up to Kafka's largest offset. A partition has one or two windows unless its
+log is made up, and a window of times covers two years. `TooManyInodes` is raised when all 2²²
+places are used: that takes a thousand partitions, viewed after each of four thousand cleanings.
 
-The kernel keeps what it read under an inode number, and some of it for ever. So whatever may show
-other bytes later needs another number: a partition deleted and made again, a log cut back by a
-follower, the files of a segment that the cleaner replaced. `Place.version` counts these.
+The kernel caches the content of an inode, some of it forever. So an object whose bytes may change
+needs a new number: a partition deleted and created again, a log truncated by a follower, the files
+of a segment that the cleaner replaced. `Place.version` counts these.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ KIND_SHIFT: Final = NUMBER_BITS + PLACE_BITS
 
 PlaceT = TypeVar("PlaceT", bound=Hashable)
 
-#: The kernel's number for the top of a mount.
+#: The kernel's inode number for the root of a mount.
 ROOT: Final = 1
 
 
 class Kind(IntEnum):
-    """What a number means. From SEGMENT_FILE on, below RANGE: one for each kind and state of such a
-    file."""
+    """The meaning of a number. The values from SEGMENT_FILE up to RANGE stand for a segment file's
+    kind and state."""
 
     TOP = 0
     TOPIC = 1
@@ -78,7 +77,7 @@ class Inode(NamedTuple):
 
 
 def pack(kind: int, place: int, number: int) -> int:
-    """The inode number of its parts; `number` is cut to its lowest 36 bits."""
+    """Returns the inode number made of its parts; `number` is cut to its lowest 36 bits."""
     return kind << KIND_SHIFT | place << NUMBER_BITS | number & NUMBER_MASK
 
 
@@ -87,13 +86,13 @@ def unpack(inode: int) -> Inode:
 
 
 def segment_kind(name: SegmentFileName) -> int:
-    """The kind of number for a segment's file; `number` is its base offset."""
+    """Returns the kind for a segment's file, whose `number` is its base offset."""
     files = _FILE_KINDS.index(name.kind) * len(_FILE_STATES) + _FILE_STATES.index(name.state)
     return Kind.SEGMENT_FILE + files
 
 
 def segment_file_name(kind: int, base_offset: int) -> SegmentFileName:
-    """The name that `segment_kind` made `kind` of. Stale for a kind that it makes of none."""
+    """Inverts `segment_kind`. Raises Stale if `kind` is not that of a segment's file."""
     file_kind, state = divmod(kind - Kind.SEGMENT_FILE, len(_FILE_STATES))
     if not 0 <= file_kind < len(_FILE_KINDS):
         raise Stale
@@ -101,7 +100,7 @@ def segment_file_name(kind: int, base_offset: int) -> SegmentFileName:
 
 
 class Places(Generic[PlaceT]):
-    """What places stand for. A place once given is never given to anything else."""
+    """Places by number. A place's number is never reused."""
 
     def __init__(self) -> None:
         self._places: list[PlaceT] = []
@@ -109,7 +108,7 @@ class Places(Generic[PlaceT]):
         self._lock = threading.Lock()  # guards adding
 
     def number(self, place: PlaceT) -> int:
-        """The number of `place`, a new one at first sight."""
+        """Returns the number of `place`, assigning one at first use."""
         known = self._numbers.get(place)
         if known is not None:
             return known
@@ -122,7 +121,7 @@ class Places(Generic[PlaceT]):
             return self._numbers[place]
 
     def __getitem__(self, number: int) -> PlaceT:
-        """The place that was given `number`. Stale for one that was never given."""
+        """Returns the place with `number`. Raises Stale if there is none."""
         try:
             return self._places[number]
         except IndexError:
@@ -130,19 +129,19 @@ class Places(Generic[PlaceT]):
 
 
 class RecentPlaces(Generic[PlaceT]):
-    """Places of which there may be any number: only those used last are remembered. No number is
-    given twice, so a number that is forgotten stands for nothing; its place gets another one."""
+    """An unlimited set of places, of which only the most recently used are remembered. Numbers are
+    never reused: a forgotten number is invalid, and its place gets a new one."""
 
     def __init__(self, most: int) -> None:
-        """`most`: how many are remembered."""
+        """`most`: how many places are remembered."""
         self._most = most
-        self._numbers: OrderedDict[PlaceT, int] = OrderedDict()  # the place used last comes last
+        self._numbers: OrderedDict[PlaceT, int] = OrderedDict()  # least recently used first
         self._places: dict[int, PlaceT] = {}
         self._next = 0
-        self._lock = threading.Lock()  # guards all of it
+        self._lock = threading.Lock()  # guards the above
 
     def number(self, place: PlaceT) -> int:
-        """The number of `place`, a new one if it is not remembered."""
+        """Returns the number of `place`, a new one if it is not remembered."""
         with self._lock:
             if place in self._numbers:
                 self._numbers.move_to_end(place)
@@ -156,7 +155,7 @@ class RecentPlaces(Generic[PlaceT]):
             return number
 
     def __getitem__(self, number: int) -> PlaceT:
-        """The place that has `number`. Raises Stale if it is not remembered."""
+        """Returns the place with `number`. Raises Stale if it is not remembered."""
         with self._lock:
             try:
                 place = self._places[number]

@@ -1,9 +1,9 @@
-"""Keys as file names: percent-encoded where a name needs it, cut where it would be too long.
+"""Keys as file names: percent-encoded where necessary, and truncated if too long.
 
-A name is the key's own bytes, with `%XX` for `/`, `%`, control characters and what is not UTF-8. An
-empty key is `%`, the keys `.` and `..` are `%2E` and `%2E%2E`. A name longer than 255 bytes is cut,
-and `%~` and the key's SHA-256 stand at its end. No `%` is followed by `~`, or by nothing, in any
-other name, so no two keys share one.
+A name is the key's own bytes, with `%XX` for `/`, `%`, control characters and invalid UTF-8. An
+empty key is `%`, the keys `.` and `..` are `%2E` and `%2E%2E`. A name longer than 255 bytes is cut
+and ends with `%~` and the key's SHA-256. No other name contains a `%` followed by `~` or by
+nothing, so no two keys share a name.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .errnos import NoSuchName
 #: Linux: NAME_MAX.
 MAX_NAME: Final = 255
 EMPTY: Final = b"%"
-#: A key of fewer bytes has a name that is not cut.
+#: Any shorter key has a name that is not cut.
 MIN_CUT_BYTES: Final = MAX_NAME // 3 + 1
 
 _PLAIN: Final = re.compile(rb"[^\x00-\x1f%/\x7f-\xff]+")
@@ -30,13 +30,13 @@ _DOTS: Final = {b".": b"%2E", b"..": b"%2E%2E"}
 _HASHED: Final = re.compile(rb"(.*)%~([0-9a-f]{64})", re.DOTALL)
 _HASH_BYTES: Final = 2 + 64
 _ESCAPES: Final = "a % must be followed by two hexadecimal digits, and % itself is %25"
-# Cut names whose keys are remembered.
+# Number of cut names whose keys are remembered.
 _REMEMBERED: Final = 16384
 
 
 @dataclass(frozen=True, slots=True)
 class CutName:
-    """A name that tells only how the key begins, and its SHA-256."""
+    """A name that holds only the beginning of a key and its SHA-256."""
 
     begin: bytes
     digest: bytes
@@ -46,10 +46,10 @@ class CutName:
 
 
 def name_of(key: bytes) -> bytes:
-    """The file name of a key; not its only one, as any of its bytes may be escaped."""
+    """Returns a key's canonical file name. Other names exist, as any byte may be escaped."""
     if len(key) <= MAX_NAME and _PLAIN.fullmatch(key) and key not in _DOTS:
         return key
-    # of more bytes than fit no more are looked at than can be seen
+    # a longer beginning could not be seen in the name
     begin = key[: 4 * MAX_NAME]
     name = _DOTS.get(key) or _encoded(begin) or EMPTY
     if len(name) <= MAX_NAME and len(begin) == len(key):
@@ -59,13 +59,13 @@ def name_of(key: bytes) -> bytes:
 
 
 def _encoded(key: bytes) -> bytes:
-    """With escapes for what a name or a terminal cannot have."""
+    """Escapes what a name or a terminal cannot contain."""
     text = key.decode("utf-8", "surrogateescape")
     return _ESCAPED.sub(lambda found: f"%{ord(found[0]) & 0xFF:02X}", text).encode()
 
 
 def _cut(name: bytes, size: int) -> bytes:
-    """At most `size` bytes of a name, ending neither in an escape nor in a character."""
+    """Returns at most `size` bytes of a name, splitting neither an escape nor a character."""
     while size > 0 and (name[size] & 0xC0) == 0x80:
         size -= 1
     escape = name.rfind(b"%", max(size - 2, 0), size)
@@ -73,7 +73,7 @@ def _cut(name: bytes, size: int) -> bytes:
 
 
 def key_of(name: bytes) -> bytes | CutName:
-    """The key that a name says. NoSuchName when it is none."""
+    """Returns the key that a name stands for. Raises NoSuchName if it is not a key's name."""
     if name == EMPTY:
         return b""
     hashed = _HASHED.fullmatch(name)
@@ -93,15 +93,15 @@ def _decoded(part: bytes, name: bytes) -> bytes:
 
 
 class CutKeys:
-    """Where a record is with the key of a cut name, for those that were listed last. Any thread may
-    use it."""
+    """Offsets of the records whose keys have cut names, for those listed last. Any thread may use
+    it."""
 
     def __init__(self) -> None:
         self._offsets: OrderedDict[bytes, int] = OrderedDict()
         self._lock = threading.Lock()  # guards it
 
     def note(self, name: bytes, offset: int) -> None:
-        """A name was given to the key of the record at `offset`, perhaps a cut one."""
+        """Notes that `name`, if it is a cut name, is that of the key of the record at `offset`."""
         hashed = _HASHED.fullmatch(name)
         if hashed is None:
             return
@@ -111,6 +111,6 @@ class CutKeys:
                 self._offsets.popitem(last=False)
 
     def offset_of(self, name: CutName) -> int:
-        """-1 where nothing is known."""
+        """Returns an offset, or -1 if none is known."""
         with self._lock:
             return self._offsets.get(name.digest, -1)

@@ -1,15 +1,15 @@
-"""How long, in seconds, the kernel may believe what it was told."""
+"""How many seconds the kernel may cache names and attributes."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: For what cannot change; where it goes the kernel is told.
+#: For what cannot change; the kernel is notified when it is removed.
 FOR_EVER: Final = float(10 * 365 * 86400)
-#: A removed or replaced name is believed for less than a second, of which this is a half and the
-#: look-out for changes (`serving/watch.py`) the other.
+#: A removed or replaced name stays valid for less than a second: half of it is this, the other half
+#: is the interval of the watch for changes (`serving/watch.py`).
 BRIEFLY: Final = 0.5
-#: For what is asked for each time.
+#: For what must be looked up each time.
 NOT_AT_ALL: Final = 0.0
-#: For who opens what he has just looked up.
+#: For an open() right after a lookup().
 AT_ONCE: Final = 0.01

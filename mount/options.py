@@ -10,15 +10,15 @@ from kafkafs.storage.errors import ConfigError, LogDirError
 from kafkafs.storage.local_path import local_path
 from kafkafs.storage.log.transactions import Isolation
 
-#: Passed on to the kernel as they are.
+#: Passed to the kernel unchanged.
 KERNEL_FLAGS: Final = frozenset(
     {
         *("nosuid", "suid", "nodev", "dev", "noexec", "exec"),
         *("noatime", "atime", "nodiratime", "diratime", "relatime", "sync"),
     }
 )
-#: What fstab, mount(8) and systemd say to each other. `rw` is what mount(8) adds where nobody asked
-#: for anything; so it makes nothing writable, but `writable` does.
+#: Ignored: fstab, mount(8) and systemd use these among themselves. mount(8) adds `rw` by default,
+#: so it makes nothing writable; `writable` does.
 _NOT_FOR_US: Final = frozenset(
     {
         *("defaults", "ro", "rw", "auto", "noauto", "_netdev", "nofail"),
@@ -31,13 +31,13 @@ _SWITCHES: Final = frozenset(("writable", "maintain", "unregistered", "allow_oth
 
 @dataclass(frozen=True, slots=True)
 class MountOptions:
-    """`isolation`: which records are served. `writable`: whether the directories are held and can
-    be changed; `maintain`: whether they are also maintained, as by a broker: retention, the cleaner
-    and the removal of leftovers run by themselves. `unregistered`: whether topics are also made
-    where a KRaft broker would make strays of them. `key_separator`: what stands between key and
-    value in a line for `append`, b"" where lines are values. `allow_other`: whether other users may
-    look. `log`: the file that a daemon logs to, "" for syslog. `debug`: whether it logs each
-    decision. `kernel_flags`: some of `KERNEL_FLAGS`, in the order given."""
+    """`isolation`: which records are served. `writable`: the directories are locked and can be
+    changed; `maintain`: they are also maintained as by a broker, with retention, the cleaner and
+    the removal of leftovers running on their own. `unregistered`: topics may be created although a
+    KRaft broker would treat them as strays. `key_separator`: separates key and value in a line for
+    `append`; b"" if lines are values. `allow_other`: other users may access the mount. `log`: the
+    file that a daemon logs to, "" for syslog. `debug`: log each decision. `kernel_flags`: members
+    of `KERNEL_FLAGS`, in the order given."""
 
     isolation: Isolation = Isolation.READ_COMMITTED
     writable: bool = False
@@ -51,8 +51,8 @@ class MountOptions:
 
 
 def parse_options(text: str, base: MountOptions | None = None) -> MountOptions:
-    """`base` changed by the options in `text`, separated by commas; of one given twice, the last
-    counts. ConfigError names what does not exist, or what a value may be."""
+    """Returns `base` changed by the comma-separated options in `text`; the last of repeated options
+    wins. Raises ConfigError, with the allowed options or values, if one is unknown or invalid."""
     options = base or MountOptions()
     for option in filter(None, map(_stripped, text.split(","))):
         options = _changed(options, option)
@@ -60,13 +60,13 @@ def parse_options(text: str, base: MountOptions | None = None) -> MountOptions:
 
 
 def check_options(options: MountOptions) -> None:
-    """ConfigError if the options contradict each other."""
+    """Raises ConfigError if the options contradict each other."""
     if options.maintain and not options.writable:
         raise ConfigError("maintain", "needs a writable mount: --rw, or -o writable")
 
 
 def _stripped(option: str) -> str:
-    """Without blanks around it, unless they are what separates keys from values."""
+    """Strips blanks, except from the separator of keys and values."""
     return option.lstrip() if option.lstrip().startswith("key_separator=") else option.strip()
 
 
@@ -86,7 +86,7 @@ def _changed(options: MountOptions, option: str) -> MountOptions:
         return replace(options, key_separator=_separator(value))
     if name == "log":
         if not value:
-            raise ConfigError(name, "needs the name of a file: log=/var/log/kafkafs.log")
+            raise ConfigError(name, "needs a file name: log=/var/log/kafkafs.log")
         return replace(options, log=_log_path(value))
     known = (
         "isolation=, writable, maintain, unregistered, key_separator=, allow_other, log=, debug,"
@@ -110,7 +110,7 @@ def _switched_on(options: MountOptions, name: str) -> MountOptions:
 def _separator(text: str) -> bytes:
     separator = os.fsencode(text)
     if not separator or b"\n" in separator:
-        why = "needs a text without commas and line breaks: key_separator=="
+        why = "needs a text without commas or line breaks: key_separator=="
         raise ConfigError("key_separator", why)
     return separator
 

@@ -1,13 +1,13 @@
 """A partition as the mount sees it: its log, what of it is served, and its inode numbers.
 
-One `Partition` is one incarnation: when the topic is deleted and created again there is another,
-with numbers of its own. Within one, `Versions` count what gave other bytes to the same name, as far
-as a view shows it:
+A `Partition` is one incarnation: a topic deleted and created again gets another one, with numbers
+of its own. Within an incarnation, `Versions` count the changes that gave a name other bytes, as far
+as a view shows them:
 
-1. A log cut back (a follower did as its leader says): offsets may come to hold other records.
-2. Segments replaced (the cleaner): the same names in `segments/`, the same offsets at other places.
+1. Log truncation (by a follower, on its leader's request): offsets may get other records.
+2. Replaced segments (by the cleaner): `segments/` has the same names, offsets have new positions.
 
-Deletion from the front makes no new version: what is gone is gone, and the rest is as it was.
+Deletion from the front makes no new version: the rest of the log is unchanged.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from .lifetimes import NOT_AT_ALL
 
 logger = logging.getLogger(__name__)
 
-# How old a view may be in which an offset is looked up that lies in it. What it lost meanwhile is
-# gone a little later; that the kernel does not believe it for longer is the watch's care.
+# Maximum age of a view for looking up an offset that lies in it. Deletions are noticed that much
+# later; the watch keeps the kernel from caching the name for longer.
 FRESH_SECONDS: Final = 0.2
 
 
 class Scope(IntEnum):
-    """What numbers of one kind change with."""
+    """The changes after which an object of one kind gets a new number."""
 
     PARTITION = 0  # never
-    RECORDS = 1  # a log cut back
-    FILES = 2  # also segments replaced
-    DUMPS = 3  # the same, of what is made from them
+    RECORDS = 1  # log truncation
+    FILES = 2  # also replaced segments
+    DUMPS = 3  # as FILES, for the dumps of files
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A partition in one of its histories. `window`: the bits of a number above the fortieth."""
+    """A partition in one of its versions. `window`: the bits of a number above the lowest 36."""
 
     partition: Partition
     scope: Scope = Scope.PARTITION
@@ -59,8 +59,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as a place for inode numbers. `incarnation`: how many of that name were deleted by
-    ourselves before; the kernel takes the inode of a directory that it removed for dead."""
+    """A topic as a place for inode numbers. `incarnation`: how many topics of this name the mount
+    has deleted; the kernel considers the inode of a directory that it removed dead."""
 
     name: str
     incarnation: int = 0
@@ -68,7 +68,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """How often `records` may have become others, and `files` been replaced."""
+    """How often `records` may have been rewritten, and `files` replaced."""
 
     records: int = 0
     files: int = 0
@@ -84,8 +84,8 @@ _FIRST_VERSIONS: Final = Versions()
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A view, the versions that it came with, and how often until then something was lost: removed
-    or replaced, so that a name which was valid may not be."""
+    """A view, its versions, and how often up to then something was lost: removed or replaced, so
+    that a valid name may have become invalid."""
 
     view: View
     versions: Versions
@@ -102,11 +102,11 @@ class Partition:
         places: Places[Place | Topic],
         changes: Changes | None = None,
     ) -> None:
-        """`changes`: what can be done to it; None on a mount that only reads."""
+        """`changes`: the operations on a writable mount; None on a read-only one."""
         self.log = log
         self.changes = changes
-        # A reader of a broker's directory looks again after a moment. Who removed a record from his
-        # own does not find it again.
+        # A reader of a broker's directory sees a deletion a moment later. On a writable mount, a
+        # process that removed a record must not find it again.
         self._fresh_seconds = FRESH_SECONDS if changes is None else 0.0
         self.topic = log.topic
         self.number = log.partition
@@ -115,14 +115,14 @@ class Partition:
         self._lock = threading.Lock()  # guards changing _seen
         self._seen: Seen | None = None
         self._seen_at = 0.0
-        self.current_at = -inf  # when the catalog found that this incarnation is the one there
-        # Places by window and scope, as the hot road needs them. Good for the versions beside them.
+        self.current_at = -inf  # when the catalog last found this incarnation to be current
+        # Places by window and scope, for the fast path. Valid for the versions stored with them.
         self._known_places: tuple[Versions, dict[int, int]] = (_FIRST_VERSIONS, {})
         self._ends: tuple[View | None, dict[bool, int | None]] = (None, {})
         self.cut_keys = CutKeys()
-        #: When a name was last looked up or listed that the kernel may keep, by `monotonic`.
+        #: When a name that the kernel may cache was last looked up or listed, by `monotonic`.
         self.visited_at = 0.0
-        #: The name in `offset` that was looked up last, and found.
+        #: The name in `offset` that was last looked up successfully.
         self.found_last = ""
 
     def __repr__(self) -> str:
@@ -130,24 +130,24 @@ class Partition:
 
     @property
     def name(self) -> str:
-        """As in a path: `orders/0`."""
+        """The path of its directory: `orders/0`."""
         return f"{self.topic}/{self.number}"
 
     def lifetime(self, seconds: float) -> float:
-        """How long the kernel may believe a name that it could believe for `seconds` where others
-        than ourselves change the log: what is removed here is gone for everybody at once."""
+        """Returns how long the kernel may cache a name: `seconds` if other processes change the
+        log, 0 on a writable mount, where a removal takes effect at once for everybody."""
         return seconds if self.changes is None else NOT_AT_ALL
 
     def generation(self, inode: int) -> int:
-        """Which of the inodes of that number a directory is: see `Deletions.bury`."""
+        """Returns the generation of a directory's inode number: see `Deletions.bury`."""
         return 0 if self.changes is None else self.changes.deletions.generation(inode)
 
     def view(self) -> View:
-        """What is in the partition now. UnknownPartition when its directory has gone."""
+        """Returns the current view. Raises UnknownPartition if the directory no longer exists."""
         return self.seen().view
 
     def seen_with(self, offset: int) -> Seen:
-        """What to look `offset` up in: what was seen last, if it is young and may have it."""
+        """Returns a view to look `offset` up in: the last one if it is recent and covers it."""
         seen = self._seen
         if seen is not None and monotonic() - self._seen_at < self._fresh_seconds:
             view = seen.view
@@ -172,25 +172,25 @@ class Partition:
 
     @property
     def last_seen(self) -> Seen | None:
-        """What was looked at last, without looking again."""
+        """The last view, without a check for a newer one."""
         return self._seen
 
     @property
     def versions(self) -> Versions:
-        """Those of the view looked at last."""
+        """The versions of the last view."""
         return self._seen.versions if self._seen is not None else _FIRST_VERSIONS
 
     @property
     def is_known(self) -> bool:
-        """Whether a view was ever looked at. The first one costs a walk over the log's end."""
+        """Whether a view was ever made. The first one takes a scan of the log's end."""
         return self._seen is not None
 
     def bound(self, view: View) -> int:
-        """The offset where what is served of `view` ends."""
+        """Returns the offset where the served part of `view` ends."""
         return view.bound(self.isolation)
 
     def end(self, *, is_last: bool) -> int | None:
-        """Offset of the first or the last record served now, None when there is none."""
+        """Returns the offset of the first or last record served now; None if there is none."""
         view = self.view()
         known_view, known = self._ends
         if known_view is not view:
@@ -200,7 +200,7 @@ class Partition:
         return known[is_last]
 
     def place(self, scope: Scope, window: int = 0) -> int:
-        """The number of this partition's place for inode numbers of `scope`."""
+        """Returns the number of this partition's place for inode numbers of `scope`."""
         versions, known = self._known_places
         if versions is not self.versions:
             versions, known = self._known_places = self.versions, {}
@@ -210,22 +210,22 @@ class Partition:
         return known[key]
 
     def inode(self, kind: Kind | int, scope: Scope, number: int) -> int:
-        """An inode number for a `number` of any size."""
+        """Returns an inode number for a `number` of any size."""
         return pack(kind, self.place(scope, number >> NUMBER_BITS), number & NUMBER_MASK)
 
     def check_current(self, place: Place) -> None:
-        """Stale when numbers of `place` are no longer given out."""
+        """Raises Stale if `place` is outdated."""
         if place.version != self.versions.of(place.scope):
             raise Stale
 
     def note_damage(self, error: CorruptError) -> None:
-        """Log `error` and list it in status.json, once for each place in a file."""
+        """Logs `error` and lists it in status.json, once for each position in a file."""
         if self.log.report(error):
             logger.warning("%s-%d: %s", self.topic, self.number, error)
 
 
 def _next(before: Seen, view: View) -> Seen:
-    """What is seen when `view` follows upon `before`."""
+    """Returns what is seen when `view` succeeds `before`."""
     versions = _next_versions(before, view)
     lost = versions != before.versions or _begin(view) != _begin(before.view)
     return Seen(view, versions, before.losses + lost)
@@ -236,7 +236,7 @@ def _begin(view: View) -> tuple[int, int]:
 
 
 def _next_versions(before: Seen, view: View) -> Versions:
-    """The versions of `view`, which follows upon `before`."""
+    """Returns the versions of `view`, which succeeds `before`."""
     versions = before.versions
     if view.cuts != before.view.cuts or view.end_offset < before.view.end_offset:
         return Versions(versions.records + 1, versions.files + 1)

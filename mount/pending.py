@@ -1,4 +1,4 @@
-"""What must be done before a node can answer, and takes long."""
+"""Long-running work that must be done before a node can answer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Something to be done. Who needs the same has the same `key`. `is_done` looks whether there is
-    anything to do, and may read from disk; `work` does it. Both are for threads."""
+    """Work to be done. Callers that need the same work share its `key`. `is_done` returns whether
+    there is nothing left to do, and may read from disk; `work` does it. Both run in threads."""
 
     key: Hashable
     is_done: Callable[[], bool]

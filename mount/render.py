@@ -1,7 +1,7 @@
-"""A record, its attributes, settings and status as the bytes of files.
+"""Renders a record, its attributes, configs and status as the bytes of files.
 
-Many records at once are rendered by `kafkafs.storage.format.lines` and `.arrow`; what is here is
-for one of something.
+Many records at once are rendered by `kafkafs.storage.format.lines` and `.arrow`; this module
+renders single objects.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kafkafs.storage.format.batch import BatchHeader
 from kafkafs.storage.format.columns import Columns, Header
 from kafkafs.storage.format.lines import json_lines
 
-#: The name space of a record's extended attributes.
+#: The prefix of a record's extended attributes.
 XATTR_PREFIX: Final = "user.kafka."
 # Linux: XATTR_NAME_MAX.
 _MAX_XATTR_NAME: Final = 255
@@ -23,7 +23,7 @@ _MAX_XATTR_BYTES: Final = 65536
 
 
 def record_json(columns: Columns, row: int, topic: str, partition: int) -> bytes:
-    """`offset/N.json`: the line of `records.jsonl` with the fields of the record's batch."""
+    """Returns `offset/N.json`: the line of `records.jsonl` with the fields of the batch added."""
     line = bytes(json_lines(columns.slice(row, row + 1), topic, partition))
     batch = columns.batch_of(row)
     sequence = batch.sequence(int(columns.offsets[row]))
@@ -52,7 +52,7 @@ def _place_of(batch: BatchHeader) -> dict[str, int]:
 
 
 def record_xattrs(columns: Columns, row: int, topic: str, partition: int) -> dict[str, bytes]:
-    """The extended attributes of a record's files, names without their prefix."""
+    """Returns the extended attributes of a record's files by name without prefix."""
     record = columns.record(row)
     batch = record.batch
     texts = {
@@ -81,8 +81,8 @@ def record_xattrs(columns: Columns, row: int, topic: str, partition: int) -> dic
 
 
 def _header_xattrs(headers: list[Header]) -> Iterator[tuple[str, bytes]]:
-    """The last header of each name, as Kafka's `lastHeader`; names that Linux has no room for are
-    only in the list of all headers."""
+    """Yields the last header of each name, as Kafka's `lastHeader` does. Headers whose names are
+    too long for Linux appear only in the list of all headers."""
     for name, value in dict(headers).items():
         size = len(f"{XATTR_PREFIX}header.{name}".encode())
         if value is not None and name and "\0" not in name and size <= _MAX_XATTR_NAME:
@@ -90,8 +90,8 @@ def _header_xattrs(headers: list[Header]) -> Iterator[tuple[str, bytes]]:
 
 
 def listed_xattrs(attributes: Mapping[str, bytes]) -> list[bytes]:
-    """The names that Linux can list: those whose values it can hand over, as many as there is room
-    for."""
+    """Returns the names that Linux can list: those whose values it can return, as many as fit into
+    XATTR_LIST_MAX."""
     room = _MAX_XATTR_BYTES
     names = []
     for name, value in attributes.items():
@@ -111,18 +111,18 @@ def _compact(value: Any) -> bytes:
 
 
 def json_line(fields: Mapping[str, Any]) -> bytes:
-    """A JSON object on a line. Bytes in names that are not UTF-8 come as lone surrogates."""
+    """Returns a JSON object as a line. Non-UTF-8 bytes of names become lone surrogates."""
     text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def status(fields: Mapping[str, Any]) -> bytes:
-    """A `status.json`: for people first, so indented."""
+    """Returns a `status.json`, indented for people."""
     return (json.dumps(fields, ensure_ascii=True, indent=2) + "\n").encode()
 
 
 def properties(settings: Mapping[str, str]) -> bytes:
-    """Settings as Java's `.properties` text, sorted by name."""
+    """Returns configs as Java's `.properties` text, sorted by name."""
     lines = (
         _escaped(name, " :=#!") + "=" + _escaped(settings[name], "") for name in sorted(settings)
     )
@@ -133,7 +133,7 @@ _NAMED: Final = {"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f
 
 
 def _escaped(text: str, also: str) -> str:
-    """`text` as `java.util.Properties.store` writes it, `also` being escaped, and a first blank."""
+    """Escapes `text` as `java.util.Properties.store` does, with `also` and a leading blank."""
     escaped = "".join(_escaped_char(char, also) for char in text)
     return "\\" + escaped if escaped.startswith(" ") else escaped
 

@@ -1,4 +1,4 @@
-"""The tree of a mount as objects, by path or by inode number. Needs neither FUSE nor trio."""
+"""The tree of a mount as objects, by path or by inode number; it needs neither FUSE nor trio."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .partition import Partition, Place, Scope, Topic
 
 
 class Tree:
-    """What a mount of `engine` with `options` shows. Any thread may use it."""
+    """The tree of a mount of `engine` with `options`. Any thread may use it."""
 
     def __init__(
         self,
@@ -45,15 +45,15 @@ class Tree:
         clock: Clock | None = None,
         changes: Changes | None = None,
     ) -> None:
-        """`clock`: what `compacted` and `why.json` take for now; the machine's own by default.
-        `changes`: what can be changed through the tree; None where it is only read."""
+        """`clock`: the current time for `compacted` and `why.json`; the system clock by default.
+        `changes`: the operations of a writable tree; None for a read-only one."""
         self.catalog = Catalog(engine, options or MountOptions(), clock, changes)
         self.root = RootDirectory(self.catalog)
         self._offset_directories: dict[int, OffsetDirectory] = {}  # by inode number
 
     def resolve(self, path: str) -> Node:
-        """The node at `path` below the root; links are not followed. NoSuchName and what the engine
-        says of an offset or a partition."""
+        """Returns the node at `path` below the root; links are not followed. Raises NoSuchName, or
+        an error of the engine for an offset or partition."""
         node: Node = self.root
         above = "/"
         for name in path.split("/"):
@@ -67,7 +67,7 @@ class Tree:
         return node
 
     def node(self, number: int) -> Node:
-        """The node of an inode number. Stale when what it stood for has gone."""
+        """Returns the node of an inode number. Raises Stale if it no longer exists."""
         inode = unpack(number)
         if inode.kind == Kind.TOP and inode.place == CONTENT_PLACE:
             return self.catalog.contents[inode.number]
@@ -85,8 +85,8 @@ class Tree:
         return self._partition_node(place, inode)
 
     def directory(self, number: int) -> Directory | None:
-        """As `node` for the directory that most lookups are in, made once: a partition's `offset`.
-        None for all others."""
+        """Returns as `node` does, but cached, the directory of most lookups: a partition's
+        `offset`. Returns None for all others."""
         directory = self._offset_directories.get(number)
         if directory is None:
             inode = unpack(number)
@@ -103,7 +103,7 @@ class Tree:
         return directory
 
     def is_near(self, number: int) -> bool:
-        """Whether `node(number)` needs no more than memory and pages that are mostly cached."""
+        """Returns whether `node(number)` needs only memory and pages that are mostly cached."""
         inode = unpack(number)
         if inode.kind in (Kind.TOP, Kind.SCRATCH):
             return True
@@ -152,7 +152,7 @@ class Tree:
         try:
             if (known := self._known_node(place, inode, number)) is not None:
                 return known
-            partition.view()  # brings the versions up to date
+            partition.view()  # updates the versions
             partition.check_current(place)
             if place.scope is Scope.DUMPS:
                 return dump_file_by_inode(self.catalog, partition, inode, number)
@@ -161,7 +161,7 @@ class Tree:
             raise Stale from None
 
     def _known_node(self, place: Place, inode: Inode, number: int) -> Node | None:
-        """The node, if it is one that values are written through and needs no look at the log."""
+        """Returns the node if it is one for writing values that needs no view of the log."""
         partition = place.partition
         if inode.kind == Kind.KEYED:
             partition.check_current(place)

@@ -1,4 +1,4 @@
-"""Files open for writing: what a handle can do beside reading."""
+"""Files open for writing: the operations of a handle besides reading."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from .handles import Data, Handle
 
 
 class WriteHandle(Handle):
-    """An open file that can be written. One call at a time; each may wait for the disk.
+    """An open file that can be written. One call at a time; each may block on the disk.
 
-    Reads and writes go past the kernel's page cache, so that each comes here as it was made.
+    Reads and writes bypass the kernel's page cache, so that each arrives here as it was made.
     """
 
     direct_io = True
     keep_cache = False
-    #: Whether writing needs no more than memory.
+    #: Whether writing needs only memory.
     writes_near = False
 
     def writes_soon(self, size: int) -> bool:
-        """Whether to write `size` bytes now takes a millisecond or two, as far as can be told: it
-        needs memory and pages, and waits for nobody."""
+        """Returns whether writing `size` bytes now is expected to take at most a millisecond or
+        two: it needs memory and pages, and waits for no other thread."""
         return False
 
     def read(self, position: int, size: int) -> Data:
-        """Forbidden unless a handle allows it."""
+        """Raises Forbidden unless a subclass allows reading."""
         raise Forbidden("it can only be written")
 
     @abstractmethod
     def write(self, position: int, data: bytes) -> int:
-        """Takes `data` for `position`; how many bytes of it."""
+        """Writes `data` at `position`; returns how many bytes were accepted."""
 
     def truncate(self, size: int) -> None:
-        """ftruncate(2)."""
-        raise Forbidden("its size is not for setting")
+        """Implements ftruncate(2)."""
+        raise Forbidden("its size cannot be set")
 
     @property
     def flushes(self) -> bool:
@@ -43,17 +43,17 @@ class WriteHandle(Handle):
 
     @property
     def flushes_near(self) -> bool:
-        """Whether `flush` needs no more than a write into pages, and waits for nobody."""
+        """Whether `flush` only writes into pages, without waiting for another thread."""
         return False
 
     @property
     def closes(self) -> bool:
-        """Whether `close` may have to wait for the disk. Costs nothing."""
+        """Whether `close` may block on the disk. Costs nothing."""
         return True
 
     def flush(self) -> None:
-        """One of the file's descriptors is being closed: what was written is complete. What is
-        raised here is what close(2) gives. May come more than once."""
+        """Completes the written data, as one of the file's descriptors is closed. An error raised
+        here is returned by close(2). May be called more than once."""
 
     def sync(self) -> None:
-        """fsync(2): makes durable what was written."""
+        """Implements fsync(2): makes the written data durable."""

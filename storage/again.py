@@ -1,4 +1,4 @@
-"""Reading again where a broker took a file away: its retention, its cleaner, a deleted topic."""
+"""Retries reads whose files a live broker's retention, cleaner or topic deletion removed."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from .errors import SegmentGone
 
 T = TypeVar("T")
 
-#: How often one file may vanish before the error stands. A cleaner needs one more reading for each
-#: swap; a file that is never there is not a live log's.
+#: How often one file may vanish before the error is raised. A cleaner costs one more reading per
+#: swap; a file that is never there does not belong to a live log.
 ATTEMPTS: Final = 8
-#: How many files may vanish in all, each after another reading: retention renames one file at a
-#: time, and a broker under load may need seconds for those of a partition.
+#: How many files may vanish in all, each causing another reading: retention renames one file at a
+#: time, and a broker under load may need seconds for all files of a partition.
 VANISHED: Final = 100
 _LONGEST_PAUSE: Final = 0.064
 
 
 def look_again(look: Callable[[], T]) -> T:
-    """What `look` returns. Each time a file vanished under it, it is called again, and must take a
-    new view of the log. SegmentGone when one file vanished ATTEMPTS times or VANISHED did, after
-    an eighth of a second or after 6 s."""
+    """Returns what `look` returns. Calls it again each time a file vanishes under it; each call
+    must take a new view of the log. Raises SegmentGone if one file vanished ATTEMPTS times or
+    VANISHED files vanished in all, after an eighth of a second or after 6 s."""
     vanished: Counter[str] = Counter()
     while True:
         try:
@@ -32,6 +32,6 @@ def look_again(look: Callable[[], T]) -> T:
             vanished[error.file] += 1
             if vanished[error.file] == ATTEMPTS or vanished.total() == VANISHED:
                 raise
-        # From the second reading on a broker gets time to finish.
+        # From the second retry on, the broker gets time to finish.
         if vanished.total() > 1:
             time.sleep(min(0.002 * 2 ** (vanished.total() - 2), _LONGEST_PAUSE))

@@ -1,4 +1,4 @@
-"""Work done by other threads while what they made before is worked on."""
+"""Threads that prepare the next items of an iteration while the caller works on earlier ones."""
 
 from __future__ import annotations
 
@@ -13,40 +13,41 @@ from typing import Final, Generic, TypeVar
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
-# Items that are made as they are asked for, so that nobody who wants little waits for a thread.
+# The first items are made on demand, so that a caller that needs few of them waits for no thread.
 _FIRST: Final = 2
 
 
 def processors() -> int:
-    """How many this process may use."""
+    """Returns the number of processors this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def one_ahead(items: Generator[Item]) -> Ahead[Item]:
-    """The items, each made while the one before it is worked on, if there is a processor for that:
-    two are held at a time, and must stay good. Else as `side_by_side`."""
+    """Yields the items, making each one in a thread while the caller works on the one before, if
+    there is a processor for that. Two items exist at a time, so both must stay valid. Otherwise as
+    `side_by_side`."""
     return side_by_side(items, [lambda item: item])
 
 
 def side_by_side(items: Generator[Item], workers: Sequence[Callable[[Item], Made]]) -> Ahead[Made]:
-    """What the workers make of the items, in their order, each in a thread; without processors for
-    that, the first worker by itself.
+    """Yields the workers' results for the items, in order; each worker runs in its own thread.
+    Without spare processors, the first worker does everything in the calling thread.
 
-    The next item is made by the thread that works on it, so that its processor has it at hand. A
-    worker works on one item at a time, and has the later ones later. One item more is held than
-    there are workers. An error comes where its item would.
+    Each item is produced by the thread that works on it, so that it is in that processor's cache. A
+    worker handles one item at a time, and sees them in order. One item more than there are workers
+    is in memory. An error is raised in place of its item's result.
     """
     return Ahead(items, workers)
 
 
 class Ahead(Iterator[Made]):
-    """What `side_by_side` returns.
+    """The iterator returned by `side_by_side`.
 
     The threads end with the iteration, with its first error, or with `close`, each of which waits
-    for them and closes `items`. An iterator that is dropped earlier only asks its threads to end:
-    the garbage collector may be what drops it, in the middle of anything, and a thread that it
-    waited for might need a lock that is held there. So a generator that reads one of these has to
-    drop it rather than close it, for the generator may be dropped itself.
+    for them and closes `items`. An iterator that is dropped earlier only signals its threads to
+    end: the garbage collector may drop it at any point, and waiting there for a thread that needs a
+    lock held at that point would deadlock. For the same reason a generator that consumes an Ahead
+    must drop it rather than close it, because the generator may itself be dropped.
     """
 
     def __init__(self, items: Generator[Item], workers: Sequence[Callable[[Item], Made]]) -> None:
@@ -61,27 +62,27 @@ class Ahead(Iterator[Made]):
             raise
 
     def close(self) -> None:
-        """Waits until the threads have ended. Not for a finaliser, nor for a generator."""
+        """Waits until the threads have ended. Must not be called by a finaliser or a generator."""
         self._made.end()
         self._made.wait()
         self._close_items()
 
     def __del__(self) -> None:
-        self._made.end()  # an executor that is dropped asks its threads to end, and does not wait
+        self._made.end()  # a dropped executor signals its threads to end, without waiting
 
 
 class _Made(Generic[Item, Made]):
-    """What is made of items: of the first when it is asked for, of the others by threads."""
+    """The results: the first ones are computed on demand, the others by threads."""
 
     def __init__(self, items: Generator[Item], workers: Sequence[Callable[[Item], Made]]) -> None:
         self._turns = _Turns(items)
         self._workers = workers
-        self._number = 0  # of the next item that is asked for
+        self._number = 0  # of the next item to return
         self._coming: deque[Future[list[Made]]] = deque()
         self._helpers: ThreadPoolExecutor | None = None
 
     def next(self) -> Made:
-        """StopIteration behind the last, and when it was told to end."""
+        """Raises StopIteration after the last item, and after `end`."""
         if self._turns.is_over:
             raise StopIteration
         number = self._number
@@ -114,18 +115,18 @@ class _Made(Generic[Item, Made]):
         return self._workers[number % len(self._workers)]
 
     def end(self) -> None:
-        """No further item is made. Waits for nothing."""
+        """Stops the production of further items. Does not wait."""
         self._turns.is_over = True
 
     def wait(self) -> None:
-        """Until nothing is made any more."""
+        """Waits until all threads have finished."""
         self._coming.clear()
         if self._helpers is not None:
             self._helpers.shutdown()
 
 
 class _Turns(Generic[Item]):
-    """Has items made one after another, and what is made of them side by side."""
+    """Takes items from the iterator one at a time; the workers process them in parallel."""
 
     def __init__(self, items: Iterator[Item]) -> None:
         self.is_over = False
@@ -134,7 +135,7 @@ class _Turns(Generic[Item]):
         self._changed = Condition()
 
     def work(self, number: int, worker: Callable[[Item], Made]) -> list[Made]:
-        """What the worker makes of the item with this number; nothing at the end."""
+        """Returns the worker's result for the item with this number; an empty list at the end."""
         with self._changed:
             self._changed.wait_for(lambda: self._next == number)
             try:

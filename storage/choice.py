@@ -1,4 +1,4 @@
-"""Partitions named by somebody, out of those that are there."""
+"""Resolves the topics and partitions that a user selected against those that exist."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from .errors import UnknownPartition, UnknownTopic
 from .format.names import METADATA_TOPIC
 from .log_dir import TopicPartition
 
-#: A topic, and one of its partitions or all.
+#: A topic and one of its partitions, or None for all of them.
 Choice = tuple[str, int | None]
 
 
 def choose(there: Mapping[str, Sequence[int]], chosen: Sequence[Choice]) -> list[TopicPartition]:
-    """The partitions `chosen` out of those that are there, all when nothing is; never the quorum's
-    own log, which no engine writes to. UnknownTopic, UnknownPartition."""
+    """Returns the selected partitions out of those in `there`, or all if none are selected; never
+    the KRaft quorum's own log, which no engine writes to. Raises UnknownTopic or
+    UnknownPartition."""
     there = {topic: numbers for topic, numbers in there.items() if topic != METADATA_TOPIC}
     if not chosen:
         return [(topic, number) for topic, numbers in there.items() for number in numbers]

@@ -1,7 +1,7 @@
-"""What time it is, in milliseconds; tests have their own.
+"""The current time in milliseconds, from an interface that tests replace.
 
-Retention, delays, append times and expiry ask a `Clock` and nothing else, so that what would happen
-next week can be tried today.
+Retention, delays, append times and expiry take the time only from a `Clock`, so that a test can run
+next week's retention today.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ class Clock(Protocol):
     """A source of time."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970, UTC."""
+        """Returns milliseconds since 1970, UTC."""
 
 
 class SystemClock:
@@ -25,7 +25,7 @@ class SystemClock:
 
 
 class SetClock:
-    """A clock that stands still until it is set."""
+    """A clock whose time changes only when it is set."""
 
     def __init__(self, now_ms: int) -> None:
         self.value = now_ms

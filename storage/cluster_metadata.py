@@ -1,8 +1,9 @@
-"""What `__cluster_metadata-0` says of topics: a broker's directory explains itself offline.
+"""Topics, configs and brokers as the KRaft log `__cluster_metadata-0` records them.
 
-A KRaft broker keeps there the log of all changes to the cluster, and from time to time a snapshot
-(`<end offset>-<epoch>.checkpoint`, in the format of a segment) of what they add up to. State is the
-newest snapshot and the records from its end offset on; a log that grows adds to it.
+A KRaft broker keeps the log of all changes to the cluster there and, from time to time, writes a
+snapshot of their sum (`<end offset>-<epoch>.checkpoint`, in the format of a segment). The state is
+the newest snapshot plus the records from its end offset on, so a broker's directory can be
+interpreted offline. As the log grows, the state is updated.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ from .log.view import View
 from .segment.extent import Extent, Fault
 from .segment.walk import read_runs
 
-# Problems told; a log that is garbage throughout has no end of them.
+# Problems kept; a log that is all garbage would produce them without end.
 _MAX_PROBLEMS = 100
 
-ALL_BROKERS = ""  # the broker whose settings are every broker's defaults
+ALL_BROKERS = ""  # the pseudo-broker whose configs are the defaults of all brokers
 
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
     """A topic as the cluster knows it: for each partition the ids of the nodes that have a replica;
-    `configs` are the settings made on the topic itself."""
+    `configs` are the configs set on the topic itself."""
 
     topic_id: str
     partitions: Mapping[int, frozenset[int]]
@@ -54,24 +55,24 @@ class TopicMetadata:
 
 @dataclass(frozen=True, slots=True)
 class MetadataImage:
-    """The cluster at one moment: topics by name, settings by broker (node id or ALL_BROKERS)."""
+    """The cluster at one moment: topics by name, configs by broker (node id or ALL_BROKERS)."""
 
     topics: Mapping[str, TopicMetadata] = field(default_factory=dict)
     brokers: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 class MetadataReplay:
-    """Adds up metadata records, in the order of the log."""
+    """Accumulates metadata records, applied in log order."""
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}  # by topic id
         self._ids: dict[str, str] = {}  # by name
         self._partitions: dict[str, dict[int, frozenset[int]]] = {}  # by topic id
         self._configs: dict[tuple[int, str], dict[str, str]] = {}
-        self._transaction: list[MetadataRecord] | None = None  # records of the open one
+        self._transaction: list[MetadataRecord] | None = None  # records of the open transaction
 
     def apply(self, record: MetadataRecord) -> None:
-        """Takes in one record; those of a transaction all at once at its end."""
+        """Applies one record; the records of a transaction are applied together when it ends."""
         match record:
             case BeginTransactionRecord():
                 self._transaction = []
@@ -87,7 +88,7 @@ class MetadataReplay:
                 self._apply(record)
 
     def image(self) -> MetadataImage:
-        """The sum so far."""
+        """Returns the state after the records applied so far."""
         topics = {
             name: TopicMetadata(
                 topic_id,
@@ -133,9 +134,9 @@ class MetadataReplay:
 
 
 class ClusterMetadata:
-    """The state in a partition of `__cluster_metadata`, read on as its log grows.
+    """The state in a partition of `__cluster_metadata`, updated as its log grows.
 
-    `problems`: what could not be read of it, a line each; the rest counts all the same.
+    `problems`: what could not be read, one line each; everything else still takes effect.
     """
 
     def __init__(self, log: Log, context: ReadContext) -> None:
@@ -145,13 +146,13 @@ class ClusterMetadata:
         self._lock = threading.Lock()  # guards what follows
         self._view: View | None = None
         self._replay = MetadataReplay()
-        self._next_offset = -1  # of the log; -1 before the first look
+        self._next_offset = -1  # of the log; -1 before the first read
         self._image = MetadataImage()
 
     def image(self) -> MetadataImage:
-        """The state now. As cheap as `Log.view` when nothing was added.
+        """Returns the current state. As cheap as `Log.view` if nothing was appended.
 
-        UnknownPartition when the directory has gone.
+        Raises UnknownPartition if the directory was removed.
         """
         with self._lock:
             view = self._log.view()
@@ -162,7 +163,7 @@ class ClusterMetadata:
 
     def _read_on(self, view: View) -> None:
         if not view.start_offset <= self._next_offset <= view.end_offset:
-            # The first look, or the log is not the one that was read so far.
+            # The first read, or the log is no longer the one read so far.
             self._replay = MetadataReplay()
             self.problems = []
             self._next_offset = self._read_snapshot()
@@ -176,7 +177,7 @@ class ClusterMetadata:
         self._image = self._replay.image()
 
     def _read_snapshot(self) -> int:
-        """Takes in the newest snapshot; the offset from which on the log goes on."""
+        """Applies the newest snapshot; returns the offset at which the log continues."""
         found = {
             name: entry.name
             for entry in self._log.directory.list()
@@ -193,7 +194,7 @@ class ClusterMetadata:
         return 0
 
     def _scan_file(self, file: OpenFile) -> Iterator[Columns | CorruptError]:
-        """The data records of a snapshot, which is laid out as a segment."""
+        """Yields the data records of a snapshot, which is laid out as a segment."""
         limit = self._context.limits.max_batch_bytes
         extent = Extent(file, base_offset=0, start=0, end=file.size(), max_batch_bytes=limit)
         with self._context.decoder() as decoder:

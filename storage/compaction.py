@@ -1,7 +1,7 @@
-"""Compacting logs when somebody asks for it, or only telling what that would come to.
+"""Compacts a log on request, or previews the result without changing anything.
 
-A log's compaction is what Kafka's cleaner would come to in the end, had it nothing else to do:
-retention, passes until nothing is left to be cleaned, retention once more.
+The result is what Kafka's cleaner would reach if it had nothing else to do: retention, cleaning
+passes until nothing is left to clean, and retention once more.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from .log.view import View
 from .log_dir import TopicPartition
 from .writable_engine import WritableEngine
 
-# Why records go beside `REASONS`, and why they stay beside the names of `Bound`.
+# Further reasons for discarding records, besides `REASONS`, and for retaining them, besides the
+# names of `Bound`.
 EXPIRED = "expired"
 NEWEST = "newest"
 TOMBSTONE = "tombstone"
@@ -38,8 +39,8 @@ UNCLEANED = "uncleaned"
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much there is in a log. `records`: those from the log start offset on, those of aborted
-    and of open transactions among them; `bytes`: of the `.log` files."""
+    """The size of a log. `records`: those from the log start offset on, including aborted and open
+    transactions; `bytes`: of the `.log` files."""
 
     segments: int
     records: int
@@ -53,15 +54,16 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What a log's compaction came to, or would.
+    """The actual or previewed result of compacting a log.
 
-    `gone`: the records that went, by reason: superseded, tombstone, aborted, keyless, or expired,
-    which are those that retention deleted. `markers_gone`: the ends of transactions, which are no
-    records. `stays`: the records that stay: newest of their keys, tombstones until their horizons,
-    or what keeps the cleaner from their segments (see `Bound`); uncleaned where nothing was.
+    `gone`: the number of discarded records by reason: superseded, tombstone, aborted, keyless, or
+    expired, which retention deleted. `markers_gone`: discarded transaction markers, which are not
+    records. `stays`: the retained records by reason: newest of their keys, tombstones before their
+    delete horizons, or what keeps the cleaner from their segments (see `Bound`); uncleaned if no
+    pass ran.
 
     `is_eligible`, `dirty_ratio` (0 to 1), `is_overdue`: whether Kafka would clean the log now, and
-    why. Without `passes` nothing was cleaned.
+    why. If `passes` is 0, nothing was cleaned.
     """
 
     topic: str
@@ -101,7 +103,7 @@ class Compaction:
 
     @classmethod
     def of_json(cls, row: Mapping[str, Any]) -> Compaction:
-        """What `as_json` gave."""
+        """Restores an object from the result of `as_json`."""
         before, after = (
             Sizes(*(row[name][when] for name in ("segments", "records", "bytes")))
             for when in ("before", "after")
@@ -129,17 +131,17 @@ def compact(
     is_forced: bool = False,
     told: Told | None = None,
 ) -> Compaction | None:
-    """Compacts a log that Kafka would clean now; if `is_forced`, one in which there is anything to
-    be cleaned. Of others only retention deletes. None for a log that is not compacted.
+    """Compacts a log if Kafka would clean it now or, if `is_forced`, if there is anything to clean.
+    Other logs only undergo retention. Returns None for a log that is not compacted.
 
-    `told` is called with the bytes that a pass has gone through, and of how many. Raises what
-    `CleanerManager.clean` does.
+    `told` is called with the bytes that a pass has processed and their total. Raises what
+    `CleanerManager.clean` raises.
     """
     if COMPACT not in engine.writer(*key).config.cleanup_policy:
         return None
     found = engine.cleaner.candidate(key)
     if found is None:
-        why = engine.cleaner.uncleanable.get(key, "somebody else is cleaning or changing it")
+        why = engine.cleaner.uncleanable.get(key, "the log is already being cleaned or changed")
         raise CleaningAborted(why)
     before = Sizes.of(found.view)
     _expire(engine, found)
@@ -164,7 +166,7 @@ def compact(
 def _passes(
     engine: WritableEngine, found: Candidate, offset_map: OffsetMap, told: Told | None
 ) -> Iterator[CleaningResult]:
-    """Passes until nothing is left to be cleaned, or one does not get on."""
+    """Runs passes until nothing is left to clean, or until one makes no progress."""
     planned = found.plan
     while planned.first_dirty < planned.first_uncleanable:
         result = engine.cleaner.clean(found, offset_map, told)
@@ -180,8 +182,8 @@ def _expire(engine: WritableEngine, found: Candidate) -> RetentionPlan | None:
 
 @dataclass(frozen=True, slots=True)
 class KeptKey:
-    """A key that stays, the `offset` of its newest record, and why that stays (see
-    `Compaction.stays`). `until_ms`: when a tombstone may go, -1 where nobody knows."""
+    """A key that is retained, the `offset` of its newest record, and the reason (see
+    `Compaction.stays`). `until_ms`: when a tombstone may be discarded, -1 if unknown."""
 
     key: bytes
     offset: int
@@ -192,9 +194,9 @@ class KeptKey:
 def foretell_keys(
     engine: Engine, key: TopicPartition, now_ms: int, told: Told | None = None
 ) -> Iterator[KeptKey]:
-    """The keys that would stay in a log whose compaction was forced at `now_ms`, by the offsets of
-    their newest committed records. Memory: the offset map's, and then what `LatestRecords.live`
-    takes. CorruptError for damage."""
+    """Yields the keys that a forced compaction at `now_ms` would retain, by the offsets of their
+    newest committed records. Uses the memory of the offset map, then that of `LatestRecords.live`.
+    Raises CorruptError if the log is damaged."""
     question = look_again(lambda: _question(engine, key, now_ms).pinned())
     told = told or (lambda done, of: None)
     compacted = CompactedView(question, preview(question, told, in_full=False))
@@ -217,8 +219,8 @@ def foretell_keys(
 
 
 def _until(part: Columns, row: int, question: Question) -> int:
-    """When a tombstone may go: at its batch's horizon, which the next pass sets where there is
-    none. Those before magic 2 have none."""
+    """Returns when a tombstone may be discarded: at its batch's delete horizon, which the next pass
+    sets if there is none. Tombstones before magic 2 have none."""
     batch = part.batch_of(row)
     if batch.magic < 2:
         return -1
@@ -234,8 +236,8 @@ def foretell(
     is_forced: bool = False,
     told: Told | None = None,
 ) -> Compaction | None:
-    """What `compact` would come to at `now_ms`, found without changing anything; a broker may be
-    writing to the log. CorruptError, with file and position, where damage would end a pass."""
+    """Returns what `compact` would do at `now_ms`, without changing anything; a broker may be
+    writing to the log. Raises CorruptError, with file and position, if damage would end a pass."""
     return look_again(lambda: _foretell(_question(engine, key, now_ms), is_forced, told))
 
 
@@ -244,7 +246,7 @@ def _foretell(question: Question, is_forced: bool, told: Told | None) -> Compact
         return None
     planned = question.planned
     if not (planned.is_eligible or is_forced):
-        # Nothing is to be cleaned: what is left is retention.
+        # Nothing will be cleaned; only retention remains.
         nothing = replace(planned, first_uncleanable=planned.first_dirty)
         question = replace(question, planned=nothing)
     compacted = CompactedView(question, preview(question, told or (lambda done, of: None)))
@@ -274,7 +276,8 @@ def _question(engine: Engine, key: TopicPartition, now_ms: int) -> Question:
 
 
 def _bounds_above(view: View, planned: CleanPlan) -> dict[int, str]:
-    """What keeps the cleaner from the segments that it does not go over, by their bases."""
+    """Returns what keeps the cleaner from the segments it does not process, by their base
+    offsets."""
     return {
         segment.base_offset: bound.name.lower()
         for segment, bound in zip(view.segments, planned.bounds, strict=True)
@@ -289,8 +292,8 @@ def _stays(
     segments: Sequence[tuple[int, int]],
     tombstones: int,
 ) -> dict[str, int]:
-    """Why so many `records` stay. `segments`: base offset and records of each, none when nothing
-    was cleaned; `tombstones`: those in what was cleaned."""
+    """Counts the retained `records` by reason. `segments`: base offset and records of each, empty
+    if nothing was cleaned; `tombstones`: those in the cleaned part."""
     if not segments:
         return {UNCLEANED: records} if records else {}
     bounds = _bounds_above(view, planned)

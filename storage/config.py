@@ -1,16 +1,17 @@
-"""Settings under Kafka's own names, with the defaults and ranges of 4.3.0 (LogConfig, KafkaConfig).
+"""Topic and broker configs under Kafka's names, with the defaults and ranges of Kafka 4.3.0.
 
-A topic's setting comes, first found first, from
+See LogConfig and KafkaConfig. A topic's config takes its value from the first of these sources that
+has one:
 
-1. what is said for this run, under the topic's name for it (`-c retention.ms=1000`),
-2. the topic's settings: kafkafs's own file in the log directory, then the cluster's metadata,
-3. what is said for this run under the broker's name for it (`-c log.retention.hours=1`),
-4. the broker's settings in the cluster's metadata, its own before those of all brokers,
+1. this run, under the topic's name for it (`-c retention.ms=1000`),
+2. the topic: kafkafs's own file in the log directory, then the cluster's metadata,
+3. this run, under the broker's name for it (`-c log.retention.hours=1`),
+4. the broker's configs in the cluster's metadata: this broker's own, then those of all brokers,
 5. Kafka's default.
 
-What a broker wrote is not ours to refuse: a value that cannot be used is a problem to be told, and
-the next source counts. What is said for this run must be right. A broker's `server.properties` is
-not in its log directories; what was set there can only be said for the run.
+A value that a broker wrote is never fatal: if it cannot be used, it is reported as a problem and
+the next source applies. Values given for this run must be valid. A broker's `server.properties` is
+not in its log directories; what was set there can only be given for the run.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ def _long(at_least: int | None) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """The settings of one topic. Times in ms, sizes in bytes; -1 no limit where a limit is
-    meant."""
+    """The configs of one topic. Times in ms, sizes in bytes; -1 means no limit where the config is
+    a limit."""
 
     segment_bytes: int = setting(
         1 << 30,
@@ -113,7 +114,7 @@ class TopicConfig:
     message_timestamp_after_max_ms: int = setting(
         _HOUR_MS, _long(0), "log.message.timestamp.after.max.ms"
     )
-    # What follows says nothing about the files here, but is a topic's setting all the same.
+    # These do not affect the files here, but are topic configs all the same.
     min_insync_replicas: int = setting(1, _int(1), "min.insync.replicas")
     unclean_leader_election_enable: bool = setting(False, boolean, "unclean.leader.election.enable")
     leader_replication_throttled_replicas: tuple[str, ...] = setting((), list_of())
@@ -126,7 +127,7 @@ class TopicConfig:
 
     @property
     def segment_size(self) -> int:
-        """Bytes at which a segment is full. Only `internal.segment.bytes` may be below 1 MiB."""
+        """The size at which a segment is full. Only `internal.segment.bytes` may be below 1 MiB."""
         if self.internal_segment_bytes is not None:
             return self.internal_segment_bytes
         return self.segment_bytes
@@ -134,9 +135,7 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """The settings of a broker that no topic can change, as far as they concern its log
-    directories.
-    """
+    """The broker configs that no topic can override, as far as they concern its log directories."""
 
     log_flush_scheduler_interval_ms: int = setting(UNLIMITED, _long(None))
     log_flush_offset_checkpoint_interval_ms: int = setting(_MINUTE_MS, _int(0))
@@ -159,19 +158,20 @@ class BrokerConfig:
 
 @dataclass(frozen=True, slots=True)
 class ReaderConfig:
-    """What bounds kafkafs's own reading, for which Kafka has no names. Only said for a run."""
+    """Limits on kafkafs's own reading, for which Kafka has no names. Only set for a run."""
 
-    # The largest batch, as stored and decompressed, that is held in memory.
+    # The largest batch, as stored and decompressed, that is read into memory.
     kafkafs_max_batch_bytes: int = setting(128 * _MIB, _int(1))
-    # Decoded batches that are kept, in bytes; 0 keeps none.
+    # Bytes of decoded batches to cache; 0 caches none.
     kafkafs_cache_bytes: int = setting(64 * _MIB, _int(0))
-    # Where the latest records of keys are, for all logs together; as much again to list keys.
+    # The index of the latest record of each key, for all logs together; listing keys needs as much
+    # again.
     kafkafs_key_cache_bytes: int = setting(256 * _MIB, _int(_MIB))
-    # The Parquet files of ranges that a mount keeps in its temporary files, all together.
+    # The Parquet files of ranges that a mount keeps in its temporary directory, all together.
     kafkafs_range_parquet_bytes: int = setting(8 << 30, _long(_MIB))
-    # How long opening a stream may wait for its size to be found.
+    # How long opening a stream may wait for its size to be determined.
     kafkafs_size_wait_ms: int = setting(1000, _int(0))
-    # Files and indexes that are kept open; fewer where the process may not open so many.
+    # Files and indexes to keep open; fewer if the process may not open as many.
     kafkafs_open_files: int = setting(8192, _int(1))
 
 
@@ -182,25 +182,25 @@ _SERVER_NAMES = {
     server.name: (server, setting) for setting in _TOPIC.values() for server in setting.servers
 }
 _LAGS = ("min.compaction.lag.ms", "max.compaction.lag.ms")
-# The names that a topic's settings have, and all that can be said for a run.
+# The names of topic configs, and all names that can be set for a run.
 TOPIC_SETTINGS = frozenset(_TOPIC)
 SETTINGS = frozenset((*_TOPIC, *_BROKER, *_READER, *_SERVER_NAMES))
 
 
 class Source(StrEnum):
-    """Where a setting's value comes from."""
+    """Where a config's value comes from."""
 
     RUN = "this run"
-    TOPIC_FILE = "kafkafs's settings of the topic"
-    TOPIC = "the cluster's settings of the topic"
-    RUN_BROKER = "this run, for the broker"
-    BROKER = "the cluster's settings of the broker"
-    ALL_BROKERS = "the cluster's settings of all brokers"
+    TOPIC_FILE = "kafkafs's configs of the topic"
+    TOPIC = "the cluster's configs of the topic"
+    RUN_BROKER = "this run, as a broker config"
+    BROKER = "the cluster's configs of the broker"
+    ALL_BROKERS = "the cluster's configs of all brokers"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The texts of each source, by name. `run` has been checked by `run_settings`."""
+    """The raw text values of each source, by name. `run` has been checked by `run_settings`."""
 
     run: Mapping[str, str] = field(default_factory=dict)
     topic_file: Mapping[str, str] = field(default_factory=dict)
@@ -211,7 +211,8 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A topic's settings, where those that are not defaults come from, and what was passed over."""
+    """A topic's configs, the sources of those that are not defaults, and the values that were
+    ignored."""
 
     config: TopicConfig
     sources: Mapping[str, Source]
@@ -219,11 +220,11 @@ class Resolved:
 
     @property
     def changed(self) -> dict[str, str]:
-        """The settings that somebody made, as texts by name."""
+        """The configs that were set somewhere, as texts by name."""
         return {name: text for name, text in texts(self.config).items() if name in self.sources}
 
     def as_json(self) -> dict[str, Any]:
-        """All settings with their sources, and the problems."""
+        """Returns all configs with their sources, and the problems."""
         sources = {name: str(source) for name, source in self.sources.items()}
         settings = {
             name: {"value": text, "source": sources.get(name, "default")}
@@ -233,8 +234,8 @@ class Resolved:
 
 
 def run_settings(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
-    """Names and values as given for a run; of a name given twice, the last counts. ConfigError for
-    one that Kafka would refuse or does not have."""
+    """Checks names and values given for a run; if a name is given twice, the last value applies.
+    Raises ConfigError for a name that does not exist or a value that Kafka would refuse."""
     found = dict(pairs)
     for name, text in found.items():
         known = _TOPIC.get(name) or _BROKER.get(name) or _READER.get(name)
@@ -250,30 +251,33 @@ def run_settings(pairs: Iterable[tuple[str, str]]) -> Mapping[str, str]:
 def check_topic_settings(
     settings: Mapping[str, str], names: Iterable[str] = (), *, carried_over: bool = False
 ) -> None:
-    """ConfigError for one of a topic's `settings` that Kafka would refuse, or a name in them or in
-    `names` that no topic's setting has. With `carried_over` values may also be those that only an
-    older Kafka accepted."""
+    """Raises ConfigError if Kafka would refuse one of a topic's `settings`, or if a name in them or
+    in `names` is not a topic config. With `carried_over`, values that only an older Kafka accepted
+    are allowed, too."""
     for name in (*settings, *names):
         if name not in _TOPIC:
             raise unknown(name, _TOPIC)
     for name, text in settings.items():
         if not text.isprintable():
-            raise ConfigError(name, f"{printable(text)!r} is not one line of text")
+            raise ConfigError(name, f"must be one line of text (got {printable(text)!r})")
         read_value(name, text, _TOPIC[name].written_rule if carried_over else _TOPIC[name].rule)
 
 
 def broker_config(run: Mapping[str, str]) -> BrokerConfig:
-    """The broker's settings with those of this run, checked by `run_settings`."""
+    """Returns the broker's configs, overridden by those of this run, which `run_settings` has
+    checked."""
     return BrokerConfig(**_values(_BROKER, run))
 
 
 def reader_config(run: Mapping[str, str]) -> ReaderConfig:
-    """The bounds of reading with those of this run, checked by `run_settings`."""
+    """Returns the read limits, overridden by those of this run, which `run_settings` has
+    checked."""
     return ReaderConfig(**_values(_READER, run))
 
 
 def texts(config: TopicConfig | BrokerConfig | ReaderConfig) -> dict[str, str]:
-    """The settings by name, in the form that Kafka writes them; those without a value left out."""
+    """Returns the configs by name, formatted as Kafka writes them, without those that have no
+    value."""
     return {
         name.replace("_", "."): text_of(value)
         for name in config.__dataclass_fields__
@@ -282,7 +286,8 @@ def texts(config: TopicConfig | BrokerConfig | ReaderConfig) -> dict[str, str]:
 
 
 def topic_config(settings: Settings) -> Resolved:
-    """A topic's settings out of all sources. ConfigError when this run's contradict each other."""
+    """Resolves a topic's configs from all sources. Raises ConfigError if those of this run
+    contradict each other."""
     values: dict[str, Any] = {}
     sources: dict[str, Source] = {}
     problems: list[str] = []
@@ -307,8 +312,8 @@ def topic_config(settings: Settings) -> Resolved:
 
 
 def checked_topic_config(settings: Settings, *, carried_over: bool = False) -> Resolved:
-    """What counts for a topic whose `settings` in kafkafs's own file are new. ConfigError;
-    `carried_over` as in `check_topic_settings`."""
+    """Resolves a topic's configs, whose `settings` in kafkafs's own file are new. Raises
+    ConfigError; `carried_over` as in `check_topic_settings`."""
     check_topic_settings(settings.topic_file, carried_over=carried_over)
     resolved = topic_config(settings)
     conflict = lag_conflict(resolved.config)
@@ -318,17 +323,17 @@ def checked_topic_config(settings: Settings, *, carried_over: bool = False) -> R
 
 
 def lag_conflict(config: TopicConfig) -> ConfigError | None:
-    """What is wrong with a topic that must wait longer for compaction than it may."""
+    """Returns the error of a topic whose minimum compaction lag exceeds its maximum, else None."""
     low, high = config.min_compaction_lag_ms, config.max_compaction_lag_ms
     if low <= high:
         return None
-    return ConfigError(_LAGS[0], f"{low} is more than {_LAGS[1]}, {high}")
+    return ConfigError(_LAGS[0], f"{low} is greater than {_LAGS[1]} ({high})")
 
 
 def _candidates(
     name: str, known: Declared, settings: Settings
 ) -> Iterable[tuple[Source, str, str]]:
-    """Source, name and text of each value that a setting may have, first found first."""
+    """Yields source, name and text of each value that a config may have, in order of precedence."""
     for source, texts in (
         (Source.RUN, settings.run),
         (Source.TOPIC_FILE, settings.topic_file),
@@ -339,7 +344,7 @@ def _candidates(
     for server in known.servers:
         if server.name in settings.run:
             yield Source.RUN_BROKER, server.name, settings.run[server.name]
-    # As in a broker, one layer lies on the other before the first of the names counts.
+    # As in a broker, the two layers are merged before the order of the names applies.
     for server in known.servers:
         for source, texts in (
             (Source.BROKER, settings.broker),
@@ -356,7 +361,8 @@ def _value(name: str, known: Declared, text_name: str, text: str, strict: bool) 
 
 
 def _server_value(name: str, text: str, strict: bool) -> Any:
-    """A topic's value from the broker's setting `name`, in the topic's unit."""
+    """Returns a topic config's value from the broker config `name`, converted to the topic's
+    unit."""
     server, known = _SERVER_NAMES[name]
     rule = known.rule if strict else known.written_rule
     if server.factor == 1 and not server.is_limit:
@@ -382,4 +388,4 @@ def _unknown_names(settings: Settings) -> Iterable[str]:
     ):
         for name in texts:
             if name not in _TOPIC:
-                yield f"{source}: {name}: not a setting of Kafka 4.3"
+                yield f"{source}: {name}: not a topic config of Kafka 4.3"

@@ -1,8 +1,8 @@
-"""What is remembered of a deleted topic while its files are still there.
+"""What is remembered of a deleted topic while its files still exist.
 
-Each of its partitions' directories, which has its name for the deleted by now, holds a small file
-that says what only the log directory knew. It is written so that also the next process can bring
-the topic back; it is not synced, so after a power cut it may be missing.
+The directory of each of its partitions, already renamed to `-delete`, holds a small file with what
+only the log directory knew, so that another process can restore the topic, too. The file is not
+synced; after a power failure it may be missing.
 
     # Java properties
     topic=orders
@@ -27,7 +27,7 @@ from .log_dir import PartitionDir
 from .small_file import read_value
 from .topic_settings import can_be_kept
 
-# It is in no partition that is in use.
+# Never present in a partition that is in use.
 DELETED_PARTITION_FILE = "kafkafs.deleted"
 MAX_DELETED_PARTITION_BYTES = 1 << 20
 
@@ -38,9 +38,9 @@ _CHECKSUM = "checksum"
 
 @dataclass(frozen=True, slots=True)
 class DeletedPartition:
-    """One partition of a topic that had so many `partitions`. The offsets are those that were, or
-    were to be, checkpointed; `cleaner_offset` is -1 where it had none. `size`: bytes of its `.log`
-    files. `settings`: the topic's, of kafkafs's own."""
+    """One partition of a topic that had `partitions` of them. The offsets are those that were, or
+    would have been, checkpointed; `cleaner_offset` is -1 if there was none. `size`: bytes of its
+    `.log` files. `settings`: the topic's configs in kafkafs's own file."""
 
     topic: str
     topic_id: str
@@ -55,8 +55,8 @@ class DeletedPartition:
 
     @property
     def together(self) -> tuple[str, str, int]:
-        """The same of all partitions of one topic; a topic without an id may have been made
-        anew."""
+        """A key shared by all partitions of one topic. A topic without an id may have been created
+        again under its name, so the time of deletion distinguishes it."""
         return self.topic, self.topic_id, 0 if self.topic_id else self.deleted_at_ms
 
 
@@ -72,7 +72,7 @@ _NUMBERS = {
 
 
 def format_deleted_partition(deleted: DeletedPartition) -> bytes:
-    """The content of a deleted partition's `kafkafs.deleted`."""
+    """Returns the content of a deleted partition's `kafkafs.deleted`."""
     values = {"topic": deleted.topic, "topic.id": deleted.topic_id}
     values |= {key: str(getattr(deleted, name)) for key, name in _NUMBERS.items()}
     values |= {_SETTING + name: text for name, text in deleted.settings.items()}
@@ -80,48 +80,49 @@ def format_deleted_partition(deleted: DeletedPartition) -> bytes:
 
 
 def _checksum(values: Mapping[str, str]) -> str:
-    """The file is not synced: a power cut may leave a part of it."""
+    """Returns the checksum of the file's values. The file is not synced, so a power failure may
+    truncate it."""
     lines = (f"{key}={text}\n" for key, text in values.items())
     return f"{zlib.crc32(''.join(lines).encode()):08x}"
 
 
 def parse_deleted_partition(data: bytes) -> DeletedPartition:
-    """CorruptError when something is missing or cannot be."""
+    """Raises CorruptError if something is missing or invalid."""
     values = parse_properties(data)
     try:
         if values.pop(_CHECKSUM, "") != _checksum(values):
-            raise CorruptError("its checksum is not that of what it says")
+            raise CorruptError("checksum mismatch")
         numbers = {name: _number(values[key]) for key, name in _NUMBERS.items()}
         topic, topic_id = values["topic"], values["topic.id"]
     except (KeyError, ValueError) as error:
-        raise CorruptError(f"not what is known of a deleted partition: {error}") from None
+        raise CorruptError(f"not the note of a deleted partition: {error}") from None
     is_whole = all(number >= 0 or name == "cleaner_offset" for name, number in numbers.items())
     is_partition = numbers["partition"] <= MAX_INT32 >= numbers["partitions"] > 0
     if not is_whole or not is_partition or not is_legal_topic(topic):
-        raise CorruptError("not what is known of a deleted partition")
+        raise CorruptError("not the note of a deleted partition")
     settings = {
         name.removeprefix(_SETTING): text
         for name, text in values.items()
         if name.startswith(_SETTING)
     }
     if not can_be_kept(settings):
-        raise CorruptError("settings that are not one line of text each")
+        raise CorruptError("a config is not one line of text")
     return DeletedPartition(topic, topic_id, **numbers, settings=settings)
 
 
 def _number(text: str) -> int:
-    """From -1 on. ValueError."""
+    """Returns a number, at least -1. Raises ValueError."""
     number = int(text) if _NUMBER.fullmatch(text) else MAX_OFFSET + 1
     if number > MAX_OFFSET:
-        raise ValueError(f"{printable(text[:40])!r} is no such number")
+        raise ValueError(f"{printable(text[:40])!r} is not a number from -1 to 2^63-1")
     return number
 
 
 @dataclass(frozen=True, slots=True)
 class Doomed:
-    """The directory `name` in a log directory, and the partition that it was; None where that is
-    not known, and it cannot come back. It is removed some time after `since_ms`: when this process
-    deleted it, NEVER_MS for one that it found, which stays until it is purged."""
+    """The directory `name` in a log directory, and the partition that it was; None if unknown, in
+    which case it cannot be restored. It is removed some time after `since_ms`, when this process
+    deleted it; NEVER_MS for a directory found at startup, which stays until it is purged."""
 
     name: str
     since_ms: int
@@ -129,8 +130,9 @@ class Doomed:
 
 
 def found_doomed(found: PartitionDir) -> Doomed:
-    """A partition's directory that another process deleted. What it says counts only of the
-    partition that the directory is named after: it comes back under the name in the file."""
+    """Reads a partition directory that another process deleted. Its file counts only if it names
+    the partition that the directory is named after, because the partition is restored under the
+    name in the file."""
     name, limit = DELETED_PARTITION_FILE, MAX_DELETED_PARTITION_BYTES
     try:
         was = read_value(found.directory, name, limit, parse_deleted_partition)
@@ -145,18 +147,18 @@ def found_doomed(found: PartitionDir) -> Doomed:
 
 @dataclass(frozen=True, slots=True)
 class DeletedTopic:
-    """A topic that could come back: all its partitions, by number, as those of the log directories
-    whose numbers are given with them."""
+    """A topic that can be restored: its partitions by number, each with the index of its log
+    directory."""
 
     partitions: tuple[tuple[int, Doomed], ...]
 
     @property
     def was(self) -> list[DeletedPartition]:
-        """What the partitions were."""
+        """The partitions as they were."""
         return [each.was for _, each in self.partitions if each.was is not None]
 
     def deletion(self, delay_ms: int) -> Deletion:
-        """What is to be told of it, if its files are removed after `delay_ms`."""
+        """Returns the Deletion to report, if the files are removed after `delay_ms`."""
         first, *_ = was = self.was
         return Deletion(
             topic=first.topic,
@@ -177,8 +179,8 @@ class DeletedTopic:
 
 
 def deleted_topics(doomed: Iterable[Iterable[Doomed]]) -> list[DeletedTopic]:
-    """The topics of which every partition is still there, what was deleted first before what was
-    deleted later. `doomed`: those of each log directory."""
+    """Returns the topics of which every partition still exists, oldest deletion first. `doomed`:
+    the deleted partitions of each log directory."""
     together: dict[tuple[str, str, int], list[tuple[int, Doomed]]] = {}
     for number, each in enumerate(doomed):
         for one in each:
@@ -190,8 +192,8 @@ def deleted_topics(doomed: Iterable[Iterable[Doomed]]) -> list[DeletedTopic]:
 
 
 def _is_whole(partitions: Sequence[DeletedPartition]) -> bool:
-    """There are fewer than it had where deleting the first ones had failed half-way; and two of one
-    number only where somebody has copied a directory."""
+    """Returns whether every partition is present exactly once. Some are missing if an earlier
+    deletion failed half-way; a number occurs twice only if a directory was copied."""
     numbers = {one.partition for one in partitions}
     return len(numbers) == len(partitions) == max(one.partitions for one in partitions)
 

@@ -1,21 +1,21 @@
-"""The only caller of `os` for the files of a log directory.
+"""Read access to the files of a log directory; no other module reads them through `os`.
 
-Everything is opened for reading alone, in a way that neither changes nor trusts the directory:
+Everything is opened read-only, without changing or trusting the directory:
 
-- `O_NOFOLLOW` at every step below the log directory, which is opened by `dir_fd` one name at a
-  time: a symbolic link cannot lead out of it. The log directory itself is named by the user and may
-  be a link.
-- `O_NONBLOCK`, and `fstat` before the first read: a FIFO cannot hang it, a device is not read.
-- `O_NOATIME` where the kernel allows it (owner or root), so that reading a broker's files leaves no
-  trace.
+- `O_NOFOLLOW` at every step below the log directory, which is walked one name at a time with
+  `dir_fd`: no symbolic link can lead out of it. The log directory itself is named by the user and
+  may be a link.
+- `O_NONBLOCK`, and `fstat` before the first read: a FIFO cannot block, a device is not read.
+- `O_NOATIME` where the kernel allows it (owner or root), so that reading leaves no trace on a
+  broker's files.
 
-A directory is found by its name each time, since a broker renames one (`-delete`) and makes it
-anew. `Directory.hold` keeps a descriptor, for who opens many files of what it has just listed;
-there are thousands of partitions, so it belongs into a `FileCache`.
+A directory is looked up by name each time, because a broker renames it (`-delete`) and may create
+it again. `Directory.hold` keeps a descriptor, for callers that open many files of a directory just
+listed; with thousands of partitions, put the result into a `FileCache`.
 
-Errors: what is not there, any more or at all, is `SegmentGone`; a name that is not the kind of
-thing it must be is `LogDirError` (directories) or `CorruptError` (files); every other `OSError`
-passes with its `filename` set.
+Errors: a file or directory that does not exist (any more) raises `SegmentGone`; a name of the wrong
+kind raises `LogDirError` (directories) or `CorruptError` (files); every other `OSError` propagates
+with its `filename` set.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _READ = os.O_RDONLY | os.O_CLOEXEC
 _FILE = _READ | os.O_NOFOLLOW | os.O_NONBLOCK
 _DIRECTORY = _READ | os.O_DIRECTORY
 
-# What opening says of a name that has gone: ESTALE is how a network file system says ENOENT.
+# errno values for a name that is gone; network file systems report ESTALE for ENOENT.
 _GONE = (errno.ENOENT, errno.ESTALE)
-# ... and of one that is a link (ELOOP), no directory (ENOTDIR), a socket or a dead device (ENXIO,
-# ENODEV).
+# errno values for the wrong kind: a link (ELOOP), not a directory (ENOTDIR), a socket or a dead
+# device (ENXIO, ENODEV).
 _WRONG_KIND = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.ENODEV)
 
-# A single read larger than this is first clamped to the file's size, because the kernel is handed a
-# buffer of the size asked for, and that may come from a length field that lies.
+# A single read larger than this is first clamped to the file's size, because the kernel is given a
+# buffer of the requested size, which may come from a corrupt length field.
 _TRUSTED_READ = 1 << 20
 
 K = TypeVar("K", bound=Hashable)
@@ -54,7 +54,7 @@ V = TypeVar("V")
 
 
 class Kind(StrEnum):
-    """What a name in a directory is, without following links. The value is its name in messages."""
+    """The kind of a directory entry, without following links. The value is its name in messages."""
 
     FILE = "regular file"
     DIRECTORY = "directory"
@@ -65,7 +65,7 @@ class Kind(StrEnum):
 
     @classmethod
     def of(cls, mode: int) -> Kind:
-        """The kind in `mode`, the `st_mode` of an `lstat`."""
+        """Returns the kind for `mode`, the `st_mode` of an `lstat`."""
         return _KINDS.get(stat.S_IFMT(mode), cls.DEVICE)
 
 
@@ -80,8 +80,9 @@ _KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a directory. `stat` (an `lstat`) is there where the listing was asked for it,
-    else None. `inode` is the listing's; it tells a thing from its successor of the same name."""
+    """One name in a directory. `stat` (an `lstat`) is set if the caller of the listing requested
+    it, else None. `inode` is the listing's; it distinguishes an entry from its successor of the
+    same name."""
 
     name: str
     kind: Kind
@@ -98,7 +99,8 @@ class Entry:
 
 
 class Directory:
-    """A log directory (made from the user's path), or a directory below one (made by `child`)."""
+    """A log directory (constructed from the user's path), or a directory below one (from
+    `child`)."""
 
     __slots__ = ("_parent", "name", "path")
 
@@ -108,31 +110,33 @@ class Directory:
         self._parent: Directory | None = None
 
     def child(self, name: str) -> Directory:
-        """The directory `name` in this one. Whether it exists shows at the first use."""
+        """Returns the directory `name` in this one. It is not checked for existence until its first
+        use."""
         directory = Directory(self.path_of(name))
         directory.name = name
         directory._parent = self
         return directory
 
     def path_of(self, name: str) -> str:
-        """The path of `name` in this directory, for messages. ValueError when `name` is not one
-        plain name."""
+        """Returns the path of `name` in this directory, for messages. Raises ValueError if `name`
+        is not a single plain name."""
         if name in ("", ".", "..") or "/" in name or "\0" in name:
             raise ValueError(f"not a name in a directory: {name!r}")
         return os.path.join(self.path, name)
 
     def list(self, wants_stat: Callable[[str], bool] | None = None) -> list[Entry]:
-        """The entries in no order, with `stat` for the names that `wants_stat` answers true for.
+        """Returns the entries in no particular order, with `stat` set for the names for which
+        `wants_stat` returns true.
 
-        What vanishes while it is listed is left out.
+        Entries that vanish during the listing are left out.
         """
         with self._opened() as fd, located(self.path, LogDirError), os.scandir(fd) as scan:
             found = [_entry(item, wants_stat) for item in scan]
         return [entry for entry in found if entry is not None]
 
     def files(self, *sized: str) -> tuple[dict[str, int], Sequence[Entry]]:
-        """The regular files by name, with the bytes in those whose names end in one of `sized` and
-        -1 for the others; and all that is no regular file. As `list`, for a directory of many
+        """Returns the regular files by name, and all other entries. The value is the size in bytes
+        for names that end in one of `sized`, else -1. A faster `list` for a directory with many
         files."""
         found: dict[str, int] = {}
         others: list[Entry | None] = []
@@ -146,13 +150,13 @@ class Directory:
                         found[name] = item.stat(follow_symlinks=False).st_size
                     else:
                         found[name] = -1
-                except FileNotFoundError:  # it has gone since the directory was read
+                except FileNotFoundError:  # it vanished after the directory was read
                     continue
         return found, [entry for entry in others if entry is not None]
 
     def stat(self, name: str | None = None) -> os.stat_result:
-        """`lstat` of `name`, or of this directory. A log directory itself may be a link and is
-        followed."""
+        """Returns the `lstat` of `name`, or of this directory. A log directory that is itself a
+        link is followed."""
         if name is None:
             if self._parent is not None:
                 return self._parent._stat(self.name, self.path)
@@ -162,8 +166,8 @@ class Directory:
 
     def _stat(self, name: str, path: str) -> os.stat_result:
         if self._parent is None:
-            # One call: the log directory's own path is the user's, so only the last step must not
-            # be followed.
+            # One call: the log directory's path is the user's, so only the last step must not be
+            # followed.
             try:
                 return os.lstat(path)
             except OSError as error:
@@ -172,21 +176,21 @@ class Directory:
             return os.stat(name, dir_fd=fd, follow_symlinks=False)
 
     def open(self, name: str) -> OpenFile:
-        """The regular file `name`, open for reading."""
+        """Opens the regular file `name` for reading."""
         path = self.path_of(name)
         with self._opened() as directory:
             return _open_file(name, directory, path)
 
     def hold(self) -> HeldDirectory:
-        """This directory as it is now, to open files in for as long as the result lives."""
+        """Opens this directory as it is now; files can be opened in it while the result exists."""
         return HeldDirectory(self, self._open())
 
     def read_small(self, name: str, limit: int) -> bytes:
-        """The whole of `name`. CorruptError when it holds more than `limit` bytes."""
+        """Returns the content of `name`. Raises CorruptError if it has more than `limit` bytes."""
         file = self.open(name)
         data = file.read(0, limit + 1)
         if len(data) > limit:
-            raise CorruptError(f"more than {limit} bytes, too many for such a file", file.path)
+            raise CorruptError(f"larger than {limit} bytes, the limit for this file", file.path)
         return data
 
     @contextmanager
@@ -209,25 +213,26 @@ class Directory:
 
 
 class HeldDirectory:
-    """A directory held open: a file in it is opened in one step, not from the log directory down.
+    """A directory that is held open: a file in it is opened in one step, not from the log directory
+    down.
 
-    It stays the same directory when its name goes to another. Closed with its last reference.
+    It remains the same directory if another one gets its name. Closed with its last reference.
     """
 
     __slots__ = ("_directory", "_fd")
 
     def __init__(self, directory: Directory, fd: int) -> None:
-        """Takes over `fd`."""
+        """Takes ownership of `fd`."""
         self._directory = directory
         self._fd = fd
 
     def open(self, name: str) -> OpenFile:
-        """As `Directory.open`."""
+        """Opens a file, as `Directory.open`."""
         return _open_file(name, self._fd, self._directory.path_of(name))
 
     def is_removed(self) -> bool:
-        """Whether its name is gone, or is another directory's by now. False where that cannot be
-        found out."""
+        """Returns whether its name no longer exists or belongs to another directory; False if that
+        cannot be determined."""
         held = os.fstat(self._fd)
         try:
             now = self._directory.stat()
@@ -242,16 +247,17 @@ class HeldDirectory:
 
 
 class OpenFile:
-    """A regular file open for reading. It stays readable after the file was deleted or replaced.
+    """A regular file open for reading. It stays readable after the file is deleted or replaced.
 
-    The descriptor is closed when the last reference goes, so that whoever is still reading is safe
-    from a cache that forgets the file.
+    The descriptor is closed with the last reference, so that a reader is safe when a cache evicts
+    the file.
     """
 
     __slots__ = ("fd", "identity", "path")
 
     def __init__(self, fd: int, path: str) -> None:
-        """Takes over `fd`, also when it raises CorruptError because that is no regular file."""
+        """Takes ownership of `fd`, even when it raises CorruptError because it is not a regular
+        file."""
         self.fd = fd
         self.path = path
         status = os.fstat(fd)
@@ -263,16 +269,18 @@ class OpenFile:
         return os.fstat(self.fd)
 
     def size(self) -> int:
-        """Bytes in the file now."""
-        return os.lseek(self.fd, 0, os.SEEK_END)  # where its offset is, nobody asks
+        """Returns the current size in bytes."""
+        return os.lseek(self.fd, 0, os.SEEK_END)  # the file offset is not used
 
     def is_removed(self) -> bool:
-        """Whether it has no name any more: what it takes of the disk is free when it is closed."""
+        """Returns whether the file has no name any more; its disk space is freed when it is
+        closed."""
         return os.fstat(self.fd).st_nlink == 0
 
     def next_data(self, position: int) -> int:
-        """The first position from `position` on that is not in a hole (Linux's SEEK_DATA); the
-        file's size when only a hole follows. What lies between reads as zeros."""
+        """Returns the first position at or after `position` that is not in a hole (Linux's
+        SEEK_DATA), or the file's size if only a hole follows. The bytes in between read as
+        zeros."""
         try:
             return os.lseek(self.fd, position, os.SEEK_DATA)
         except OSError as error:
@@ -281,7 +289,7 @@ class OpenFile:
             raise _translated(error, self.path, CorruptError) from None
 
     def read(self, position: int, size: int) -> bytes:
-        """`size` bytes from `position`; fewer only where the file ends."""
+        """Returns `size` bytes from `position`; fewer only at the end of the file."""
         if size > _TRUSTED_READ:
             size = min(size, max(self.size() - position, 0))
         data = self._pread(position, size)
@@ -295,8 +303,8 @@ class OpenFile:
         return b"".join(parts)
 
     def read_into(self, position: int, buffer: memoryview | bytearray) -> int:
-        """Fills `buffer` from `position`. The number of bytes read is less only where the file
-        ends."""
+        """Fills `buffer` from `position`. Returns the number of bytes read, less than the buffer's
+        size only at the end of the file."""
         view = memoryview(buffer).cast("B")
         filled = 0
         while filled < len(view):
@@ -323,13 +331,14 @@ class OpenFile:
 
 
 class NoFile(OpenFile):
-    """Stands for a regular file where something else has its name, such as a symbolic link or a
-    FIFO, which is neither followed nor opened. It has no bytes; `error` says what is there."""
+    """A stand-in for a regular file whose name belongs to something else, such as a symbolic link
+    or a FIFO, which is neither followed nor opened. It has no bytes; `error` describes what is
+    there."""
 
     __slots__ = ("_status", "error")
 
     def __init__(self, status: os.stat_result, error: CorruptError) -> None:
-        """`status`: `lstat` of what is there."""
+        """`status`: the `lstat` of the entry."""
         self.fd = -1
         self.path = error.file
         self.identity = (status.st_dev, status.st_ino)
@@ -355,15 +364,14 @@ class NoFile(OpenFile):
         return b""
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
-        """There is nothing to be closed."""
+        """Does nothing: there is no descriptor to close."""
 
 
 class FileCache(Generic[K, V]):
-    """The values used last, at most `capacity` of them: open files, indexes, whatever costs
-    descriptors.
+    """An LRU cache of at most `capacity` values that cost descriptors: open files, indexes.
 
-    Forgetting a value only drops the reference to it. Any thread may call; two that want the same
-    absent value at once may both open it, and the later one stays.
+    Evicting a value only drops the reference to it. Thread-safe; two threads that request the same
+    absent value may both open it, and the later one is kept.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -372,7 +380,7 @@ class FileCache(Generic[K, V]):
         self._lock = threading.Lock()  # guards _values; never held while opening
 
     def get(self, key: K, open_value: Callable[[], V]) -> V:
-        """The value of `key`, not None, from `open_value` when it is not here."""
+        """Returns the value of `key`, never None; calls `open_value` if it is not cached."""
         with self._lock:
             known = self._values.get(key)
             if known is not None:
@@ -382,27 +390,28 @@ class FileCache(Generic[K, V]):
         with self._lock:
             self._values[key] = value
             self._values.move_to_end(key)
-            # Forgotten values are destroyed after the lock is released: a destructor may take its
+            # Evicted values are destroyed after the lock is released: a destructor may take its
             # time.
             forgotten = [self._values.popitem(last=False)[1] for _ in range(self._surplus())]
         del forgotten
         return value
 
     def drop(self, key: K) -> None:
-        """Forgets `key`, if it is here."""
+        """Drops `key`, if it is cached."""
         with self._lock:
             value = self._values.pop(key, None)
         del value
 
     def drop_where(self, condition: Callable[[K], bool]) -> None:
-        """Forgets the keys that `condition` answers true for."""
+        """Drops the keys for which `condition` returns true."""
         with self._lock:
             keys = [key for key in self._values if condition(key)]
             forgotten = [self._values.pop(key) for key in keys]
         del forgotten
 
     def drop_values(self, condition: Callable[[V], bool]) -> None:
-        """Forgets the values that `condition` answers true for; the others can be had meanwhile."""
+        """Drops the values for which `condition` returns true; the others remain available
+        meanwhile."""
         with self._lock:
             items = list(self._values.items())
         wanted = [(key, value) for key, value in items if condition(value)]
@@ -419,20 +428,20 @@ class FileCache(Generic[K, V]):
 
 
 def most_open_files() -> int:
-    """How many files, and indexes of two descriptors each, the process may well keep open: most of
-    the rest is left to others."""
+    """Returns how many files, and indexes of two descriptors each, the process should keep open at
+    most; most of the remaining limit is left to other uses."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(soft // 3, 1) if soft != resource.RLIM_INFINITY else sys.maxsize
 
 
 def _entry(item: os.DirEntry[str], wants_stat: Callable[[str], bool] | None) -> Entry | None:
-    """None when the name has gone since the directory was read."""
+    """Returns None if the name vanished after the directory was read."""
     try:
         status = None
         if wants_stat is not None and wants_stat(item.name):
             status = item.stat(follow_symlinks=False)
             kind = Kind.of(status.st_mode)
-        elif item.is_file(follow_symlinks=False):  # from the listing itself, no further call
+        elif item.is_file(follow_symlinks=False):  # from the listing, no system call
             kind = Kind.FILE
         elif item.is_dir(follow_symlinks=False):
             kind = Kind.DIRECTORY
@@ -444,11 +453,11 @@ def _entry(item: os.DirEntry[str], wants_stat: Callable[[str], bool] | None) -> 
 
 
 def _open(name: str, flags: int, directory: int | None) -> int:
-    """`os.open` without touching the access time, where we may ask for that."""
+    """Calls `os.open` without touching the access time, where that is allowed."""
     try:
         return os.open(name, flags | os.O_NOATIME, dir_fd=directory)
     except PermissionError as error:
-        if error.errno != errno.EPERM:  # only EPERM means "not the owner"; EACCES would come back
+        if error.errno != errno.EPERM:  # only EPERM means "not the owner"; EACCES would recur
             raise
         return os.open(name, flags, dir_fd=directory)
 
@@ -463,8 +472,8 @@ def _open_file(name: str, directory: int, path: str) -> OpenFile:
 
 @contextmanager
 def located(path: str, wrong_kind: type[CorruptError | LogDirError]) -> Iterator[None]:
-    """Raises what this module promises for an OSError of opening `path`, of which `wrong_kind` says
-    what it has to be."""
+    """Converts an OSError from opening `path` as this module's docstring describes; `wrong_kind` is
+    the error for a name of the wrong kind."""
     try:
         yield
     except OSError as error:
@@ -474,7 +483,7 @@ def located(path: str, wrong_kind: type[CorruptError | LogDirError]) -> Iterator
 def _translated(
     error: OSError, path: str, wrong_kind: type[CorruptError | LogDirError]
 ) -> Exception:
-    """What to raise instead of `error`, which a call for `path` gave."""
+    """Returns the exception to raise instead of `error`, which a call for `path` raised."""
     if error.errno in _GONE:
         return SegmentGone(path)
     if error.errno in _WRONG_KIND:
@@ -486,8 +495,8 @@ def _translated(
 
 
 def _kind_at(path: str) -> str:
-    """What is at `path`, for a message; it may be changing while we look."""
+    """Describes what is at `path`, for a message; it may be changing."""
     try:
         return Kind.of(os.lstat(path).st_mode)
     except OSError:
-        return "changing thing"
+        return "file that is being replaced"

@@ -1,16 +1,16 @@
-"""Changing a log directory: the only caller of `os` for that, as `disk` is for reading.
+"""Write access to a log directory; no other module changes it through `os` (`disk` is for reading).
 
-Every system call that changes something goes through the module's current `Calls`, so that tests
-can record them, or let any one of them fail.
+Every system call that changes something is made by the module's current `Calls`, so that tests can
+record calls or make any of them fail.
 
-Nothing here is durable until it is synced: a file's content by `WritableFile.sync`, a name that
-came, went or changed by `WritableDirectory.sync` of the directory that it is in. What does more,
-says so. No symbolic link below the log directory is followed.
+Nothing is durable until it is synced: a file's content by `WritableFile.sync`; a created, removed
+or renamed name by `WritableDirectory.sync` of its directory. Methods that guarantee more say so. No
+symbolic link below the log directory is followed.
 
-Errors: every `OSError` passes with its `filename` set, a name that has gone as FileNotFoundError. A
-failed fsync is `SyncFailed`, which is an OSError, too: what the kernel could not write it may have
-thrown away, so that a second fsync would succeed and mean nothing. A name that is not the kind of
-thing it must be is CorruptError or LogDirError, as in `disk`.
+Errors: every `OSError` propagates with its `filename` set; a name that does not exist is
+FileNotFoundError. A failed fsync is `SyncFailed`, a subclass of OSError: the kernel may have
+dropped the pages it could not write, so a second fsync would succeed without meaning anything. A
+name of the wrong kind is CorruptError or LogDirError, as in `disk`.
 """
 
 from __future__ import annotations
@@ -28,28 +28,29 @@ Buffer = bytes | bytearray | memoryview
 
 _FILE = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
-# As Java makes them; the process's umask takes from it.
+# As Java creates them; the process's umask applies.
 _FILE_MODE = 0o666
 _DIRECTORY_MODE = 0o777
 
 _MAX_BUFFERS = os.sysconf("SC_IOV_MAX")
-# A partition's directory has no directories in it. Each level costs a descriptor.
+# A partition's directory contains no directories. Each level costs a descriptor.
 _MAX_DEPTH = 32
 
 TEMPORARY_SUFFIX = ".tmp"
 
-# sync_file_range(2), which Python does not have, nor every C library; SYNC_FILE_RANGE_WRITE.
+# sync_file_range(2), which Python lacks, as do some C libraries; SYNC_FILE_RANGE_WRITE.
 _BEGIN_SYNC = getattr(ctypes.CDLL(None), "sync_file_range", None)
 _SYNC_WRITE = 2
 
 
 class SyncFailed(OSError):
-    """An fsync failed: what is on the disk is not known. Nothing may go on as if it had worked."""
+    """An fsync failed: the state of the disk is unknown. Callers must not continue as if it had
+    worked."""
 
 
 class Calls:
     """The system calls, one method each. `directory` is the descriptor that a name is relative to;
-    None is only for the path of the log directory itself."""
+    None only for the path of the log directory itself."""
 
     def open(self, name: str, flags: int, mode: int = 0, directory: int | None = None) -> int:
         return os.open(name, flags, mode, dir_fd=directory)
@@ -90,7 +91,7 @@ _calls = Calls()
 
 @contextmanager
 def replaced(calls: Calls) -> Iterator[None]:
-    """Lets every thread make its system calls by `calls` for the time being."""
+    """Makes all threads use `calls` for their system calls within the block."""
     global _calls
     before, _calls = _calls, calls
     try:
@@ -100,7 +101,7 @@ def replaced(calls: Calls) -> Iterator[None]:
 
 
 class WritableDirectory(Directory):
-    """A log directory or one below it, to change. Any thread may call."""
+    """A log directory or one below it, for writing. Thread-safe."""
 
     __slots__ = ()
 
@@ -111,14 +112,14 @@ class WritableDirectory(Directory):
         return directory
 
     def create(self, name: str) -> WritableFile:
-        """The file `name`, empty. What an old one of that name held is gone."""
+        """Opens the file `name`, empty; truncates it if it exists."""
         file = self.writable(name, create=True)
         if file.size():
             file.truncate(0)
         return file
 
     def writable(self, name: str, create: bool = False) -> WritableFile:
-        """The regular file `name`, open for reading and writing. Unless `create`, it must exist."""
+        """Opens the regular file `name` for reading and writing. Unless `create`, it must exist."""
         flags = _FILE | os.O_CREAT if create else _FILE
         path = self.path_of(name)
         with self._changing(name) as directory, located(path, CorruptError):
@@ -126,8 +127,9 @@ class WritableDirectory(Directory):
         return WritableFile(fd, path)
 
     def write_atomically(self, name: str, data: bytes) -> None:
-        """Makes `data` the content of `name`, durably: at every moment, also of a power cut, the
-        file is the old or the new one. `NAME.tmp` is in use for it, and stays when it fails."""
+        """Replaces the content of `name` by `data`, durably: at every moment, including a power
+        failure, the file is the old or the new one. Uses `NAME.tmp`, which remains if the call
+        fails."""
         temporary = name + TEMPORARY_SUFFIX
         file = self.create(temporary)
         file.write(0, data)
@@ -136,40 +138,40 @@ class WritableDirectory(Directory):
         self.sync()
 
     def write_in_place(self, name: str, data: bytes) -> None:
-        """Makes `data` the content of `name`, durably but for the name itself. Stopped in the
-        middle, the file is empty or torn."""
+        """Replaces the content of `name` by `data`; the content is durable, the name itself is not.
+        If interrupted, the file is empty or torn."""
         file = self.create(name)
         file.write(0, data)
         file.sync()
 
     def rename(self, old: str, new: str) -> None:
-        """Gives `old` the name `new`, at once; another thing of that name is gone."""
+        """Renames `old` to `new` atomically, replacing any entry of that name."""
         self.path_of(new)
         with self._changing(old) as directory:
             _calls.rename(old, new, directory)
 
     def take(self, name: str, source: WritableDirectory) -> None:
-        """Moves the file `name` here, at once; another one of that name is gone. OSError (EXDEV)
-        when `source` is on another file system."""
+        """Moves the file `name` here atomically, replacing any file of that name. Raises OSError
+        (EXDEV) if `source` is on another file system."""
         self.path_of(name)
         with source._changing(name) as its, self._changing(name) as ours:
             _calls.move(name, its, ours)
 
     def link(self, new: str, source: WritableDirectory, old: str) -> None:
-        """Lets the file `old` of `source` have the name `new` here, too. FileExistsError; OSError
-        where that cannot be: EXDEV on another file system, EPERM for somebody else's file."""
+        """Makes `new` a hard link here to the file `old` of `source`. Raises FileExistsError, or
+        OSError if linking is impossible: EXDEV on another file system, EPERM for another user's
+        file."""
         self.path_of(new)
         with source._changing(old) as its, self._changing(new) as ours:
             _calls.link(old, its, new, ours)
 
     def is_ours_alone(self, name: str) -> bool:
-        """Whether a file is as if made by this process: this user's, and nowhere by another
-        name."""
+        """Returns whether a file belongs to this user and has no other hard link."""
         found = self.stat(name)
         return found.st_nlink == 1 and found.st_uid == os.geteuid()
 
     def rename_child(self, old: str, new: str) -> None:
-        """Gives the directory `old` the name `new`, durably. OSError when `new` exists and is not
+        """Renames the directory `old` to `new`, durably. Raises OSError if `new` exists and is not
         an empty directory."""
         self.rename(old, new)
         self.sync()
@@ -184,19 +186,19 @@ class WritableDirectory(Directory):
                 raise
 
     def make(self, name: str) -> WritableDirectory:
-        """A new directory `name`. FileExistsError when there is one."""
+        """Creates the directory `name`. Raises FileExistsError if the name exists."""
         with self._changing(name) as directory:
             _calls.mkdir(name, _DIRECTORY_MODE, directory)
         return self.child(name)
 
     def make_itself(self) -> None:
-        """Makes the log directory, and those above it, durably where they do not exist yet."""
+        """Creates the log directory and its missing parents, durably."""
         with _named(self.path):
             _make_path(os.path.abspath(self.path))
 
     def remove_directory(self, name: str) -> None:
-        """Removes the directory `name` and all that is in it. LogDirError when it is none, or is
-        nested deeper than any that Kafka writes."""
+        """Removes the directory `name` and its contents. Raises LogDirError if it is not a
+        directory, or is nested deeper than any that Kafka writes."""
         self._remove_directory(name, _MAX_DEPTH)
 
     def _remove_directory(self, name: str, depth: int) -> None:
@@ -214,13 +216,13 @@ class WritableDirectory(Directory):
             _calls.rmdir(name, directory)
 
     def sync(self) -> None:
-        """Makes durable which names are in the directory."""
+        """Makes the names in the directory durable."""
         with self._changing(None) as directory:
             _sync(directory, self.path)
 
     @contextmanager
     def _changing(self, name: str | None) -> Iterator[int]:
-        """A descriptor of the directory, for a call about `name` in it."""
+        """Yields a descriptor of the directory, for a call about `name` in it."""
         path = self.path if name is None else self.path_of(name)
         with _gone_as_os_error(), self._opened() as directory, _named(path):
             yield directory
@@ -234,20 +236,20 @@ class WritableDirectory(Directory):
 
 
 class WritableFile(OpenFile):
-    """A regular file open for reading and writing. It stays so after the name was taken from it."""
+    """A regular file open for reading and writing, even after its name was removed."""
 
     __slots__ = ()
 
     def write(self, position: int, *buffers: Buffer) -> None:
-        """Writes the buffers one after the other from byte `position` on, all of them or, when it
-        raises OSError, nobody knows how many bytes of them."""
+        """Writes the buffers consecutively from byte `position` on. If it raises OSError, the
+        number of bytes written is unknown."""
         with _named(self.path):
             written = _calls.pwritev(self.fd, buffers[:_MAX_BUFFERS], position)
             if written < sum(memoryview(buffer).nbytes for buffer in buffers):
                 self._write_rest(position, buffers, written)
 
     def write_pieces(self, pieces: Iterable[tuple[int, Buffer]]) -> None:
-        """Writes many small pieces, each at its position; as `write`."""
+        """Writes many small pieces, each at its own position; otherwise as `write`."""
         pwritev, fd = _calls.pwritev, self.fd
         with _named(self.path):
             for position, piece in pieces:
@@ -256,7 +258,7 @@ class WritableFile(OpenFile):
                     self._write_rest(position, (piece,), written)
 
     def _write_rest(self, position: int, buffers: Sequence[Buffer], done: int) -> None:
-        """Goes on after the first `done` bytes of `buffers`."""
+        """Continues after the first `done` bytes of `buffers`."""
         for buffer in buffers:
             view = memoryview(buffer).cast("B")
             skipped = min(done, len(view))
@@ -265,28 +267,29 @@ class WritableFile(OpenFile):
             view = view[skipped:]
             while view:
                 count = _calls.pwritev(self.fd, [view], position)
-                if count == 0:  # no file system does that; it must not become an endless loop
+                if count == 0:  # no file system does that; avoids an endless loop
                     raise OSError(errno.EIO, os.strerror(errno.EIO))
                 position += count
                 view = view[count:]
 
     def truncate(self, size: int) -> None:
-        """Makes the file `size` bytes long; what is added reads as zeros and takes no room."""
+        """Sets the file's size to `size` bytes; an added part reads as zeros and occupies no disk
+        space."""
         with _named(self.path):
             _calls.ftruncate(self.fd, size)
 
     def begin_sync(self, position: int, size: int) -> None:
-        """Lets the kernel begin to write these bytes to the disk, that `sync` finds less to do; it
-        promises nothing."""
+        """Asks the kernel to start writing these bytes to the disk, so that `sync` has less to do;
+        guarantees nothing."""
         if _BEGIN_SYNC is not None:
             _BEGIN_SYNC(self.fd, ctypes.c_int64(position), ctypes.c_int64(size), _SYNC_WRITE)
 
     def sync(self) -> None:
-        """Makes the content and the size durable. SyncFailed when that is not certain."""
+        """Makes content and size durable. Raises SyncFailed if that is not certain."""
         _sync(self.fd, self.path)
 
     def set_mtime_ns(self, mtime_ns: int) -> None:
-        """Sets the time of the last change, in nanoseconds since 1970."""
+        """Sets the modification time, in nanoseconds since 1970."""
         with _named(self.path):
             _calls.utime(self.fd, mtime_ns)
 
@@ -298,7 +301,7 @@ def _make_path(path: str) -> None:
     except FileExistsError:
         return
     except FileNotFoundError:
-        if os.path.isdir(above):  # as in /proc: there are none to be made
+        if os.path.isdir(above):  # as in /proc, where none can be created
             raise
         _make_path(above)
         _make_path(path)
@@ -315,19 +318,20 @@ def _sync(fd: int, path: str) -> None:
 
 @contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Puts `path` into an OSError that comes out of it."""
+    """Sets `path` as the filename of an OSError raised in the block."""
     try:
         yield
     except OSError as error:
         error.filename = path
         if error.filename2 is not None:
-            del error.filename2  # None would be told as a name
+            del error.filename2  # None would be printed as a name
         raise
 
 
 @contextmanager
 def _gone_as_os_error() -> Iterator[None]:
-    """A reader looks again when a file has gone; for a writer it is an error like others."""
+    """Converts SegmentGone to FileNotFoundError: a reader retries when a file vanished; for a
+    writer that is an ordinary error."""
     try:
         yield
     except SegmentGone as gone:

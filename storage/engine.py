@@ -1,7 +1,8 @@
-"""Log directories as topics and partitions: the front door of the storage layer, for reading.
+"""Log directories as topics and partitions: the read-only entry point of the storage layer.
 
-Nothing is opened before it is asked for; a thousand partitions cost their listing. An engine that
-reads takes no lock and writes nothing, so it is safe beside the broker that owns the directories.
+Nothing is opened before it is used; a thousand partitions cost only their directory listing. A
+read-only engine takes no lock and writes nothing, so it is safe beside the broker that owns the
+directories.
 """
 
 from __future__ import annotations
@@ -28,18 +29,18 @@ from .log.context import ReadContext, ReadLimits
 from .log.log import Log
 from .log_dir import LogDir, LogDirs, PartitionDir
 
-#: How often it is looked whether files that are open were removed.
+#: How often to check whether open files were removed.
 LET_GO_SECONDS = 2.0
 
 
 class Engine:
-    """Several log directories, opened for reading."""
+    """Log directories, opened read-only."""
 
     def __init__(
         self, paths: str | Sequence[str], settings: Mapping[str, str] | None = None
     ) -> None:
-        """LogDirError when one of ``paths`` (a list, or joined by commas) is no log directory,
-        ConfigError for one of this run's ``settings`` that Kafka would refuse."""
+        """Raises LogDirError if one of ``paths`` (a list, or comma-separated) is not a log
+        directory, ConfigError if Kafka would refuse one of this run's ``settings``."""
         self.settings = run_settings((settings or {}).items())
         reader = reader_config(self.settings)
         self.log_dirs = LogDirs(paths)
@@ -57,24 +58,25 @@ class Engine:
         self._metadata: tuple[Log, ClusterMetadata] | None = None
 
     def topics(self) -> Mapping[str, list[int]]:
-        """Topics in order of name, with the numbers of their partitions here."""
+        """Returns the topics in order of name, with the numbers of their partitions here."""
         return self.log_dirs.topics()
 
     def partitions_of(self, topic: str) -> list[int]:
-        """The numbers of a topic's partitions here. UnknownTopic."""
+        """Returns the numbers of a topic's partitions here. Raises UnknownTopic."""
         there = self.topics()
         if topic not in there:
             raise UnknownTopic(topic, there)
         return there[topic]
 
     def numbers_of(self, topic: str) -> list[int]:
-        """As `partitions_of`, and the number of the stray whose directory has that name."""
+        """Returns the same as `partitions_of` or, for the name of a stray's directory, the stray's
+        number."""
         strays = [number for name, number in self.log_dirs.strays() if name == topic]
         return strays or self.partitions_of(topic)
 
     def log(self, topic: str, partition: int) -> Log:
-        """One partition, or a stray, by the name of its directory and its number. UnknownTopic,
-        UnknownPartition."""
+        """Returns one partition, or a stray, by the name of its directory and its number. Raises
+        UnknownTopic or UnknownPartition."""
         found = self.log_dirs.partition(topic, partition)
         key = (topic, partition)
         with self._lock:
@@ -87,15 +89,15 @@ class Engine:
             return log
 
     def opened(self) -> list[Log]:
-        """The partitions that were asked for so far and are still there."""
+        """Returns the partitions opened so far that still exist."""
         with self._lock:
             is_there = self._is_there()
             return [log for key, (found, log) in self._logs.items() if is_there(key, found)]
 
     def let_go_of_removed(self) -> None:
-        """Forgets partitions that are no longer there, and closes files and directories that were
-        removed, unless they are still being read. To be called now and then."""
-        with self._lock:  # no partition that is found meanwhile is taken for one that is gone
+        """Drops partitions that no longer exist, and closes removed files and directories unless
+        they are still being read. To be called periodically."""
+        with self._lock:  # a partition found meanwhile must not be mistaken for a removed one
             is_there = self._is_there()
             gone = [key for key, (found, _) in self._logs.items() if not is_there(key, found)]
             for key in gone:
@@ -103,22 +105,22 @@ class Engine:
         self.context.let_go_of_removed()
 
     def let_go_now_and_then(self) -> None:
-        """`let_go_of_removed`, unless that was done a moment ago: for calls that have to look at
-        the directories anyway, where no thread does it in the background."""
+        """Calls `let_go_of_removed`, unless that was done recently: for calls that read the
+        directories anyway, where no background thread does it."""
         now = monotonic()
         if now - self._let_go_at >= LET_GO_SECONDS:
             self._let_go_at = now
-            with suppress(StorageError, OSError):  # whoever called meets it, too, if it matters
+            with suppress(StorageError, OSError):  # the caller will hit it, too, if it matters
                 self.let_go_of_removed()
 
     def _is_there(self) -> Callable[[tuple[str, int], PartitionDir], bool]:
-        """Tells whether a partition's directory is still the one that was found."""
+        """Returns a predicate: is a partition's directory still the one that was found?"""
         there, strays = self.log_dirs.partitions(), self.log_dirs.strays()
         return lambda key, found: (there.get(key) or strays.get(key)) == found
 
     def topic_id(self, topic: str) -> str:
-        """The topic's id, 22 characters of URL-safe base64, as the cluster's metadata or else its
-        own directories tell it; "" where neither does. UnknownTopic."""
+        """Returns the topic's id, 22 characters of URL-safe base64, from the cluster's metadata or
+        else from the topic's own directories; "" if neither has it. Raises UnknownTopic."""
         partitions = self.numbers_of(topic)
         known = self.metadata().topics.get(topic)
         if known is not None:
@@ -129,26 +131,26 @@ class Engine:
             return ""
 
     def topic_config(self, topic: str) -> Resolved:
-        """The topic's settings from this run, kafkafs's own file, the cluster's metadata and
-        Kafka's defaults.
-        UnknownTopic, ConfigError when this run's settings contradict each other."""
+        """Resolves the topic's configs from this run, kafkafs's own file, the cluster's metadata
+        and Kafka's defaults. Raises UnknownTopic, or ConfigError if this run's configs contradict
+        each other."""
         self.numbers_of(topic)
         return topic_config(self._settings_of(topic, self.log_dirs.topic_settings(topic)))
 
     def new_topic_config(self, settings: Mapping[str, str] = MappingProxyType({})) -> Resolved:
-        """The settings of a topic that would be made with these of its own."""
+        """Resolves the configs of a topic that would be created with these of its own."""
         return topic_config(self._settings_of("", settings))
 
     def check_topic_settings(
         self, topic: str, settings: Mapping[str, str], *, carried_over: bool = False
     ) -> Resolved:
-        """What would count for a topic, also for one to be made, with these in kafkafs's own file.
+        """Resolves the configs of an existing or new topic with these in kafkafs's own file. Raises
         ConfigError; `carried_over` as in `config.check_topic_settings`."""
         sources = self._settings_of(topic, settings)
         return checked_topic_config(sources, carried_over=carried_over)
 
     def _settings_of(self, topic: str, topic_file: Mapping[str, str]) -> Settings:
-        """The sources of a topic's settings, with these for kafkafs's own file."""
+        """Returns the sources of a topic's configs, with these for kafkafs's own file."""
         metadata = self.metadata()
         known = metadata.topics.get(topic)
         node_id = self.log_dirs.dirs[0].meta.node_id
@@ -161,7 +163,7 @@ class Engine:
         )
 
     def metadata(self) -> MetadataImage:
-        """The cluster as `__cluster_metadata-0` describes it; empty where there is none."""
+        """Returns the cluster as `__cluster_metadata-0` describes it; empty if there is none."""
         try:
             log = self.log(METADATA_TOPIC, 0)
             if self._metadata is None or self._metadata[0] is not log:
@@ -171,26 +173,26 @@ class Engine:
             return MetadataImage()
 
     def forget(self, topic: str, partition: int) -> None:
-        """A partition is no more: a directory made later may have the same inode number."""
+        """Drops a deleted partition: a directory created later may have the same inode number."""
         with self._lock:
             self._logs.pop((topic, partition), None)
 
     def close(self) -> None:
-        """Forget the open files. They are opened again when they are needed."""
+        """Closes all files. They are opened again when needed."""
         self.context.files.drop_where(lambda key: True)
         with self._lock:
             self._logs.clear()
 
     def partition_dir(self, topic: str, partition: int) -> PartitionDir:
-        """The directory of one partition. UnknownTopic, UnknownPartition."""
+        """Returns the directory of one partition. Raises UnknownTopic or UnknownPartition."""
         return self.log_dirs.partition(topic, partition)
 
     def _log_start_offset(self, log_dir: LogDir, key: tuple[str, int]) -> Callable[[], int]:
-        """The log start offset of a partition, as checkpointed, when it is asked for."""
+        """Returns a function that looks up a partition's checkpointed log start offset."""
         return lambda: log_dir.log_start_offsets.get(key, 0)
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with the directories and the cluster's metadata, a line each."""
+        """What is wrong with the directories and the cluster's metadata, one line each."""
         metadata = self._metadata[1].problems if self._metadata is not None else []
         return [*self.log_dirs.problems, *metadata]

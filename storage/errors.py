@@ -1,27 +1,27 @@
-"""What can go wrong in the storage engine: a class for each thing that a caller treats differently.
+"""The storage engine's exceptions: one class for each failure that callers handle differently.
 
     StorageError
-    ├── LogDirError          opening: the path is no log directory, or not one that can be used
-    │   ├── LogDirLocked     opening to write: a broker or another engine holds the directory
+    ├── LogDirError          opening: the path is not a log directory, or not a usable one
+    │   ├── LogDirLocked     opening for writing: a broker or another engine holds the directory
     │   └── LogDirOffline    writing: a call failed after which the disk cannot be trusted
-    ├── ConfigError          opening: a setting whose name or value Kafka would refuse
+    ├── ConfigError          opening: a config whose name or value Kafka would refuse
     ├── UnknownTopic         looking up: no such topic in any of the directories
-    ├── UnknownPartition     looking up: the topic has no such partition, or its directory has gone
+    ├── UnknownPartition     looking up: no such partition, or its directory was removed
     ├── OffsetNotFound       looking up: no record is served at that offset
-    ├── SegmentGone          reading: the file vanished under us, as live retention and cleaning do
+    ├── SegmentGone          reading: the file vanished, as live retention and cleaning cause
     ├── CorruptError         reading: bytes that no Kafka broker wrote
-    ├── CleaningAborted      cleaning: the log was cut, deleted or its cleaning stopped meanwhile
-    ├── CannotUndelete       bringing back: what was deleted is not there any more, or does not fit
-    ├── TopicExists          creating: there is such a topic, or one whose name differs in . and _
-    └── Refused              writing: what Kafka would answer with an error; nothing was written
+    ├── CleaningAborted      cleaning: the log was truncated or deleted, or cleaning was stopped
+    ├── CannotUndelete       restoring: the deleted data no longer exists, or does not fit
+    ├── TopicExists          creating: the topic exists, or one whose name differs in . and _
+    └── Refused              writing: Kafka would answer with an error; nothing was written
         ├── InvalidTopic, InvalidPartitions, Unregistered
         ├── InvalidRecord, InvalidTimestamp, MessageTooLarge, RecordListTooLarge
         ├── OffsetOutOfRange, PolicyViolation
         └── OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState,
             TransactionCoordinatorFenced
 
-`OSError` is not wrapped: a disk that fails (EIO) or a file that may not be read (EACCES) keeps its
-errno, and its `filename` says which file it was.
+`OSError` is not wrapped: a failing disk (EIO) or an unreadable file (EACCES) keeps its errno, and
+`filename` names the file.
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ from typing import TypeVar
 
 from .nearest import did_you_mean, nearest
 
-# Of the partitions of a topic that has gaps between their numbers.
+# Ranges listed for a topic with gaps between its partition numbers.
 _RANGES_SHOWN = 8
 
 
 class StorageError(Exception):
-    """Base of all errors of the engine. `str()` is one line for people, attributes for programs."""
+    """Base of all errors of the engine. `str()` is one line for people, attributes are for
+    programs."""
 
 
 class CorruptError(StorageError):
-    """Bytes on disk that break a rule of their format.
+    """Bytes on disk that violate their format.
 
-    `position` is the byte in `file` where the broken thing starts, -1 when it is not known. Code
-    that decodes bytes without knowing where they came from leaves both out and counts positions
-    from the start of what it was given; the caller that does know adds them with `at`.
+    `position` is the byte in `file` where the broken element starts, -1 if unknown. Code that
+    decodes bytes without knowing their origin leaves both out and counts positions from the start
+    of its input; a caller that knows the origin adds them with `at`.
     """
 
     def __init__(self, what: str, file: str = "", position: int = -1) -> None:
@@ -62,7 +63,7 @@ class CorruptError(StorageError):
         return ": ".join([*place, self.what])
 
     def at(self, file: str, base: int = 0) -> CorruptError:
-        """The same error in `file`, where the decoded bytes start at position `base`."""
+        """Returns the same error in `file`, where the decoded bytes start at position `base`."""
         return CorruptError(self.what, file, base + max(self.position, 0))
 
 
@@ -80,7 +81,7 @@ class OffsetNotFound(StorageError):
 
 
 class UnknownTopic(StorageError):
-    """No partition of `topic` exists in the log directories, which have the topics `there`."""
+    """No partition of `topic` exists in the log directories, whose topics are `there`."""
 
     def __init__(self, topic: str, there: Collection[str] = ()) -> None:
         super().__init__(topic)
@@ -100,8 +101,8 @@ class UnknownTopic(StorageError):
 
 
 class UnknownPartition(StorageError):
-    """There is no partition `partition` of `topic`, or its directory has been removed since it was
-    opened. `there`: the numbers of the partitions that the topic has, if they are known."""
+    """`topic` has no partition `partition`, or its directory was removed after it was opened.
+    `there`: the numbers of the topic's partitions, if known."""
 
     def __init__(self, topic: str, partition: int, there: Sequence[int] = ()) -> None:
         super().__init__(topic, partition, there)
@@ -115,8 +116,7 @@ class UnknownPartition(StorageError):
 
 
 class LogDirError(StorageError):
-    """`path` is not a log directory, or one that cannot be served; `why` says what to do about
-    it."""
+    """`path` is not a log directory, or not a usable one; `why` says what to do about it."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(path, why)
@@ -128,8 +128,8 @@ class LogDirError(StorageError):
 
 
 class LogDirLocked(LogDirError):
-    """Somebody else has the directory: `pid` of the process that holds its `.lock`, -1 when the
-    system does not tell (a holder on another machine)."""
+    """Another process holds the directory: `pid` is that of the holder of `.lock`, -1 if the system
+    does not report it (a holder on another machine)."""
 
     def __init__(self, path: str, why: str, pid: int = -1) -> None:
         super().__init__(path, why)
@@ -137,14 +137,14 @@ class LogDirLocked(LogDirError):
 
 
 class LogDirOffline(LogDirError):
-    """Nothing is written to the directory any more until it is opened anew: a write or an fsync
-    failed in a way that leaves open what is on the disk (Kafka's LogDirFailureChannel)."""
+    """Nothing more is written to the directory until it is reopened: a write or an fsync failed in
+    a way that leaves the state of the disk unknown (Kafka's LogDirFailureChannel)."""
 
 
 class SegmentGone(StorageError):
-    """`file` was there when it was listed and is not there, or is another file, now.
+    """`file` was listed, but has since been removed or replaced.
 
-    No damage: a broker's retention, cleaner or topic deletion took it. Look again.
+    Not corruption: a broker's retention, cleaner or topic deletion removed it. Read again.
     """
 
     def __init__(self, file: str) -> None:
@@ -152,23 +152,23 @@ class SegmentGone(StorageError):
         self.file = file
 
     def __str__(self) -> str:
-        return f"{printable(self.file)}: the file has gone or was replaced"
+        return f"{printable(self.file)}: the file was removed or replaced"
 
 
 class CleaningAborted(StorageError):
-    """A cleaning was given up for `why`: the log changed under it, or somebody asked for that
-    (LogCleaningAbortedException). What it had swapped in so far stays."""
+    """A cleaning was aborted because of `why`: the log changed, or an abort was requested
+    (LogCleaningAbortedException). Segments already swapped in stay."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
         self.why = why
 
     def __str__(self) -> str:
-        return f"cleaning given up: {self.why}"
+        return f"cleaning aborted: {self.why}"
 
 
 class CannotUndelete(StorageError):
-    """`what`, a topic or the path of a partition, cannot be brought back for `why`."""
+    """`what`, a topic or the path of a partition, cannot be restored because of `why`."""
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(what, why)
@@ -176,12 +176,12 @@ class CannotUndelete(StorageError):
         self.why = why
 
     def __str__(self) -> str:
-        return f"{printable(self.what)}: cannot be brought back: {self.why}"
+        return f"{printable(self.what)}: cannot be restored: {self.why}"
 
 
 class TopicExists(StorageError):
-    """`topic` cannot be created because `existing` is there: the same name, or one that differs
-    only in `.` and `_`, which Kafka's metrics cannot tell apart (Topic.hasCollision)."""
+    """`topic` cannot be created because `existing` exists: the same name, or one that differs only
+    in `.` and `_`, which Kafka's metrics cannot distinguish (Topic.hasCollision)."""
 
     def __init__(self, topic: str, existing: str) -> None:
         super().__init__(topic, existing)
@@ -191,13 +191,15 @@ class TopicExists(StorageError):
     def __str__(self) -> str:
         if self.topic == self.existing:
             return f"topic {printable(self.topic)} exists"
-        return f"topic {printable(self.topic)}: too like {printable(self.existing)}, which exists"
+        return (
+            f"topic {printable(self.topic)}: too similar to the existing {printable(self.existing)}"
+        )
 
 
 class Refused(StorageError):
-    """Something was not written, and nothing has changed. The class is Kafka's error (Errors);
-    `why` says what was wrong, `index` which of the records given it was, -1 when it is about no
-    single one."""
+    """A write was rejected and nothing has changed. The class corresponds to Kafka's error
+    (Errors); `why` says what was wrong, `index` is that of the offending record, -1 if no single
+    record is at fault."""
 
     def __init__(self, why: str, index: int = -1) -> None:
         super().__init__(why, index)
@@ -209,19 +211,19 @@ class Refused(StorageError):
 
 
 class InvalidTopic(Refused):
-    """A name that no topic can have (INVALID_TOPIC_EXCEPTION)."""
+    """An illegal topic name (INVALID_TOPIC_EXCEPTION)."""
 
 
 class InvalidPartitions(Refused):
-    """A number of partitions that a topic cannot have (INVALID_PARTITIONS)."""
+    """An illegal number of partitions (INVALID_PARTITIONS)."""
 
 
 class InvalidRecord(Refused):
-    """A batch or record that breaks a rule (INVALID_RECORD, CORRUPT_MESSAGE)."""
+    """A batch or record that violates a rule (INVALID_RECORD, CORRUPT_MESSAGE)."""
 
 
 class InvalidTimestamp(Refused):
-    """A timestamp outside what message.timestamp.before.max.ms and .after.max.ms allow
+    """A timestamp outside the range allowed by message.timestamp.before.max.ms and .after.max.ms
     (INVALID_TIMESTAMP)."""
 
 
@@ -234,8 +236,8 @@ class RecordListTooLarge(Refused):
 
 
 class BadLine(StorageError):
-    """Line `number`, from 1, of some that were to be appended is no record, or is refused for
-    `cause`. Those before it are appended."""
+    """Line `number` (from 1) of the input is not a record, or was refused because of `cause`. The
+    lines before it are appended."""
 
     def __init__(self, number: int, cause: Refused) -> None:
         super().__init__(number, cause)
@@ -247,20 +249,20 @@ class BadLine(StorageError):
 
 
 class Unregistered(Refused):
-    """A topic or partition that a KRaft broker would not know: it would make a stray of it.
-    `has_metadata`: whether the cluster's metadata are in the directories that are open."""
+    """A topic or partition unknown to the KRaft cluster: a broker would turn it into a stray.
+    `has_metadata`: whether the cluster's metadata is in the open directories."""
 
     def __init__(self, topic: str, directory: str, *, has_metadata: bool) -> None:
         partitions = f"the new partitions of {printable(topic)}"
         if has_metadata:
-            known, or_else = f"which has no replicas of {partitions} on this node", ""
+            known, or_else = f"whose metadata has no replicas of {partitions} on this node", ""
         else:
-            known = f"and nothing here tells whether that has {partitions}"
+            known = f"and its metadata, which would list {partitions}, is not here"
             or_else = "give all of the broker's log.dirs, "
         super().__init__(
-            f"{printable(directory)} belongs to a KRaft cluster, {known}: a broker that starts"
-            " there renames the directories of such partitions to -stray"
-            f" and serves nothing of them; {or_else}create the topic with the broker, or, if none"
+            f"{printable(directory)} belongs to a KRaft cluster, {known}: when a broker starts"
+            " there, it renames the directories of such partitions to -stray"
+            f" and does not serve them; {or_else}create the topic with the broker or, if no broker"
             " will use the directory, with --unregistered (in Spark the option unregistered=true)"
         )
 
@@ -270,32 +272,31 @@ class OffsetOutOfRange(Refused):
 
 
 class PolicyViolation(Refused):
-    """Deleting records of a log that is only compacted (POLICY_VIOLATION)."""
+    """Deleting records of a log whose only cleanup policy is compact (POLICY_VIOLATION)."""
 
 
 class OutOfOrderSequence(Refused):
-    """A batch of an idempotent producer that does not follow its last one
+    """A batch of an idempotent producer that does not follow its previous one
     (OUT_OF_ORDER_SEQUENCE_NUMBER)."""
 
 
 class InvalidProducerEpoch(Refused):
-    """A batch of a producer that another one with a higher epoch has replaced
-    (INVALID_PRODUCER_EPOCH)."""
+    """A batch of a producer that was fenced by a higher epoch (INVALID_PRODUCER_EPOCH)."""
 
 
 class InvalidTxnState(Refused):
-    """Plain data of a producer inside its transaction, or a transaction's end without one
-    (INVALID_TXN_STATE)."""
+    """Non-transactional data of a producer inside its transaction, or the end of a transaction that
+    is not open (INVALID_TXN_STATE)."""
 
 
 class TransactionCoordinatorFenced(Refused):
-    """A marker of a coordinator that a later one has replaced (TRANSACTION_COORDINATOR_FENCED)."""
+    """A marker of a coordinator that a later one has fenced (TRANSACTION_COORDINATOR_FENCED)."""
 
 
 class NotClosed(StorageError):
-    """Everything that was changed in the directory `path` is durable, but what makes the next
-    opening quick, such as checkpoints, could not be written: `why`. Nothing is lost, since that
-    opening recovers the directory, and nothing must be repeated."""
+    """All changes in the directory `path` are durable, but files that speed up the next opening,
+    such as checkpoints, could not be written because of `why`. Nothing is lost and nothing need be
+    repeated: the next opening recovers the directory."""
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(path, why)
@@ -304,15 +305,15 @@ class NotClosed(StorageError):
 
     def __str__(self) -> str:
         return (
-            f"{printable(self.path)}: all changes are on the disk, but the directory could not be"
-            f" closed in good order ({printable(self.why)});"
+            f"{printable(self.path)}: all changes are on disk, but the directory could not be"
+            f" closed cleanly ({printable(self.why)});"
             " the next opening for writing recovers it"
         )
 
 
 class SettingsStay(StorageError):
-    """The topic `topic` is deleted, but its settings could not be taken out of kafkafs's own file:
-    `why`. A new topic of that name has none of them."""
+    """The topic `topic` is deleted, but its configs could not be removed from kafkafs's own file
+    because of `why`. A new topic of that name does not inherit them."""
 
     def __init__(self, topic: str, why: str) -> None:
         super().__init__(topic, why)
@@ -321,14 +322,14 @@ class SettingsStay(StorageError):
 
     def __str__(self) -> str:
         return (
-            f"topic {printable(self.topic)} is deleted, but its settings are still in kafkafs's own"
-            f" file ({printable(self.why)}); a new topic of that name has none of them"
+            f"topic {printable(self.topic)} is deleted, but its configs are still in kafkafs's own"
+            f" file ({printable(self.why)}); a new topic of that name does not inherit them"
         )
 
 
 class ConfigError(StorageError):
-    """The setting `name` does not exist, or has a value that Kafka would refuse; `why` gives what
-    is allowed."""
+    """The config `name` does not exist, or has a value that Kafka would refuse; `why` says what is
+    allowed."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(name, why)
@@ -340,7 +341,8 @@ class ConfigError(StorageError):
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Ascending numbers in words: `0 to 2`, `0, 4 to 6`; of many ranges, the first ones."""
+    """Formats ascending numbers as ranges: `0 to 2`, `0, 4 to 6`; of many ranges, only the first
+    ones."""
     starts = [numbers[0], *(high for low, high in pairwise(numbers) if high != low + 1)]
     ends = [*(low for low, high in pairwise(numbers) if high != low + 1), numbers[-1]]
     spans = [
@@ -355,19 +357,19 @@ Error = TypeVar("Error", bound=BaseException)
 
 
 def fresh(error: Error) -> Error:
-    """A copy of an error that is kept somewhere, to be raised in its place.
+    """Returns a copy of a stored error, to be raised in its place.
 
-    An error that is raised keeps all frames that it passes. If one of them can reach the error,
-    they keep each other, and what they read with stays open until the garbage collector comes.
+    A raised error references all frames that it passes. If one of them can reach the error, they
+    form a cycle, and open files stay open until the garbage collector runs.
     """
     return copy.copy(error)
 
 
 def printable(text: str) -> str:
-    """`text` on one line, safe for a terminal and a UTF-8 log, however it was made up.
+    """Returns `text` on one line, safe for a terminal and a UTF-8 log, whatever it contains.
 
-    Line breaks, escapes and bytes that are not UTF-8 (surrogates, in Python's file names) come out
-    as escapes.
+    Line breaks, control characters and bytes that are not UTF-8 (surrogates, in Python's file
+    names) are escaped.
     """
     if text.isprintable():
         return text

@@ -1,4 +1,4 @@
-"""Retention of a log when somebody asks for it, or only telling what that would come to."""
+"""Applies retention to a log on request, or previews the result."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .writable_engine import WritableEngine
 
 @dataclass(frozen=True, slots=True)
 class SegmentFuture:
-    """What becomes of a segment. `size` (bytes of the `.log`) and `largest_timestamp` (ms) are
-    those before it went."""
+    """What retention does with a segment. `size` (bytes of the `.log`) and `largest_timestamp` (ms)
+    are the values before deletion."""
 
     topic: str
     partition: int
@@ -45,7 +45,7 @@ class SegmentFuture:
 
     @classmethod
     def of_json(cls, row: Mapping[str, Any]) -> SegmentFuture:
-        """What `as_json` gave."""
+        """Restores an object from the result of `as_json`."""
         segment = _Known(row["baseOffset"], row["size"], row["largestTimestamp"])
         outlook = Outlook(
             segment,
@@ -58,7 +58,7 @@ class SegmentFuture:
 
 
 class _Known(NamedTuple):
-    """A segment that somebody told of."""
+    """A segment restored from JSON."""
 
     base_offset: int
     size: int
@@ -66,7 +66,8 @@ class _Known(NamedTuple):
 
 
 def foretell(engine: Engine, key: TopicPartition, now_ms: int) -> list[SegmentFuture]:
-    """What retention would make of each segment at `now_ms`; a broker may be writing to the log."""
+    """Returns what retention would do with each segment at `now_ms`; a broker may be writing to the
+    log."""
 
     def look() -> list[SegmentFuture]:
         state = state_of(engine.log(*key).view())
@@ -76,17 +77,17 @@ def foretell(engine: Engine, key: TopicPartition, now_ms: int) -> list[SegmentFu
 
 
 def expire(engine: WritableEngine, key: TopicPartition) -> list[SegmentFuture]:
-    """Deletes what retention deletes now; what became of each segment. CleaningAborted while the
-    log is being cleaned; what `WritableEngine.writer` raises."""
+    """Applies retention now; returns what it did with each segment. Raises CleaningAborted while
+    the log is being cleaned, and what `WritableEngine.writer` raises."""
     writer = engine.writer(*key)
     found = _futures(key, outlook(writer.retention_state(), writer.config, engine.clock.now_ms()))
     if engine.cleaner.retain(key, writer) is None:
-        raise CleaningAborted("the partition is cleaned or changed by somebody else")
+        raise CleaningAborted("the partition is already being cleaned or changed")
     return found
 
 
 def _futures(key: TopicPartition, outlooks: Iterable[Outlook]) -> list[SegmentFuture]:
-    # Now, because a segment that has gone cannot be asked for its timestamp.
+    # Read now, because the timestamp of a deleted segment is no longer available.
     return [
         SegmentFuture(
             *key,

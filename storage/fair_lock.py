@@ -1,7 +1,7 @@
-"""A lock that goes to whoever has waited longest.
+"""A lock that threads acquire in the order in which they requested it.
 
-One of Python's goes to whoever asks first when it is free: a thread that asks again at once is
-always the first, and others may wait for minutes.
+Python's locks have no order: a thread that acquires the lock again right after releasing it always
+wins, and others may wait for minutes.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from types import TracebackType
 
 
 class FairLock:
-    """For `with`, by any thread, not by one that has it already. Where nobody waits it costs little
-    more than Python's."""
+    """A context manager for any thread; not reentrant. Uncontended, it costs little more than
+    Python's lock."""
 
     __slots__ = ("_lock", "_waiting")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # Who comes here holds a lock of its own, which is released when it is its turn; the lock
-        # proper is not, in between. Appending and taking away are single steps of the interpreter.
+        # Each waiter holds a lock of its own, which is released when its turn comes; the main lock
+        # is not released in between. Appending and popping are atomic in the interpreter.
         self._waiting: deque[threading.Lock] = deque()
 
     @property
     def is_taken(self) -> bool:
-        """Whether who comes now would have to wait, as far as can be told."""
+        """Whether acquiring the lock now would block, as far as can be known."""
         return bool(self._waiting) or self._lock.locked()
 
     def __enter__(self) -> None:
@@ -40,7 +40,7 @@ class FairLock:
     ) -> None:
         if not self._waiting:
             self._lock.release()
-            # Somebody may have come just before, and have found it taken.
+            # A waiter may have arrived just before and found the lock held.
             if not self._waiting or not self._lock.acquire(blocking=False):
                 return
         self._hand_over()
@@ -49,20 +49,20 @@ class FairLock:
         turn = threading.Lock()
         turn.acquire()
         self._waiting.append(turn)
-        # It may have been let go by one who did not see that anybody waits.
+        # The holder may have released it without seeing a waiter.
         if self._lock.acquire(blocking=False):
             self._hand_over()
         try:
             turn.acquire()
-        except BaseException:  # a signal's
+        except BaseException:  # raised by a signal handler
             try:
                 self._waiting.remove(turn)
-            except ValueError:  # it was its turn
+            except ValueError:  # its turn had come
                 self._hand_over()
             raise
 
     def _hand_over(self) -> None:
-        """Gives the lock to the first who waits; if all have given up, to nobody."""
+        """Passes the lock to the first waiter; releases it if all have given up."""
         while True:
             try:
                 self._waiting.popleft().release()

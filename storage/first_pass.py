@@ -1,7 +1,7 @@
-"""What the background tasks of a maintained directory would delete at once, found by reading only.
+"""Previews, read-only, what the background tasks of a maintained directory would delete at once.
 
-`expire --dry-run` shows the same deletions segment by segment; here they are summed by their cause,
-for whoever is about to start the tasks.
+`expire --dry-run` shows the same deletions by segment; here they are summed by cause, to be shown
+before the tasks are started.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _DEFAULT = "Kafka's default"
 
 @dataclass(slots=True)
 class Due:
-    """What is deleted for one `cause`: how many records at most (compaction may have removed some
-    of them already), bytes, and of which partitions."""
+    """What is deleted for one `cause`: records at most (compaction may already have removed some of
+    them), bytes, and the partitions affected."""
 
     cause: str
     records: int = 0
@@ -34,12 +34,12 @@ class Due:
 
 
 def first_pass(engine: Engine, now_ms: int) -> list[Due]:
-    """What retention at `now_ms`, and the removal of leftovers, would delete; nothing is changed.
-    By cause, the largest first."""
+    """Returns what retention at `now_ms` and the removal of leftovers would delete, by cause, the
+    largest first. Changes nothing."""
     dues: defaultdict[str, Due] = defaultdict(lambda: Due(""))
     for topic, numbers in engine.topics().items():
         if topic == METADATA_TOPIC:
-            continue  # the quorum's own
+            continue  # the KRaft quorum's own log
         for number in numbers:
             try:
                 _add_partition(dues, engine, (topic, number), now_ms)
@@ -73,7 +73,7 @@ def _add(
 
 
 def _cause(rule: Rule, resolved: Resolved) -> str:
-    """The rule, with the value of its setting and where that comes from."""
+    """Returns the rule with its config's value and source."""
     if rule is Rule.LOG_START:
         return "below the log start offset"
     source = resolved.sources.get(rule)

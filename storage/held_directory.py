@@ -1,7 +1,7 @@
-"""Log directories that nobody else can write to, and whose they are.
+"""Log directories locked for writing, and the cluster and node they belong to.
 
-Each is made where there is none, and locked. All of them belong to one node of one cluster: what
-`meta.properties` says, or is made to say (MetaPropertiesEnsemble).
+A missing directory is created; each is locked. All of them must belong to one node of one cluster,
+which `meta.properties` records, or is written to record (MetaPropertiesEnsemble).
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from .log_dir import MAX_PROPERTIES_BYTES, check_is_log_dir
 from .small_file import read_value
 
 _META_VERSION = 1
-_NODE_ID = 1  # of a directory that belongs to nobody; the first that people give
-# What an empty directory may hold: a file system's own, and what an earlier try to open it left.
+_NODE_ID = 1  # of a new directory; the id that people usually assign first
+# What may be in a directory that counts as empty: a file system's own entry, and remains of an
+# earlier attempt to open it.
 _NOTHING = ("lost+found", LOCK_FILE, f"{META_PROPERTIES_FILE}.tmp")
 
 
 class HeldDirectory:
-    """A log directory, or an empty one that is to be one, held until `release`."""
+    """A log directory, or an empty one that will become one, held until `release`."""
 
     def __init__(self, path: str) -> None:
-        """LogDirLocked when somebody else holds it, LogDirError when it is something else."""
+        """Raises LogDirLocked if another process holds it, LogDirError if it is not a log
+        directory."""
         self.directory = WritableDirectory(path)
         self.directory.make_itself()
         if not _is_empty(self.directory):
@@ -38,11 +40,11 @@ class HeldDirectory:
         self._lock = DirectoryLock(self.directory)
 
     def release(self) -> None:
-        """Lets others have it. Harmless when repeated."""
+        """Releases the lock. Idempotent."""
         self._lock.release()
 
     def meta(self) -> MetaProperties | None:
-        """Whose it is, None when it is nobody's yet. CorruptError where that cannot be read."""
+        """Returns the owner, None if it has none yet. Raises CorruptError if it cannot be read."""
         return _meta(self.directory)
 
     def write_meta(self, meta: MetaProperties, now_ms: int) -> None:
@@ -51,8 +53,9 @@ class HeldDirectory:
 
 
 def refuse_paths(paths: str | Sequence[str], wanted: MetaProperties | None) -> list[str]:
-    """Raises what `hold` and `identify` would, as far as reading tells, so that whoever names wrong
-    directories has not changed any. Returns the paths of those that are log directories by now."""
+    """Raises what `hold` and `identify` would, as far as reading alone can tell, so that wrong
+    arguments do not change any directory. Returns the paths of those that already are log
+    directories."""
     there: list[Directory] = []
     identities: set[Hashable] = set()
     for path in _listed(paths):
@@ -69,8 +72,8 @@ def refuse_paths(paths: str | Sequence[str], wanted: MetaProperties | None) -> l
 
 
 def hold(paths: str | Sequence[str], undo: ExitStack) -> list[HeldDirectory]:
-    """All log directories, a list of paths or as in Kafka's `log.dirs`; each is released by
-    `undo`."""
+    """Locks all log directories, given as a list of paths or as in Kafka's `log.dirs`; `undo`
+    releases each of them."""
     held: list[HeldDirectory] = []
     identities: set[Hashable] = set()
     for path in _listed(paths):
@@ -83,8 +86,8 @@ def hold(paths: str | Sequence[str], undo: ExitStack) -> list[HeldDirectory]:
 
 
 def identify(held: Sequence[HeldDirectory], wanted: MetaProperties | None, now_ms: int) -> None:
-    """Gives those that are nobody's yet to the owner of the others, or to `wanted`, or else to a
-    new cluster. LogDirError when they are not all one node's, or not `wanted`'s."""
+    """Assigns directories without an owner to the owner of the others, else to `wanted`, else to a
+    new cluster. Raises LogDirError if they do not all belong to one node, or not to `wanted`."""
     metas = [each.meta() for each in held]
     paths = [each.directory.path for each in held]
     owner = _owner(zip(paths, metas, strict=True), wanted)
@@ -102,7 +105,7 @@ def _listed(paths: str | Sequence[str]) -> list[str]:
 
 
 def _meta(directory: Directory) -> MetaProperties | None:
-    """Whose it is, None when it is nobody's yet. CorruptError where that cannot be read."""
+    """Returns the owner, None if it has none yet. Raises CorruptError if it cannot be read."""
     try:
         return read_value(
             directory, META_PROPERTIES_FILE, MAX_PROPERTIES_BYTES, parse_meta_properties
@@ -114,8 +117,8 @@ def _meta(directory: Directory) -> MetaProperties | None:
 def _owner(
     found: Iterable[tuple[str, MetaProperties | None]], wanted: MetaProperties | None
 ) -> MetaProperties:
-    """Whose directories are that have these `meta.properties`, None where there is none.
-    LogDirError when they are not all one node's, or not `wanted`'s."""
+    """Returns the owner of directories, given by path and `meta.properties` (None if missing).
+    Raises LogDirError if they do not all belong to one node, or not to `wanted`."""
     known = [(path, meta) for path, meta in found if meta is not None]
     new = MetaProperties(_META_VERSION, random_uuid_text(), _NODE_ID, is_own=True)
     owner = known[0][1] if known else wanted or new
@@ -123,7 +126,7 @@ def _owner(
     for path, meta in known:
         _refuse_stranger(path, meta, wanted or owner)
         if meta.directory_id in ids:
-            why = f"directory.id {printable(meta.directory_id)} is that of another one, too"
+            why = f"directory.id {printable(meta.directory_id)} is also that of another directory"
             raise LogDirError(path, why)
         ids.update(filter(None, [meta.directory_id]))
     return owner
@@ -135,12 +138,12 @@ def _refuse_stranger(path: str, meta: MetaProperties, owner: MetaProperties) -> 
         ("node", meta.node_id, owner.node_id),
     ):
         if found != expected:
-            why = f"of {what} {printable(str(found))}, not {printable(str(expected))}"
+            why = f"belongs to {what} {printable(str(found))}, not {printable(str(expected))}"
             raise LogDirError(path, why)
 
 
 def _identity(directory: Directory) -> Hashable:
-    """None where there is nothing."""
+    """Returns device and inode, None if the path does not exist."""
     try:
         status = directory.stat()
     except SegmentGone:

@@ -1,9 +1,9 @@
-"""Signals that end the work of the main thread, between its changes and not amid one.
+"""Delays a signal's KeyboardInterrupt until the main thread has finished a change in progress.
 
-A signal's handler runs between any two steps of the main thread, and what it raises leaves them
-half done: a log that it comes upon takes nothing more, since what is in memory may not be what is
-on the disk (`Health.note_interruption`). So a program whose handler calls `interrupt` has the
-change made first. Of trio comes the idea that some code is protected from Ctrl-C.
+A signal handler runs between any two bytecodes of the main thread, and an exception raised there
+leaves a change half done; a log that is interrupted so accepts no more writes, because its memory
+and the disk may differ (`Health.note_interruption`). A program whose handler calls `interrupt`
+completes the change first. The idea of protecting code from Ctrl-C comes from trio.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import TracebackType
 
 
 class _Uninterrupted:
-    """For `with`, by any thread, also by one that is in it: what `interrupt` raises waits until the
+    """A reentrant context manager for any thread: the exception of `interrupt` is delayed until the
     main thread has left it."""
 
     __slots__ = ("_depth", "_is_due")
@@ -53,6 +53,6 @@ uninterrupted = _Uninterrupted()
 
 
 def interrupt() -> None:
-    """For the handler of a signal: raises KeyboardInterrupt in the main thread, as soon as that has
-    left what is `uninterrupted`."""
+    """Raises KeyboardInterrupt in the main thread as soon as that has left `uninterrupted`. To be
+    called by a signal handler."""
     uninterrupted.interrupt()

@@ -1,6 +1,4 @@
-"""The settings of topics of an engine that writes: what they come to, and keeping them in every log
-directory.
-"""
+"""Resolves the topic configs of a writing engine, and stores them in every log directory."""
 
 from __future__ import annotations
 
@@ -11,15 +9,16 @@ from .topic_settings import TopicSettings
 from .writable_log_dir import WritableLogDir
 from .writable_log_dirs import WritableLogDirs, refuse_offline
 
-#: The sources of a topic's settings, with those given for kafkafs's own file.
+#: The sources of a topic's configs, with these for kafkafs's own file.
 Sources = Callable[[str, Mapping[str, str]], Settings]
 
 
 class KeptSettings:
-    """What kafkafs's own file says of topics. One thread at a time may keep something."""
+    """The topic configs in kafkafs's own file. Only one thread at a time may change them."""
 
     def __init__(self, dirs: WritableLogDirs, sources: Sources) -> None:
-        """Reads the files and makes them the same. CorruptError when one of them is damaged."""
+        """Reads the files and makes them identical. Raises CorruptError if one of them is
+        damaged."""
         self._dirs = dirs
         self._sources = sources
         self._files = TopicSettings([each.directory for each in dirs.dirs])
@@ -28,31 +27,34 @@ class KeptSettings:
             self._files.write(directory)
 
     def of(self, topic: str) -> Mapping[str, str]:
-        """What is kept of a topic."""
+        """Returns the stored configs of a topic."""
         return self._files.of(topic)
 
     def changed(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
-        """What would be kept after `changes`, in which None takes a setting away. ConfigError."""
+        """Returns the configs that would be stored after `changes`, in which None removes a config.
+        Raises ConfigError."""
         return self._files.changed(topic, changes)
 
     def config_of(self, topic: str) -> TopicConfig:
-        """What counts for a topic, whether or not there is one; "": without settings of its own."""
+        """Returns the effective configs of a topic, which need not exist; "" for a topic without
+        its own."""
         return topic_config(self._sources(topic, self.of(topic))).config
 
     def delete_delay_ms(self) -> int:
-        """The broker's, as for a topic that has no settings of its own (LogManager.deleteLogs)."""
+        """Returns the broker's delay, as for a topic without its own configs
+        (LogManager.deleteLogs)."""
         return self.config_of("").file_delete_delay_ms
 
     def check(
         self, topic: str, settings: Mapping[str, str], carried_over: bool = False
     ) -> Resolved:
-        """What would count for a topic with these in the file. ConfigError; `carried_over` as in
-        `check_topic_settings`."""
+        """Resolves the configs of a topic with these in the file. Raises ConfigError;
+        `carried_over` as in `check_topic_settings`."""
         sources = self._sources(topic, settings)
         return checked_topic_config(sources, carried_over=carried_over)
 
     def keep(self, topic: str, settings: Mapping[str, str]) -> None:
-        """Makes them those of the topic in the file of every live directory. LogDirOffline when
+        """Stores the topic's configs in the file of every live directory. Raises LogDirOffline if
         there is none."""
         before = self.of(topic)
         if settings == before and self._are_files_right:

@@ -1,4 +1,4 @@
-"""Lines, piece by piece, as records of a partition, up to the first that is none."""
+"""Appends lines to a partition as records, chunk by chunk, up to the first invalid one."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from .format.text_input import Parse
 
 
 class LineAppender:
-    """Appends the lines that it is given. `lines`: how many it has appended."""
+    """Appends chunks of lines. `lines`: the number appended so far."""
 
     def __init__(self, parse: Parse, append: Callable[[RecordColumns], object]) -> None:
-        """`append` appends all of some records, or raises and appends none."""
+        """`append` appends all of the given records, or raises and appends none."""
         self._parse = parse
         self._append = append
         self.lines = 0
 
     def append(self, data: bytes) -> None:
-        """Appends all lines in `data`; the last one may lack its end. BadLine when one is no record
-        or is refused: what was before it is appended. Errors of `append`."""
+        """Appends all lines in `data`; the last one may lack its line end. Raises BadLine if a line
+        is not a record or is refused; the lines before it are appended. Errors of `append`
+        propagate."""
         parsed = self._parse(data)
         records = parsed.records
         self._append_up_to_refusal(records)
@@ -35,7 +36,7 @@ class LineAppender:
         except Refused as refused:
             if len(records) == 1:
                 raise BadLine(self.lines + 1, refused) from None
-            # Of a refusal that names no record, which one it is shows in the smaller half.
+            # If a refusal names no record, bisecting finds it.
             cut = refused.index if 0 < refused.index < len(records) else len(records) // 2
             self._append_up_to_refusal(records.slice(0, cut))
             self._append_up_to_refusal(records.slice(cut, len(records)))

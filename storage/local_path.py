@@ -1,4 +1,4 @@
-"""Paths as people give them, some of which are URLs."""
+"""Converts paths given by users, which may be `file:` URLs, to local paths."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(/+)(.*)", re.DOTALL)
 
 
 def local_path(text: str) -> str:
-    """The path that `text` names: `file:///data` is /data, and a plain path is itself.
+    """Returns the path that `text` names: `file:///data` is /data, and a plain path is itself.
 
     Raises LogDirError for any other URL. As a path it would name a directory such as `s3a:` in the
-    working directory, which is still meant by `./s3a:/x`.
+    working directory, which `./s3a:/x` still names.
     """
     match = _URL.fullmatch(text)
     if match is None:

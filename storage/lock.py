@@ -1,10 +1,10 @@
-"""Who may write to a log directory: the one that holds the lock on the file `.lock` in it.
+"""The write lock of a log directory: a lock on the file `.lock` in it, as Kafka's.
 
-Kafka's own lock (FileLock), so that a broker and an engine refuse each other: an exclusive POSIX
-record lock over the whole file, which `flock` does not conflict with. Such a lock belongs to the
-process, with two consequences. The process itself is never refused, so that what this one holds is
-noted here. And it is gone as soon as the process closes any descriptor of the file: nothing else
-may open it, and no descriptor of it may outlive an error here, to be closed at some later time.
+It is Kafka's own lock (FileLock), so that a broker and an engine exclude each other: an exclusive
+POSIX record lock over the whole file, which does not conflict with `flock`. Such a lock belongs to
+the process, with two consequences. The process itself is never refused, so the locks it holds are
+recorded here. And the lock is lost as soon as the process closes any descriptor of the file: no
+other code may open it, and no descriptor of it may outlive an error here, to be closed later.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ LOCK_FILE = ".lock"
 _FLOCK = struct.Struct("@hhqqi0q")  # type, whence, start, length, pid: struct flock of 64-bit Linux
 
 _held: set[tuple[int, int]] = set()  # device and inode of the directories that this process holds
-_guard = threading.Lock()  # over _held and every open and close of a lock file
+_guard = threading.Lock()  # guards _held and each open and close of a lock file
 
 
 class DirectoryLock:
-    """The lock on a directory, held from its making until `release`. A context manager."""
+    """The lock on a directory, held from construction until `release`. A context manager."""
 
     def __init__(self, directory: WritableDirectory) -> None:
-        """LogDirLocked when somebody else has it, also in this process."""
+        """Raises LogDirLocked if it is already locked, also by this process."""
         self._directory = directory
         status = directory.stat()
         self._identity = (status.st_dev, status.st_ino)
@@ -42,14 +42,13 @@ class DirectoryLock:
             _held.add(self._identity)
 
     def release(self) -> None:
-        """Lets others have the directory, and removes the file, as Kafka does. Harmless when
-        repeated."""
+        """Releases the lock, and removes the file, as Kafka does. Idempotent."""
         with _guard:
             file, self._file = self._file, None
             if file is None:
                 return
             try:
-                # Before the lock goes: after that the file may be another holder's.
+                # Before unlocking: afterwards the file may belong to another holder.
                 self._directory.remove(LOCK_FILE, missing_ok=True)
             finally:
                 del file  # closes it
@@ -63,8 +62,8 @@ class DirectoryLock:
 
 
 def who_holds(directory: Directory) -> int:
-    """The process that holds the directory, -1 when the system does not name it, 0 when nobody
-    does. Nothing is changed."""
+    """Returns the pid of the directory's holder, -1 if the system does not report it, 0 if there is
+    none. Changes nothing."""
     status = directory.stat()
     with _guard:
         if (status.st_dev, status.st_ino) in _held:
@@ -77,8 +76,9 @@ def who_holds(directory: Directory) -> int:
 
 
 def _acquired(directory: WritableDirectory) -> WritableFile:
-    """The lock file, locked. It is looked up again, because a holder that released it between our
-    opening and our locking has removed it: a lock on that file would keep nobody out."""
+    """Returns the lock file, locked. Its name is looked up again, because a holder that released it
+    between our opening and our locking has removed the file: a lock on that would exclude
+    nobody."""
     while True:
         file = directory.writable(LOCK_FILE, create=True)
         try:
@@ -92,7 +92,7 @@ def _acquired(directory: WritableDirectory) -> WritableFile:
 
 
 def _lock(fd: int) -> int:
-    """0 when we have the lock now, else its holder."""
+    """Returns 0 if the lock was acquired, else the holder's pid."""
     while True:
         try:
             fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -103,8 +103,8 @@ def _lock(fd: int) -> int:
 
 
 def _holder(fd: int) -> int:
-    """The process that has the lock, 0 for nobody: -1 when it is on another machine or in another
-    container."""
+    """Returns the pid of the lock's holder, 0 if there is none, -1 if it is on another machine or
+    in another container."""
     asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
     kind, *_, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
     if kind == fcntl.F_UNLCK:

@@ -1,8 +1,7 @@
-"""A log directory, and several of them as one: which partitions are there, and the small files
-beside.
+"""Lists the partitions of log directories, and reads the small files beside them.
 
-Nothing here opens a log. A listing is taken again only when the directory's own mtime says that a
-name in it came, went or changed, so that asking for the partitions costs one system call.
+No log is opened here. A directory is listed again only after its mtime shows that a name in it was
+added, removed or renamed, so that getting the partitions costs one system call.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ from .topic_settings import (
 T = TypeVar("T")
 TopicPartition = tuple[str, int]
 
-# A line of an offsets checkpoint has at most 249 + 10 + 20 characters and 3 separators: room for a
-# quarter of a million partitions, far beyond what a broker can hold.
+# A line of an offset checkpoint has at most 249 + 10 + 20 characters and 3 separators: enough for a
+# quarter of a million partitions, far more than a broker can hold.
 _MAX_CHECKPOINT_BYTES = 64 << 20
-# Of several log directories in one that is none.
+# Log directories described when their parent directory was given.
 _DESCRIBED = 20
 MAX_PROPERTIES_BYTES = 64 << 10
 _MAX_PARTITION_METADATA_BYTES = 4 << 10
@@ -52,7 +51,7 @@ _MAX_PARTITION_METADATA_BYTES = 4 << 10
 
 @dataclass(frozen=True, slots=True)
 class PartitionDir:
-    """A partition's directory. One that is deleted and made again is another one, by its
+    """A partition's directory. After deletion and re-creation it is a different one, by its
     `inode`."""
 
     log_dir: LogDir
@@ -71,8 +70,8 @@ class PartitionDir:
         return self.log_dir.directory.path_of(self.name)
 
     def topic_id(self) -> str:
-        """The id in partition.metadata; "" when there is no such file. CorruptError when it is
-        torn."""
+        """Returns the id in partition.metadata; "" if there is no such file. Raises CorruptError if
+        it is torn."""
         name, limit = names.PARTITION_METADATA_FILE, _MAX_PARTITION_METADATA_BYTES
         try:
             return read_value(self.directory, name, limit, parse_partition_metadata).topic_id
@@ -82,8 +81,8 @@ class PartitionDir:
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """What was in a directory when it bore `stamp`. Replaced as a whole, so that any thread may
-    ask."""
+    """The content of a directory when it had `stamp`. Replaced as a whole, so that any thread may
+    read it."""
 
     stamp: Stamp | None = None
     partitions: list[PartitionDir] = field(default_factory=list)
@@ -92,8 +91,8 @@ class _Listing:
 
 @dataclass(frozen=True, slots=True)
 class _Joined:
-    """The partitions in normal use of several listings, and the strays by the names of their
-    directories and their numbers. Replaced as a whole, too."""
+    """The partitions in normal use of several listings, and the strays by directory name and
+    number. Also replaced as a whole."""
 
     listings: list[list[PartitionDir]] = field(default_factory=list)
     partitions: dict[TopicPartition, PartitionDir] = field(default_factory=dict)
@@ -106,7 +105,7 @@ class LogDir:
     """One path of Kafka's `log.dirs`."""
 
     def __init__(self, path: str) -> None:
-        """LogDirError when `path` is not a log directory, saying what it looks like instead."""
+        """Raises LogDirError, with what it looks like instead, if `path` is not a log directory."""
         self.path = path
         self.directory = Directory(path)
         self._meta = self._small(
@@ -127,15 +126,15 @@ class LogDir:
 
     @property
     def meta(self) -> MetaProperties:
-        """Whose the directory is; all absent where meta.properties is."""
+        """The owner of the directory; all fields are absent if meta.properties is."""
         return self._meta.value()
 
     @property
     def is_of_kraft(self) -> bool:
-        """Whether a KRaft broker has the directory, which then serves only the partitions that its
-        cluster's metadata name. Brokers with ZooKeeper write meta.properties in version 0, KRaft
-        brokers in version 1 (MetaPropertiesVersion), and since 3.3 `kafka-storage format` leaves a
-        bootstrap.checkpoint in each directory. kafkafs marks the files that it makes for itself."""
+        """Whether the directory belongs to a KRaft broker, which serves only the partitions in its
+        cluster's metadata. ZooKeeper brokers write meta.properties with version 0, KRaft brokers
+        with version 1 (MetaPropertiesVersion), and since 3.3 `kafka-storage format` leaves a
+        bootstrap.checkpoint in each directory. kafkafs marks the files it creates itself."""
         if self.meta.version == 1 and not self.meta.is_own:
             return True
         try:
@@ -146,17 +145,18 @@ class LogDir:
 
     @property
     def log_start_offsets(self) -> Mapping[TopicPartition, int]:
-        """Only partitions whose log starts behind the base of their first segment."""
+        """The checkpointed log start offsets; only of partitions whose log starts after the base
+        offset of their first segment."""
         return self._log_start_offsets.value()
 
     @property
     def recovery_points(self) -> Mapping[TopicPartition, int]:
-        """The offsets below which everything is on disk."""
+        """The offsets below which everything is flushed to disk."""
         return self._recovery_points.value()
 
     @property
     def high_watermarks(self) -> Mapping[TopicPartition, int]:
-        """The offsets below which everything is replicated. A live broker's is up to 5 s old."""
+        """The offsets below which everything is replicated. Up to 5 s old beside a live broker."""
         return self._high_watermarks.value()
 
     @property
@@ -166,14 +166,14 @@ class LogDir:
 
     @property
     def topic_settings(self) -> FoundSettings:
-        """What kafkafs's own file says."""
+        """The content of kafkafs's own file."""
         settings = self._topic_settings.value()
         return FoundSettings(settings, self._topic_settings.mtime_ns)
 
     @property
     def is_clean(self) -> bool:
-        """Whether the broker that wrote it stopped in good order. Only the marker's existence
-        counts (LogManager); a running broker has removed it."""
+        """Whether the broker that wrote the directory shut down cleanly. Only the marker's
+        existence counts (LogManager); a running broker has removed it."""
         try:
             self.directory.stat(names.CLEAN_SHUTDOWN_FILE)
         except SegmentGone:
@@ -181,19 +181,19 @@ class LogDir:
         return True
 
     def partitions(self) -> list[PartitionDir]:
-        """The partition directories of every state, by topic and partition. LogDirError when the
-        log directory itself has gone."""
+        """Returns the partition directories of every state, by topic and partition. Raises
+        LogDirError if the log directory itself was removed."""
         try:
             now = stamp(self.directory.stat())
             if now is None or now != self._listing.stamp:
                 self._listing = self._list(now)
         except SegmentGone:
-            raise LogDirError(self.path, "no such directory any more") from None
+            raise LogDirError(self.path, "the directory no longer exists") from None
         return self._listing.partitions
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong in this directory, as of the last look at each file; a line each."""
+        """What is wrong in this directory, as of the last read of each file; one line each."""
         files = (
             self._meta,
             self._log_start_offsets,
@@ -229,7 +229,7 @@ class LogDir:
                 problems += self._unserved(entry, parsed)
         found.sort(key=lambda partition: (partition.topic, partition.partition, partition.name))
         if found == self._listing.partitions:
-            # Only small files came and went, as a broker's checkpoints do every few seconds.
+            # Only small files changed, as a broker's checkpoints do every few seconds.
             found = self._listing.partitions
         return _Listing(now, found, sorted(problems))
 
@@ -237,10 +237,10 @@ class LogDir:
         return PartitionDir(self, entry.name, name.topic, name.partition, name.state, entry.inode)
 
     def _unserved(self, entry: Entry, parsed: PartitionDirName | None) -> Iterator[str]:
-        """Why something that may have been meant as a partition is not one."""
+        """Yields why an entry that may have been meant as a partition is not one."""
         path = printable(self.directory.path_of(entry.name))
         if entry.is_dir and entry.name != names.REMOTE_INDEX_CACHE:
-            yield f"{path}: not the name of a partition directory, not served"
+            yield f"{path}: not a valid partition directory name, not served"
         elif parsed is not None and entry.kind is Kind.SYMLINK:
             yield f"{path}: a symbolic link, which is not followed"
         elif parsed is not None and not entry.is_dir and not entry.is_file:
@@ -248,10 +248,10 @@ class LogDir:
 
 
 class LogDirs:
-    """Several log directories as one, as the comma-separated list in Kafka's `log.dirs`."""
+    """Several log directories as one, like the comma-separated list in Kafka's `log.dirs`."""
 
     def __init__(self, paths: str | Sequence[str]) -> None:
-        """LogDirError when one of `paths` is no log directory, or the same one as another."""
+        """Raises LogDirError if one of `paths` is not a log directory, or is given twice."""
         listed = paths.split(",") if isinstance(paths, str) else paths
         self.dirs = tuple(LogDir(path.strip()) for path in listed if path.strip())
         if not self.dirs:
@@ -261,20 +261,20 @@ class LogDirs:
         self._failed: list[str] = []
 
     def partitions(self) -> Mapping[TopicPartition, PartitionDir]:
-        """The directory in normal use of each partition, sorted by topic and number.
+        """Returns the directory in normal use of each partition, sorted by topic and number.
 
-        A directory that cannot be listed any more is a problem, and the others are still served;
-        LogDirError or OSError when there is no other.
+        A directory that can no longer be listed is a problem, and the others are still served; if
+        there is no other, raises LogDirError or OSError.
         """
         return self._refreshed().partitions
 
     def topics(self) -> Mapping[str, list[int]]:
-        """The topics in order of name, with the numbers of their partitions here."""
+        """Returns the topics in order of name, with the numbers of their partitions here."""
         return self._refreshed().topics
 
     def partition(self, topic: str, partition: int) -> PartitionDir:
-        """The directory of one partition. UnknownTopic, UnknownPartition. The name of a stray's
-        directory counts as that of a topic with this partition."""
+        """Returns the directory of one partition. A stray counts as a topic with the name of its
+        directory and this partition. Raises UnknownTopic or UnknownPartition."""
         joined = self._refreshed()
         key = (topic, partition)
         found = joined.partitions.get(key) or joined.strays.get(key)
@@ -285,17 +285,17 @@ class LogDirs:
         raise UnknownPartition(topic, partition, joined.topics[topic])
 
     def strays(self) -> Mapping[TopicPartition, PartitionDir]:
-        """The replicas that a broker found its cluster not to know, by the names of their
-        directories and their numbers; they are no topics."""
+        """Returns the replicas that a broker's cluster did not know, by directory name and number;
+        they are not topics."""
         return self._refreshed().strays
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
-        """The settings of a topic that kafkafs itself keeps, as texts by name."""
+        """Returns a topic's configs from kafkafs's own file, as texts by name."""
         return newest(log_dir.topic_settings for log_dir in self.dirs).settings.get(topic, {})
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong in the directories, and between them; a line each."""
+        """What is wrong in the directories, and between them; one line each."""
         joined = self._refreshed()
         each = [problem for log_dir in self.dirs for problem in log_dir.problems]
         return [*self._failed, *self._strangers(), *joined.problems, *each]
@@ -303,7 +303,7 @@ class LogDirs:
     def _refreshed(self) -> _Joined:
         listings = self._list()
         joined = self._joined
-        # An unchanged directory gives the very same list again.
+        # An unchanged directory returns the same list object.
         if len(listings) != len(joined.listings) or any(
             map(operator.is_not, listings, joined.listings)
         ):
@@ -311,7 +311,7 @@ class LogDirs:
         return joined
 
     def _list(self) -> list[list[PartitionDir]]:
-        """A listing per directory, empty for one that fails."""
+        """Returns a listing per directory, empty for one that fails."""
         listings: list[list[PartitionDir]] = []
         failed: list[str] = []
         for log_dir in self.dirs:
@@ -326,8 +326,8 @@ class LogDirs:
         return listings
 
     def _strangers(self) -> Iterator[str]:
-        """Directories of another cluster or broker than the first; Kafka would not start on
-        them."""
+        """Yields the directories of another cluster or broker than the first; Kafka would not start
+        on them."""
         first = self.dirs[0].meta
         for log_dir in self.dirs[1:]:
             meta = log_dir.meta
@@ -336,11 +336,14 @@ class LogDirs:
                 ("node", first.node_id, meta.node_id),
             ):
                 if one != other:
-                    yield f"{printable(log_dir.path)}: of {what} {other}, not {one} as the first"
+                    yield (
+                        f"{printable(log_dir.path)}: belongs to {what} {other},"
+                        f" but the first directory to {one}"
+                    )
 
 
 def _join(listings: list[list[PartitionDir]]) -> _Joined:
-    """Where a partition is in two directories, the first is served."""
+    """Merges the listings. If a partition is in two directories, the first is served."""
     partitions: dict[TopicPartition, PartitionDir] = {}
     problems = []
     strays: dict[TopicPartition, PartitionDir] = {}
@@ -351,7 +354,9 @@ def _join(listings: list[list[PartitionDir]]) -> _Joined:
             continue
         served = partitions.setdefault((found.topic, found.partition), found)
         if served is not found:
-            problems.append(f"{printable(found.path)}: not served, {printable(served.path)} is")
+            problems.append(
+                f"{printable(found.path)}: not served, because {printable(served.path)} is"
+            )
     partitions = {key: partitions[key] for key in sorted(partitions)}
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
@@ -370,7 +375,7 @@ def _refuse_duplicates(log_dirs: Sequence[LogDir]) -> None:
 
 
 def check_is_log_dir(directory: Directory) -> None:
-    """LogDirError, saying what to give instead, unless a broker may have used `directory`."""
+    """Raises LogDirError, with what to give instead, unless a broker may have used `directory`."""
     try:
         entries = directory.list()
     except SegmentGone:
@@ -378,7 +383,7 @@ def check_is_log_dir(directory: Directory) -> None:
     if any(entry.name == names.META_PROPERTIES_FILE for entry in entries):
         return
     below = [entry.name for entry in entries if entry.is_dir]
-    # Without meta.properties it may be part of a backup, if there is a log in it.
+    # Without meta.properties it may be part of a backup, if it contains a log.
     if any(names.parse_partition_dir(name) and _has(directory, name, _is_log) for name in below):
         return
     if any(_is_log(entry) for entry in entries):
@@ -387,16 +392,16 @@ def check_is_log_dir(directory: Directory) -> None:
         why = _of_several([(name, directory.path_of(name)) for name in inner])
     else:
         why = (
-            "not a Kafka log directory: neither meta.properties nor a directory"
-            " <topic>-<partition> with a log is in it"
+            "not a Kafka log directory: it has neither meta.properties nor a directory"
+            " <topic>-<partition> with a log"
         )
     raise LogDirError(directory.path, why)
 
 
 def _of_several(found: Sequence[tuple[str, str]]) -> str:
-    """What is in a directory of log directories, `found` by name and path: whose each one is, and
-    how to look into it. Only directories of one broker belong together, of which no two have the
-    same partition: backups of different days have."""
+    """Describes a directory that contains log directories, `found` by name and path: the owner of
+    each, and how to open it. Only directories of one broker that share no partition belong
+    together; backups of different days share partitions."""
     described, owners = [], set()
     partitions: list[TopicPartition] = []
     for name, path in found[:_DESCRIBED]:
@@ -425,7 +430,7 @@ def _of_several(found: Sequence[tuple[str, str]]) -> str:
 
 
 def _has(directory: Directory, name: str, condition: Callable[[Entry], bool]) -> bool:
-    """Whether the directory `name` holds such an entry; not, when it cannot be listed."""
+    """Returns whether the directory `name` has such an entry; False if it cannot be listed."""
     try:
         return any(condition(entry) for entry in directory.child(name).list())
     except (StorageError, OSError):

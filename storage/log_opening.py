@@ -1,4 +1,4 @@
-"""Opening a partition's log for writing, and recovering it first where that is needed."""
+"""Opens a partition's log for writing, and recovers it first if necessary."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Recovered = Callable[[TopicPartition, RecoveryPlan], None]
 
 
 class LogOpening:
-    """Opens logs of an engine, all with the same clock, limits and thread for what can wait."""
+    """Opens an engine's logs, which share a clock, limits and a thread for deferred work."""
 
     def __init__(
         self,
@@ -30,8 +30,9 @@ class LogOpening:
         recovered: Recovered | None,
         finds_deleted: bool,
     ) -> None:
-        """`recovered` is told what was done to a log that needed it. `finds_deleted`: what
-        was deleted before is looked for, so that it can be brought back."""
+        """`recovered` is called with the actions taken on a log that needed recovery. If
+        `finds_deleted` is true, segments deleted earlier are searched for, so that they can be
+        restored."""
         self._clock = clock
         self._limits = limits
         self._producer_expiration_ms = config.producer_id_expiration_ms
@@ -47,8 +48,8 @@ class LogOpening:
         is_clean: bool,
         finds_deleted: bool = False,
     ) -> LogWriter:
-        """A partition that is in `log_dir`. `is_clean`: it was closed in good order;
-        `finds_deleted`: for this one, whatever is said of all."""
+        """Opens a partition in `log_dir`. `is_clean`: it was shut down cleanly; `finds_deleted`:
+        enables the search for this partition, even if it is disabled in general."""
         directory = log_dir.directory.child(partition_dir(*key))
         planned = recovery.plan(
             directory,
@@ -77,12 +78,12 @@ class LogOpening:
         )
 
     def _later(self, task: Callable[[], object]) -> None:
-        """Has `task` done soon, by another thread: what an appending one need not wait for."""
+        """Runs `task` soon in another thread: work that an append need not wait for."""
         try:
             self._background.submit(task)
         except RuntimeError:  # the engine is being closed
             task()
 
     def close(self) -> None:
-        """What was put off is done; from now on nothing is put off."""
+        """Completes deferred work; from now on nothing is deferred."""
         self._background.shutdown()

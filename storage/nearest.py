@@ -1,4 +1,4 @@
-"""The names that a misspelt one may have meant, for the messages of errors."""
+"""Suggests names similar to a misspelt one, for error messages."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from heapq import nlargest
 from itertools import pairwise
 from typing import Final
 
-# A log directory may have 100,000 topics, and difflib needs some 50 µs for each name that it
-# compares. So it compares only those that have the most pairs of neighbouring letters in common
-# with the misspelt one.
+# A log directory may have 100,000 topics, and difflib needs about 50 µs per comparison. So it
+# compares only the names that share the most pairs of adjacent letters with the misspelt one.
 _COMPARED: Final = 1000
 _SHOWN: Final = 3
 #: Names longer than this are compared by their beginnings.
@@ -17,7 +16,8 @@ _MAX_LENGTH: Final = 256
 
 
 def nearest(name: str, names: Iterable[str]) -> list[str]:
-    """At most three of `names` that are like `name`, the likeliest first. Case does not count."""
+    """Returns at most three of `names` that are similar to `name`, the likeliest first, ignoring
+    case."""
     import difflib  # only a misspelt name needs it
 
     wanted = name[:_MAX_LENGTH].casefold()
@@ -34,7 +34,7 @@ def nearest(name: str, names: Iterable[str]) -> list[str]:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """`; did you mean orders?`, to be put behind a message; "" if no name is similar."""
+    """Returns `; did you mean orders?`, to be appended to a message; "" if no name is similar."""
     similar = nearest(name, names)
     if not similar:
         return ""

@@ -1,20 +1,20 @@
-"""Which writes of staged segments were decided, and which are done: the file `kafkafs.placed`.
+"""The commit records of staged writes, pending and completed: the file `kafkafs.placed`.
 
-A write puts segments into several partitions, one after the other. Stopped in between, by whatever,
-some would have theirs and others not. So it is noted before the first one gets its own, as a
-transaction is (`transaction_log`); who opens the directories next finishes what was decided.
+A write adds segments to several partitions, one after the other. Interrupted in between, it would
+be in only some of them. So the commit is recorded before the first partition is changed, as a
+transaction's is (`transaction_log`), and the next process to open the directories completes it.
 
-A writer that repeats itself after a restart (a streaming query does) numbers its writes. The
-number of the last one of each such writer stays noted, so that it is done once.
+A writer that repeats itself after a restart (a streaming query) numbers its writes. The last number
+of each such writer stays recorded, so that each write is applied once.
 
-What is made for a write before it is decided, topics, goes again when it never is. So that is noted
-first of all.
+Topics created for a write before its commit are removed if it is never committed. So their creation
+is recorded first of all.
 
-Who opens the directories changes and removes what the file names, so it may name nothing but parts
-in a staging place, which only kafkafs makes and which tells itself by its name.
+Opening the directories changes and removes the paths in the file, so it may name only parts in a
+staging place, which only kafkafs creates and which is recognised by its name.
 
-The file lies in the root of a log directory, where a broker ignores it: the version, then JSON, a
-line for each writer, each write for which topics are being made, and each decided write:
+The file is in the root of a log directory, where a broker ignores it: the version, then JSON, one
+line for each writer, each write whose topics are being created, and each committed write:
 
     0
     {"writer": "6fd2…", "epoch": 41}
@@ -40,21 +40,21 @@ from .segment_series import SealedSegment
 from .small_file import lines_of, read_value
 
 PLACEMENTS_FILE = "kafkafs.placed"
-#: How the name of every staging place ends.
+#: The suffix of every staging place's name.
 STAGING_SUFFIX = "kafkafs-staging"
 _VERSION = "0"
 _MAX_BYTES = 256 << 20
-# Going on without the file would leave a decided write in some of its partitions only, and have a
-# writer that repeats its last write append it twice; so that is for people to decide.
-_ADVICE = "mend it, or move the file away, which gives up the unfinished writes that it names"
+# Continuing without the file would leave a committed write in only some of its partitions, and let
+# a writer that repeats its last write append it twice; so a person must decide.
+_ADVICE = "repair it, or move the file away, which abandons the unfinished writes that it names"
 _MAX_PARTITION = (1 << 31) - 1
-# Writers whose last number is remembered; the one that wrote longest ago is forgotten first.
+# Writers whose last number is kept; the one that wrote longest ago is dropped first.
 _MAX_WRITERS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One write: of a `writer` that never comes again or, with an `epoch`, its write of that
+    """One write: of a `writer` that never returns or, with an `epoch`, the writer's write of that
     number, which ascends."""
 
     writer: str
@@ -63,8 +63,8 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class StagedPart:
-    """Sealed segments in the directory `path` that go to one partition, in order. `keeps_offsets`:
-    theirs are final, else they count from 0. `records`: how many, at most."""
+    """Sealed segments in the directory `path` for one partition, in order. `keeps_offsets`: their
+    offsets are final, else they count from 0. `records`: the number of records, at most."""
 
     path: str
     topic: str
@@ -75,25 +75,26 @@ class StagedPart:
 
     @property
     def size(self) -> int:
-        """Bytes of its `.log` files."""
+        """The bytes of its `.log` files."""
         return sum(segment.size for segment in self.segments)
 
     @property
     def attempt(self) -> WritableDirectory:
-        """The directory that its own one is in. From the staging place on no link is followed."""
+        """The attempt's directory, the parent of this part's. From the staging place on, no link is
+        followed."""
         above, place, job, attempt, _ = self.path.rsplit("/", 4)
         return WritableDirectory(above or "/").child(place).child(job).child(attempt)
 
     @property
     def directory(self) -> WritableDirectory:
-        """Its directory, in that of the attempt."""
+        """The part's directory, in that of the attempt."""
         return self.attempt.child(partition_dir(self.topic, self.partition))
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedPart:
-    """What one partition gets: the parts it is made from, and the segments as they are to be, with
-    batches of this leader epoch."""
+    """What one partition receives: the staged parts, and the resulting segments, whose batches have
+    this leader epoch."""
 
     topic: str
     partition: int
@@ -104,7 +105,7 @@ class PlacedPart:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A write that is decided: each of these partitions gets its segments."""
+    """A committed write: each of these partitions receives its segments."""
 
     write: Write
     parts: tuple[PlacedPart, ...]
@@ -112,7 +113,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """A write that is not decided, and the topics that are made for it: their ids by name."""
+    """A write not yet committed, and the topics created for it: their ids by name."""
 
     write: Write
     topics: Mapping[str, str]
@@ -120,8 +121,8 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What the file says. `latest`: of each writer that comes again the number of the last write
-    that is done; the writers that wrote last come last."""
+    """The content of the file. `latest`: the number of the last completed write of each writer that
+    numbers its writes, the most recent writer last."""
 
     latest: Mapping[str, int] = field(default_factory=dict)
     begun: Sequence[Begun] = ()
@@ -129,7 +130,7 @@ class Noted:
 
 
 def format_placements(noted: Noted) -> bytes:
-    """The file's bytes."""
+    """Returns the file's content."""
     notes: list[dict[str, Any]] = [
         {"writer": writer, "epoch": epoch} for writer, epoch in noted.latest.items()
     ]
@@ -143,10 +144,10 @@ def format_placements(noted: Noted) -> bytes:
 
 
 def parse_placements(data: bytes) -> Noted:
-    """Of a file's bytes. CorruptError, with the number of the line, when it is no such file."""
+    """Parses the file's content. Raises CorruptError, with the line number, if it is malformed."""
     lines = list(lines_of(data))
     if not lines or lines[0][2] != _VERSION:
-        what = f"line 1: no version {_VERSION} of placed writes; {_ADVICE}"
+        what = f"line 1: not version {_VERSION} of a file of staged writes; {_ADVICE}"
         raise CorruptError(what, position=0)
     latest: dict[str, int] = {}
     begun: list[Begun] = []
@@ -162,13 +163,13 @@ def parse_placements(data: bytes) -> Noted:
             else:
                 latest[write.writer] = _int(note["epoch"])
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            what = f"line {number}: not a write and what it places; {_ADVICE}"
+            what = f"line {number}: not a valid write; {_ADVICE}"
             raise CorruptError(what, position=position) from None
     return Noted(latest, begun, pending)
 
 
 def read_placements(directory: Directory) -> Noted:
-    """Those noted in a log directory, none where there is no such file. CorruptError."""
+    """Reads the file of a log directory; empty if there is none. Raises CorruptError."""
     try:
         return read_value(directory, PLACEMENTS_FILE, _MAX_BYTES, parse_placements)
     except SegmentGone:
@@ -176,23 +177,25 @@ def read_placements(directory: Directory) -> Noted:
 
 
 class Placements:
-    """The notes of a running engine, in the first of its directories that takes them. Any thread
-    may call."""
+    """The commit records of a running engine, stored in the first of its directories that can be
+    written. Thread-safe."""
 
     def __init__(
         self,
         directories: Sequence[Directory],
         live: Callable[[], Sequence[WritableDirectory]],
     ) -> None:
-        """As the `directories` have them; `live` gives those that are not offline. CorruptError."""
+        """Reads them from the `directories`; `live` returns those that are not offline. Raises
+        CorruptError."""
         self._live = live
-        self._lock = threading.Lock()  # over all that follows
+        self._lock = threading.Lock()  # guards all that follows
         self._latest: dict[str, int] = {}
         found = [read_placements(directory) for directory in directories]
         for noted in found:
             for writer, epoch in noted.latest.items():
                 self._latest[writer] = max(epoch, self._latest.get(writer, epoch))
-        # One that went offline may have kept what another one says is done, or decided.
+        # A directory that went offline may list writes as pending that another lists as completed
+        # or committed.
         pending = itertools.chain.from_iterable(noted.pending for noted in found)
         self._pending = {each.write: each for each in pending if not self._is_done(each.write)}
         begun = itertools.chain.from_iterable(noted.begun for noted in found)
@@ -203,7 +206,7 @@ class Placements:
         }
 
     def is_done(self, write: Write) -> bool:
-        """Whether it, or a later one of its writer, was placed."""
+        """Returns whether this write, or a later one of its writer, is complete."""
         with self._lock:
             return self._is_done(write)
 
@@ -211,36 +214,37 @@ class Placements:
         return write.epoch is not None and self._latest.get(write.writer, -1) >= write.epoch
 
     def is_pending(self, write: Write) -> bool:
-        """Whether it is decided and not done."""
+        """Returns whether this write is committed but not complete."""
         with self._lock:
             return write in self._pending
 
     def pending(self) -> list[Placement]:
-        """Those that are decided and not done."""
+        """Returns the writes that are committed but not complete."""
         with self._lock:
             return list(self._pending.values())
 
     def begun(self) -> list[Begun]:
-        """Those for which topics were made and that are not decided."""
+        """Returns the writes that have created topics and are not committed."""
         with self._lock:
             return list(self._begun.values())
 
     def begin(self, write: Write, topics: Mapping[str, str]) -> None:
-        """Makes it durable that these topics, ids by name, are made for a write. OSError."""
+        """Durably records that these topics, ids by name, are created for a write. Raises
+        OSError."""
         with self._lock:
             begun = {**self._begun, write: Begun(write, topics)}
             self._write(self._latest, begun, self._pending)
             self._begun = begun
 
     def give_up(self, write: Write) -> None:
-        """Nothing is made for a write any longer. OSError: the file does not say so yet."""
+        """Removes the record of a write's topics. If it raises OSError, the file still has it."""
         with self._lock:
             if self._begun.pop(write, None) is not None:
                 self._write(self._latest, self._begun, self._pending)
 
     def decide(self, placement: Placement) -> None:
-        """Makes it durable that it is decided. OSError: it is not. SyncFailed when that is not
-        certain: only opening the directories again tells."""
+        """Durably records the commit. If it raises OSError, the write is not committed; if
+        SyncFailed, that is unknown until the directories are opened again."""
         with self._lock:
             begun = {write: each for write, each in self._begun.items() if write != placement.write}
             pending = {**self._pending, placement.write: placement}
@@ -248,11 +252,12 @@ class Placements:
             self._begun, self._pending = begun, pending
 
     def done(self, write: Write) -> None:
-        """All of it is in place. OSError: the file does not say so yet."""
+        """Records that the write is complete. If it raises OSError, the file does not say so
+        yet."""
         with self._lock:
             self._pending.pop(write, None)
             if write.epoch is not None:
-                self._latest.pop(write.writer, None)  # so that it comes last
+                self._latest.pop(write.writer, None)  # so that it moves to the end
                 self._latest[write.writer] = write.epoch
                 for oldest in list(self._latest)[:-_MAX_WRITERS]:
                     del self._latest[oldest]
@@ -262,19 +267,19 @@ class Placements:
         self, latest: dict[str, int], begun: dict[Write, Begun], pending: dict[Write, Placement]
     ) -> None:
         data = format_placements(Noted(latest, list(begun.values()), list(pending.values())))
-        failure = OSError(errno.EIO, "no log directory is live", PLACEMENTS_FILE)
+        failure = OSError(errno.EIO, "no log directory is online", PLACEMENTS_FILE)
         for directory in self._live():
             try:
                 directory.write_atomically(PLACEMENTS_FILE, data)
             except OSError as error:
-                if not isinstance(failure, SyncFailed):  # what is certain of none counts
+                if not isinstance(failure, SyncFailed):  # an unknown outcome takes precedence
                     failure = error
             else:
                 return
         try:
             raise failure
         finally:
-            del failure  # else it and this frame would keep each other
+            del failure  # else it and this frame would form a cycle
 
 
 def _topics(note: dict[str, Any]) -> dict[str, str]:
@@ -307,7 +312,8 @@ def _staged_part(note: dict[str, Any]) -> StagedPart:
 
 
 def _is_staging_path(path: str, name: str) -> bool:
-    """Whether it is the path of a directory `name` as attempts make it in a staging place."""
+    """Returns whether this is the path of a directory `name` as attempts create it in a staging
+    place."""
     root, *names = path.split("/")
     is_plain = not root and "\0" not in path and not {"", ".", ".."} & set(names)
     return is_plain and len(names) >= 4 and names[-1] == name and names[-4].endswith(STAGING_SUFFIX)

@@ -1,20 +1,20 @@
-"""Staged segments put into their partitions: all of them or none, and once, whatever happens.
+"""Ingests staged segments into their partitions: all or nothing, and exactly once, despite crashes.
 
-1. Each log is made to end with an empty segment, and durable. The staged batches get the offsets
-   from there on, and are brought into the partition's directory as `.cleaned`: small ones are
-   copied, several into one, large ones get another name there and their offsets in place, which
-   no checksum covers. The staged files stay.
-2. The write is decided: `placements` notes it, with the segments as they are to be.
-3. In each partition the new segments take the empty one's place (`log.placing`).
-4. The staged files go, and the write is noted as done.
+1. Each log is rolled, so that it ends with an empty segment, and flushed. The staged batches get
+   the offsets from there on and are written into the partition's directory as `.cleaned`: small
+   segments are copied, several into one; large ones are hard-linked and get their offsets in place,
+   which no checksum covers. The staged files stay.
+2. The write is committed: `placements` records it, with the resulting segments.
+3. In each partition the new segments replace the empty one (`log.placing`).
+4. The staged files are removed, and the write is recorded as complete.
 
-Topics that are made for the write are noted before all that, and the note goes with the decision.
+Topics created for the write are recorded before all that; the commit removes their record.
 
-Stopped before 2, loading the partitions removes what was brought in, and who opens the directories
-next the topics (`undo_begun`). Stopped behind it, who opens
-the directories next goes on: before the partitions are loaded, with what is there as `.cleaned`
-(`resume_decided`); and after it, where a broker came first and has thrown that away, from the
-staged files once more (`finish_decided`).
+After a crash before 2, loading the partitions removes the `.cleaned` files, and the next process to
+open the directories removes the topics (`undo_begun`). After a later crash, that process completes
+the write: before the partitions are loaded, from the `.cleaned` files (`resume_decided`); and after
+that, if a broker has run in between and discarded those, from the staged files again
+(`finish_decided`).
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ from .segment_series import SealedSegment, SegmentSeries
 
 logger = logging.getLogger(__name__)
 
-# Partitions whose segments are brought in at a time.
+# Partitions ingested in parallel.
 _THREADS: Final = 4
-# From so many bytes on a staged segment is large. A log of smaller ones would have too many.
+# A staged segment of at least this many bytes is large. A log of smaller ones would have too many.
 _LARGE: Final = 32 << 20
-# Of a batch, up to behind the leader epoch: what is changed of it where it lies.
+# The bytes of a batch up to and including the leader epoch: the part that is changed in place.
 _PLACED_BYTES: Final = 16
 
 
 class Placeable(Protocol):
-    """The engine, as far as placing needs it."""
+    """The engine, as far as ingest needs it."""
 
     @property
     def placements(self) -> Placements: ...
@@ -92,8 +92,8 @@ class Placeable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Where the records are, [first, behind the last) offset by partition. `is_repeated`: they were
-    there already, and nothing was written."""
+    """The offsets of the records, half-open ranges by partition. `is_repeated`: they were already
+    there, and nothing was written."""
 
     offsets: dict[TopicPartition, range]
     is_repeated: bool = False
@@ -105,22 +105,20 @@ def place(
     parts: Sequence[StagedPart],
     new_topics: Mapping[str, int] = MappingProxyType({}),
 ) -> Placed:
-    """Puts staged parts at the ends of their partitions, those of a partition in the order given,
-    and removes them. Offsets that are kept must lie at the log's end or above it. `new_topics`:
-    those that are made for it first, with so many partitions each.
+    """Appends staged parts to their partitions, those of a partition in the given order, and
+    removes them. Offsets that are kept must be at or above the log end offset. `new_topics`: topics
+    to create first, with their numbers of partitions.
 
-    UnknownTopic, UnknownPartition, OffsetOutOfRange, CorruptError for staged files that are not
-    what was written, and an OSError leave everything as it was, the staged parts included; so do
-    the errors of making a topic. LogDirOffline: it may be decided, and not finished; opening the
-    directories again finishes it.
+    Raises UnknownTopic, UnknownPartition, OffsetOutOfRange, CorruptError if staged files are not
+    what was written, an OSError or an error of topic creation; all of them leave everything as it
+    was, including the staged parts. Raises LogDirOffline if the write may be committed but not
+    complete; opening the directories again completes it.
     """
     if engine.placements.is_done(write):
         _remove(parts)
         return Placed({}, is_repeated=True)
     if engine.placements.is_pending(write):
-        raise StorageError(
-            f"{write} was decided before, and could not be finished yet; see the log"
-        )
+        raise StorageError(f"{write} is committed, but could not be completed yet; see the log")
     if not new_topics:
         return _place(engine, write, parts)
     ids = {topic: random_uuid_text() for topic in new_topics}
@@ -130,10 +128,10 @@ def place(
             engine.create_topic(topic, partitions, topic_id=ids[topic])
         placed = _place(engine, write, parts)
     except BaseException:
-        with suppress(StorageError, OSError):  # what happened first is to be told
+        with suppress(StorageError, OSError):  # report the first error
             _undo(engine, Begun(write, ids))
         raise
-    with suppress(OSError):  # there was nothing to decide; a topic that stays empty may be removed
+    with suppress(OSError):  # there was nothing to commit; a topic that stays empty may be removed
         engine.placements.give_up(write)
     return placed
 
@@ -146,7 +144,7 @@ def _place(engine: Placeable, write: Write, parts: Sequence[StagedPart]) -> Plac
     if not by_partition:
         return Placed({})
     with ExitStack() as held:
-        for key in by_partition:  # called last of all
+        for key in by_partition:  # called last
             held.callback(engine.writer(*key).settle)
         bringing = [
             held.enter_context(_bringing(engine, key, tuple(those)))
@@ -155,7 +153,7 @@ def _place(engine: Placeable, write: Write, parts: Sequence[StagedPart]) -> Plac
         placed = _decide(engine.placements, write, bringing)
         _exchange(bringing)
     _remove(parts)
-    with suppress(OSError):  # all is in place; that it is decided stays noted, and does no harm
+    with suppress(OSError):  # all is in place; a leftover commit record does no harm
         engine.placements.done(write)
     return Placed({
         (part.topic, part.partition): range(
@@ -169,13 +167,14 @@ def _place(engine: Placeable, write: Write, parts: Sequence[StagedPart]) -> Plac
 def _bringing(
     engine: Placeable, key: TopicPartition, parts: tuple[StagedPart, ...]
 ) -> Iterator[_Bringing]:
-    """A partition that nobody else changes meanwhile: the cleaner has `.cleaned` files, too."""
+    """Yields a partition that nothing else changes meanwhile: the cleaner writes `.cleaned` files,
+    too."""
     with engine.cleaner.claims.paused(key), engine.writer(*key).placing() as placing:
         yield _Bringing(key, placing, parts)
 
 
 class _Bringing:
-    """Staged parts on their way into one partition. `segments`: as they are to be in the log."""
+    """Staged parts being ingested into one partition. `segments`: the resulting segments."""
 
     def __init__(
         self, key: TopicPartition, placing: Placing, parts: tuple[StagedPart, ...]
@@ -187,7 +186,7 @@ class _Bringing:
         self._series: SegmentSeries | None = None
 
     def bring_in(self) -> None:
-        """Makes the new segments, which do not count yet."""
+        """Creates the new segments, which are not part of the log yet."""
         first = self.parts[0]
         base = first.segments[0].base_offset if first.keeps_offsets else self.placing.end_offset
         self.placing.make_room(base)
@@ -217,7 +216,9 @@ class _Bringing:
         file = part.directory.writable(_log_name(segment))
         for position, admitted in _batches(part, segment):
             if self._place(part, admitted, next_offset):
-                raise CorruptError("it ends transactions, which comes with offsets only", file.path)
+                raise CorruptError(
+                    "it ends transactions, which requires that offsets are kept", file.path
+                )
             next_offset = admitted.last_offset + 1
             starts = admitted.table.column(b.POSITION).tolist()
             file.write_pieces(
@@ -228,7 +229,7 @@ class _Bringing:
     def _place(
         self, part: StagedPart, admitted: Admitted, next_offset: int
     ) -> Sequence[AbortedTxn]:
-        """Gives some batches their offsets; the aborted transactions that end in them."""
+        """Assigns offsets to batches; returns the aborted transactions that end in them."""
         update = self.placing.producers
         first = admitted.first_offset if part.keeps_offsets else next_offset
         admitted.place(first, self.placing.leader_epoch)
@@ -247,11 +248,11 @@ class _Bringing:
 
 
 def _batches(part: StagedPart, segment: SealedSegment) -> Iterator[tuple[int, Admitted]]:
-    """The batches of a staged segment, some at a time, with the position of the first of them; good
-    until the next are asked for. CorruptError when they are not what was written."""
+    """Yields the batches of a staged segment, some at a time, with the position of the first; valid
+    until the next ones are requested. Raises CorruptError if they are not what was written."""
     file = _staged_log(part, segment)
     if file.size() != segment.size:
-        what = f"{file.size()} bytes, not the {segment.size} that were written"
+        what = f"the file has {file.size()} bytes, but {segment.size} were written"
         raise CorruptError(what, file.path)
     extent = Extent(file, segment.base_offset, 0, segment.size, MAX_INT32)
     for run in read_runs(extent):
@@ -273,7 +274,7 @@ def _log_name(segment: SealedSegment) -> str:
 def _decide(
     placements: Placements, write: Write, bringing: Sequence[_Bringing]
 ) -> list[PlacedPart]:
-    """Brings all in and decides; else nothing is left of it."""
+    """Creates all segments and commits; on failure, nothing remains of them."""
     try:
         with ThreadPoolExecutor(_THREADS) as executor:
             list(executor.map(_Bringing.bring_in, bringing))
@@ -285,7 +286,7 @@ def _decide(
         placements.decide(Placement(write, tuple(placed)))
     except SyncFailed as error:
         _give_up(bringing)
-        why = f"whether a write was decided is not known: {error}"
+        why = f"it is unknown whether a write was committed: {error}"
         raise LogDirOffline(bringing[0].placing.directory.path, why) from error
     except OSError:
         _discard(bringing)
@@ -297,7 +298,7 @@ def _decide(
 
 
 def _exchange(bringing: Sequence[_Bringing]) -> None:
-    """One partition that cannot be finished keeps back no other."""
+    """Swaps in the segments of all partitions. A failure in one does not keep back the others."""
     failures: list[LogDirOffline] = []
     left = list(bringing)
     try:
@@ -313,12 +314,12 @@ def _exchange(bringing: Sequence[_Bringing]) -> None:
         try:
             raise failures[0]
         finally:
-            del failures  # else they and this frame would keep each other
+            del failures  # else they and this frame would form a cycle
 
 
 def _discard(bringing: Sequence[_Bringing]) -> None:
     for each in bringing:
-        with suppress(OSError):  # loading the partition removes what stays
+        with suppress(OSError):  # loading the partition removes what remains
             each.discard()
 
 
@@ -329,8 +330,8 @@ def _give_up(bringing: Sequence[_Bringing]) -> None:
 
 
 def _remove(parts: Sequence[StagedPart]) -> None:
-    """Of each part its files, and no others: who says where they are is a file in a log directory.
-    What stays is stale some day."""
+    """Removes the files of each part, and no others, because their paths come from a file in a log
+    directory. Anything that remains becomes stale."""
     for part in parts:
         with suppress(OSError, StorageError):
             directory = part.directory
@@ -340,8 +341,8 @@ def _remove(parts: Sequence[StagedPart]) -> None:
 
 
 def _undo(engine: Placeable, begun: Begun) -> None:
-    """Deletes the topics that were made for a write, unless that is decided, or they have been
-    used. One without an id was not made to its end."""
+    """Deletes the topics created for a write, unless it is committed or they have been used. A
+    topic without an id was not completely created."""
     if engine.placements.is_pending(begun.write):
         return
     for topic, topic_id in begun.topics.items():
@@ -355,18 +356,18 @@ def _undo(engine: Placeable, begun: Begun) -> None:
 
 
 def undo_begun(engine: Placeable) -> None:
-    """When the partitions are loaded: removes what was made for writes that were never decided.
-    What cannot be removed now is tried at the next opening."""
+    """Removes what was created for writes that were never committed, after the partitions are
+    loaded. What cannot be removed now is retried at the next opening."""
     for begun in engine.placements.begun():
         try:
             _undo(engine, begun)
         except (StorageError, OSError) as error:
-            logger.error("topics made for a write cannot be removed: %s", error)
+            logger.error("topics created for a write cannot be removed: %s", error)
 
 
 def resume_decided(log_dir: WritableDirectory, placements: Placements) -> None:
-    """Before the partitions in a log directory are loaded: lets loading put in place what is
-    decided and was brought in whole, and removes what was not."""
+    """Before the partitions in a log directory are loaded: lets loading swap in committed segments
+    that are complete, and removes the others."""
     for placement in placements.pending():
         for part in placement.parts:
             with suppress(SegmentGone, FileNotFoundError):
@@ -390,7 +391,7 @@ def _resume(directory: WritableDirectory, part: PlacedPart) -> None:
 
 
 def _is_brought(directory: Directory, segment: SealedSegment) -> bool:
-    """Whether its `.log` is there, whatever it is called by now."""
+    """Returns whether its `.log` exists, in whatever state."""
     states = (FileState.CLEANED, FileState.SWAP, FileState.LIVE)
     return any(_is_placed(directory, segment, state) for state in states)
 
@@ -398,7 +399,7 @@ def _is_brought(directory: Directory, segment: SealedSegment) -> bool:
 def _is_placed(
     directory: Directory, segment: SealedSegment, state: FileState = FileState.LIVE
 ) -> bool:
-    """Whether the `.log` of a segment is this one, which may have grown since."""
+    """Returns whether the `.log` of a segment is this one, which may have grown since."""
     try:
         file = directory.open(segment_file(segment.base_offset, FileKind.LOG, state))
         header = parse_header(file.read(0, RECORD_BATCH_OVERHEAD))
@@ -408,8 +409,9 @@ def _is_placed(
 
 
 def finish_decided(engine: Placeable) -> None:
-    """When the partitions are loaded: places from the staged files what somebody else has thrown
-    away, and notes what is done. What cannot be finished now is tried at the next opening."""
+    """After the partitions are loaded: ingests again from the staged files what another process
+    discarded, and records what is complete. What cannot be completed now is retried at the next
+    opening."""
     for placement in engine.placements.pending():
         try:
             missing = [part for part in placement.parts if _is_missing(engine, part)]
@@ -419,15 +421,16 @@ def finish_decided(engine: Placeable) -> None:
                 _remove([each for part in placement.parts for each in part.staged])
                 engine.placements.done(placement.write)
         except (StorageError, OSError) as error:
-            logger.error("a write that was decided cannot be finished: %s", error)
+            logger.error("a committed write cannot be completed: %s", error)
 
 
 def _is_missing(engine: Placeable, part: PlacedPart) -> bool:
-    """Whether a partition has not got its segments and still can: they are removed once it has.
+    """Returns whether a partition lacks its segments and can still receive them: the staged files
+    are removed afterwards.
 
-    A broker may have come since, and have cleaned or deleted them. One that threw them away before
-    they counted begins an epoch of its own where they were to begin; one that found them in the log
-    does so behind them.
+    A broker may have run since, and have cleaned or deleted the segments. A broker that discarded
+    them before they were part of the log starts an epoch of its own at their first offset; one that
+    found them in the log starts it after them.
     """
     try:
         writer = engine.writer(part.topic, part.partition)

@@ -1,9 +1,9 @@
-"""Leftovers in log directories: what there is, and removing it.
+"""Finds and removes leftovers in log directories.
 
-Leftovers are files in partitions' directories that belong to no log (see `log/leftovers.py`), the
-directories of partitions that were deleted (`-delete`), and those of stray partitions (`-stray`),
-which a broker renames when its cluster does not know them. Opening leaves all of them as they are.
-A stray partition is a whole log, so its directory is listed and removed only on request.
+Leftovers are files in partition directories that belong to no log (see `log/leftovers.py`), the
+directories of deleted partitions (`-delete`), and those of stray partitions (`-stray`), which a
+broker renames if its cluster does not know them. Opening leaves all of them alone. A stray
+partition is a whole log, so its directory is listed and removed only on request.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from .writable_log_dirs import WritableLogDirs, do_all
 
 @dataclass(frozen=True, slots=True)
 class FoundLeftover:
-    """A leftover of a partition. `directory` is its directory's name in `log_dir`; `name` that of
-    a file in it, "" when the leftover is the directory itself. `size`: bytes of its files."""
+    """A leftover of a partition. `directory` is its directory's name in `log_dir`; `name` that of a
+    file in it, "" if the leftover is the directory itself. `size`: bytes of its files."""
 
     log_dir: str
     directory: str
@@ -54,22 +54,22 @@ class FoundLeftover:
 
     @classmethod
     def of_json(cls, row: Mapping[str, Any]) -> FoundLeftover:
-        """What `as_json` gave, for showing."""
+        """Restores an object from the result of `as_json`, for display."""
         log_dir, _, name = row["path"].rpartition("/")
         kind = LeftoverKind(row["kind"])
         return cls(log_dir, name, "", kind, row["bytes"], row["topic"], row["partition"])
 
 
 #: Whether a file (or, with the name "", the directory) of a log directory's path is a leftover, and
-#: not something that this process deleted and removes when its time has come.
+#: not something that this process deleted and will remove when its delay has passed.
 IsLeft = Callable[[str, str, TopicPartition, str], bool]
 
 
 def find_leftovers(
     log_dirs: LogDirs, *, strays: bool = False, is_left: IsLeft | None = None
 ) -> Iterator[FoundLeftover]:
-    """The leftovers in the directories, by partition. `strays`: also stray partitions. What
-    vanishes meanwhile is left out; OSError and LogDirError as they come."""
+    """Yields the leftovers in the directories, by partition. `strays`: include stray partitions.
+    Entries that vanish meanwhile are left out; OSError and LogDirError propagate."""
     for found in (found for log_dir in log_dirs.dirs for found in log_dir.partitions()):
         for each in _of_partition(found, strays):
             key = (each.topic, each.partition)
@@ -80,8 +80,8 @@ def find_leftovers(
 def select(
     engine: Engine, leftovers: Iterable[FoundLeftover], chosen: Sequence[Choice]
 ) -> list[FoundLeftover]:
-    """Those of the topics and partitions chosen, all without a choice. UnknownTopic,
-    UnknownPartition for what is neither there nor left over."""
+    """Returns the leftovers of the selected topics and partitions, all without a selection. Raises
+    UnknownTopic or UnknownPartition for a selection that neither exists nor has leftovers."""
     found = list(leftovers)
     for each in chosen:
         if not any(_is_of(leftover, each) for leftover in found):
@@ -100,7 +100,7 @@ def _is_of(leftover: FoundLeftover, choice: Choice) -> bool:
 
 def _of_partition(found: PartitionDir, strays: bool) -> Iterator[FoundLeftover]:
     if found.topic == METADATA_TOPIC:
-        return  # the quorum's own
+        return  # the KRaft quorum's own log
     leftover = partial(FoundLeftover, found.log_dir.path, found.name)
     key = (found.topic, found.partition)
     try:
@@ -116,7 +116,7 @@ def _of_partition(found: PartitionDir, strays: bool) -> Iterator[FoundLeftover]:
 
 
 def _size(directory: Directory) -> int:
-    """Bytes of all files in a directory."""
+    """Returns the bytes of all files in a directory."""
     entries = directory.list(lambda name: True)
     return sum(each.stat.st_size for each in entries if each.is_file and each.stat is not None)
 
@@ -124,9 +124,9 @@ def _size(directory: Directory) -> int:
 def purge(
     dirs: WritableLogDirs, claims: Claims, chosen: Iterable[FoundLeftover]
 ) -> list[FoundLeftover]:
-    """Removes leftovers, partition by partition; those that were removed. What is none any more is
-    passed over. CleaningAborted for a partition that is being cleaned; the first failure is raised
-    when all were tried."""
+    """Removes leftovers, partition by partition; returns those removed. Skips what is no longer a
+    leftover. Raises CleaningAborted for a partition that is being cleaned; the first failure is
+    raised after all were tried."""
     removed: list[FoundLeftover] = []
     ordered = sorted(chosen, key=lambda each: each.path)
     groups = groupby(ordered, key=lambda each: (each.log_dir, each.directory))
@@ -150,6 +150,6 @@ def _purge(
     key = (first.topic, first.partition)
     with claims.take(key) as is_mine:
         if not is_mine:
-            raise CleaningAborted("the partition is cleaned or changed by somebody else")
+            raise CleaningAborted("the partition is already being cleaned or changed")
         names = log_dir.purge_files(key, {each.name for each in group})
         removed += [each for each in group if each.name in names]

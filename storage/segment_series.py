@@ -1,8 +1,8 @@
-"""Batches to sealed segments, one after the other: what a log's writer would have made of them.
+"""Writes batches into a series of sealed segments, as a log's writer would have written them.
 
-They are written as the cleaner's are, under names that no reader takes for a segment's, each with
-its indexes, and rolled where an append would have rolled the log. A segment that is there already
-can be one of them as it is.
+Like the cleaner's, they have names that no reader takes for segments, each has its indexes, and
+they are rolled where an append would have rolled the log. An existing segment can be adopted as one
+of them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _CANNOT_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, err
 
 @dataclass(frozen=True, slots=True)
 class SealedSegment:
-    """A whole segment: bytes in its `.log`, the offset behind its last batch, and the checksum of
-    its first one, by which it is told from another at the same place."""
+    """A complete segment: the bytes of its `.log`, the offset after its last batch, and the
+    checksum of its first one, which identifies it among others at the same place."""
 
     base_offset: int
     size: int
@@ -41,13 +41,13 @@ class SealedSegment:
 
 
 class SegmentSeries:
-    """Segments that are being written into a directory. One thread at a time.
+    """Segments being written into a directory. Single-threaded.
 
-    `end_offset`: behind the last batch. After any error it is good for nothing but `discard`.
+    `end_offset`: the offset after the last batch. After any error, only `discard` may be called.
     """
 
     def __init__(self, directory: WritableDirectory, base_offset: int, config: TopicConfig) -> None:
-        """Nothing is made before the first batch."""
+        """Creates nothing before the first batch."""
         self.end_offset = base_offset
         self._base = base_offset
         self._directory = directory
@@ -56,13 +56,13 @@ class SegmentSeries:
         self._finished: list[SealedSegment] = []
         self._bases: list[int] = []
         self._open: CleanedSegment | None = None
-        self._crc = 0  # of the open one's first batch
-        self._first_timestamp = 0  # its largest timestamp
+        self._crc = 0  # of the open segment's first batch
+        self._first_timestamp = 0  # that batch's largest timestamp
 
     def append(
         self, data: memoryview, table: BatchTable, aborted: Sequence[AbortedTxn] = ()
     ) -> None:
-        """Whole batches, their positions in `table` counted from `data[0]`; and the aborted
+        """Appends whole batches, their positions in `table` counted from `data[0]`, and the aborted
         transactions that end in them."""
         first = 0
         while first < len(table):
@@ -75,10 +75,10 @@ class SegmentSeries:
             first += count
 
     def adopt(self, source: WritableDirectory, sealed: SealedSegment) -> bool:
-        """Takes a `.cleaned` segment of another directory as the next one: its files have names
-        there and here then. Its batches are to be given their offsets, from `end_offset` on, where
-        they lie; its indexes count from its base, so they are right already. Transactions may not
-        end in it. False, and nothing has changed, where it cannot be taken."""
+        """Hard-links a `.cleaned` segment of another directory as the next one, so that its files
+        have names there and here. The caller must rewrite its batches' offsets in place, from
+        `end_offset` on; its indexes are relative to its base, so they are already right. No
+        transaction may end in it. Returns False, with nothing changed, if it cannot be adopted."""
         is_ours = source.is_ours_alone(_cleaned(sealed.base_offset, FileKind.LOG))
         if sealed.size > self._config.segment_size or not is_ours:
             return False
@@ -117,8 +117,8 @@ class SegmentSeries:
         self.end_offset = last + 1
 
     def _fitting(self, table: BatchTable, first: int) -> int:
-        """How many batches from `first` on go into the open segment; at least one into a new one
-        (see `log.roll.Filling`)."""
+        """Returns how many batches from `first` on fit into the open segment; at least one for a
+        new one (see `log.roll.Filling`)."""
         rows, segment = table.rows[first:], self._open
         size = 0 if segment is None else segment.size
         base = int(rows[0, b.BASE_OFFSET]) if segment is None else segment.base_offset
@@ -134,12 +134,12 @@ class SegmentSeries:
 
     @property
     def _most_indexed(self) -> int:
-        """For how many batches a new segment's indexes have room in any case."""
+        """The number of batches that a new segment's indexes can always hold."""
         return max(1, self._config.segment_index_bytes // 12 - 1)
 
     def _roll(self) -> None:
         segment = self._open
-        assert segment is not None  # a batch always goes into a new one
+        assert segment is not None  # a new segment accepts at least one batch
         segment.finish()
         self._finished.append(
             SealedSegment(segment.base_offset, segment.size, self.end_offset, self._crc)
@@ -147,14 +147,14 @@ class SegmentSeries:
         self._open = None
 
     def finish(self) -> list[SealedSegment]:
-        """All of them, durable, and so are their names."""
+        """Returns all segments, durable including their names."""
         if self._open is not None:
             self._roll()
         self._directory.sync()
         return list(self._finished)
 
     def discard(self) -> None:
-        """Removes what was made. OSError when something stays."""
+        """Removes the segments. Raises OSError if something remains."""
         self._open = None
         discard_cleaned(self._directory, self._bases)
 

@@ -1,7 +1,7 @@
-"""How a setting is declared and its text read: the rules behind the tables in `config`.
+"""Declares configs and parses their texts: the rules behind the tables in `config`.
 
-A table is a frozen dataclass whose fields are made by `setting`; the field `retention_ms` is the
-setting `retention.ms`. Text is read as Kafka's ConfigDef reads it: blanks around it do not count,
+A table is a frozen dataclass whose fields are created by `setting`; the field `retention_ms` is the
+config `retention.ms`. Text is parsed as Kafka's ConfigDef does: surrounding blanks are ignored,
 numbers are decimal, names and words are case-sensitive, `true` and `false` are not.
 """
 
@@ -23,16 +23,17 @@ LONG_MAX = 2**63 - 1
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _DOUBLE = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,4})?")
-_KEY = "kafkafs"  # of what `setting` keeps in a field's metadata
+_KEY = "kafkafs"  # key of `setting`'s entry in a field's metadata
 
-# A rule turns stripped text into a value, or raises ValueError saying what would be allowed.
+# A rule converts stripped text to a value, or raises ValueError with what is allowed.
 Rule = Callable[[str], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ServerName:
-    """A broker's setting that is the default of a topic's; `factor` turns its unit into ours. With
-    `is_limit` every negative value means no limit, -1 (KafkaConfig.logRetentionTimeMillis)."""
+    """A broker config that is the default of a topic config; `factor` converts its unit to the
+    topic's. With `is_limit`, every negative value means no limit, -1
+    (KafkaConfig.logRetentionTimeMillis)."""
 
     name: str
     factor: int = 1
@@ -41,19 +42,19 @@ class ServerName:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What a table says of a setting beside its default."""
+    """What a table declares of a config besides its default."""
 
     rule: Rule
     servers: tuple[ServerName, ...]
-    written_rule: Rule  # for what brokers of any version wrote
+    written_rule: Rule  # for values that brokers of any version wrote
 
 
 def setting(
     default: T, rule: Rule, *servers: str | ServerName, written_rule: Rule | None = None
 ) -> T:
-    """A field of a table: its default, rule, and brokers' settings, the first of which counts.
+    """Declares a field of a table: its default, rule, and broker configs, in order of precedence.
 
-    `written_rule`: a wider rule, where older brokers allowed more, for what one of them wrote.
+    `written_rule`: a wider rule for values that an older broker accepted and wrote.
     """
     names = tuple(ServerName(name) if isinstance(name, str) else name for name in servers)
     declared = Declared(rule, names, written_rule or rule)
@@ -62,19 +63,20 @@ def setting(
 
 
 def declared(table: type) -> dict[str, Declared]:
-    """The settings of a table by name."""
+    """Returns the configs of a table by name."""
     return {
         field.name.replace("_", "."): field.metadata[_KEY] for field in dataclasses.fields(table)
     }
 
 
 def attribute(name: str) -> str:
-    """The field of setting `name`."""
+    """Returns the field name of the config `name`."""
     return name.replace(".", "_")
 
 
 def integer(at_least: int | None, at_most: int) -> Rule:
-    """A whole number; `at_most` is where its Java type ends, if nothing else ends it."""
+    """Returns a rule for whole numbers; `at_most` is the maximum of the Java type, unless the limit
+    is lower."""
     low = at_least if at_least is not None else -at_most - 1
     if at_least is None:
         allowed = "a whole number"
@@ -93,7 +95,7 @@ def integer(at_least: int | None, at_most: int) -> Rule:
 
 
 def either(value: int, otherwise: Rule) -> Rule:
-    """One number more than `otherwise` allows."""
+    """Returns a rule that allows one number in addition to `otherwise`."""
 
     def rule(text: str) -> int:
         if text == str(value):
@@ -107,7 +109,7 @@ def either(value: int, otherwise: Rule) -> Rule:
 
 
 def ratio(text: str) -> float:
-    """A number from 0 to 1."""
+    """Parses a number from 0 to 1."""
     value = double(text)
     if not 0 <= value <= 1:
         raise ValueError("a number from 0 to 1")
@@ -115,21 +117,21 @@ def ratio(text: str) -> float:
 
 
 def double(text: str) -> float:
-    """A number."""
+    """Parses a number."""
     if _DOUBLE.fullmatch(text) is None:
         raise ValueError("a number")
     return float(text)
 
 
 def boolean(text: str) -> bool:
-    """`true` or `false`."""
+    """Parses `true` or `false`."""
     if text.lower() not in ("true", "false"):
         raise ValueError("true or false")
     return text.lower() == "true"
 
 
 def one_of(*words: str) -> Rule:
-    """One of these words."""
+    """Returns a rule for one of these words."""
 
     def rule(text: str) -> str:
         if text not in words:
@@ -140,32 +142,33 @@ def one_of(*words: str) -> Rule:
 
 
 def list_of(*words: str) -> Rule:
-    """Any of these words, joined by commas; any words at all when none are given."""
+    """Returns a rule for a comma-separated list of these words; of any words if none are given."""
 
     def rule(text: str) -> tuple[str, ...]:
         found = tuple(dict.fromkeys(re.split(r"\s*,\s*", text))) if text else ()
         if words and not set(found) <= set(words):
-            raise ValueError(f"words out of {', '.join(words)}, joined by commas")
+            raise ValueError(f"a comma-separated list of: {', '.join(words)}")
         return found
 
     return rule
 
 
 def read_value(name: str, text: str, rule: Rule) -> Any:
-    """The value that `text` gives the setting `name`. ConfigError when `rule` does not allow it."""
+    """Parses the value `text` of the config `name`. Raises ConfigError if `rule` does not allow
+    it."""
     try:
         return rule(text.strip())
     except ValueError as error:
-        raise ConfigError(name, f"{printable(text)!r} is not {error}") from None
+        raise ConfigError(name, f"must be {error} (got {printable(text)!r})") from None
 
 
 def text_of(value: bool | float | str | tuple[str, ...]) -> str:
-    """A value as Kafka writes it in properties."""
+    """Formats a value as Kafka writes it in properties."""
     if isinstance(value, bool):
         return str(value).lower()
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
 def unknown(name: str, known: Iterable[str]) -> ConfigError:
-    """The error for a name that is in no table, with the one that may have been meant."""
-    return ConfigError(name, "no such setting" + did_you_mean(name, known))
+    """Returns the error for an unknown name, suggesting the one that may have been meant."""
+    return ConfigError(name, "no such config" + did_you_mean(name, known))

@@ -1,4 +1,4 @@
-"""A small file's value, read again when the file has changed."""
+"""Caches a small file's parsed value, and reads it again after the file has changed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .errors import CorruptError, SegmentGone, StorageError, printable
 
 T = TypeVar("T")
 
-# A file system stamps changes with a clock that ticks every 1 to 10 ms, so two changes can carry
-# one stamp. What was changed this short a time before it was read may have changed again unseen,
+# File systems timestamp changes with a clock that ticks every 1 to 10 ms, so two changes can have
+# one timestamp. A file changed this recently before it was read may have changed again unnoticed,
 # and is read again next time (git guards its index against the same race).
 RACY_NS = 50_000_000
 
@@ -21,16 +21,16 @@ Stamp = tuple[int, int, int]
 
 
 def stamp(status: stat_result) -> Stamp | None:
-    """What differs after any change, to compare with what a later call gives; None when a change
-    just now makes that unsafe. Ask before reading what the stamp is to stand for."""
+    """Returns a value that differs after any change, to compare with a later call's; None if a very
+    recent change makes that unsafe. Call it before reading the content that it stands for."""
     if time.time_ns() - status.st_mtime_ns < RACY_NS:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def read_value(directory: Directory, name: str, limit: int, parse: Callable[[bytes], T]) -> T:
-    """The value of a file of at most `limit` bytes. SegmentGone when there is none; the
-    CorruptError of `parse` gets the file's path."""
+    """Reads and parses a file of at most `limit` bytes. Raises SegmentGone if there is none; adds
+    the file's path to a CorruptError of `parse`."""
     data = directory.read_small(name, limit)
     try:
         return parse(data)
@@ -39,8 +39,8 @@ def read_value(directory: Directory, name: str, limit: int, parse: Callable[[byt
 
 
 def lines_of(data: bytes) -> Iterator[tuple[int, int, str]]:
-    """The lines of a text: the number of each, from 1, the position of its first byte, and what is
-    in it, with U+FFFD for what is not UTF-8. A line without an end is one, too."""
+    """Yields the lines of a text: the number of each, from 1, the position of its first byte, and
+    its content, with U+FFFD for invalid UTF-8. A last line without a line end counts."""
     position = 0
     for number, line in enumerate(data.splitlines(keepends=True), 1):
         yield number, position, line.decode("utf-8", "replace").rstrip("\r\n")
@@ -48,7 +48,7 @@ def lines_of(data: bytes) -> Iterator[tuple[int, int, str]]:
 
 
 class SmallFile(Generic[T]):
-    """The value of file `name`, `empty` while it is absent or cannot be read."""
+    """The value of the file `name`, or `empty` while it is absent or cannot be read."""
 
     def __init__(
         self,
@@ -59,24 +59,24 @@ class SmallFile(Generic[T]):
         empty: T,
         optional: bool = False,
     ) -> None:
-        """`limit` is the size in bytes from which on the file is refused. That an `optional` file
-        is absent is no problem."""
+        """Files of more than `limit` bytes are refused. A missing `optional` file is not a
+        problem."""
         self._directory = directory
         self._name = name
         self._limit = limit
         self._parse = parse
         self._empty = empty
         self._optional = optional
-        self.mtime_ns = 0  # of the file that the value is of; 0 while there is none
-        # Value, problem, and the stamp they are of, as one, so that any thread may ask.
+        self.mtime_ns = 0  # of the value's file; 0 while there is none
+        # Value, problem, and their stamp, in one tuple, so that any thread may read them.
         self._state: tuple[T, str, Stamp | None] = (empty, "", None)
 
     def value(self) -> T:
-        """The value now. One system call when the file has not changed."""
+        """Returns the current value. One system call if the file has not changed."""
         return self._refreshed()[0]
 
     def problem(self) -> str:
-        """Why there is no value, in one line; "" when the value is what the file says."""
+        """Returns why there is no value, in one line; "" if the value is the file's."""
         return self._refreshed()[1]
 
     def _refreshed(self) -> tuple[T, str, Stamp | None]:

@@ -1,12 +1,12 @@
-"""Segments made beside a log directory, by any number of processes, to be placed in it at once.
+"""Stages segments beside a log directory, from any number of processes, to be ingested at once.
 
-A staging place is a directory outside of the log directories, where no broker looks:
+A staging place is a directory outside the log directories, where no broker looks:
 
     <place>/<job>/<attempt>/<topic>-<partition>/00000000000000000000.log.cleaned …
 
-What is written there is a log's segments but for offsets and leader epochs, which no checksum
-covers: those are given when it is placed (see `placing`). Until then it is nobody's; a job that
-came to nothing is removed as a whole.
+The files there are complete segments except for offsets and leader epochs, which no checksum covers
+and which ingest assigns (see `placing`). Until then they belong to no log; an abandoned job is
+removed as a whole.
 """
 
 from __future__ import annotations
@@ -28,36 +28,37 @@ from .log.preparing import admit_rules, encoded
 from .placements import STAGING_SUFFIX, StagedPart
 from .segment_series import SegmentSeries
 
-# Ours; the epoch of the log that takes the batches comes with their offsets.
+# Placeholder: the epoch of the target log is assigned together with the offsets.
 _NO_EPOCH_YET = 0
-# How often a directory is made again that somebody else has just removed.
+# Attempts to create a directory that another process has just removed.
 _TRIES = 3
 
 
 def staging_path(log_dir: str) -> str:
-    """The place beside a log directory: on the same file system, unless that is a mount point."""
+    """Returns the staging place beside a log directory: on the same file system, unless that is a
+    mount point."""
     above, slash, name = log_dir.rstrip("/").rpartition("/")
     return f"{above}{slash}.{name}.{STAGING_SUFFIX}"
 
 
 class StagingPlace:
-    """A directory with the jobs of many processes in it."""
+    """A directory with the jobs of many processes."""
 
     def __init__(self, path: str) -> None:
-        """It is made by the first job. ValueError for a path that is not absolute: other processes
-        have to find it, and whoever goes on after a crash; and for one whose name does not end as
-        those of all staging places do, by which that one knows what it may remove."""
+        """Creates nothing; the first job does. Raises ValueError if the path is not absolute, since
+        other processes must find it, also after a crash, or if its name lacks the suffix of staging
+        places, by which recovery recognises what it may remove."""
         if not path.startswith("/"):
             raise ValueError(f"not an absolute path: {path!r}")
         if not path.endswith(STAGING_SUFFIX):
-            raise ValueError(f"not the name of a staging place: {path!r}")
+            raise ValueError(f"not the path of a staging place: {path!r}")
         self.path = normpath("/" + path.lstrip("/"))
         self._directory = WritableDirectory(self.path)
 
     def attempt(self, job: str, name: str) -> WritableDirectory:
-        """A new directory in that of a job, which is made where it does not exist yet."""
+        """Creates a directory in that of a job, which is created if it does not exist."""
         for _ in range(_TRIES):
-            with suppress(FileNotFoundError):  # the last one to leave removes the place
+            with suppress(FileNotFoundError):  # the last job to finish removes the place
                 return self._made(job, name)
         return self._made(job, name)
 
@@ -72,13 +73,13 @@ class StagingPlace:
         return made
 
     def remove(self, job: str) -> None:
-        """Removes a job and all that is in it, if it is there."""
+        """Removes a job with all its files, if it exists."""
         with suppress(FileNotFoundError):
             self._directory.remove_directory(job)
 
     def remove_stale(self, is_stale: Callable[[str, int], bool]) -> list[str]:
-        """Removes the jobs of which `is_stale(name, last_change_ms)` is true; their names. What
-        somebody else is removing is left to that one."""
+        """Removes the jobs for which `is_stale(name, last_change_ms)` is true; returns their names.
+        Jobs that another process is removing are left to it."""
         stale = [
             entry.name
             for entry in self._jobs()
@@ -95,7 +96,7 @@ class StagingPlace:
             return []
 
     def _changed_ms(self, job: str) -> int:
-        """When anything in a job was changed last."""
+        """Returns the time of the latest change in a job."""
         found = [0]
         _collect_changes(self._directory.child(job), found)
         return max(found) // 1_000_000
@@ -112,9 +113,9 @@ def _collect_changes(directory: WritableDirectory, found: list[int]) -> None:
 
 
 class StagedWriter:
-    """The segments of one partition that one attempt makes. One thread at a time.
+    """Writes the segments of one partition in one attempt. Single-threaded.
 
-    After an OSError it is good for nothing but `discard`.
+    After an OSError, only `discard` may be called.
     """
 
     def __init__(
@@ -126,8 +127,8 @@ class StagedWriter:
         *,
         keeps_offsets: bool = False,
     ) -> None:
-        """In a directory of its own in that of the attempt. `config`: the topic's. With
-        `keeps_offsets` what comes has its offsets, ascending, else it gets 0, 1, 2 …"""
+        """Creates a directory of its own in that of the attempt. `config`: the topic's. With
+        `keeps_offsets` the input has its offsets, ascending, else it gets 0, 1, 2 …"""
         self._attempt = attempt
         self._name = partition_dir(topic, partition)
         self._directory = attempt.make(self._name)
@@ -146,11 +147,11 @@ class StagedWriter:
         now_ms: int,
         base_offset: int | None = None,
     ) -> None:
-        """Adds records, in batches as `plan` says and the topic wants them; those without a
+        """Adds records, in batches according to `plan` and the topic's configs; records without a
         timestamp get `now_ms`. With `keeps_offsets` the first has offset `base_offset`, and the
-        others the next ones.
+        others follow.
 
-        InvalidRecord, InvalidTimestamp, MessageTooLarge; OffsetOutOfRange.
+        Raises InvalidRecord, InvalidTimestamp, MessageTooLarge or OffsetOutOfRange.
         """
         admitted = encoded(records.stamped(now_ms), plan, self._rules, now_ms)
         if base_offset is not None:
@@ -160,8 +161,8 @@ class StagedWriter:
         self._records += len(records)
 
     def append_batches(self, batches: Bytes, now_ms: int) -> None:
-        """Adds whole batches, judged as a producer's are; with `keeps_offsets` they stay as they
-        are. A writable buffer is changed. Raises Refused."""
+        """Adds whole batches, validated as a producer's are; with `keeps_offsets` they stay
+        unchanged. A writable buffer is modified. Raises Refused."""
         origin = Origin.REPLICATION if self._keeps_offsets else Origin.CLIENT
         admitted = judge(batches, self._rules, origin, now_ms)
         if self._keeps_offsets:
@@ -169,7 +170,7 @@ class StagedWriter:
         else:
             admitted.place(self._end, _NO_EPOCH_YET)
         if any(header.magic < 2 for header in admitted.table):
-            raise InvalidRecord("batches before magic 2 are not staged")
+            raise InvalidRecord("batches before magic 2 cannot be staged")
         self._append(admitted)
         self._records += admitted.last_offset + 1 - admitted.first_offset
 
@@ -179,9 +180,9 @@ class StagedWriter:
 
     def _check_next(self, offset: int) -> None:
         if not self._keeps_offsets:
-            raise OffsetOutOfRange("offsets are given when it is placed")
+            raise OffsetOutOfRange("no offset may be given: offsets are assigned at ingest")
         if offset < self._end:
-            raise OffsetOutOfRange(f"offset {offset} is below {self._end}, which comes next")
+            raise OffsetOutOfRange(f"offset {offset} is below {self._end}, the next offset")
 
     def _append(self, admitted: Admitted) -> None:
         if self._series is None:
@@ -190,7 +191,7 @@ class StagedWriter:
         self._series.append(admitted.data, admitted.table)
 
     def finish(self) -> StagedPart:
-        """All of it, durable."""
+        """Returns the part, durable."""
         segments = () if self._series is None else tuple(self._series.finish())
         self._attempt.sync()
         return StagedPart(
@@ -203,11 +204,11 @@ class StagedWriter:
         )
 
     def discard(self) -> None:
-        """Removes it."""
+        """Removes the part's directory."""
         self._series = None
         self._attempt.remove_directory(self._name)
 
 
 def finish_all(writers: Iterable[StagedWriter]) -> list[StagedPart]:
-    """What all of them have made, durable; those that got nothing are left out."""
+    """Returns the parts of all writers, durable; writers that got no records are left out."""
     return [part for part in (writer.finish() for writer in writers) if part.segments]

@@ -1,4 +1,4 @@
-"""What an engine does every so often by itself, each of it also at once when it is asked for."""
+"""Background tasks that an engine runs periodically, and on request."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .errors import StorageError, printable
 
 log = logging.getLogger(__name__)
 
-# What a thread can be told to wait; a longer interval is none.
+# The longest time a thread can wait; a longer interval counts as none.
 _LONGEST_WAIT_MS = int(threading.TIMEOUT_MAX * 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Something to be done `delay_ms` after the start and then every `interval_ms`; an interval of
-    UNLIMITED means only when it is asked for. So does `why_not`: why it does not run by itself, ""
-    if it does."""
+    """Work to run `delay_ms` after the start and then every `interval_ms`. An interval of UNLIMITED
+    means only on request, as does a non-empty `why_not`, the reason why the task is not
+    scheduled."""
 
     name: str
     work: Callable[[], object]
@@ -33,7 +33,7 @@ class Task:
 
     @property
     def why_not_scheduled(self) -> str:
-        """Why the task does not run by itself, "" if it does."""
+        """Why the task is not scheduled, "" if it is."""
         if not self.why_not and self.interval_ms > _LONGEST_WAIT_MS:
             return "its interval is unlimited"
         return self.why_not
@@ -41,10 +41,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """What is known of a task. `runs` and `failures`: those that ended, by themselves or asked for,
-    and those of them that raised; `seconds`: what they took together. `last_run_ms`: when the last
-    one began, `next_run_ms`: when the next one begins by itself, in ms since 1970, -1 for none.
-    `why_not_scheduled`: why the task never runs by itself, "" if it does."""
+    """The status of a task. `runs` and `failures`: completed runs, scheduled or requested, and
+    those that raised; `seconds`: their total duration. `last_run_ms`: start of the last run,
+    `next_run_ms`: start of the next scheduled one, in ms since 1970, -1 if none.
+    `why_not_scheduled`: why the task is not scheduled, "" if it is."""
 
     name: str
     runs: int
@@ -57,7 +57,7 @@ class TaskStatus:
     why_not_scheduled: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The same with null for none."""
+        """Returns the fields, with null instead of -1 or ""."""
         return {
             "task": self.name,
             "runs": self.runs,
@@ -72,8 +72,8 @@ class TaskStatus:
 
 
 class _Runner:
-    """A task, and how it fares. Each field is written under `one`, by the task's own thread, or in
-    one step."""
+    """A task and its statistics. Each field is written under `one`, by the task's own thread, or
+    atomically."""
 
     def __init__(self, task: Task, clock: Clock) -> None:
         self.task = task
@@ -119,11 +119,11 @@ class _Runner:
 
 
 class Tasks:
-    """Tasks with a thread each, so that a slow one holds up none of the others. Any thread may
-    call. KeyError for the name of a task that does not exist."""
+    """Tasks with a thread each, so that a slow one does not delay the others. Thread-safe. Methods
+    raise KeyError for an unknown task name."""
 
     def __init__(self, tasks: Iterable[Task], clock: Clock | None = None) -> None:
-        """`clock`: by which is told when they run; how long they wait is the machine's affair."""
+        """`clock` provides the reported times; waiting uses the machine's clock."""
         clock = clock or SystemClock()
         self._runners = {task.name: _Runner(task, clock) for task in tasks}
         self._failures: dict[str, str] = {}
@@ -136,29 +136,28 @@ class Tasks:
 
     @property
     def problems(self) -> list[str]:
-        """Why the last run of a task by itself did not do its work, a line each."""
+        """Why the last scheduled run of each failing task failed, one line each."""
         return [f"{name}: {why}" for name, why in list(self._failures.items())]
 
     def status(self) -> list[TaskStatus]:
-        """Of every task."""
+        """Returns the status of every task."""
         return [runner.status() for runner in self._runners.values()]
 
     def run(self, name: str) -> object:
-        """Does the task now, paused or not, after a run that is under way, and gives what it gave;
-        what the task raises passes."""
+        """Runs the task now, paused or not, after a run in progress, and returns its result; its
+        exceptions propagate."""
         return self._runners[name].run()
 
     def pause(self, name: str) -> None:
-        """Has the task no longer run by itself. A run that is under way goes on to its end."""
+        """Suspends the task's schedule. A run in progress is completed."""
         self._runners[name].is_paused = True
 
     def resume(self, name: str) -> None:
-        """Has the task run by itself again, when its time comes. A task that is not scheduled
-        still waits until somebody asks for it."""
+        """Resumes the task's schedule. A task that is not scheduled still runs only on request."""
         self._runners[name].is_paused = False
 
     def start(self) -> None:
-        """Lets the tasks that are scheduled run by themselves."""
+        """Starts the schedules of the tasks that have one."""
         for runner in self._runners.values():
             if not runner.task.why_not_scheduled:
                 thread = threading.Thread(
@@ -171,7 +170,7 @@ class Tasks:
                 thread.start()
 
     def stop(self) -> None:
-        """Ends the threads; what is under way is finished. Harmless when repeated."""
+        """Stops the threads after runs in progress are completed. Idempotent."""
         self._stopped.set()
         for thread in self._threads:
             thread.join()
@@ -181,7 +180,7 @@ class Tasks:
         wait_ms = min(runner.task.delay_ms, _LONGEST_WAIT_MS)
         runner.plan(wait_ms)
         while not self._stopped.wait(wait_ms / 1000):
-            # At least a moment: an interval of 0 shall not keep a processor busy.
+            # At least 1 ms: an interval of 0 must not keep a processor busy.
             wait_ms = max(runner.task.interval_ms, 1)
             if not runner.is_paused:
                 self._try(runner)

@@ -1,4 +1,4 @@
-"""Times as people write them: milliseconds since 1970, or ISO 8601."""
+"""Parses and formats times: milliseconds since 1970, or ISO 8601."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 
 _MAX_MS: Final = 2**63 - 1
 _DIGITS: Final = re.compile(r"[0-9]{1,19}")
-# A date, and perhaps a time; datetime.fromisoformat takes more, some of it not ISO 8601.
+# A date, optionally with a time; datetime.fromisoformat accepts more, some of it not ISO 8601.
 _ISO: Final = re.compile(
     r"\d{4}-\d\d-\d\d(T\d\d:\d\d(:\d\d([.,]\d{1,6})?)?(Z|[+-]\d\d(:?\d\d)?)?)?", re.ASCII
 )
@@ -17,10 +17,10 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_time(text: str) -> int | None:
-    """Milliseconds since 1970 of a number or a time in ISO 8601, UTC where it names no zone.
+    """Returns the milliseconds since 1970 of a number or an ISO 8601 time, UTC if it has no zone.
 
-    None when it is neither. Parts of a millisecond are rounded up and times before 1970 are 0,
-    which changes no answer to "the first record at or after".
+    Returns None if it is neither. Fractions of a millisecond are rounded up and times before 1970
+    are 0, which does not affect "the first record at or after".
     """
     if _DIGITS.fullmatch(text):
         milliseconds = int(text)
@@ -34,14 +34,14 @@ def parse_time(text: str) -> int | None:
 
 
 def not_a_time(text: str) -> str:
-    """The message for a `text` that `parse_time` does not understand."""
+    """Returns the message for a `text` that `parse_time` rejects."""
     return f"{text!r} is not a time: milliseconds since 1970 or ISO 8601"
 
 
 def milliseconds(time: int | str | date) -> int:
-    """Milliseconds since 1970 of a time in any form: a number of them, a text that `parse_time`
-    understands, a datetime, UTC where it names no zone, or a date, which begins at midnight UTC.
-    Parts of a millisecond are rounded up. Raises ValueError if a text is not a time."""
+    """Returns the milliseconds since 1970 of a time in any form: a number of them, a text that
+    `parse_time` accepts, a datetime, UTC if it has no zone, or a date, which begins at midnight
+    UTC. Fractions of a millisecond are rounded up. Raises ValueError if a text is not a time."""
     if isinstance(time, datetime):
         return _of_datetime(time)
     if isinstance(time, date):
@@ -55,8 +55,8 @@ def milliseconds(time: int | str | date) -> int:
 
 
 def time_text(milliseconds: int) -> str:
-    """A time as `parse_time` takes it, UTC; "-" for -1, the number itself where no calendar
-    reaches."""
+    """Formats a time so that `parse_time` accepts it, in UTC; "-" for -1, the number itself if it
+    is out of the calendar's range."""
     if milliseconds == -1:
         return "-"
     try:

@@ -1,14 +1,14 @@
-"""The settings of topics that kafkafs keeps itself, in a plain file in the log directory's root.
+"""The topic configs that kafkafs stores itself, in a text file in the log directory's root.
 
     # comment
     [orders]
     retention.ms = 86400000
     cleanup.policy = compact,delete
 
-A broker's are in its cluster's metadata; where kafkafs is alone there is none. A broker ignores the
-file, as every plain file that it does not know. All log directories have the same one, so that any
-of them may fail; where they differ, which is when one was offline or was changed by hand, the one
-changed last counts.
+A broker keeps configs in its cluster's metadata, which is missing where only kafkafs writes.
+Brokers ignore the file, like all files they do not know. Every log directory has the same copy, so
+that any of them may fail; if copies differ, because a directory was offline or edited by hand, the
+one changed last applies.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ from .format.names import is_legal_topic
 from .small_file import read_value
 
 TOPIC_SETTINGS_FILE = "kafkafs.topics"
-# A hundred thousand topics with a few settings each.
+# Enough for a hundred thousand topics with a few configs each.
 MAX_TOPIC_SETTINGS_BYTES = 16 << 20
 
 _HEADER = """\
-# Settings of topics, under Kafka's names.
-# kafkafs writes this file anew when a setting is changed; edit it when nothing is writing here.
+# Topic configs, under Kafka's names.
+# kafkafs rewrites this file when a config changes; edit it only while nothing is writing here.
 """
 
 Texts = Mapping[str, str]
 
-# In a setting's name, what makes its line something else.
+# What in a config's name would give its line another meaning.
 _NO_NAME = re.compile(r"^[\[#]|=")
 
 
 class _Parser(configparser.RawConfigParser):
-    """One that leaves names as they are written: Kafka's are case-sensitive."""
+    """A parser that preserves the case of names: Kafka's are case-sensitive."""
 
     def optionxform(self, optionstr: str) -> str:
         return optionstr
 
 
-# What is lost without the file depends on what is in it, so that is for people to decide.
+# What is lost without the file depends on its content, so a person must decide.
 _ADVICE = (
-    "mend it, or move the file away, which leaves its topics with their cluster's settings or "
-    "Kafka's defaults: retention may then delete what they keep"
+    "repair it, or move the file away, which leaves its topics with their cluster's configs or "
+    "Kafka's defaults: retention may then delete their records"
 )
 
 
 def parse_topic_settings(data: bytes) -> dict[str, dict[str, str]]:
-    """The settings of each topic, as texts by name. Whether there are such settings, and whether
-    their values can be used, is not asked here. CorruptError, with the position of the line, for
-    what is no such file."""
+    """Parses the configs of each topic, as texts by name, without checking that the configs exist
+    or that their values are valid. Raises CorruptError, with the position of the line, if the file
+    is malformed."""
     parser = _Parser(
         delimiters=("=",), comment_prefixes=("#",), default_section="", empty_lines_in_values=False
     )
@@ -72,23 +72,24 @@ def parse_topic_settings(data: bytes) -> dict[str, dict[str, str]]:
     for topic, settings in found.items():
         at = data.find(f"[{topic}]".encode())
         if not is_legal_topic(topic):
-            what = f"{printable(topic)!r} is not the name of a topic; {_ADVICE}"
+            what = f"{printable(topic)!r} is not a legal topic name; {_ADVICE}"
             raise CorruptError(what, position=at)
         if not can_be_kept(settings):
-            what = f"a setting of {topic} is not one line of text; {_ADVICE}"
+            what = f"a config of {topic} is not one line of text; {_ADVICE}"
             raise CorruptError(what, position=at)
     return found
 
 
 def can_be_kept(settings: Texts) -> bool:
-    """Whether settings are in the file what they are outside of it."""
+    """Returns whether the configs survive being written to the file and read back."""
     names_fit = all(name and not _NO_NAME.search(name) for name in settings)
     texts = (*settings, *settings.values())
     return names_fit and all(text.isprintable() and text == text.strip() for text in texts)
 
 
 def format_topic_settings(settings: Mapping[str, Texts]) -> bytes:
-    """What `parse_topic_settings` reads back. Values must not have line breaks in them."""
+    """Formats configs so that `parse_topic_settings` reads them back. Values must not contain line
+    breaks."""
     lines = [_HEADER]
     for topic in sorted(settings):
         lines.append(f"\n[{topic}]\n")
@@ -97,8 +98,8 @@ def format_topic_settings(settings: Mapping[str, Texts]) -> bytes:
 
 
 def changed_settings(settings: Texts, changes: Mapping[str, str | None]) -> dict[str, str]:
-    """A topic's `settings` with `changes`, in which None takes one away. ConfigError for a setting
-    that no topic has, or a value that Kafka would refuse."""
+    """Returns a topic's `settings` with `changes`, in which None removes a config. Raises
+    ConfigError for a config that no topic has, or a value that Kafka would refuse."""
     given = {name: text.strip() for name, text in changes.items() if text is not None}
     check_topic_settings(given, changes)
     kept = {name: text for name, text in settings.items() if name not in changes}
@@ -107,26 +108,27 @@ def changed_settings(settings: Texts, changes: Mapping[str, str | None]) -> dict
 
 @dataclass(frozen=True, slots=True)
 class FoundSettings:
-    """What a log directory's file says, and when it was changed, in ns; 0 where there is none."""
+    """The content of a log directory's file, and when it was changed, in ns; 0 if there is none."""
 
     settings: Mapping[str, Texts] = field(default_factory=dict)
     changed_ns: int = 0
 
 
 def newest(found: Iterable[FoundSettings]) -> FoundSettings:
-    """The one that counts; of two that were changed at one time, the first."""
+    """Returns the one that applies: the one changed last, or the first of several changed at the
+    same time."""
     return max(found, key=lambda each: each.changed_ns, default=FoundSettings())
 
 
 class TopicSettings:
-    """The settings in the files of several log directories, to change. Not for several threads."""
+    """The configs in the files of several log directories, for writing. Not thread-safe."""
 
     def __init__(self, directories: Sequence[WritableDirectory]) -> None:
-        """Reads the files. CorruptError when one of them is damaged."""
+        """Reads the files. Raises CorruptError if one of them is damaged."""
         found = [_read(directory) for directory in directories]
         counts = newest(found)
         self._settings = dict(counts.settings)
-        # The directories whose files say something else.
+        # The directories whose files differ.
         self.stale = tuple(
             directory
             for directory, each in zip(directories, found, strict=True)
@@ -134,21 +136,23 @@ class TopicSettings:
         )
 
     def of(self, topic: str) -> Texts:
-        """The settings of one topic."""
+        """Returns the configs of one topic."""
         return self._settings.get(topic, {})
 
     def changed(self, topic: str, changes: Mapping[str, str | None]) -> dict[str, str]:
-        """The topic's settings with `changes`, in which None takes one away; they are not made.
-        ConfigError for a setting that no topic has, or a value that Kafka would refuse."""
+        """Returns the topic's configs with `changes`, in which None removes a config, without
+        storing them. Raises ConfigError for a config that no topic has, or a value that Kafka would
+        refuse."""
         return changed_settings(self.of(topic), changes)
 
     def replace(self, topic: str, settings: Texts) -> None:
-        """Makes `settings` those of the topic, none of them takes it out. `write` follows."""
+        """Sets the topic's configs in memory; an empty mapping removes the topic. Call `write`
+        next."""
         others = {name: texts for name, texts in self._settings.items() if name != topic}
         self._settings = {**others, topic: dict(settings)} if settings else others
 
     def write(self, directory: WritableDirectory) -> None:
-        """Puts them into one directory's file, durably."""
+        """Writes the configs to one directory's file, durably."""
         directory.write_atomically(TOPIC_SETTINGS_FILE, format_topic_settings(self._settings))
 
 
@@ -164,14 +168,14 @@ def _read(directory: Directory) -> FoundSettings:
 
 def _what(error: configparser.Error) -> str:
     if isinstance(error, configparser.DuplicateSectionError):
-        return f"line {error.lineno}: the topic is there before"
+        return f"line {error.lineno}: duplicate topic"
     if isinstance(error, configparser.DuplicateOptionError):
-        return f"line {error.lineno}: the topic has the setting before"
-    return f"line {_line(error)}: neither a [topic] nor a setting of one"
+        return f"line {error.lineno}: duplicate config"
+    return f"line {_line(error)}: neither a [topic] nor a config"
 
 
 def _line(error: configparser.Error) -> int:
-    """Where it is, from 1."""
+    """Returns the line of the error, from 1."""
     if isinstance(error, configparser.MissingSectionHeaderError):
         return error.lineno
     if isinstance(error, configparser.ParsingError) and error.errors:
@@ -180,5 +184,5 @@ def _line(error: configparser.Error) -> int:
 
 
 def _position(data: bytes, error: configparser.Error) -> int:
-    """Of the first byte of that line."""
+    """Returns the position of the first byte of that line."""
     return sum(map(len, data.splitlines(keepends=True)[: _line(error) - 1]))

@@ -1,6 +1,7 @@
-"""Topics made, deleted and configured in log directories that are held for writing.
+"""Creates, extends, configures and deletes topics in log directories that are held for writing.
 
-Kafka's ReplicationControlManager decides what may be made, its LogManager makes and deletes it.
+What may be created follows Kafka's ReplicationControlManager; creating and deleting follow its
+LogManager.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from .log_opening import LogOpening
 from .writable_log_dir import WritableLogDir
 from .writable_log_dirs import WritableLogDirs, refuse_offline
 
-# As many as one request to a controller may ask for (ReplicationControlManager).
+# The most that one request to a controller may create (ReplicationControlManager).
 _MAX_PARTITIONS = 10_000
 
 
 class Topics:
-    """What an engine does to topics as such. Any thread may call: `changing` is held meanwhile."""
+    """An engine's operations on topics. Thread-safe: each holds `changing`."""
 
     def __init__(
         self,
@@ -52,9 +53,9 @@ class Topics:
         clock: Clock,
         unregistered: bool,
     ) -> None:
-        """`engine`: what there is, for reading. `unregistered`: topics and partitions are also made
-        where a KRaft broker would make strays of them."""
-        self.changing = threading.RLock()  # over topics being made, deleted, configured
+        """`engine`: for reading. `unregistered`: create topics and partitions even if a KRaft
+        broker would turn them into strays."""
+        self.changing = threading.RLock()  # held while topics are created, deleted or configured
         self._engine = engine
         self._dirs = dirs
         self._settings = settings
@@ -64,7 +65,7 @@ class Topics:
         self._unregistered = unregistered
         self._incarnations: dict[str, int] = {}
 
-    # -- making ---------------------------------------------------------------------------------
+    # -- creating -------------------------------------------------------------------------------
 
     def create(
         self,
@@ -75,7 +76,7 @@ class Topics:
         carried_over: bool,
         unregistered: bool = False,
     ) -> str:
-        """WritableEngine.create_topic"""
+        """See WritableEngine.create_topic."""
         with self.changing:
             numbers = range(partitions) if isinstance(partitions, int) else partitions
             count = partitions if isinstance(partitions, int) else len(partitions)
@@ -84,33 +85,34 @@ class Topics:
             refuse_in_engine(self._engine, topic, numbers, topic_id, unregistered=unregistered)
             config = self._settings.check(topic, settings, carried_over).config
             topic_id = topic_id or random_uuid_text()
-            # First the settings: what a topic holds must never be kept by others than its own.
+            # The configs come first: a topic's records must never be retained by configs other than
+            # its own.
             self._settings.keep(topic, settings)
             try:
                 self._make_partitions(topic, numbers, topic_id, config)
             except BaseException:
-                with suppress(StorageError, OSError):  # the first error is the one to tell
+                with suppress(StorageError, OSError):  # report the first error
                     self._remove(topic)
                 raise
             return topic_id
 
     def extend(self, topic: str, total: int, unregistered: bool = False) -> None:
-        """WritableEngine.create_partitions"""
+        """See WritableEngine.create_partitions."""
         with self.changing:
             there = self._partitions_of(topic)
             count = there[-1] + 1
             _refuse_count(total)
             if total <= count:
-                raise InvalidPartitions(f"{topic} has {count} partitions, not fewer than {total}")
+                raise InvalidPartitions(f"{topic} has {count} partitions, and {total} is not more")
             self.add(topic, range(count, total), unregistered)
 
     def add(self, topic: str, numbers: Sequence[int], unregistered: bool = False) -> None:
-        """WritableEngine.add_partitions"""
+        """See WritableEngine.add_partitions."""
         with self.changing:
             there = self._partitions_of(topic)
             _refuse_count(len(there) + len(numbers))
             if again := sorted(set(there) & set(numbers)):
-                raise InvalidPartitions(f"{topic} has partition {again[0]} already")
+                raise InvalidPartitions(f"{topic} already has partition {again[0]}")
             config = self._engine.topic_config(topic).config
             topic_id = self._engine.topic_id(topic)
             if not (unregistered or self._unregistered):
@@ -126,14 +128,14 @@ class Topics:
             self._dirs.make(key, topic_id, open_log)
 
     def refuse_name(self, topic: str) -> None:
-        """InvalidTopic, TopicExists for what a topic that comes back cannot be called."""
+        """Raises InvalidTopic or TopicExists if a topic cannot be restored under this name."""
         refuse_new_topic(topic, 1)
         refuse_in_engine(self._engine, topic, (), unregistered=True)
 
     # -- configuring ----------------------------------------------------------------------------
 
     def configure(self, topic: str, changes: Mapping[str, str | None]) -> Resolved:
-        """WritableEngine.set_topic_config"""
+        """See WritableEngine.set_topic_config."""
         with self.changing:
             self._partitions_of(topic)
             settings = self._settings.changed(topic, changes)
@@ -145,7 +147,8 @@ class Topics:
             return resolved
 
     def _configure(self, key: TopicPartition, writer: LogWriter, config: TopicConfig) -> None:
-        """What is no longer compacted is not cleaned any further (LogManager.updateTopicConfig)."""
+        """Applies the configs; aborts cleaning a log that is no longer compacted
+        (LogManager.updateTopicConfig)."""
         before = writer.config
         writer.config = config
         if COMPACT in before.cleanup_policy and COMPACT not in config.cleanup_policy:
@@ -154,14 +157,14 @@ class Topics:
     # -- deleting -------------------------------------------------------------------------------
 
     def delete(self, topic: str) -> None:
-        """WritableEngine.delete_topic"""
+        """See WritableEngine.delete_topic."""
         with self.changing:
             for number in self._partitions_of(topic):
                 refuse_offline(self._dirs.of((topic, number)))
             self._remove(topic, comes_back=True)
 
     def delete_unchanged(self, topic: str, ends: Mapping[int, int]) -> bool:
-        """WritableEngine.delete_unchanged_topic"""
+        """See WritableEngine.delete_unchanged_topic."""
         with self.changing:
             if self._partitions_of(topic) != sorted(ends):
                 return False
@@ -175,12 +178,12 @@ class Topics:
             return True
 
     def incarnation(self, topic: str) -> int:
-        """WritableEngine.incarnation"""
+        """See WritableEngine.incarnation."""
         return self._incarnations.get(topic, 0)
 
     def _remove(self, topic: str, comes_back: bool = False) -> None:
-        """Takes out whatever there is of a topic: partitions, settings, checkpoints. `comes_back`:
-        it may be wanted again."""
+        """Removes what exists of a topic: partitions, configs, checkpoints. `comes_back`: it may be
+        restored later."""
         keys = [key for key in self._engine.log_dirs.partitions() if key[0] == topic]
         touched = set()
         now_ms, topic_id = self._clock.now_ms(), self._engine.topic_id(topic) if keys else ""
@@ -194,7 +197,7 @@ class Topics:
                 touched.add(log_dir)
             self._engine.forget(*key)
         for log_dir in touched:
-            # It may have to wait, on a full disk: `WritableLogDir.make` looks for what is left.
+            # On a full disk this may fail; `WritableLogDir.make` removes such remains later.
             with suppress(OSError):
                 log_dir.checkpoint()
                 log_dir.forget_cleaner_offsets()
@@ -214,7 +217,7 @@ class Topics:
         partitions: int,
         now_ms: int,
     ) -> DeletedPartition:
-        """One of so many partitions of a topic, about to be deleted."""
+        """Describes a partition, one of `partitions`, that is about to be deleted."""
         writer = log_dir.logs.get(key)
         cleaned = log_dir.cleaner_offset(key)
         return DeletedPartition(
@@ -235,16 +238,17 @@ class Topics:
 
 
 def changeable_partitions(engine: Engine, topic: str) -> list[int]:
-    """The numbers of a topic's partitions. UnknownTopic; InvalidTopic for the quorum's own."""
+    """Returns the numbers of a topic's partitions. Raises UnknownTopic, or InvalidTopic for the
+    KRaft quorum's own topic."""
     there = engine.partitions_of(topic)
     if topic == METADATA_TOPIC:
-        raise InvalidTopic(f"{METADATA_TOPIC} is the quorum's own log, and not changed here")
+        raise InvalidTopic(f"{METADATA_TOPIC} is the quorum's own log and cannot be changed here")
     return there
 
 
 def refuse_new_topic(topic: str, partitions: int, topic_id: str = "") -> None:
-    """InvalidTopic, InvalidPartitions for what no directory can have. `topic_id`: "" for one that
-    is to be chosen."""
+    """Raises InvalidTopic or InvalidPartitions for a topic that no directory can have. `topic_id`:
+    "" to have one generated."""
     if not is_legal_topic(topic) or topic == METADATA_TOPIC:
         allowed = "1 to 249 of A-Z a-z 0-9 . _ -, and neither . nor .."
         raise InvalidTopic(f"{printable(topic)!r} cannot be a topic's name: {allowed}")
@@ -261,9 +265,10 @@ def refuse_in_engine(
     *,
     unregistered: bool = False,
 ) -> None:
-    """TopicExists, and Unregistered unless `unregistered`, for a new topic that the directories of
-    `engine` cannot have. `topic_id`: as given for it, "" for one that is to be chosen; where the
-    cluster's metadata are not at hand, it is taken for one that the cluster knows."""
+    """Raises TopicExists, or Unregistered unless `unregistered`, for a new topic that the
+    directories of `engine` cannot have. `topic_id`: as given by the caller, "" to have one
+    generated; if the cluster's metadata is not available, a given id is assumed to be
+    registered."""
     like = topic.replace(".", "_")
     for existing in engine.topics():
         if existing.replace(".", "_") == like:
@@ -274,9 +279,9 @@ def refuse_in_engine(
 
 
 def refuse_unregistered(engine: Engine, topic: str, numbers: Sequence[int], topic_id: str) -> None:
-    """Unregistered unless the cluster knows these partitions, or the directories are no KRaft
-    broker's. Such a broker keeps the cluster's metadata in one of its directories, and makes a
-    stray of each replica that is not in them (LogManager.isStrayKraftReplica)."""
+    """Raises Unregistered unless the cluster knows these partitions, or the directories do not
+    belong to a KRaft broker. Such a broker keeps the cluster's metadata in one of its directories,
+    and turns each replica missing from it into a stray (LogManager.isStrayKraftReplica)."""
     has_metadata = METADATA_TOPIC in engine.topics()
     if has_metadata:
         directory = engine.partition_dir(METADATA_TOPIC, 0).log_dir.path
@@ -291,8 +296,8 @@ def refuse_unregistered(engine: Engine, topic: str, numbers: Sequence[int], topi
 
 
 def _are_of(engine: Engine, known: TopicMetadata, numbers: Sequence[int]) -> bool:
-    """Whether the cluster has a replica of each partition on the node of these directories; on any
-    node where they do not say whose they are."""
+    """Returns whether the cluster has a replica of each partition on the node of these directories;
+    on any node if the directories do not record theirs."""
     node_id = engine.log_dirs.dirs[0].meta.node_id
     replicas = [known.partitions.get(number, frozenset()) for number in numbers]
     return all(nodes if node_id < 0 else node_id in nodes for nodes in replicas)
@@ -300,4 +305,6 @@ def _are_of(engine: Engine, known: TopicMetadata, numbers: Sequence[int]) -> boo
 
 def _refuse_count(partitions: int) -> None:
     if not 1 <= partitions <= _MAX_PARTITIONS:
-        raise InvalidPartitions(f"{partitions} partitions; 1 to {_MAX_PARTITIONS} can be made")
+        raise InvalidPartitions(
+            f"{partitions} partitions requested, must be 1 to {_MAX_PARTITIONS}"
+        )

@@ -1,18 +1,18 @@
-"""Which transactions over several partitions are committed, noted before their markers are written.
+"""Records commits of transactions over several partitions, before their markers are written.
 
-A transaction ends in each of its partitions with a marker of its own, one after the other. Stopped
-in between, by whatever, some partitions would have it and others not. So the decision is noted
-first, as Kafka's coordinator does in its own topic; who opens the directories next finishes what
-was decided. It says nothing new to a partition that has its marker: a transaction's producer id and
-epoch never come again.
+A transaction ends with a marker in each of its partitions, one after the other. Interrupted in
+between, only some partitions would have theirs. So the decision is recorded first, as Kafka's
+coordinator does in its own topic, and the next process to open the directories completes it. That
+has no effect on a partition that already has its marker: a transaction's producer id and epoch
+never recur.
 
-The file lies in the root of a log directory, where a broker ignores it:
+The file is in the root of a log directory, where a broker ignores it:
 
     0
     4611686018427387905 7 orders 0
     4611686018427387905 7 orders 1
 
-The version; then a line for each partition, with producer id and epoch of the transaction.
+The version; then one line per partition, with the transaction's producer id and epoch.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from .small_file import lines_of, read_value
 TRANSACTIONS_FILE = "kafkafs.transactions"
 _VERSION = "0"
 _MAX_BYTES = 64 << 20
-# Going on without the file would leave a decided transaction open, or let it be aborted, in some of
-# its partitions; so that is for people to decide.
+# Continuing without the file would leave a committed transaction open, or let it be aborted, in
+# some of its partitions; so a person must decide.
 _ADVICE = (
-    "mend it, or move the file away, which leaves the transactions in it without their markers"
+    "repair it, or move the file away, which leaves the transactions in it without their markers"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The transaction of that producer's epoch is committed, in all these partitions."""
+    """The transaction of this producer id and epoch is committed, in all these partitions."""
 
     producer_id: int
     producer_epoch: int
@@ -50,7 +50,7 @@ class Decision:
 
 
 def format_decisions(decisions: Iterable[Decision]) -> bytes:
-    """The file's bytes."""
+    """Returns the file's content."""
     lines = [
         f"{decision.producer_id} {decision.producer_epoch} {topic} {partition}"
         for decision in decisions
@@ -60,10 +60,10 @@ def format_decisions(decisions: Iterable[Decision]) -> bytes:
 
 
 def parse_decisions(data: bytes) -> list[Decision]:
-    """Of a file's bytes. CorruptError, with the number of the line, when it is no such file."""
+    """Parses the file's content. Raises CorruptError, with the line number, if it is malformed."""
     lines = list(lines_of(data))
     if not lines or lines[0][2] != _VERSION:
-        what = f"line 1: no version {_VERSION} of decided transactions; {_ADVICE}"
+        what = f"line 1: not version {_VERSION} of a file of committed transactions; {_ADVICE}"
         raise CorruptError(what, position=0)
     found: defaultdict[tuple[int, int], list[TopicPartition]] = defaultdict(list)
     for number, position, line in lines[1:]:
@@ -74,13 +74,13 @@ def parse_decisions(data: bytes) -> list[Decision]:
                 raise ValueError(topic)
             found[key].append((topic, _number(partition, 31)))
         except ValueError:
-            what = f"line {number}: not producer id, epoch, topic and partition; {_ADVICE}"
+            what = f"line {number}: must be producer id, epoch, topic and partition; {_ADVICE}"
             raise CorruptError(what, position=position) from None
     return [Decision(*key, tuple(partitions)) for key, partitions in found.items()]
 
 
 def _number(text: str, bits: int) -> int:
-    """ValueError unless it is a number from 0 on of so many bits."""
+    """Raises ValueError unless the text is a non-negative number of at most that many bits."""
     if not text.isascii() or not text.isdigit():
         raise ValueError(text)
     number = int(text)
@@ -90,7 +90,7 @@ def _number(text: str, bits: int) -> int:
 
 
 def read_decisions(directory: Directory) -> list[Decision]:
-    """Those noted in a log directory, none where there is no such file. CorruptError."""
+    """Reads the decisions in a log directory; none if there is no file. Raises CorruptError."""
     try:
         return read_value(directory, TRANSACTIONS_FILE, _MAX_BYTES, parse_decisions)
     except SegmentGone:
@@ -98,30 +98,32 @@ def read_decisions(directory: Directory) -> list[Decision]:
 
 
 class TransactionLog:
-    """The decisions of a running engine, in the first of its directories that takes them. Any
-    thread may call."""
+    """The decisions of a running engine, stored in the first of its directories that can be
+    written. Thread-safe."""
 
     def __init__(self, live: Callable[[], Sequence[WritableDirectory]]) -> None:
-        """`live` gives the log directories that are not offline."""
+        """`live` returns the log directories that are not offline."""
         self._live = live
         self._pending: dict[tuple[int, int], Decision] = {}
-        self._lock = threading.Lock()  # over both
+        self._lock = threading.Lock()  # guards both
 
     def note(self, decision: Decision) -> None:
-        """Makes a decision durable. OSError: it is not taken, as far as this process goes."""
+        """Durably records a decision. If it raises OSError, the decision is not made, as far as
+        this process is concerned."""
         key = (decision.producer_id, decision.producer_epoch)
         with self._lock:
             self._write([*self._pending.values(), decision])
             self._pending[key] = decision
 
     def finished(self, decision: Decision) -> None:
-        """All markers are written. The lines stay until the next decision; they do no harm."""
+        """Removes a decision whose markers are all written. Its lines stay until the next decision,
+        harmlessly."""
         with self._lock:
             self._pending.pop((decision.producer_id, decision.producer_epoch), None)
 
     def _write(self, decisions: list[Decision]) -> None:
         data = format_decisions(decisions)
-        failure = OSError(errno.EIO, "no log directory is live", TRANSACTIONS_FILE)
+        failure = OSError(errno.EIO, "no log directory is online", TRANSACTIONS_FILE)
         for directory in self._live():
             try:
                 directory.write_atomically(TRANSACTIONS_FILE, data)
@@ -132,4 +134,4 @@ class TransactionLog:
         try:
             raise failure
         finally:
-            del failure  # else it and this frame would keep each other
+            del failure  # else it and this frame would form a cycle

@@ -1,17 +1,17 @@
-"""Producers with an id of their own: each record once, and transactions over several partitions.
+"""A producer with exactly-once appends, and transactions over several partitions.
 
-Rules: KIP-98, and KIP-890 for the epoch, which goes up with every transaction. There is no
-coordinator: the producer writes the markers of its transactions itself. One that commits in several
-partitions is noted in the `TransactionLog` before the first marker, so that it ends in all of them
-or in none, wherever the process stops.
+Follows KIP-98, and KIP-890 for the epoch, which increases with every transaction. There is no
+coordinator: the producer writes its transaction markers itself. A commit in several partitions is
+recorded in the `TransactionLog` before the first marker, so that it takes effect in all of them or
+in none, wherever the process stops.
 
     producer = TransactionalProducer(engine)
     with producer.transaction():
         producer.append("orders", 0, orders)
         producer.append("payments", 2, payments)
 
-What a process leaves open when it ends stays open, in nobody's way but of those who read committed
-records, until somebody ends it with `abort_transaction`.
+A transaction left open when its process exits stays open, and holds back read-committed readers
+only, until it is ended with `abort_transaction`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from .log.writer import LogWriter
 from .log_dir import TopicPartition
 from .transaction_log import Decision, TransactionLog
 
-# Brokers count their ids from 0 upwards; none gets here.
+# Brokers assign ids from 0 upwards; none reaches this.
 _OWN_IDS: Final = 1 << 61
 _MAX_EPOCH: Final = 2**15 - 1
-# There is one coordinator, and it is never replaced by another.
+# There is one coordinator, and no other ever fences it.
 _COORDINATOR_EPOCH: Final = 0
 _PLAN: Final = BatchPlan()
 
@@ -50,19 +50,19 @@ class Writers(Protocol):
 
 
 class TransactionalProducer:
-    """Appends with sequence numbers, outside and inside of transactions. Any thread may call; what
-    several append at a time is one after the other.
+    """Appends with sequence numbers, inside and outside transactions. Thread-safe; concurrent
+    appends are serialised.
 
-    An append that raises has written nothing and can be repeated, unless it is LogDirOffline: then
-    only the log can tell, once it is opened again.
+    An append that raises has written nothing and can be repeated, except after LogDirOffline: then
+    only the reopened log shows whether it was written.
     """
 
     def __init__(self, engine: Writers) -> None:
         self._engine = engine
-        self._lock = threading.RLock()  # over everything here
+        self._lock = threading.RLock()  # guards everything here
         self._renew()
         self._is_open = False
-        self._partitions: dict[TopicPartition, None] = {}  # of the transaction, without a marker
+        self._partitions: dict[TopicPartition, None] = {}  # partitions that lack a marker
         self._decision: Decision | None = None
 
     @property
@@ -77,12 +77,12 @@ class TransactionalProducer:
         plan: BatchPlan = _PLAN,
         durable: bool = False,
     ) -> Appended:
-        """Appends records, as part of the transaction if one is open. Of `plan` the size of the
-        batches and the codec count. What LogWriter.append_records raises; InvalidTxnState while the
-        transaction is being ended."""
+        """Appends records, as part of the transaction if one is open. Only the batch size and the
+        codec of `plan` are used. Raises what LogWriter.append_records raises, and InvalidTxnState
+        while the transaction is being ended."""
         with self._lock:
             if self._decision is not None:
-                raise InvalidTxnState("the transaction is being committed; commit again")
+                raise InvalidTxnState("the transaction is being committed; call commit again")
             columns = (
                 records
                 if isinstance(records, RecordColumns)
@@ -112,7 +112,7 @@ class TransactionalProducer:
         try:
             appended = writer.append_records(columns, own, durable=durable)
         except LogDirOffline:
-            self._touch(key)  # it may be there
+            self._touch(key)  # it may have been written
             raise
         self._touch(key)
         return appended
@@ -122,22 +122,22 @@ class TransactionalProducer:
             self._partitions[key] = None
 
     def _sequence(self, key: TopicPartition, count: int = 0) -> int:
-        """The sequence number `count` records on from the next one of a partition."""
+        """Returns the sequence number `count` records after a partition's next one."""
         return (self._sequences.get(key, 0) + count) & MAX_INT32
 
     def begin(self) -> None:
-        """Begins a transaction. InvalidTxnState when one is open."""
+        """Begins a transaction. Raises InvalidTxnState if one is open."""
         with self._lock:
             if self._is_open:
-                raise InvalidTxnState("a transaction is open already")
+                raise InvalidTxnState("a transaction is already open")
             self._is_open = True
 
     def commit(self, durable: bool = False) -> None:
-        """Ends the transaction: its records count. `durable`: they and the markers are on the disk.
+        """Commits the transaction. `durable`: its records and markers are flushed to disk.
 
-        InvalidTxnState when none is open. When something else is raised, it may be that it is
-        decided but not every partition has its marker: `commit` again writes those, as does who
-        opens the directories next.
+        Raises InvalidTxnState if none is open. After any other exception, the transaction may be
+        committed without every partition having its marker: calling `commit` again writes the
+        missing ones, as does the next process to open the directories.
         """
         with self._lock:
             self._refuse_none()
@@ -150,17 +150,18 @@ class TransactionalProducer:
             self._end(commit=True, durable=durable)
 
     def abort(self) -> None:
-        """Ends the transaction: its records do not count. InvalidTxnState when none is open or it
-        is being committed. When something else is raised, `abort` again."""
+        """Aborts the transaction. Raises InvalidTxnState if none is open or it is being committed.
+        After any other exception, call `abort` again."""
         with self._lock:
             self._refuse_none()
             if self._decision is not None:
-                raise InvalidTxnState("the transaction is being committed; commit again")
+                raise InvalidTxnState("the transaction is being committed; call commit again")
             self._end(commit=False, durable=False)
 
     @contextmanager
     def transaction(self, durable: bool = False) -> Iterator[None]:
-        """A transaction that is committed at the end of the block, aborted when it raises."""
+        """Opens a transaction that is committed at the end of the block, or aborted if the block
+        raises."""
         self.begin()
         try:
             yield
@@ -174,12 +175,13 @@ class TransactionalProducer:
             raise InvalidTxnState("no transaction is open")
 
     def _refuse_ended(self) -> None:
-        """Where somebody aborted it, records that were to count do not."""
+        """Raises InvalidTxnState if another process aborted the transaction: its records would be
+        lost."""
         for topic, partition in self._partitions:
             writer = self._engine.writer(topic, partition)
             if not _is_open(writer, self.producer_id, self.producer_epoch):
                 where = f"{topic}-{partition}"
-                raise InvalidTxnState(f"in {where} the transaction was aborted by somebody else")
+                raise InvalidTxnState(f"the transaction was aborted in {where} by another process")
 
     def _decide(self) -> None:
         if len(self._partitions) > 1:
@@ -188,7 +190,7 @@ class TransactionalProducer:
             self._decision = decision
 
     def _end(self, *, commit: bool, durable: bool) -> None:
-        """Writes the markers that are missing. One that cannot be written keeps back no other."""
+        """Writes the missing markers. A failure in one partition does not keep back the others."""
         failures: list[Exception] = []
         for key in list(self._partitions):
             try:
@@ -196,7 +198,7 @@ class TransactionalProducer:
                 _end_transaction(writer, self.producer_id, self.producer_epoch + 1, commit=commit)
                 if durable:
                     writer.flush()
-            except (UnknownTopic, UnknownPartition):  # deleted meanwhile, and nothing to be ended
+            except (UnknownTopic, UnknownPartition):  # deleted meanwhile, nothing to end
                 del self._partitions[key]
             except (OSError, LogDirOffline, Refused) as error:
                 failures.append(error)
@@ -206,7 +208,7 @@ class TransactionalProducer:
             try:
                 raise failures[0]
             finally:
-                del failures  # else they and this frame would keep each other
+                del failures  # else they and this frame would form a cycle
         self._finish()
 
     def _finish(self) -> None:
@@ -217,22 +219,22 @@ class TransactionalProducer:
         self._next_epoch()
 
     def _next_epoch(self) -> None:
-        """The one that the markers had; sequence numbers begin again with it."""
+        """Adopts the epoch of the markers; sequence numbers restart with it."""
         self.producer_epoch += 1
         self._sequences.clear()
-        if self.producer_epoch == _MAX_EPOCH:  # which a marker could not go beyond
+        if self.producer_epoch == _MAX_EPOCH:  # a marker could not exceed it
             self._renew()
 
     def _renew(self) -> None:
-        """A new producer, as far as the logs know."""
+        """Becomes a new producer, as far as the logs are concerned."""
         self.producer_id = _OWN_IDS | secrets.randbits(61)
         self.producer_epoch = 0
         self._sequences: dict[TopicPartition, int] = {}
 
 
 def finish_decided(engine: Writers, decisions: Iterable[Decision]) -> int:
-    """Commits, where they are still open, transactions that were decided before the process that
-    did so ended; the number of markers written. A partition that cannot be written to is left."""
+    """Commits transactions that are still open but were decided before their process exited;
+    returns the number of markers written. Partitions that cannot be written to are skipped."""
     count = 0
     for decision in decisions:
         producer_id, epoch = decision.producer_id, decision.producer_epoch
@@ -248,11 +250,11 @@ def finish_decided(engine: Writers, decisions: Iterable[Decision]) -> int:
 
 
 def abort_transaction(writer: LogWriter, producer_id: int) -> Appended:
-    """Ends the transaction that a producer has open in a partition, whoever it is; for those that
-    nobody will end any more. InvalidTxnState when there is none.
+    """Aborts the transaction that a producer has open in a partition; for transactions that will
+    never be ended otherwise. Raises InvalidTxnState if none is open.
 
-    A producer of this module is fenced by it. One of a broker's keeps its epoch, which its
-    coordinator counts; that is what Kafka's `kafka-transactions.sh abort` does.
+    A producer of this module is fenced. A broker's producer keeps its epoch, which its coordinator
+    manages; Kafka's `kafka-transactions.sh abort` does the same.
     """
     state = writer.producers.state(producer_id)
     if state is None or not state.is_in_transaction:

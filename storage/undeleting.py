@@ -1,4 +1,4 @@
-"""What was deleted a moment ago, and bringing it back: records of partitions, and whole topics."""
+"""Lists and restores recently deleted records of partitions, and deleted topics."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from .topics import Topics
 from .writable_log_dir import WritableLogDir
 from .writable_log_dirs import WritableLogDirs
 
-_TOPIC_IS_LOST = "it was not deleted a moment ago, or its files are removed"
+_TOPIC_IS_LOST = "it was not deleted recently, or its files were removed"
 
 
 def found_deletions(engine: Engine, topic: str | None = None) -> list[Deletion]:
-    """What other processes have deleted in the directories, or of one topic, and can be brought
-    back: found by reading alone, also beside a live broker, whose deletions vanish. CorruptError,
-    OSError."""
+    """Returns what other processes have deleted in the directories, or of one topic, and can still
+    be restored. Only reads, also beside a live broker, whose deletions vanish. Raises CorruptError
+    or OSError."""
     doomed = [
         [found_doomed(each) for each in log_dir.partitions() if each.state is PartitionState.DELETE]
         for log_dir in engine.log_dirs.dirs
@@ -51,8 +51,8 @@ def found_deletions(engine: Engine, topic: str | None = None) -> list[Deletion]:
 
 
 def refuse_undelete(engine: Engine, topic: str, partition: int | None, offset: int | None) -> None:
-    """Raises what `WritableEngine.undelete` would in directories that nobody has open, found by
-    reading alone. CorruptError, OSError."""
+    """Raises what `WritableEngine.undelete` would raise in directories that no process has open, as
+    far as reading shows. Raises CorruptError or OSError if reading fails."""
     if partition is not None:
         choose(engine.topics(), [(topic, partition)])
         _refuse_records(engine, (topic, partition), offset)
@@ -98,7 +98,7 @@ def _found_records(engine: Engine, key: TopicPartition) -> list[Deletion]:
 
 
 class Undeleting:
-    """Any thread may call; while something is brought back no topic is changed otherwise."""
+    """Restores deleted records and topics. Thread-safe; blocks other topic changes meanwhile."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Undeleting:
         cleaner: CleanerManager,
         clock: Clock,
     ) -> None:
-        """`engine`: what there is, for reading."""
+        """`engine`: for reading."""
         self._engine = engine
         self._topics = topics
         self._dirs = dirs
@@ -120,17 +120,17 @@ class Undeleting:
         self._clock = clock
 
     def deleted(self) -> list[Deletion]:
-        """WritableEngine.deleted"""
+        """See WritableEngine.deleted."""
         delay_ms, now_ms = self._settings.delete_delay_ms(), self._clock.now_ms()
         topics = [topic.deletion(delay_ms) for topic in self._dirs.deleted_topics()]
         found = [topic for topic in topics if now_ms < topic.until_ms]
         for writer in self._dirs.live_logs().values():
-            with suppress(LogDirOffline, UnknownPartition):  # it failed, or was deleted, just now
+            with suppress(LogDirOffline, UnknownPartition):  # failed or deleted just now
                 found += writer.deleted()
         return sorted(found, key=lambda each: each.deleted_at_ms)
 
     def undelete(self, topic: str, partition: int | None, offset: int | None) -> list[Deletion]:
-        """WritableEngine.undelete"""
+        """See WritableEngine.undelete."""
         with self._topics.changing:
             if partition is not None:
                 return self._records((topic, partition), offset)
@@ -148,7 +148,7 @@ class Undeleting:
 
     def _records(self, key: TopicPartition, offset: int | None) -> list[Deletion]:
         writer, log_dir = self._dirs.writer(key), self._dirs.of(key)
-        assert log_dir is not None  # where the writer is
+        assert log_dir is not None  # the writer's directory
         with self._cleaner.claims.paused(key), log_dir.guarded():
             found = writer.undelete(offset)
             log_dir.checkpoint_start_offsets()
@@ -163,13 +163,14 @@ class Undeleting:
             raise CannotUndelete(topic, _TOPIC_IS_LOST)
         newest = found[-1]
         self._topics.refuse_name(topic)
-        # First the settings: what a topic holds must never be kept by others than its own.
+        # The configs come first: a topic's records must never be retained by configs other than its
+        # own.
         self._settings.keep(topic, newest.was[0].settings)
         try:
             for number, doomed in newest.partitions:
                 self._reopen(self._dirs.dirs[number], doomed)
         except BaseException:
-            with suppress(StorageError, OSError):  # the first error is the one to tell
+            with suppress(StorageError, OSError):  # report the first error
                 self._take_out_again(topic, newest)
             raise
         for log_dir in {self._dirs.dirs[number] for number, _ in newest.partitions}:
@@ -177,9 +178,9 @@ class Undeleting:
         return newest.deletion(delay_ms)
 
     def _reopen(self, log_dir: WritableLogDir, doomed: Doomed) -> None:
-        """Takes a partition of a deleted topic into service again. It was not closed."""
+        """Reopens a partition of a deleted topic, as after an unclean shutdown."""
         was = doomed.was
-        assert was is not None  # else it would be none of a topic that can come back
+        assert was is not None  # only such partitions belong to a topic that can be restored
         key = (was.topic, was.partition)
         log_dir.bring_back(doomed)
         if was.cleaner_offset >= 0:
@@ -190,7 +191,7 @@ class Undeleting:
             log_dir.logs[key] = log
 
     def _take_out_again(self, topic: str, deleted: DeletedTopic) -> None:
-        """What of it has come back goes; all that was known of it still is."""
+        """Deletes what was already restored of the topic; the knowledge about it is preserved."""
         there = self._engine.log_dirs.partitions()
         for number, doomed in deleted.partitions:
             if doomed.was is not None and (topic, doomed.was.partition) in there:

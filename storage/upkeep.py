@@ -1,11 +1,10 @@
-"""What is done to logs from time to time: retention, cleaning, flushing, checkpoints, forgetting,
-removing.
+"""Periodic work on logs: retention, cleaning, flushing, checkpoints, expiry, removal.
 
-What deletes records or files that nobody has named, which are retention, cleaning and the removal
-of leftovers, happens by itself only where whoever opened the directories wants them maintained.
+Tasks that delete records or files without being asked to, which are retention, cleaning and the
+removal of leftovers, are scheduled only if the directories were opened with `maintain`.
 
-Each of it for every log that is online. One that fails holds up none of the others: the first
-failure is raised when all were tried.
+Each task processes every log that is online. A failure in one does not stop the others: the first
+failure is raised after all were tried.
 """
 
 from __future__ import annotations
@@ -28,9 +27,9 @@ from .tasks import Task
 from .writable_log_dir import WritableLogDir
 from .writable_log_dirs import WritableLogDirs, do_all
 
-# How often is looked for files whose file.delete.delay.ms has passed.
+# How often to look for files whose file.delete.delay.ms has passed.
 _DELETION_INTERVAL_MS = 1000
-#: Why retention and cleaning do not run by themselves.
+#: Why retention and cleaning are not scheduled.
 NOT_MAINTAINED = "the directories were opened without maintain"
 
 
@@ -47,9 +46,9 @@ class Upkeep:
         *,
         maintains: bool,
     ) -> None:
-        """`delete_delay_ms`: how long the files of a deleted topic are kept. `purge` removes what
-        other processes have left. `maintains`: retention, cleaning and purging run by themselves,
-        too, and not only when somebody asks for them."""
+        """`delete_delay_ms`: how long the files of a deleted topic are retained. `purge` removes
+        leftovers of other processes. `maintains`: retention, cleaning and purging are scheduled,
+        not only run on request."""
         self._dirs = dirs
         self._cleaner = cleaner
         self._clock = clock
@@ -60,8 +59,8 @@ class Upkeep:
         self._has_purged = False
 
     def retain(self) -> dict[TopicPartition, RetentionPlan]:
-        """Deletes what retention deletes now; what went, of the partitions where something went.
-        Compacted logs are left to the cleaner."""
+        """Applies retention now; returns what was deleted, by partition. Compacted logs are left to
+        the cleaner."""
         done: dict[TopicPartition, RetentionPlan] = {}
 
         def retain(key: TopicPartition, writer: LogWriter) -> None:
@@ -74,12 +73,12 @@ class Upkeep:
         return done
 
     def settle_deletions(self, keys: AbstractSet[TopicPartition]) -> set[TopicPartition]:
-        """Puts on the disk where these logs begin now, and deletes the segments below; those are
-        returned that are being cleaned, for which the latter has to be done again."""
+        """Checkpoints the start offsets of these logs, and deletes the segments below. Returns the
+        logs that are being cleaned, whose segments must be deleted later."""
         left: set[TopicPartition] = set()
 
         def delete(key: TopicPartition, writer: LogWriter) -> None:
-            with suppress(UnknownPartition):  # it has just been deleted
+            with suppress(UnknownPartition):  # deleted just now
                 if self._cleaner.delete_below_start(key, writer) is None:
                     left.add(key)
 
@@ -95,7 +94,7 @@ class Upkeep:
         return left
 
     def flush(self) -> None:
-        """Makes durable what has waited for its topic's flush.ms."""
+        """Flushes logs whose topic's flush.ms has passed."""
 
         def flush(_: TopicPartition, writer: LogWriter) -> None:
             if self._clock.now_ms() - writer.last_flush_ms >= writer.config.flush_ms:
@@ -104,10 +103,10 @@ class Upkeep:
         self._dirs.for_each_log(flush)
 
     def remove_deleted(self) -> None:
-        """Removes the files of segments and topics that were deleted here, when their
-        file.delete.delay.ms has passed; and once, where this engine maintains, what others have
-        left, when that has passed since the directories were opened."""
-        # Each second: of thousands of logs few have anything to be removed, and often none.
+        """Removes the files of segments and topics deleted by this process whose
+        file.delete.delay.ms has passed; and once, if this engine maintains the directories, the
+        leftovers of others, when that delay has passed since opening."""
+        # This runs every second, and of thousands of logs few, often none, have files to remove.
         having = WritableLogDir.logs_with_deleted
         self._dirs.for_each_log(lambda _, writer: writer.remove_deleted(), having)
         if any(each.has_doomed for each in self._dirs.dirs):
@@ -121,7 +120,7 @@ class Upkeep:
         return self._clock.now_ms() - self._opened_ms >= self._delete_delay_ms()
 
     def expire_producers(self) -> None:
-        """Forgets producers that were silent for producer.id.expiration.ms."""
+        """Drops producers that were idle for producer.id.expiration.ms."""
         self._dirs.for_each_log(lambda _, writer: writer.expire_producers())
 
     def checkpoint(self) -> None:
@@ -130,7 +129,7 @@ class Upkeep:
         self._dirs.for_each(WritableLogDir.checkpoint_high_watermarks)
 
     def tasks(self, config: BrokerConfig) -> list[Task]:
-        """The work as tasks, with the broker's intervals."""
+        """Returns the work as tasks, with the broker's intervals."""
         first = config.log_initial_task_delay_ms
         points = config.log_flush_offset_checkpoint_interval_ms
         starts = config.log_flush_start_offset_checkpoint_interval_ms
@@ -139,7 +138,7 @@ class Upkeep:
         cleans = config.log_cleaner_enable and config.log_cleaner_threads > 0
         pause = config.log_cleaner_backoff_ms if cleans else UNLIMITED
         each = self._dirs.for_each
-        # Where nothing happens nothing is written: the disk may rest.
+        # Idle logs cause no writes, so that the disk can sleep.
         by_points = partial(each, lambda it: it.checkpoint_recovery_points(always=False))
         by_starts = partial(each, lambda it: it.checkpoint_start_offsets(always=False))
         by_marks = partial(each, lambda it: it.checkpoint_high_watermarks(always=False))
@@ -147,7 +146,7 @@ class Upkeep:
         checks = config.log_retention_check_interval_ms
         return [
             Task("retention", self.retain, checks, first, why_not),
-            Task("cleaner", self._cleaner.run, pause, 0, why_not),  # which waits only when idle
+            Task("cleaner", self._cleaner.run, pause, 0, why_not),  # waits only when idle
             Task("flush", self.flush, config.log_flush_scheduler_interval_ms, first),
             Task("recovery-points", by_points, points, first),
             Task("start-offsets", by_starts, starts, first),

@@ -1,16 +1,15 @@
-"""Whether log directories are what Kafka's rules say: every file of every partition, and the small
-ones beside them.
+"""Checks every file of log directories against Kafka's rules, in partitions and beside them.
 
-A finding is a rule that is broken, with file and position. What is merely unusual is none: files
-that wait for being deleted, a cleaner's output that was not finished, gaps that compaction left.
-What a crash leaves is found: a torn end is torn, even if recovery knows what to do about it.
+A finding is a violated rule, with file and position. What is merely unusual is not reported: files
+waiting for deletion, unfinished output of a cleaner, gaps left by compaction. The effects of a
+crash are reported: a torn end is torn, even if recovery can handle it.
 
-Nothing is changed, and nothing is taken for granted but the batches whose checksums are right: they
-are what indexes, snapshots and checkpoints are held against.
+Nothing is changed, and nothing is trusted except batches with correct checksums: indexes, snapshots
+and checkpoints are compared with them.
 
-A broker may be writing. It changes files one after the other, so a reading that meets two states of
-a log can find rules broken that hold in either. What is found while nothing changes is true. What
-is found while something does is looked for again, and is true if every reading finds it.
+A broker may be writing. It changes files one after the other, so a reading that sees two states of
+a log can find rules violated that hold in either. A finding is true if nothing changed meanwhile.
+Otherwise the log is read again, and a finding is true if every reading has it.
 """
 
 from __future__ import annotations
@@ -48,26 +47,26 @@ T = TypeVar("T")
 
 _MAX_BYTES = 64 << 20
 
-# The offsets of a log directory that must lie in the log: the file, and what one above the log's
+# The offset checkpoints that must lie within the log: the file, and what an offset above the log
 # end means.
 _OFFSET_FILES = {
-    names.RECOVERY_POINT_FILE: "what was known to be on the disk is not all there",
-    names.LOG_START_OFFSET_FILE: "no record is left in front of the start",
-    names.HIGH_WATERMARK_FILE: "what consumers could read is not all there",
-    names.CLEANER_OFFSET_FILE: "what was cleaned is not all there",
+    names.RECOVERY_POINT_FILE: "some flushed records are missing",
+    names.LOG_START_OFFSET_FILE: "no record is left",
+    names.HIGH_WATERMARK_FILE: "some records that consumers could read are missing",
+    names.CLEANER_OFFSET_FILE: "some cleaned records are missing",
 }
 
 
-# How long a broker is given between two readings, in seconds. It may be suspended after it appended
-# to a log and before it appends to an index; and every 5 s it writes high watermarks
+# The pauses between readings, in seconds. A broker may be suspended after appending to a log and
+# before appending to an index; and it writes high watermarks every 5 s
 # (replica.high.watermark.checkpoint.interval.ms).
 _PAUSES: Final = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
 
 
 def fingerprint(directory: Directory) -> str:
-    """Differs after any change of a file in a partition's directory. A broker writes to an index
-    without changing the size or mtime of the file, but only after it appended to the log.
-    SegmentGone when the directory has gone."""
+    """Returns a value that differs after any change of a file in a partition's directory. A broker
+    writes to an index without changing the file's size or mtime, but only after it appended to the
+    log. Raises SegmentGone if the directory was removed."""
     rows = sorted(
         (entry.name, entry.inode, entry.stat and (entry.stat.st_size, entry.stat.st_mtime_ns))
         for entry in directory.list(lambda _: True)
@@ -77,28 +76,28 @@ def fingerprint(directory: Directory) -> str:
 
 @dataclass(slots=True)
 class _DirFiles:
-    """The small files of a log directory as far as they can be read."""
+    """The small files of a log directory, as far as they can be read."""
 
     meta: MetaProperties | None = None
     offsets: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
 
 
 class Verifier:
-    """What is wrong with the directories of an engine.
+    """Checks the directories of an engine.
 
-    First `directories`, which reads the small files; then `partition` for each of `partitions`, in
-    any order.
+    Call `directories` first, which reads the small files; then `partition` for each of
+    `partitions`, in any order.
     """
 
     def __init__(self, engine: Engine, pause: Callable[[float], None] = time.sleep) -> None:
-        """`pause` waits for so many seconds between two readings of a log that changes."""
+        """`pause` waits for that many seconds between two readings of a changing log."""
         self._engine = engine
         self._pause = pause
         self._files: dict[str, _DirFiles] = {}
-        self._topic_ids: dict[str, tuple[str, PartitionDir]] = {}  # id, and where it was read
+        self._topic_ids: dict[str, tuple[str, PartitionDir]] = {}  # id, and its partition directory
 
     def partitions(self) -> list[PartitionDir]:
-        """All that are in normal use."""
+        """Returns all partitions in normal use."""
         return [
             found
             for log_dir in self._engine.log_dirs.dirs
@@ -107,7 +106,7 @@ class Verifier:
         ]
 
     def directories(self) -> Iterator[Finding]:
-        """What is wrong beside the partitions."""
+        """Yields the findings outside the partitions."""
         found = list(self._directories())
         if found:
             again = set(self._directories())
@@ -123,12 +122,12 @@ class Verifier:
                 if found.state is PartitionState.NORMAL:
                     first = seen.setdefault((found.topic, found.partition), found.path)
                     if first != found.path:
-                        yield Finding(found.path, -1, f"the same partition is in {first}")
+                        yield Finding(found.path, -1, f"the same partition is also in {first}")
             yield from _strange_directories(log_dir)
         yield from self._strangers()
 
     def partition(self, found: PartitionDir) -> Iterator[Finding]:
-        """What is wrong with one partition, and with what its directory says of it."""
+        """Yields the findings of one partition, and of what its directory says about it."""
         yield from self.metadata(found)
         yield from self.log(found)
 
@@ -138,10 +137,10 @@ class Verifier:
         find_checked: FindChecked = lambda facts: None,
         before: str | None = None,
     ) -> Iterator[Finding]:
-        """What is wrong with a partition's log, nothing when it is deleted meanwhile.
+        """Yields the findings of a partition's log, none if it is deleted meanwhile.
 
         `find_checked` as LogCheck's; `before`: the directory's `fingerprint` before those segments
-        were gone through, None when it is to be taken now.
+        were read, None to take it now.
         """
         gone: SegmentGone | None = None
         for _ in range(ATTEMPTS):
@@ -151,15 +150,18 @@ class Verifier:
             try:
                 yield from self._confirmed(present, find_checked, before)
                 return
-            except SegmentGone as error:  # retention or the cleaner took it: look again
+            except SegmentGone as error:  # retention or the cleaner removed it: read again
                 gone, before, find_checked = error, None, lambda facts: None
         assert gone is not None
-        yield Finding(gone.file, -1, "it went each time it was looked at: is a broker running?")
+        yield Finding(
+            gone.file, -1, "the file vanished each time it was read; is a broker running?"
+        )
 
     def _confirmed(
         self, found: PartitionDir, find_checked: FindChecked, before: str | None
     ) -> Sequence[Finding]:
-        """What is wrong with a log in every state that it has while it is read. SegmentGone."""
+        """Returns the findings that hold in every state the log has while it is read. Raises
+        SegmentGone."""
         if before is None:
             before = fingerprint(found.directory)
         files = self._files.get(found.log_dir.path, _DirFiles())
@@ -178,8 +180,9 @@ class Verifier:
         return findings
 
     def _is_settled(self, found: PartitionDir, findings: Sequence[Finding], before: str) -> bool:
-        """Whether nothing changed while these were found. A broker's checkpoints may be about
-        another log of that name, deleted some seconds ago, without anything changing."""
+        """Returns whether nothing changed while these were found. Even if nothing changes, a
+        broker's checkpoints may still refer to another log of that name, deleted some seconds
+        ago."""
         if not findings:
             return True
         if fingerprint(found.directory) != before:
@@ -188,7 +191,7 @@ class Verifier:
         return is_about_log or not who_holds(found.log_dir.directory)
 
     def _offsets(self, log_dir: LogDir) -> _DirFiles:
-        """The small files as they are now; what is wrong with them is a finding elsewhere."""
+        """Reads the small files again; their own findings are reported elsewhere."""
         files = _DirFiles()
         list(self._small_files(log_dir, files))
         return files
@@ -200,7 +203,7 @@ class Verifier:
         check = LogCheck(
             found.directory,
             files.offsets.get(names.LOG_START_OFFSET_FILE, {}).get(key, 0),
-            # The quorum's log is recovered at every start, whatever the marker says of the others.
+            # The quorum's log is recovered at every start, whatever the clean shutdown marker says.
             found.log_dir.is_clean and found.topic != names.METADATA_TOPIC,
             self._may_have_gaps(found, files),
             self._engine.context.limits,
@@ -210,13 +213,14 @@ class Verifier:
         for name, meaning in _OFFSET_FILES.items():
             offset = files.offsets.get(name, {}).get(key)
             if offset is not None and not 0 <= offset <= check.end_offset:
-                where = f"{found.name}: offset {offset}, its log ends at {check.end_offset}"
+                where = f"{found.name}: offset {offset}, but its log ends at {check.end_offset}"
                 path = found.log_dir.directory.path_of(name)
                 lasting = f"{found.name}: {BEYOND_END}"
                 yield Finding(path, -1, f"{where}: {meaning}", lasting)
 
     def _may_have_gaps(self, found: PartitionDir, files: _DirFiles) -> bool:
-        """Whether the log is compacted, as its settings or the cleaner's checkpoint say."""
+        """Returns whether the log is compacted, according to its configs or the cleaner's
+        checkpoint."""
         cleaned = files.offsets.get(names.CLEANER_OFFSET_FILE, {})
         if (found.topic, found.partition) in cleaned:
             return True
@@ -227,7 +231,7 @@ class Verifier:
         return "compact" in config.cleanup_policy
 
     def metadata(self, found: PartitionDir) -> Iterator[Finding]:
-        """What is wrong with what a partition's directory says of its topic."""
+        """Yields the findings of what a partition's directory says about its topic."""
         path = found.directory.path_of(names.PARTITION_METADATA_FILE)
         try:
             topic_id = _topic_id(found)
@@ -236,12 +240,12 @@ class Verifier:
             return
         first_id, first = self._topic_ids.get(found.topic, ("", found))
         if topic_id and topic_id != first_id and first_id:
-            # Unless the topic was deleted and made again since the first one was read.
+            # The topic may have been deleted and created again after the first one was read.
             with suppress(CorruptError):
                 first_id = _topic_id(first)
         if topic_id and first_id not in ("", topic_id):
             where = first.directory.path_of(names.PARTITION_METADATA_FILE)
-            yield Finding(path, -1, f"topic id {topic_id}, {where} says {first_id}")
+            yield Finding(path, -1, f"topic id {topic_id}, but {where} has {first_id}")
         elif topic_id:
             self._topic_ids[found.topic] = topic_id, found
 
@@ -253,7 +257,8 @@ class Verifier:
         yield from _read(log_dir, names.CLEAN_SHUTDOWN_FILE, parse_clean_shutdown)
 
     def _strangers(self) -> Iterator[Finding]:
-        """Directories of another cluster or broker than the first; Kafka does not start on them."""
+        """Yields findings for directories of another cluster or broker than the first; Kafka does
+        not start on them."""
         known = [(path, files.meta) for path, files in self._files.items() if files.meta]
         for path, meta in known[1:]:
             first_path, first = known[0]
@@ -262,12 +267,11 @@ class Verifier:
                 ("node", first.node_id, meta.node_id),
             ):
                 if one != other:
-                    yield Finding(path, -1, f"of {what} {other}, {first_path} is of {one}")
+                    yield Finding(path, -1, f"belongs to {what} {other}, but {first_path} to {one}")
 
 
 class _SoundSegments:
-    """A partition's segments that are not written any more and in which nothing is wrong: they
-    need not be read again."""
+    """A partition's inactive segments without findings, which need not be read again."""
 
     def __init__(self, engine: Engine, found: PartitionDir) -> None:
         self._directory = found.directory
@@ -278,7 +282,7 @@ class _SoundSegments:
         self._digests: dict[tuple[SegmentFacts, tuple[int, ...]], SegmentDigest] = {}
 
     def look_up(self) -> FindChecked:
-        """For one reading of the log. SegmentGone."""
+        """Returns the lookup for one reading of the log. Raises SegmentGone."""
         start = self._log_dir.log_start_offsets.get(self._key, 0)
         return partial(self._find, Listed(self._directory).stops(start))
 
@@ -296,7 +300,7 @@ class _SoundSegments:
 
 
 def _topic_id(found: PartitionDir) -> str:
-    """The id in partition.metadata, "" when there is no such file. CorruptError."""
+    """Returns the id in partition.metadata, "" if there is no such file. Raises CorruptError."""
     try:
         data = found.directory.read_small(names.PARTITION_METADATA_FILE, _MAX_BYTES)
     except SegmentGone:
@@ -307,8 +311,8 @@ def _topic_id(found: PartitionDir) -> str:
 def _read(
     log_dir: LogDir, name: str, parse: Callable[[bytes], T]
 ) -> Generator[Finding, None, T | None]:
-    """The value of a small file, None where there is none or it cannot be read; the latter is a
-    finding."""
+    """Returns the value of a small file, None if it is missing or unreadable; yields a finding for
+    the latter."""
     try:
         return parse(log_dir.directory.read_small(name, _MAX_BYTES))
     except SegmentGone:
@@ -322,5 +326,5 @@ def _strange_directories(log_dir: LogDir) -> Iterator[Finding]:
     for entry in sorted(log_dir.directory.list(), key=lambda entry: entry.name):
         is_known = names.parse_partition_dir(entry.name) or entry.name == names.REMOTE_INDEX_CACHE
         if entry.is_dir and not is_known:
-            what = "not the name of a partition: a broker does not start with it"
+            what = "not a partition directory name: a broker would not start"
             yield Finding(log_dir.directory.path_of(entry.name), -1, what)

@@ -1,9 +1,9 @@
-"""Why each segment of a partition is still there: what retention and the cleaner make of it.
+"""Explains why each segment of a partition still exists: what retention and the cleaner do with it.
 
-Joins `log.retention.outlook` with `cleaner.plan`, and adds what these leave open: whose transaction
-it is that holds the cleaner back, until when a segment is too young for it, when the next
-tombstones may go, and which segments a cleaner is writing anew. Everything comes from files and a
-time, so that next week can be asked about, and a live broker's directory.
+Combines `log.retention.outlook` with `cleaner.plan`, and adds which transaction holds back the
+cleaner, until when a segment is too young for it, when the next tombstones may be discarded, and
+which segments a cleaner is rewriting. Everything is derived from files and a time, so that it works
+for a future time, and beside a live broker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .log.view import View
 
 @dataclass(frozen=True, slots=True)
 class OldestTransaction:
-    """The transaction that the last stable offset waits for; `timestamp`, in ms since 1970, is the
+    """The transaction that holds the last stable offset; `timestamp`, in ms since 1970, is the
     largest of its first batch."""
 
     producer_id: int
@@ -37,13 +37,12 @@ class OldestTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a segment stands to the cleaner.
+    """How the cleaner treats a segment.
 
-    `cleanable_at_ms`: from when on it is old enough, where that is what it waits for.
-    `tombstones_go_at_ms`: the least delete horizon of its tombstones and markers, None where none
-    has one, as before magic 2. A cleaning before then keeps them; none begins only because it has
-    come.
-    `is_being_written`: the cleaner is making, or putting in place, a new segment with this base.
+    `cleanable_at_ms`: when it is old enough to be cleaned, if that is what it waits for.
+    `tombstones_go_at_ms`: the lowest delete horizon of its tombstones and markers, None if none has
+    one, as before magic 2. An earlier cleaning retains them; reaching it does not start a cleaning.
+    `is_being_written`: the cleaner is writing or swapping in a new segment with this base offset.
     """
 
     bound: Bound
@@ -55,9 +54,8 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class SegmentWhy:
-    """`upper_bound`: the offset behind the segment. `largest_timestamp`: of its records, in ms
-    since 1970, read when the segment was there. `standing` is None where nothing is ever compacted.
-    """
+    """`upper_bound`: the offset after the segment. `largest_timestamp`: of its records, in ms since
+    1970, read when the segment existed. `standing` is None if the topic is never compacted."""
 
     upper_bound: int
     largest_timestamp: int
@@ -67,7 +65,7 @@ class SegmentWhy:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """A partition at `now_ms`. `plan` is None where `cleanup.policy` does not say compact."""
+    """A partition at `now_ms`. `plan` is None if `cleanup.policy` does not include compact."""
 
     view: View
     config: TopicConfig
@@ -77,7 +75,8 @@ class Why:
     segments: tuple[SegmentWhy, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Times are milliseconds since 1970; null stands for never, none or does not apply."""
+        """Returns JSON; times are milliseconds since 1970, null means never, none or not
+        applicable."""
         return {
             "topic": self.view.topic,
             "partition": self.view.partition,
@@ -95,10 +94,10 @@ class Why:
 
 
 def why(view: View, config: TopicConfig, checkpoint: int | None, now_ms: int) -> Why:
-    """What keeps each segment at `now_ms`. `checkpoint`: the partition's offset in the
-    cleaner-offset-checkpoint, None where it has none.
+    """Returns what keeps each segment at `now_ms`. `checkpoint`: the partition's offset in the
+    cleaner-offset-checkpoint, None if it has none.
 
-    CorruptError, OSError, SegmentGone as reading raises them.
+    Raises CorruptError, OSError or SegmentGone as reading does.
     """
     outlooks = retention.outlook(retention.state_of(view), config, now_ms)
     transaction = _oldest_transaction(view)
@@ -134,8 +133,8 @@ def _standings(
 
 
 def _being_written(directory: Directory) -> set[int]:
-    """Base offsets of the segments that a cleaner has not yet put in place; one that was killed
-    leaves them, too."""
+    """Returns the base offsets of segments that a cleaner has not yet swapped in, including those
+    of a cleaner that was killed."""
     names = (parse_segment_file(entry.name) for entry in directory.list())
     return {
         name.base_offset
@@ -147,7 +146,8 @@ def _being_written(directory: Directory) -> set[int]:
 
 
 def _oldest_transaction(view: View) -> OldestTransaction | None:
-    """Its first batch is the one at the last stable offset."""
+    """Returns the transaction whose first batch is at the last stable offset, None if there is
+    none."""
     offset = view.last_stable_offset
     if offset >= view.end_offset:
         return None

@@ -1,11 +1,11 @@
-"""Log directories opened for writing: topics made and deleted, logs recovered, kept and closed.
+"""Log directories open for writing: topics, recovery, upkeep, closing; like Kafka's LogManager.
 
-Kafka's LogManager. One engine or broker at a time holds a directory, so everything in it is this
-one's to change. Reading goes on as in `Engine`, which this is, too; no reader waits for a writer.
+Only one engine or broker at a time holds a directory, so this one may change everything in it. A
+WritableEngine is also an `Engine` for reading; readers never wait for writers.
 
-Here the parts are put together: which partition is where (`writable_log_dirs.py`), how it is opened
-(`log_opening.py`), what is done to topics (`topics.py`, `kept_settings.py`), brought back
-(`undeleting.py`), and done from time to time (`upkeep.py`, `tasks.py`).
+It composes these parts: which partition is where (`writable_log_dirs.py`), opening
+(`log_opening.py`), topics (`topics.py`, `kept_settings.py`), restoring (`undeleting.py`), and
+periodic work (`upkeep.py`, `tasks.py`).
 
     with WritableEngine("/data") as engine:
         engine.create_topic("orders", 3, {"retention.ms": "86400000"})
@@ -48,11 +48,11 @@ from .writable_log_dirs import WritableLogDirs, refuse_same_partitions
 
 
 class WritableEngine(Engine):
-    """Several log directories, held and opened for writing until `close`.
+    """Log directories, locked and open for writing until `close`.
 
-    Any thread may call. What changes something raises LogDirOffline when the directory concerned
-    has failed; an OSError that says nothing about the disk (ENOSPC) comes as it is, and the call
-    can be repeated.
+    Thread-safe. Methods that change something raise LogDirOffline if the directory concerned has
+    failed; an OSError that does not indicate a faulty disk (ENOSPC) propagates, and the call can be
+    repeated.
     """
 
     def __init__(
@@ -68,23 +68,24 @@ class WritableEngine(Engine):
         maintain: bool = False,
         unregistered: bool = False,
     ) -> None:
-        """Makes the directories that do not exist, holds all, and opens every partition,
-        recovering those that were not closed in good order.
+        """Creates missing directories, locks all, and opens every partition, recovering those that
+        were not shut down cleanly.
 
-        `owner`: cluster and node that the directories belong to, as a broker would be told;
-        checked, and given to those that are nobody's. `loaded` is told how many partitions of how
-        many are open, and `recovered` what was done to one that needed it; both by any thread.
+        `owner`: the cluster and node that the directories belong to, as a broker would be
+        configured; checked, and assigned to directories without an owner. `loaded` is called with
+        the number of open partitions and their total, and `recovered` with the actions taken on a
+        partition that needed recovery; both by any thread.
 
-        Nothing is deleted, neither records nor what other processes have left (see
-        `log/leftovers.py`). With `maintain` the tasks that do that run by themselves after `start`:
-        retention, the cleaner and, file.delete.delay.ms from now, the removal of leftovers.
-        `finds_deleted`: records that were deleted before, and are still there, are looked for, so
-        that they can be brought back; that means reading them.
-        `unregistered`: topics and partitions are made also where Unregistered would be raised.
+        Opening deletes nothing, neither records nor leftovers of other processes (see
+        `log/leftovers.py`). With `maintain` the tasks that do so are scheduled after `start`:
+        retention, the cleaner and, after file.delete.delay.ms, the removal of leftovers. With
+        `finds_deleted`, records that were deleted earlier and still exist are searched for, so that
+        they can be restored; that requires reading them. With `unregistered`, topics and partitions
+        are created even where Unregistered would be raised.
 
-        LogDirLocked when somebody else has a directory, LogDirError when one is something else or
-        they do not belong together, ConfigError for a setting that Kafka would refuse, CorruptError
-        for a damaged file of topic settings.
+        Raises LogDirLocked if another process holds a directory, LogDirError if one is not a log
+        directory or they do not belong together, ConfigError for a config that Kafka would refuse,
+        CorruptError for a damaged file of topic configs.
         """
         self.clock = clock or SystemClock()
         self.broker_config = broker_config(run_settings((settings or {}).items()))
@@ -115,7 +116,7 @@ class WritableEngine(Engine):
         maintain: bool,
         unregistered: bool,
     ) -> None:
-        """The parts, which share the directories, the clock and the cleaner."""
+        """Creates the parts, which share the directories, the clock and the cleaner."""
         config, clock, dirs = self.broker_config, self.clock, self.dirs
         kept = self._kept = KeptSettings(dirs, self._settings_of)
         cleaner = self.cleaner = CleanerManager(
@@ -137,17 +138,17 @@ class WritableEngine(Engine):
     # -- partitions -----------------------------------------------------------------------------
 
     def writer(self, topic: str, partition: int) -> LogWriter:
-        """One partition, to append to. UnknownTopic; UnknownPartition, also for the quorum's own
-        log and for what could not be opened; LogDirOffline."""
+        """Returns one partition, for appending. Raises UnknownTopic; UnknownPartition, also for the
+        KRaft quorum's own log and for a partition that could not be opened; LogDirOffline."""
         return self.dirs.writer((topic, partition))
 
     def writers(self) -> dict[TopicPartition, LogWriter]:
-        """All partitions that can be written to, by topic and number."""
+        """Returns all partitions that can be written to, by topic and number."""
         return self.dirs.live_logs()
 
     def truncate_to(self, topic: str, partition: int, offset: int) -> None:
-        """Cuts off a partition's records at and above `offset`, and gives up a cleaning of it that
-        is under way (LogManager.truncateTo). Otherwise as `writer`."""
+        """Deletes a partition's records at and above `offset`, and aborts a cleaning in progress
+        (LogManager.truncateTo). Raises what `writer` raises."""
         key = (topic, partition)
         writer = self.writer(*key)
         log_dir = self.dirs.of(key)
@@ -168,117 +169,119 @@ class WritableEngine(Engine):
         carried_over: bool = False,
         unregistered: bool = False,
     ) -> str:
-        """Makes a topic with partitions 0 to `partitions` - 1, or with those of a sequence of
-        numbers, as a node has them that is not the only one. Returns its id, a new one unless
-        given. With `carried_over` the settings come from another cluster, and may be those that
-        only an older Kafka accepted.
+        """Creates a topic with partitions 0 to `partitions` - 1 or, on a node that has only some of
+        them, with the given partition numbers. Returns its id, generated unless given. With
+        `carried_over` the configs come from another cluster, and may be ones that only an older
+        Kafka accepted.
 
-        Unregistered where a KRaft broker would make strays of its partitions, unless
-        `unregistered`; InvalidTopic, TopicExists, InvalidPartitions, ConfigError. When it cannot
-        be finished nothing of it is left.
+        Raises Unregistered if a KRaft broker would turn its partitions into strays, unless
+        `unregistered`; InvalidTopic, TopicExists, InvalidPartitions or ConfigError. On failure
+        nothing of it remains.
         """
         return self._topics.create(
             topic, partitions, settings or {}, topic_id, carried_over, unregistered
         )
 
     def create_partitions(self, topic: str, total: int, *, unregistered: bool = False) -> None:
-        """Raises the number of a topic's partitions to `total`. UnknownTopic, InvalidPartitions;
-        `unregistered` and Unregistered as for `create_topic`."""
+        """Increases the number of a topic's partitions to `total`. Raises UnknownTopic or
+        InvalidPartitions; `unregistered` and Unregistered as for `create_topic`."""
         self._topics.extend(topic, total, unregistered)
 
     def add_partitions(self, topic: str, numbers: Sequence[int]) -> None:
-        """Makes more partitions of a topic, with these numbers. Raises UnknownTopic, or
-        InvalidPartitions if one of them is there."""
+        """Creates further partitions of a topic, with these numbers. Raises UnknownTopic, or
+        InvalidPartitions if one of them exists."""
         self._topics.add(topic, numbers)
 
     def delete_topic(self, topic: str) -> None:
-        """Deletes a topic. Its files are removed after file.delete.delay.ms. UnknownTopic."""
+        """Deletes a topic. Its files are removed after file.delete.delay.ms. Raises
+        UnknownTopic."""
         self._topics.delete(topic)
 
     def delete_unchanged_topic(self, topic: str, ends: Mapping[int, int]) -> bool:
-        """The same, if it has exactly the partitions in `ends` and each ends at the offset given
-        for it there; False when it does not. No append comes in between. UnknownPartition when one
-        of them could not be opened."""
+        """Deletes a topic if it has exactly the partitions in `ends` and each ends at the offset
+        given there; otherwise returns False. No append can intervene. Raises UnknownPartition if
+        one of them could not be opened."""
         return self._topics.delete_unchanged(topic, ends)
 
     def set_topic_config(self, topic: str, changes: Mapping[str, str | None]) -> Resolved:
-        """Changes a topic's settings in kafkafs's own file, where None takes one away, and lets
-        them count from now on. UnknownTopic; ConfigError, and then nothing is changed."""
+        """Changes a topic's configs in kafkafs's own file, where None removes a config, and applies
+        them at once. Raises UnknownTopic, or ConfigError, in which case nothing is changed."""
         return self._topics.configure(topic, changes)
 
     def incarnation(self, topic: str) -> int:
-        """How many topics of this name were deleted since the directories were opened: what was
-        known of one is not to be taken for the next one's."""
+        """Returns how many topics of this name were deleted since the directories were opened, so
+        that cached facts about one are not applied to its successor."""
         return self._topics.incarnation(topic)
 
     def topic_settings(self, topic: str) -> Mapping[str, str]:
-        """What is kept of the topic in kafkafs's own file."""
+        """Returns the topic's configs in kafkafs's own file."""
         return self._kept.of(topic)
 
-    # -- bringing back --------------------------------------------------------------------------
+    # -- restoring ------------------------------------------------------------------------------
 
     def deleted(self) -> list[Deletion]:
-        """What was deleted and can be brought back: records of partitions, by whatever rule, and
-        whole topics; what went first before what went later."""
+        """Returns what was deleted and can be restored: records of partitions, whatever deleted
+        them, and whole topics; the oldest deletion first."""
         return self._undeleting.deleted()
 
     def undelete(
         self, topic: str, partition: int | None = None, offset: int | None = None
     ) -> list[Deletion]:
-        """Brings back, durably, what was deleted: of a partition all from `offset` on, None: all
-        that is still there; without a partition the whole topic, with its settings and id, where it
-        was deleted, else what is still there of each partition. What came back.
+        """Restores deleted data durably, and returns what was restored. With a partition: its
+        records from `offset` on, or all that still exist if that is None. Without one: the whole
+        topic, with its configs and id, if it was deleted, else the records of each partition that
+        still exist.
 
-        A topic comes back as it was. What was deleted of it before, and is still there, is listed
-        then, and can be brought back, too.
+        A topic is restored as it was. Records of it that were deleted before the topic, and still
+        exist, are then listed and can be restored, too.
 
-        Retention by time and size would delete it again at once: it leaves the log alone below what
-        came back for file.delete.delay.ms. Who wants to keep it longer changes the topic's
-        settings. Deleting records, or the topic, counts at once.
+        Retention by time and size would delete restored records again at once, so it spares them
+        for file.delete.delay.ms. To retain them longer, change the topic's configs. Deleting
+        records, or the topic, takes effect at once.
 
-        CannotUndelete; TopicExists when there is another topic of the deleted one's name;
-        UnknownPartition; LogDirOffline. After another OSError nothing has changed, or of several
-        partitions the first ones have come back; it can be repeated.
+        Raises CannotUndelete; TopicExists if there is another topic of the deleted one's name;
+        UnknownPartition; LogDirOffline. After another OSError nothing has changed or, of several
+        partitions, the first ones are restored; the call can be repeated.
         """
         return self._undeleting.undelete(topic, partition, offset)
 
     # -- leftovers ------------------------------------------------------------------------------
 
     def leftovers(self, *, strays: bool = False) -> list[FoundLeftover]:
-        """What other processes have left in the directories: see `storage/purging.py`. What this
-        engine deleted itself is not among it. `strays`: also the directories of stray partitions,
-        which hold records."""
+        """Returns what other processes have left in the directories: see `storage/purging.py`.
+        Excludes what this engine deleted itself. `strays`: include the directories of stray
+        partitions, which hold records."""
         return list(find_leftovers(self.log_dirs, strays=strays, is_left=self.dirs.is_left))
 
     def purge(self, found: Sequence[FoundLeftover] | None = None) -> list[FoundLeftover]:
-        """Removes leftovers, `found` or all that there are but for stray partitions; what was
-        removed. CleaningAborted for a partition that is being cleaned; the first failure is raised
-        when all were tried."""
+        """Removes leftovers, either `found` or all except stray partitions; returns those removed.
+        Raises CleaningAborted for a partition that is being cleaned; the first failure is raised
+        after all were tried."""
         chosen = self.leftovers() if found is None else found
         return purge(self.dirs, self.cleaner.claims, chosen)
 
     # -- tasks ----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Lets the background tasks run by themselves until `close`: those that delete records or
-        leftovers only if the engine was opened with `maintain`."""
+        """Schedules the background tasks until `close`: those that delete records or leftovers only
+        if the engine was opened with `maintain`."""
         self._tasks.start()
 
     def run(self, task: str) -> object:
-        """Does one of the background tasks, `task_names`, now, paused or not. KeyError for another
-        name."""
+        """Runs one of the background tasks, `task_names`, now, paused or not. Raises KeyError for
+        another name."""
         return self._tasks.run(task)
 
     def pause(self, task: str) -> None:
-        """Has a task no longer run by itself until `resume`. KeyError for another name."""
+        """Suspends a task's schedule until `resume`. Raises KeyError for an unknown name."""
         self._tasks.pause(task)
 
     def resume(self, task: str) -> None:
-        """Has a task run by itself again. KeyError for another name."""
+        """Resumes a task's schedule. Raises KeyError for an unknown name."""
         self._tasks.resume(task)
 
     def task_status(self) -> list[TaskStatus]:
-        """How the background tasks fare."""
+        """Returns the status of the background tasks."""
         return self._tasks.status()
 
     @property
@@ -288,8 +291,8 @@ class WritableEngine(Engine):
     # -- closing --------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Makes everything durable, closes it in good order and lets others have the directories.
-        What fails is raised when all that can be closed is. Harmless when repeated."""
+        """Flushes everything, shuts down cleanly and releases the directories. The first failure is
+        raised after everything else is closed. Idempotent."""
         with self._topics.changing:
             if self._closed:
                 return
@@ -298,7 +301,7 @@ class WritableEngine(Engine):
         self._tasks.stop()
         self._opening.close()
         super().close()
-        with suppress(StorageError, OSError):  # what it could not remove, the next start removes
+        with suppress(StorageError, OSError):  # the next start removes what remains
             self.upkeep.remove_deleted()
         self.dirs.close()
 
@@ -315,22 +318,22 @@ class WritableEngine(Engine):
             with uninterrupted:
                 self.close()
         except NotClosed:
-            if error is None:  # else that one says what was not done
+            if error is None:  # else the other error explains what was not done
                 raise
 
     @property
     def failures(self) -> list[str]:
-        """Directories that are offline and partitions that could not be opened, a line each."""
+        """Directories that are offline and partitions that could not be opened, one line each."""
         return self.dirs.failures
 
     @property
     def problems(self) -> list[str]:
-        """The failures, what is not cleaned any more, what background tasks could not do, and what
-        is wrong with the directories; a line each."""
+        """The failures, uncleanable logs, failures of background tasks, and what is wrong with the
+        directories; one line each."""
         ours = [*self.failures, *self.cleaner.problems, *self._tasks.problems]
         return [*ours, *super().problems]
 
-    # -- within ---------------------------------------------------------------------------------
+    # -- internal -------------------------------------------------------------------------------
 
     def _resume_placing(self) -> None:
         for log_dir in self.dirs.dirs:
@@ -338,12 +341,12 @@ class WritableEngine(Engine):
                 placing.resume_decided(log_dir.directory, self.placements)
 
     def _open(self, log_dir: WritableLogDir, found: PartitionDir, is_clean: bool) -> LogWriter:
-        """Opens a partition that is there, after recovering it where that is needed."""
+        """Opens an existing partition, recovering it first if necessary."""
         key = (found.topic, found.partition)
         return self._opening.open(log_dir, key, self._kept.config_of(found.topic), is_clean)
 
     def _log_start_offset(self, log_dir: LogDir, key: TopicPartition) -> Callable[[], int]:
-        """The writer's, which goes up before it is checkpointed."""
+        """Uses the writer's start offset, which advances before it is checkpointed."""
         checkpointed = super()._log_start_offset(log_dir, key)
 
         def start() -> int:

@@ -1,8 +1,8 @@
-"""One log directory that this process writes to: its lock, its partitions, the small files beside.
+"""One log directory open for writing: its lock, its partitions and the small files beside them.
 
-What Kafka's LogManager does for each of its `log.dirs`. A directory is held from `hold` until
-`close`. When something fails in it after which its disk cannot be trusted, it goes offline: its
-partitions refuse everything until it is opened anew, and the other directories go on.
+It does what Kafka's LogManager does for each of its `log.dirs`. The directory is locked until
+`finish`. After a failure that leaves the state of its disk unknown, it goes offline: its partitions
+refuse everything until it is reopened, and the other directories keep working.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from .small_file import read_value
 
 logger = logging.getLogger(__name__)
 
-# Errors that say nothing about the disk, and may be gone at the next try.
+# Errors that do not indicate a faulty disk, and may have passed at the next attempt.
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
 _NO_BROKER = -1
 _MAX_MARKER_BYTES = 4 << 10
@@ -67,10 +67,10 @@ _CHECKPOINTS = (
 
 
 class WritableLogDir:
-    """A held directory with its partitions; any thread may ask for them.
+    """A locked directory with its partitions. Thread-safe.
 
-    `offline`: why nothing is written to it any more, None as long as it is well. `problems`: what
-    could not be opened in it, a line each.
+    `offline`: why nothing is written to it any more, None while it works. `problems`: what could
+    not be opened in it, one line each.
     """
 
     def __init__(self, held: HeldDirectory, log_dir: LogDir, clock: Clock) -> None:
@@ -82,13 +82,14 @@ class WritableLogDir:
         self._log_dir = log_dir
         self._held = held
         self._clock = clock
-        self._guard = threading.Lock()  # over `offline` and each checkpoint file
-        # From looking at the logs to writing what they say, so that nothing older comes later.
+        self._guard = threading.Lock()  # guards `offline` and each checkpoint file
+        # Held from reading the logs to writing the checkpoint, so that no older state overwrites a
+        # newer one.
         self._checkpointing = threading.Lock()
-        self._changing_cleaned = threading.Lock()  # from reading the cleaner's to writing it
+        self._changing_cleaned = threading.Lock()  # held from reading to writing the cleaner's
         self._doomed: dict[str, Doomed] = {}  # directories of deleted partitions
         self._with_deleted: set[TopicPartition] = set()
-        self._durable_checkpoints: set[str] = set()  # files that were written here, well at last
+        self._durable_checkpoints: set[str] = set()  # written and synced here
         self._was_clean = self._may_mark_clean = False
         self._broker_epoch = _NO_BROKER
 
@@ -100,13 +101,13 @@ class WritableLogDir:
         open_log: Callable[[WritableLogDir, PartitionDir, bool], LogWriter],
         loaded: Callable[[], None],
     ) -> list[Future[None]]:
-        """Begins to open every partition, by `open_log(self, partition, is_clean)`; `loaded` is
-        called after each. What a partition raises is kept: damage as a problem, and a failing disk
-        takes the directory offline."""
+        """Starts opening every partition, by `open_log(self, partition, is_clean)`; `loaded` is
+        called after each. Exceptions of a partition are kept: damage becomes a problem, and a
+        failing disk takes the directory offline."""
         with self.guarded():
             was_clean = self._was_clean = self._log_dir.is_clean
             self._broker_epoch = self._read_broker_epoch()
-            # First of all: what is not closed in good order shall not seem so.
+            # First of all: after a crash the directory must not appear clean.
             self.directory.remove(names.CLEAN_SHUTDOWN_FILE, missing_ok=True)
             self._make_checkpoints()
             self.directory.sync()
@@ -137,16 +138,16 @@ class WritableLogDir:
         ]
 
     def finish_loading(self) -> None:
-        """After a crash the checkpoints may tell of records that are lost. That they are right is
-        needed at the next opening, and by whoever looks; so it can wait if it has to."""
+        """Writes the checkpoints, which after a crash may cover lost records. They only matter to
+        the next opening and to other readers, so failures are ignored here."""
         if not self._was_clean and self.offline is None:
             with suppress(StorageError, OSError):
                 self.checkpoint()
                 self.checkpoint_high_watermarks()
 
     def _read_broker_epoch(self) -> int:
-        """Of the last broker that closed the directory: one that finds another epoch than its own
-        last takes it that the directory was not closed in good order."""
+        """Returns the epoch of the last broker that closed the directory: a broker that finds an
+        epoch other than its own treats the shutdown as unclean."""
         name = names.CLEAN_SHUTDOWN_FILE
         try:
             return read_value(self.directory, name, _MAX_MARKER_BYTES, parse_clean_shutdown)
@@ -154,53 +155,54 @@ class WritableLogDir:
             return _NO_BROKER
 
     def _make_checkpoints(self) -> None:
-        """Those that are missing, empty (OffsetCheckpointFile)."""
+        """Creates missing checkpoint files, empty (OffsetCheckpointFile)."""
         there = {entry.name for entry in self.directory.list()}
         for name in _CHECKPOINTS:
             if name not in there:
                 self.directory.create(name)
 
     def recovery_point(self, key: TopicPartition) -> int:
-        """As it was checkpointed; 0 where it was not."""
+        """Returns the checkpointed value; 0 if there is none."""
         return self._log_dir.recovery_points.get(key, 0)
 
     def log_start_offset(self, key: TopicPartition) -> int:
-        """As it was checkpointed; 0 where it was not."""
+        """Returns the checkpointed value; 0 if there is none."""
         return self._log_dir.log_start_offsets.get(key, 0)
 
     # -- partitions -----------------------------------------------------------------------------
 
     def sorted_logs(self) -> list[tuple[TopicPartition, LogWriter]]:
-        """Those that can be written to, by topic and number; none when it is offline."""
+        """Returns the logs that can be written to, by topic and number; none if the directory is
+        offline."""
         if self.offline is not None:
             return []
         return sorted(self.logs.items(), key=itemgetter(0))
 
     def note_has_deleted(self, key: TopicPartition, has_deleted: bool) -> None:
-        """Whether something deleted waits in a log; told under its lock."""
+        """Records whether a log has deleted files to remove; called under the log's lock."""
         (self._with_deleted.add if has_deleted else self._with_deleted.discard)(key)
 
     def logs_with_deleted(self) -> list[tuple[TopicPartition, LogWriter]]:
-        """Those of `sorted_logs` where something deleted waits."""
+        """Returns those of `sorted_logs` that have deleted files to remove."""
         if self.offline is not None:
             return []
         found = ((key, self.logs.get(key)) for key in sorted(self._with_deleted))
         return [(key, writer) for key, writer in found if writer is not None]
 
     def holds(self, partition: PartitionDir) -> bool:
-        """Whether the partition's directory is in this one."""
+        """Returns whether the partition's directory is in this one."""
         return partition.log_dir is self._log_dir
 
     def do(self, work: Callable[[], object]) -> None:
-        """Does `work` as what changes this directory: see `guarded`."""
+        """Runs `work`, which changes this directory, under `guarded`."""
         with self.guarded():
             work()
 
     def make(self, key: TopicPartition, topic_id: str) -> WritableDirectory:
-        """A directory for a new partition, with its topic's id in it ("" for none), durably.
-        LogDirError when something of that name is there."""
+        """Creates a directory for a new partition, with its topic's id in it ("" for none),
+        durably. Raises LogDirError if the name exists."""
         with self.guarded():
-            # Of a partition of that name that was deleted just before a crash.
+            # Entries of a partition of that name that was deleted just before a crash.
             if key in self._log_dir.log_start_offsets or key in self._log_dir.recovery_points:
                 self.checkpoint()
             if key in self._log_dir.cleaner_offsets:
@@ -210,7 +212,7 @@ class WritableLogDir:
                 directory = self.directory.make(name)
             except FileExistsError:
                 path = self.directory.path_of(name)
-                raise LogDirError(path, "in the way of a new partition; remove it") from None
+                raise LogDirError(path, "it is in the way of a new partition; remove it") from None
             if topic_id:
                 data = format_partition_metadata(PartitionMetadata(0, topic_id))
                 directory.write_atomically(names.PARTITION_METADATA_FILE, data)
@@ -218,7 +220,7 @@ class WritableLogDir:
             return directory
 
     def unmake(self, key: TopicPartition) -> None:
-        """Takes back what `make` may have made, as far as that is possible."""
+        """Undoes `make`, as far as possible."""
         self.logs.pop(key, None)
         with suppress(OSError, StorageError):
             self.directory.remove_directory(partition_dir(*key))
@@ -230,7 +232,7 @@ class WritableLogDir:
         since_ms: int | None = None,
     ) -> None:
         """Takes a partition out of service at once; `remove_doomed` removes its files. Until then
-        it can come back as what it `was`. `since_ms`: see `Doomed`; None: it is deleted now."""
+        it can be restored as what it `was`. `since_ms`: see `Doomed`; None means now."""
         with self.guarded():
             name = deleted_partition_dir(*key, uuid.uuid4().hex)
             writer = self.logs.pop(key, None)
@@ -241,18 +243,18 @@ class WritableLogDir:
                 self._note_deleted(key, was)
             try:
                 self.directory.rename_child(partition_dir(*key), name)
-            finally:  # it may have its name, and not be synced
+            finally:  # it may be renamed, but not synced
                 since_ms = self._clock.now_ms() if since_ms is None else since_ms
                 self._doom(Doomed(name, since_ms, was))
 
     def _doom(self, doomed: Doomed) -> None:
-        """Remembers a directory, if it is there."""
+        """Records a deleted directory, if it exists."""
         with suppress(SegmentGone):
             self.directory.stat(doomed.name)
             self._doomed[doomed.name] = doomed
 
     def _note_deleted(self, key: TopicPartition, was: DeletedPartition) -> None:
-        """For the next process. A full disk must not keep anybody from deleting."""
+        """Writes the note for the next process. A full disk must not prevent a deletion."""
         try:
             file = self.directory.child(partition_dir(*key)).create(DELETED_PARTITION_FILE)
             file.write(0, format_deleted_partition(was))
@@ -262,14 +264,14 @@ class WritableLogDir:
 
     @property
     def doomed(self) -> list[Doomed]:
-        """The partitions that were deleted and could come back."""
+        """The deleted partitions that can be restored."""
         if self.offline is not None:
             return []
         return [each for each in list(self._doomed.values()) if each.was is not None]
 
     def bring_back(self, doomed: Doomed) -> None:
-        """Gives a partition's directory its name again, durably, and its checkpoints before that.
-        CannotUndelete when it has just been removed."""
+        """Restores a partition's directory name, durably, after its checkpoints. Raises
+        CannotUndelete if it has just been removed."""
         was = doomed.was
         assert was is not None
         key = (was.topic, was.partition)
@@ -292,27 +294,28 @@ class WritableLogDir:
         return any(each.since_ms != NEVER_MS for each in list(self._doomed.values()))
 
     def remove_doomed(self, delay_ms: int) -> int:
-        """Removes the directories of partitions that this process deleted `delay_ms` ago or longer;
-        the number of them."""
+        """Removes the directories of partitions that this process deleted at least `delay_ms` ago;
+        returns their number."""
         now = self._clock.now_ms()
         due = [each for each in list(self._doomed.values()) if now - each.since_ms >= delay_ms]
         return sum(map(self._remove_doomed, due))
 
     def _remove_doomed(self, doomed: Doomed) -> bool:
         if self._doomed.pop(doomed.name, None) is None:
-            return False  # somebody brings it back
+            return False  # it is being restored
         try:
             with self.guarded(), suppress(FileNotFoundError):
                 self.directory.remove_directory(doomed.name)
         except BaseException:
-            # It may have lost some of its files.
+            # Some of its files may be gone.
             self._doomed[doomed.name] = replace(doomed, was=None)
             raise
         return True
 
     def is_left(self, directory: str, key: TopicPartition, name: str) -> bool:
-        """Whether the file `name` of a partition's directory or, where that is "", the directory
-        is not one that this process deleted and removes when its time has come."""
+        """Returns whether the file `name` of a partition's directory or, if that is "", the
+        directory itself is something other than what this process deleted and will remove when its
+        delay has passed."""
         if not name:
             doomed = self._doomed.get(directory)
             return doomed is None or doomed.since_ms == NEVER_MS
@@ -320,7 +323,8 @@ class WritableLogDir:
         return writer is None or writer.is_left(name)
 
     def purge_partition(self, name: str) -> bool:
-        """Removes the directory `name` of a deleted or stray partition; whether it was there."""
+        """Removes the directory `name` of a deleted or stray partition; returns whether it
+        existed."""
         parsed = names.parse_partition_dir(name)
         if parsed is None or parsed.state not in (PartitionState.DELETE, PartitionState.STRAY):
             return False
@@ -332,8 +336,8 @@ class WritableLogDir:
         return False
 
     def purge_files(self, key: TopicPartition, chosen: AbstractSet[str]) -> set[str]:
-        """Removes the leftovers of a partition that are called so; the names of those removed. The
-        caller has the partition to itself."""
+        """Removes those leftovers of a partition whose names are in `chosen`; returns the names of
+        those removed. The caller must have exclusive access to the partition."""
         with self.guarded():
             writer = self.logs.get(key)
             if writer is not None:
@@ -351,22 +355,23 @@ class WritableLogDir:
         self.checkpoint_start_offsets()
 
     def checkpoint_recovery_points(self, always: bool = True) -> None:
-        """`always`: also where the file has all that already."""
+        """Writes the recovery points. `always`: even if the file is up to date."""
         self._checkpoint_points({}, always)
 
     def _checkpoint_points(self, others: Mapping[TopicPartition, int], always: bool = True) -> None:
-        """With those of `others`, which are not opened yet."""
+        """Adds `others`, the recovery points of logs not opened yet."""
         with self._checkpointing:
             points = {key: log.recovery_point for key, log in self.sorted_logs()}
             before = self._log_dir.recovery_points
             self._write_offsets(names.RECOVERY_POINT_FILE, {**points, **others}, before, always)
 
     def checkpoint_start_offsets(self, always: bool = True) -> None:
-        """Only those that the first segment's base does not tell already. `always` as above."""
+        """Writes the log start offsets that differ from the first segment's base. `always` as
+        above."""
         self._checkpoint_starts({}, always)
 
     def _checkpoint_starts(self, others: Mapping[TopicPartition, int], always: bool = True) -> None:
-        """With those of `others`, which are not opened yet."""
+        """Adds `others`, the start offsets of logs not opened yet."""
         with self._checkpointing:
             starts = {
                 key: log.start_offset
@@ -380,25 +385,24 @@ class WritableLogDir:
     def _sync_fronts(
         self, before: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]
     ) -> None:
-        """Makes durable that segments were deleted from the front of logs that are not among
-        `starts`: where those begin only the names in their directories say from now on, and a
-        directory may reach the disk after this one. Those that were among them `before` may have
-        lost segments to another process."""
+        """Makes segment deletions durable at the front of logs that are not in `starts`: from now
+        on only the file names in their directories show where they begin, and a directory may reach
+        the disk later than the checkpoint. Another process may have deleted segments of those that
+        were in `before`."""
         for key, writer in self.sorted_logs():
             if key not in starts:
                 with self.guarded(), suppress(SegmentGone, FileNotFoundError):  # deleted just now
                     writer.sync_front(always=key in before)
 
     def checkpoint_high_watermarks(self, always: bool = True) -> None:
-        """`always` as above."""
+        """Writes the high watermarks. `always` as above."""
         with self._checkpointing:
             marks = {key: log.high_watermark for key, log in self.sorted_logs()}
             before = self._log_dir.high_watermarks
             self._write_offsets(names.HIGH_WATERMARK_FILE, marks, before, always)
 
     def cleaner_offset(self, key: TopicPartition) -> int | None:
-        """The first offset of a partition that was not cleaned yet, as checkpointed; None without
-        one."""
+        """Returns the checkpointed first uncleaned offset of a partition; None if there is none."""
         return self._log_dir.cleaner_offsets.get(key)
 
     def put_cleaner_offset(self, key: TopicPartition, offset: int) -> None:
@@ -407,27 +411,27 @@ class WritableLogDir:
             self._write_file(names.CLEANER_OFFSET_FILE, {**self._cleaner_offsets(), key: offset})
 
     def forget_cleaner_offsets(self) -> None:
-        """Takes partitions that are no more out of the cleaner's checkpoint."""
+        """Removes deleted partitions from the cleaner's checkpoint."""
         with self._changing_cleaned:
             offsets = self._cleaner_offsets()
             if offsets != self._log_dir.cleaner_offsets:
                 self._write_file(names.CLEANER_OFFSET_FILE, offsets)
 
     def limit_cleaner_offset(self, key: TopicPartition, most: int) -> None:
-        """Lowers a partition's first dirty offset to `most` where it is above."""
+        """Lowers a partition's first dirty offset to `most` if it is higher."""
         with self._changing_cleaned:
             offsets = self._cleaner_offsets()
             if offsets.get(key, 0) > most:
                 self._write_file(names.CLEANER_OFFSET_FILE, {**offsets, key: most})
 
     def _cleaner_offsets(self) -> dict[TopicPartition, int]:
-        """As checkpointed, of the partitions that are there."""
+        """Returns the checkpointed offsets of existing partitions."""
         there = self._there()
         return {key: at for key, at in self._log_dir.cleaner_offsets.items() if key in there}
 
     def _there(self) -> set[TopicPartition]:
-        """The partitions that a checkpoint may be about: not those that only wait for their
-        removal, since one of the same name may be made meanwhile."""
+        """Returns the partitions that a checkpoint may refer to: not deleted ones, whose name may
+        already belong to a new partition."""
         return {
             (each.topic, each.partition)
             for each in self._log_dir.partitions()
@@ -441,7 +445,8 @@ class WritableLogDir:
         before: Mapping[TopicPartition, int],
         always: bool,
     ) -> None:
-        """Those of partitions that are not opened for writing stay as they were."""
+        """Writes a checkpoint. The entries of partitions that are not open for writing are
+        preserved."""
         there = self._there()
         kept = {key: at for key, at in before.items() if key in there and key not in self.logs}
         content = {**kept, **offsets}
@@ -458,8 +463,8 @@ class WritableLogDir:
 
     @contextmanager
     def guarded(self) -> Iterator[None]:
-        """For what changes the directory: LogDirOffline when it is offline, or is now because
-        something failed that leaves its disk in doubt."""
+        """Wraps code that changes the directory: raises LogDirOffline if it is offline, or goes
+        offline now because of a failure that leaves the state of its disk unknown."""
         if self.offline is not None:
             raise LogDirOffline(*self.offline.args)
         try:
@@ -470,7 +475,7 @@ class WritableLogDir:
             raise self.fail(error) from error
 
     def fail(self, cause: OSError | LogDirOffline) -> LogDirOffline:
-        """Takes the directory offline, for what happened first; that is returned."""
+        """Takes the directory offline because of `cause`; returns the first failure's error."""
         with self._guard:
             if self.offline is not None:
                 return self.offline
@@ -483,11 +488,11 @@ class WritableLogDir:
         return self.offline
 
     def went_offline(self, error: LogDirOffline) -> None:
-        """One of its partitions met a failure that concerns the whole directory."""
+        """Handles a partition's failure that concerns the whole directory."""
         self.fail(error)
 
     def close(self, executor: Executor) -> list[Future[None]]:
-        """Begins to close every partition; `finish` is to follow when all are done."""
+        """Starts closing every partition; call `finish` after all are done."""
         if self.offline is not None:
             return []
 
@@ -498,7 +503,7 @@ class WritableLogDir:
         return [executor.submit(close_one, writer) for _, writer in self.sorted_logs()]
 
     def flush_unclosed(self) -> None:
-        """Makes durable what is in partitions that `close` has not closed. LogDirOffline."""
+        """Flushes partitions that `close` has not closed. Raises LogDirOffline."""
         for _, writer in self.sorted_logs():
             if not writer.is_closed:
                 writer.flush()
@@ -506,8 +511,8 @@ class WritableLogDir:
             raise LogDirOffline(*self.offline.args)
 
     def finish(self, is_well: bool) -> None:
-        """Writes what shall be known at the next opening, the mark of a clean shutdown last, and
-        gives the directory away. `is_well`: all partitions were closed."""
+        """Writes the state for the next opening, the clean shutdown marker last, and releases the
+        directory. `is_well`: all partitions were closed."""
         try:
             if is_well and self.offline is None:
                 self.checkpoint()

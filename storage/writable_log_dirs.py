@@ -1,6 +1,4 @@
-"""The log directories of one engine that writes, together: which partition is where, and opening,
-closing and walking through all of them.
-"""
+"""The log directories of a writing engine: locates partitions; opens, closes and visits all."""
 
 from __future__ import annotations
 
@@ -35,13 +33,14 @@ OpenLog = Callable[[WritableLogDir, PartitionDir, bool], LogWriter]
 
 
 class WritableLogDirs:
-    """`dirs`: all of them, in the order in which they were given. Any thread may ask."""
+    """`dirs`: all directories, in the given order. Thread-safe."""
 
     def __init__(
         self, held: Sequence[HeldDirectory], log_dirs: LogDirs, clock: Clock, threads: int
     ) -> None:
-        """`threads`: how many open and close partitions, for each directory. LogDirError when two
-        directories have the same partition: which one is right nobody can tell (LogManager)."""
+        """`threads`: the number that open and close partitions, per directory. Raises LogDirError
+        if two directories have the same partition: nothing shows which one is right
+        (LogManager)."""
         self._log_dirs = log_dirs
         refuse_same_partitions(log_dirs)
         self.dirs = [
@@ -50,14 +49,14 @@ class WritableLogDirs:
         ]
         self._threads = threads * len(self.dirs)
 
-    # -- which partition is where ---------------------------------------------------------------
+    # -- locating partitions --------------------------------------------------------------------
 
     def live(self) -> list[WritableLogDir]:
-        """Those that are not offline."""
+        """Returns the directories that are not offline."""
         return [each for each in self.dirs if each.offline is None]
 
     def of(self, key: TopicPartition) -> WritableLogDir | None:
-        """Where a partition is, whether or not it could be opened."""
+        """Returns the directory of a partition, even if it could not be opened."""
         for log_dir in self.dirs:
             if key in log_dir.logs:
                 return log_dir
@@ -65,29 +64,30 @@ class WritableLogDirs:
         return next((each for each in self.dirs if found and each.holds(found)), None)
 
     def log(self, key: TopicPartition) -> LogWriter | None:
-        """A partition that could be opened, also one whose directory is offline by now."""
+        """Returns a partition that could be opened, even if its directory is offline by now."""
         return next((each.logs[key] for each in self.dirs if key in each.logs), None)
 
     def writer(self, key: TopicPartition) -> LogWriter:
-        """A partition that can be written to. UnknownTopic, UnknownPartition, LogDirOffline."""
+        """Returns a partition that can be written to. Raises UnknownTopic, UnknownPartition or
+        LogDirOffline."""
         log_dir = self.of(key)
         refuse_offline(log_dir)
         writer = log_dir.logs.get(key) if log_dir is not None else None
         if writer is None:
-            self._log_dirs.partition(*key)  # raises what it is that is not there
+            self._log_dirs.partition(*key)  # raises the error for what is missing
             raise UnknownPartition(*key)
         return writer
 
     def live_logs(self) -> dict[TopicPartition, LogWriter]:
-        """All partitions that can be written to, by topic and number."""
+        """Returns all partitions that can be written to, by topic and number."""
         live = (each.logs for each in self.live())
         return dict(sorted(itertools.chain.from_iterable(map(dict.items, live))))
 
     def make(
         self, key: TopicPartition, topic_id: str, open_log: Callable[[WritableLogDir], LogWriter]
     ) -> None:
-        """Makes a partition in the live directory with the fewest partitions; where that fails, in
-        the next. LogDirOffline or OSError when it fails in all."""
+        """Creates a partition in the live directory with the fewest partitions; if that fails, in
+        the next. Raises LogDirOffline or OSError if it fails in all."""
         failure: OSError | LogDirError | None = self.dirs[0].offline
         for log_dir in sorted(self.live(), key=lambda each: len(each.logs)):  # stable: keeps order
             try:
@@ -98,15 +98,15 @@ class WritableLogDirs:
             except (OSError, LogDirOffline) as error:
                 failure = error
                 log_dir.unmake(key)
-        assert failure is not None  # without a live one the first is offline
+        assert failure is not None  # if none is live, the first is offline
         try:
             raise failure
         finally:
-            del failure  # else it and this frame would keep each other
+            del failure  # else it and this frame would form a cycle
 
     def deleted_topics(self) -> list[DeletedTopic]:
-        """What could come back, what was deleted first before what was deleted later. Its numbers
-        are those of `dirs`."""
+        """Returns the topics that can be restored, oldest deletion first. Their indexes are those
+        of `dirs`."""
         return deleted_topics(each.doomed for each in self.dirs)
 
     def is_left(self, path: str, directory: str, key: TopicPartition, name: str) -> bool:
@@ -114,11 +114,11 @@ class WritableLogDirs:
         log_dir = next((each for each in self.dirs if each.path == path), None)
         return log_dir is None or log_dir.is_left(directory, key, name)
 
-    # -- one after the other --------------------------------------------------------------------
+    # -- visiting all ---------------------------------------------------------------------------
 
     def for_each_log(self, work: LogWork, logs: LogsOf = WritableLogDir.sorted_logs) -> None:
-        """Does `work` for each log that is online, or those of them that `logs` gives. One that
-        fails holds up none of the others: the first failure is raised when all were tried."""
+        """Calls `work` for each log that is online, or for those that `logs` returns. A failure
+        does not stop the others: the first one is raised after all were tried."""
 
         def work_on(key: TopicPartition, writer: LogWriter) -> None:
             with suppress(UnknownPartition):  # deleted meanwhile
@@ -131,14 +131,14 @@ class WritableLogDirs:
         )
 
     def for_each(self, work: DirWork) -> None:
-        """The same for each directory that is online."""
+        """Does the same for each directory that is online."""
         do_all(partial(work, each) for each in self.dirs if each.offline is None)
 
     # -- opening and closing --------------------------------------------------------------------
 
     def load(self, open_log: OpenLog, loaded: Callable[[int, int], None]) -> None:
-        """Opens all partitions, by `open_log(log_dir, partition, is_clean)`; `loaded` is told how
-        many of how many are open, by any thread."""
+        """Opens all partitions, by `open_log(log_dir, partition, is_clean)`; `loaded` is called by
+        any thread with the number of open partitions and their total."""
         counting = threading.Lock()
         done = total = 0
 
@@ -150,23 +150,23 @@ class WritableLogDirs:
 
         with self._executor() as executor:
             jobs: list[Future[None]] = []
-            with counting:  # nobody reports before the total is known
+            with counting:  # no progress is reported before the total is known
                 for log_dir in self.dirs:
                     jobs += log_dir.load(executor, open_log, one_more)
                 total = len(jobs)
             try:
                 for job in jobs:
                     job.result()
-            except BaseException:  # a signal's: who ends it shall not wait for the rest
+            except BaseException:  # from a signal: do not wait for the rest
                 executor.shutdown(cancel_futures=True)
                 raise
         for log_dir in self.dirs:
             log_dir.finish_loading()
 
     def close(self) -> None:
-        """Closes all partitions in good order and lets others have the directories. What fails is
-        raised when all that can be closed is: NotClosed where everything is durable all the same,
-        as on a full disk."""
+        """Closes all partitions cleanly and releases the directories. Failures are raised after
+        everything else is closed: NotClosed if everything is durable all the same, as on a full
+        disk."""
         failures: list[Exception] = []
         with self._executor() as executor:
             closing = [(each, each.close(executor)) for each in self.dirs]
@@ -174,31 +174,31 @@ class WritableLogDirs:
                 try:
                     failures += _finish(log_dir, _failures(futures))
                 except (StorageError, OSError) as error:
-                    failures.insert(0, error)  # it is worse than NotClosed
+                    failures.insert(0, error)  # worse than NotClosed
         if failures:
             try:
                 raise failures[0]
             finally:
-                del failures  # else they and this frame would keep each other
+                del failures  # else they and this frame would form a cycle
 
     def _executor(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._threads, thread_name_prefix="kafkafs-load")
 
     @property
     def failures(self) -> list[str]:
-        """Directories that are offline and partitions that could not be opened, a line each."""
+        """Directories that are offline and partitions that could not be opened, one line each."""
         offline = [str(each.offline) for each in self.dirs if each.offline is not None]
         return [*offline, *(problem for each in self.dirs for problem in each.problems)]
 
 
 def refuse_offline(log_dir: WritableLogDir | None) -> None:
-    """LogDirOffline when it is."""
+    """Raises LogDirOffline if the directory is offline."""
     if log_dir is not None and log_dir.offline is not None:
         raise LogDirOffline(*log_dir.offline.args)
 
 
 def do_all(jobs: Iterator[Callable[[], object]]) -> None:
-    """Does each; the first failure of the disk or the engine is raised when all were tried."""
+    """Runs all jobs; the first StorageError or OSError is raised after all were tried."""
     failures: list[StorageError | OSError] = []
     for job in jobs:
         try:
@@ -209,11 +209,11 @@ def do_all(jobs: Iterator[Callable[[], object]]) -> None:
         try:
             raise failures[0]
         finally:
-            del failures  # else they and this frame would keep each other
+            del failures  # else they and this frame would form a cycle
 
 
 def refuse_same_partitions(log_dirs: LogDirs) -> None:
-    """LogDirError when two directories have the same partition."""
+    """Raises LogDirError if two directories have the same partition."""
     seen: dict[TopicPartition, PartitionDir] = {}
     for found in (each for log_dir in log_dirs.dirs for each in log_dir.partitions()):
         key = (found.topic, found.partition)
@@ -223,8 +223,8 @@ def refuse_same_partitions(log_dirs: LogDirs) -> None:
 
 
 def _finish(log_dir: WritableLogDir, failed: list[Exception]) -> list[Exception]:
-    """Finishes a directory in which closing some partitions has `failed`. What is not closed, but
-    durable, is returned as NotClosed; all else is raised."""
+    """Finishes a directory in which closing some partitions has `failed`. Returns NotClosed errors
+    for partitions that are not closed, but durable; raises everything else."""
     try:
         if failed:
             log_dir.flush_unclosed()
@@ -246,7 +246,7 @@ def _finish(log_dir: WritableLogDir, failed: list[Exception]) -> list[Exception]
 
 
 def _failures(jobs: Sequence[Future[None]]) -> list[Exception]:
-    """What closing raised. What is no failure of the disk or the engine passes."""
+    """Returns the storage and OS errors of closing. Other exceptions propagate."""
     failures: list[Exception] = []
     for job in jobs:
         try:

@@ -1,1 +1,1 @@
-"""The command line: `main.py` is the program, every verb has a file of its own."""
+"""The command line: `main.py` is the program, and each verb has its own module."""

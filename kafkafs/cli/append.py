@@ -1,4 +1,4 @@
-"""`kafkafs append`: lines become records."""
+"""`kafkafs append`: appends lines as records to a partition."""
 
 from __future__ import annotations
 
@@ -36,22 +36,25 @@ if TYPE_CHECKING:
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
 _READ_BYTES: Final = 1 << 20
-# A line longer than any record can be; without an end it would fill the memory.
+# Longer than any record. Without this limit, input without line breaks would fill the memory.
 _MAX_LINE_BYTES: Final = 256 << 20
 
 
 @click.command(
     cls=Verb,
-    short_help="Append lines, or JSON lines, as records to a partition.",
+    short_help="Append lines or JSON lines to a partition as records.",
     examples=[
-        ("echo hello | kafkafs append /data orders/0", "a record with that value and no key"),
+        (
+            "echo hello | kafkafs append /data orders/0",
+            "append one record with this value and no key",
+        ),
         (
             "kafkafs append --key-separator = --compression zstd /data orders/0 < FILE",
-            "a record for each line KEY=VALUE, in compressed batches",
+            "append a record for each line KEY=VALUE, in zstd batches",
         ),
         (
             "kafkafs cat /old a/0/records.jsonl | kafkafs append --format jsonl /data a/0",
-            "copies a partition, with timestamps and headers",
+            "copy a partition, including timestamps and headers",
         ),
     ],
 )
@@ -64,15 +67,15 @@ _MAX_LINE_BYTES: Final = 256 << 20
     type=click.Choice(["lines", "jsonl"]),
     default="lines",
     show_default=True,
-    help="Each line is a value, or a record as JSON.",
+    help="Read each line as a value, or as a record in JSON.",
 )
-@click.option("--key-separator", metavar="TEXT", help="Each line is a key, TEXT and a value.")
+@click.option("--key-separator", metavar="TEXT", help="Split each line into key and value at TEXT.")
 @click.option(
     "--compression",
     type=click.Choice(CODECS),
     default=CODECS[0],
     show_default=True,
-    help="Of the batches, where the topic's compression.type is producer.",
+    help="Compress batches, unless the topic's compression.type overrides it.",
 )
 @click.option(
     "--batch-size",
@@ -80,7 +83,7 @@ _MAX_LINE_BYTES: Final = 256 << 20
     default=16384,
     show_default=True,
     metavar="BYTES",
-    help="The most bytes of a batch before compression.",
+    help="Limit the uncompressed size of a batch.",
 )
 @click.option(
     "--linger-ms",
@@ -88,10 +91,13 @@ _MAX_LINE_BYTES: Final = 256 << 20
     default=5,
     show_default=True,
     metavar="MS",
-    help="How long a line may wait for others of its batch.",
+    help="Wait at most this long for more lines to fill a batch.",
 )
 @click.option(
-    "--transaction", "in_transaction", is_flag=True, help="All lines or, if one is bad, none."
+    "--transaction",
+    "in_transaction",
+    is_flag=True,
+    help="Append all lines, or none if one is invalid.",
 )
 @settings_option
 @json_option("the result as a JSON object")
@@ -108,12 +114,12 @@ def command(
     settings: tuple[Setting, ...],
     as_json: bool,
 ) -> None:
-    """Append the lines of FILE, or of the standard input, to a partition, and print their offsets.
+    """Append the lines of FILE (default: standard input) to a partition and print their offsets.
 
-    Records without a timestamp get the present time. When a line is no record, or Kafka would
-    refuse it, its number goes to stderr and the exit code is 1; the lines before it are kept, those
-    behind it are not looked at. What was appended is on the disk when the verb ends. No broker may
-    be running on LOG_DIRS.
+    Records without a timestamp get the current time. At the first line that is not a valid record,
+    or that Kafka would reject, the command reports its number and exits with code 1: the lines
+    before it are kept, the lines after it are not read. All appended records are on disk when the
+    command exits. No broker may be running on LOG_DIRS.
     """
     from kafkafs.storage.choice import choose
     from kafkafs.storage.errors import LogDirLocked
@@ -133,7 +139,7 @@ def command(
         done.add(appended.first_offset, appended.last_offset, len(records))
 
     with closing(open_engine(log_dirs, settings)) as looking:
-        # A command that fails on its arguments changes nothing.
+        # Invalid arguments must fail before anything is changed.
         choose(looking.topics(), [partition])
     try:
         try:
@@ -149,7 +155,7 @@ def command(
             if mounted is None:
                 raise
             if in_transaction:
-                why = "is mounted; a transaction needs it for itself"
+                why = "is mounted; a transaction needs exclusive access: unmount it first"
                 raise failures.Failure(f"{','.join(log_dirs)}: {why}") from None
             given = {
                 "topic": partition[0],
@@ -170,8 +176,8 @@ def command(
 def _append_through(
     mounted: MountedEngine, given: dict[str, object], file: IO[bytes], done: Done, linger: float
 ) -> None:
-    """Has a mounted engine append the lines of `file`. BadInput, after what came before was told
-    to `done`."""
+    """Forwards the lines of `file` to a mounted engine. Raises BadInput at an invalid line, after
+    recording the lines before it in `done`."""
     lines = 0
 
     def append(data: bytes, *, sync: bool = False) -> None:
@@ -192,26 +198,26 @@ def _append_through(
 
 
 def _bar(file: IO[bytes], done: Done) -> AbstractContextManager[progress.Report]:
-    """A bar, but none among lines that are being typed."""
+    """Returns a progress bar, or a no-op if the lines are typed on a terminal."""
     if file.isatty():
         return nullcontext(lambda done, total: None)
     return progress.bar(f"appending to {done.topic}/{done.partition}")
 
 
 class BadInput(failures.Failure):
-    """A line that is no record, or none that the topic takes."""
+    """A line that is not a valid record, or that the topic does not accept."""
 
 
 @dataclass(slots=True)
 class Done:
-    """What was appended so far. Offsets -1: nothing."""
+    """What was appended so far. Offsets are -1 if nothing was appended."""
 
     topic: str
     partition: int
     first: int = -1
     last: int = -1
     records: int = 0
-    size: int = 0  # bytes of the lines
+    size: int = 0  # of the lines, in bytes
 
     def add(self, first: int, last: int, records: int) -> None:
         if not self.records:
@@ -245,7 +251,8 @@ def append_lines(
     linger: float,
     told: Callable[[int, int], None],
 ) -> None:
-    """Appends every line of `file`, at most `linger` seconds after it came. BadLine."""
+    """Appends every line of `file` within `linger` seconds of its arrival. Raises BadInput at an
+    invalid line."""
     from kafkafs.storage.errors import BadLine
 
     total = _size(file)
@@ -259,12 +266,12 @@ def append_lines(
 
 
 def whole_lines(file: IO[bytes], linger: float) -> Iterator[bytes]:
-    """What is in `file`, in parts of whole lines; only the last may lack its end. A part comes when
-    it is large, or when nothing more has come for `linger` seconds since it began."""
+    """Yields `file` in parts of whole lines; only the last part may lack its line break. A part is
+    complete when it is large, or when no more input is ready `linger` seconds after it began."""
     waiting = bytearray()
-    end = 0  # of the last whole line in it
+    end = 0  # of the last whole line in `waiting`
     since = 0.0
-    read = getattr(file, "read1", file.read)  # what is there now, not what there will be
+    read = getattr(file, "read1", file.read)  # returns what is available instead of blocking
     while data := read(_READ_BYTES):
         if not waiting:
             since = time.monotonic()
@@ -275,22 +282,22 @@ def whole_lines(file: IO[bytes], linger: float) -> Iterator[bytes]:
         if len(waiting) < _READ_BYTES and _more_comes(file, since + linger - time.monotonic()):
             continue
         if end:
-            with memoryview(waiting) as view:  # a slice of it would be one more copy
+            with memoryview(waiting) as view:  # slicing the bytearray would copy once more
                 part = bytes(view[:end])
             del waiting[:end]
             yield part
             end, since = 0, time.monotonic()
         elif len(waiting) > _MAX_LINE_BYTES:
-            raise failures.Failure(f"{_name(file)}: a line of more than {_MAX_LINE_BYTES} bytes")
+            raise failures.Failure(f"{_name(file)}: a line is longer than {_MAX_LINE_BYTES} bytes")
     if waiting:
         yield bytes(waiting)
 
 
 def _more_comes(file: IO[bytes], seconds: float) -> bool:
-    """Whether something, or the end, can be read from `file` within that time."""
+    """Returns whether data, or end of file, can be read from `file` within `seconds`."""
     try:
         ready, _, _ = select.select([file], [], [], max(seconds, 0))
-    except (OSError, ValueError, TypeError):  # no file of the system's
+    except (OSError, ValueError, TypeError):  # not backed by a file descriptor
         return True
     return bool(ready)
 
@@ -300,7 +307,7 @@ def _name(file: IO[bytes]) -> str:
 
 
 def _size(file: IO[bytes]) -> int:
-    """Bytes of a regular file, 0 of what has no size."""
+    """Returns the size of a regular file in bytes, 0 for anything else."""
     try:
         return os.fstat(file.fileno()).st_size
     except (OSError, ValueError):
@@ -311,8 +318,8 @@ def _size(file: IO[bytes]) -> int:
 def _appender(
     engine: WritableEngine, partition: tuple[str, int], plan: BatchPlan, in_transaction: bool
 ) -> Iterator[Callable[[RecordColumns], Appended]]:
-    """What appends records that have the present time if they have none; in a transaction all of
-    them or, when the block raises, none."""
+    """Yields a function that appends records, with the current time where they have no timestamp.
+    In a transaction all of them are appended or, if the block raises, none."""
     from kafkafs.storage.transactional import TransactionalProducer
 
     writer = engine.writer(*partition)
@@ -332,8 +339,10 @@ def _parser(form: str, key_separator: str | None) -> Parse:
     if key_separator is None:
         return json_input.parse_json if form == "jsonl" else text_input.parse_values
     if form == "jsonl":
-        raise click.UsageError("--key-separator is for --format lines; JSON names its keys")
+        raise click.UsageError(
+            "--key-separator requires --format lines; JSON lines name their keys"
+        )
     separator = key_separator.encode("utf-8", "surrogateescape")
     if not separator or b"\n" in separator:
-        raise click.UsageError("--key-separator needs a text without line breaks")
+        raise click.UsageError("--key-separator must be a non-empty text without line breaks")
     return lambda data: text_input.parse_keyed(data, separator)

@@ -1,4 +1,4 @@
-"""`kafkafs cat`: the bytes of files in the tree."""
+"""`kafkafs cat`: prints the bytes of files in the tree."""
 
 from __future__ import annotations
 
@@ -20,24 +20,27 @@ _READ_BYTES: Final = 1 << 20
 
 @click.command(
     cls=Verb,
-    short_help="Print records, streams and other files of the tree.",
+    short_help="Print records, streams and other files in the tree.",
     examples=[
-        ("kafkafs cat /data orders/0/offset/600", "the value of a record, byte for byte"),
-        ("kafkafs cat /data orders/0/offset/600.json", "the whole record as one line of JSON"),
-        ("kafkafs cat /data orders/0/key/order-7", "the latest value of a key"),
+        ("kafkafs cat /data orders/0/offset/600", "print a record's value, byte for byte"),
+        (
+            "kafkafs cat /data orders/0/offset/600.json",
+            "print the whole record as one line of JSON",
+        ),
+        ("kafkafs cat /data orders/0/key/order-7", "print the latest value of a key"),
         (
             "kafkafs cat /data orders/0/time/2018-05-15T11:45:18.288Z",
-            "the first record from then or later",
+            "print the first record at or after a time",
         ),
         (
             "kafkafs cat /data orders/{0,1,2}/records.jsonl | jq -r .key | sort | uniq -c",
-            "how many records each key has",
+            "count the records of each key",
         ),
         (
             "kafkafs cat --at 2030-01-01 /data orders/0/compacted/summary.json",
-            "what compaction would leave then, and what goes, by reason",
+            "show what compaction would retain and discard at that time, by reason",
         ),
-        ("kafkafs cat /data orders/0/follow", "records as they come, until Ctrl-C"),
+        ("kafkafs cat /data orders/0/follow", "print records as they arrive, until Ctrl-C"),
     ],
 )
 @log_dirs_argument
@@ -51,13 +54,12 @@ def command(
     isolation: str,
     at: int | None,
 ) -> int:
-    """Print the files at PATHS one after the other, byte for byte as a mount shows them. On a
-    terminal, control characters and bytes that are not UTF-8 are escaped.
+    """Print the file at each PATH, byte for byte as a mount shows it. On a terminal, control
+    characters and bytes that are not UTF-8 are escaped.
 
-    Where bytes of the log are damaged the error goes to stderr, the output goes on behind the
-    damage, and the exit code is 1.
+    If a log is damaged, report the damage on stderr, continue after it, and exit with code 1.
 
-    --at is for what depends on the time: why.json, and compacted/ without latest/.
+    --at applies to files that depend on the time: why.json, and compacted/ except latest/.
     """
     from kafkafs.mount.nodes.node import File
 
@@ -71,7 +73,7 @@ def command(
     def print_file(path: str, out: Output) -> int:
         node = resolve(tree, path)
         if not isinstance(node, File):
-            raise failures.Failure(f"{path or '/'}: a directory; `kafkafs ls` shows what is in it")
+            raise failures.Failure(f"{path or '/'}: is a directory; list it with `kafkafs ls`")
         handle = node.open()
         try:
             return copy(handle, out, path)
@@ -83,7 +85,7 @@ def command(
 
 
 def copy(handle: Handle, out: Output, path: str) -> int:
-    """Writes everything in `handle` to `out`, past damage; the exit code."""
+    """Writes everything in `handle` to `out`, skipping damage, and returns the exit code."""
     from kafkafs.mount.errnos import Idle
     from kafkafs.storage.errors import CorruptError
 
@@ -94,7 +96,7 @@ def copy(handle: Handle, out: Output, path: str) -> int:
         except Idle:
             continue
         except CorruptError as error:
-            # A handle refuses at the damage once, and then goes on with what follows.
+            # A handle raises once at the damage and then continues after it.
             code = failures.tell(error, path)
             continue
         if not data:

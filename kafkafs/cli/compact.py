@@ -1,4 +1,4 @@
-"""`kafkafs compact`: logs cleaned as Kafka's cleaner does it, or only told what would go."""
+"""`kafkafs compact`: compacts logs as Kafka's log cleaner does, or previews the result."""
 
 from __future__ import annotations
 
@@ -30,58 +30,64 @@ if TYPE_CHECKING:
 
     from .mounted_engine import MountedEngine
 
-# Why records stay, as people may read it.
+# Why records are retained, for the table.
 _STAYS = {
     "newest": "newest of their keys",
-    "tombstone": "tombstones until their horizons",
+    "tombstone": "tombstones before their delete horizons",
     "active": "in the active segment",
     "lag": "waiting for min.compaction.lag.ms",
     "unstable": "above the last stable offset",
-    "older_stays": "behind a segment that waits",
+    "older_stays": "after a segment that is held back",
     "uncleaned": "not cleaned",
 }
 
 _KEY_STAYS = {"newest": "newest of its key", "tombstone": "tombstone until"}
 
-_NOT_COMPACTED = "its cleanup.policy does not say compact"
+_NOT_COMPACTED = 'its cleanup.policy does not include "compact"'
 
-# What is done to one partition: None when its topic is not compacted.
+# Processes one partition; returns None if its topic is not compacted.
 Work = Callable[[tuple[str, int], Callable[[int, int], None]], "Compaction | None"]
 
 
 @click.command(
     cls=Verb,
-    short_help="Compact the logs that Kafka's cleaner would clean now, or tell what would go.",
+    short_help="Compact the logs that are due for cleaning.",
     examples=[
-        ("kafkafs compact --dry-run /data", "what would go of which log; a broker may be running"),
-        ("kafkafs compact /data", "do it, in a directory that no broker is running on"),
+        (
+            "kafkafs compact --dry-run /data",
+            "preview what would be discarded from which log, even while a broker runs",
+        ),
+        ("kafkafs compact /data", "compact; no broker may be running on the directory"),
         (
             "kafkafs compact --all --dry-run /data orders",
-            "also the logs that are not due, with their dirty ratio and the one needed",
+            "include the logs that are not due, with their dirty ratio and the required one",
         ),
         (
             "kafkafs compact --force /data orders/0",
-            "whatever there is to be cleaned, due or not",
+            "clean one partition, due or not",
         ),
-        ("kafkafs compact -n --keys /data orders/0", "each key that stays, and why it does"),
+        (
+            "kafkafs compact -n --keys /data orders/0",
+            "list each retained key and why it is retained",
+        ),
         (
             "kafkafs compact -n --at 2030-01-01 -c cleanup.policy=compact /data orders/0",
-            "what would go at another time, by another setting",
+            "preview another time and another config",
         ),
     ],
 )
 @log_dirs_argument
 @choice_argument
 @dry_run_option
-@click.option("-f", "--force", is_flag=True, help="Also logs that are not due.")
+@click.option("-f", "--force", is_flag=True, help="Include logs that are not due.")
 @time_option
-@click.option("-k", "--keys", is_flag=True, help="With --dry-run: the keys that stay, a line each.")
 @click.option(
-    "-a", "--all", "everything", is_flag=True, help="Also the logs that stay as they are."
+    "-k", "--keys", is_flag=True, help="With --dry-run: list the retained keys, one per line."
 )
+@click.option("-a", "--all", "everything", is_flag=True, help="Show logs that do not change, too.")
 @human_option
 @settings_option
-@json_option("one JSON object a line for each log")
+@json_option("one JSON object per log, one per line")
 def command(
     log_dirs: tuple[str, ...],
     chosen: tuple[Choice, ...],
@@ -94,18 +100,20 @@ def command(
     settings: tuple[Setting, ...],
     as_json: bool,
 ) -> int:
-    """Compact the logs in LOG_DIRS, or of what is named, that Kafka's cleaner would clean now, and
-    print how much there was and is: segments, records, bytes, and the records that went by reason.
+    """Compact the logs in LOG_DIRS, or only in the named topics and partitions, that Kafka's log
+    cleaner would clean now. Print segments, records and bytes before and after, and how many
+    records were discarded and retained, by reason.
 
-    A log is due when its topic's cleanup.policy has compact and more of it is dirty than
-    min.cleanable.dirty.ratio, or a record has waited for max.compaction.lag.ms. The active segment
-    is never cleaned. Where the policy has delete, too, retention is done before and after.
+    A log is due if its topic's cleanup.policy includes "compact" and its dirty ratio exceeds
+    min.cleanable.dirty.ratio, or if a record is older than max.compaction.lag.ms. The active
+    segment is never cleaned. If the policy also includes "delete", retention runs before and after.
 
-    With --dry-run --keys and one TOPIC/PARTITION: each key that compaction leaves, whether or not
-    the log is due, the offset of its newest record, why that stays and, of a tombstone, until when.
+    --dry-run --keys with one TOPIC/PARTITION lists each key that compaction would retain, due or
+    not: the key, the offset of its newest record, and why that record is retained; for a tombstone
+    also its delete horizon.
     """
     if at is not None and not dry_run:
-        raise click.UsageError("--at only goes with --dry-run")
+        raise click.UsageError("--at requires --dry-run")
     if keys:
         return _tell_keys(log_dirs, _the_one(chosen, dry_run), settings, at, as_json)
     if dry_run:
@@ -119,14 +127,14 @@ def command(
         lines = output.aligned(list(_rows(shown, human)), right=range(1, 8))
         output.binary().writelines(map(output.line, lines))
     elif force and not code:
-        failures.warn("nothing to compact: no record would go")
+        failures.warn("nothing to compact: no record would be discarded")
     return code
 
 
 def _the_one(chosen: Sequence[Choice], dry_run: bool) -> tuple[str, int]:
     if dry_run and len(chosen) == 1 and chosen[0][1] is not None:
         return chosen[0][0], chosen[0][1]
-    raise click.UsageError("--keys only goes with --dry-run and one TOPIC/PARTITION")
+    raise click.UsageError("--keys requires --dry-run and exactly one TOPIC/PARTITION")
 
 
 def _tell_keys(
@@ -176,7 +184,7 @@ def _foretell(
     at: int | None,
     force: bool,
 ) -> Compactions:
-    """What compaction would come to, and the exit code."""
+    """Returns the results that compaction would have, and the exit code."""
     from kafkafs.storage.choice import choose
     from kafkafs.storage.clock import SystemClock
     from kafkafs.storage.compaction import foretell
@@ -198,13 +206,13 @@ def _compact(
     settings: Iterable[Setting],
     force: bool,
 ) -> Compactions:
-    """What compaction came to, and the exit code."""
+    """Compacts; returns the results and the exit code."""
     from kafkafs.storage.choice import choose
     from kafkafs.storage.compaction import Compaction, compact
 
     from .mounted_engine import change, words
 
-    # The verb tells of damage itself; what the cleaner logs is for those that run by themselves.
+    # The verb reports damage itself; the cleaner's log is for background cleaning.
     logging.getLogger("kafkafs").addHandler(logging.NullHandler())
 
     def here(engine: WritableEngine) -> Compactions:
@@ -223,8 +231,8 @@ def _compact(
 
 
 def _check(chosen: Sequence[Choice], engine: Engine) -> None:
-    """Raises what is wrong with the topics and partitions named: one of them is not there, or none
-    is compacted."""
+    """Raises UnknownTopic or UnknownPartition if a named one does not exist, Failure if none of
+    them is compacted."""
     from kafkafs.storage.choice import choose
     from kafkafs.storage.cleaner.plan import COMPACT
 
@@ -236,7 +244,7 @@ def _check(chosen: Sequence[Choice], engine: Engine) -> None:
 
 
 def _each(keys: Iterable[tuple[str, int]], chosen: Sequence[Choice], work: Work) -> Compactions:
-    """Does `work` on every partition, whatever becomes of the others."""
+    """Runs `work` on every partition; an error in one does not stop the others."""
     from .opening import for_each_partition
 
     named = {topic for topic, _ in chosen}
@@ -255,7 +263,18 @@ def _each(keys: Iterable[tuple[str, int]], chosen: Sequence[Choice], work: Work)
 
 def _rows(found: Iterable[Compaction], human: bool) -> Iterator[tuple[str, ...]]:
     after = "AFTER"
-    yield "TOPIC", "PARTITION", "SEGMENTS", after, "RECORDS", after, "BYTES", after, "GONE", "STAYS"
+    yield (
+        "TOPIC",
+        "PARTITION",
+        "SEGMENTS",
+        after,
+        "RECORDS",
+        after,
+        "BYTES",
+        after,
+        "DISCARDED",
+        "RETAINED",
+    )
     for each in found:
         before, now = each.before, each.after
         yield (
@@ -273,7 +292,7 @@ def _rows(found: Iterable[Compaction], human: bool) -> Iterator[tuple[str, ...]]
 
 
 def _gone(each: Compaction) -> str:
-    """What went by reason, or why nothing was cleaned."""
+    """Returns the discarded records by reason, or why nothing was cleaned."""
     went = [f"{count} {reason}" for reason, count in each.gone.items() if count]
     if each.markers_gone:
         went.append(f"{each.markers_gone} transaction markers")
@@ -284,5 +303,5 @@ def _gone(each: Compaction) -> str:
 
 def _why_not(each: Compaction) -> str:
     if each.dirty_ratio == 0:
-        return "nothing to be cleaned"
-    return f"not due: dirty ratio {each.dirty_ratio:.2f}, more than {each.min_ratio:.2f} needed"
+        return "nothing to clean"
+    return f"not due: dirty ratio {each.dirty_ratio:.2f}, must exceed {each.min_ratio:.2f}"

@@ -1,4 +1,4 @@
-"""`kafkafs completion SHELL`: the script that makes a shell complete kafkafs."""
+"""`kafkafs completion`: prints a shell's completion script."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from .verb import Verb
 
 @click.command(
     cls=Verb,
-    short_help="Print what makes your shell complete kafkafs.",
+    short_help="Print a completion script for your shell.",
     examples=[
-        ('eval "$(kafkafs completion bash)"', "in ~/.bashrc"),
-        ('eval "$(kafkafs completion zsh)"', "in ~/.zshrc, below compinit"),
-        ("kafkafs completion fish | source", "in ~/.config/fish/config.fish"),
+        ('eval "$(kafkafs completion bash)"', "enable completion, in ~/.bashrc"),
+        ('eval "$(kafkafs completion zsh)"', "the same in ~/.zshrc, after compinit"),
+        ("kafkafs completion fish | source", "the same in ~/.config/fish/config.fish"),
         (
             "kafkafs cat /data orders/0/off<TAB>",
-            "then completes paths inside the log directories, too",
+            "complete paths inside the log directories",
         ),
     ],
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print a script that makes SHELL complete verbs, options, LOG_DIRS and paths inside them."""
+    """Print a script that lets SHELL complete verbs, options, LOG_DIRS and paths inside them."""
     from .main import COMPLETE_VARIABLE, PROGRAM
     from .shells import script
 

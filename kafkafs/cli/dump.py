@@ -1,4 +1,4 @@
-"""`kafkafs dump`: files of segments, as kafka-dump-log prints them."""
+"""`kafkafs dump`: prints log files, indexes and snapshots as kafka-dump-log does."""
 
 from __future__ import annotations
 
@@ -19,25 +19,28 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Verb,
-    short_help="Print batches, index entries and snapshots as kafka-dump-log does.",
+    short_help="Print log files, indexes and snapshots like kafka-dump-log.",
     examples=[
-        ("kafkafs dump /data/orders-0/00000000000000000000.log", "a line for each batch"),
-        ("kafkafs dump --print-data-log /data/orders-0/*.log", "and one for each record"),
+        ("kafkafs dump /data/orders-0/00000000000000000000.log", "print one line per batch"),
+        (
+            "kafkafs dump --print-data-log /data/orders-0/*.log",
+            "print one line per batch and per record",
+        ),
         (
             "kafkafs dump --index-sanity-check /data/orders-0/*index",
-            "whether a broker would make the indexes anew",
+            "check whether a broker would rebuild the indexes",
         ),
         (
             "kafkafs dump /data/orders-0/*.log | grep 'isvalid: false'",
-            "batches with wrong checksums",
+            "find batches with a wrong checksum",
         ),
         (
             "kafkafs dump --print-data-log /data/__cluster_metadata-0/*.log | grep LeaderChange",
-            "who led the quorum, and when",
+            "show who led the quorum, and when",
         ),
         (
             "kafkafs dump --offsets-decoder /data/__consumer_offsets-7/*.log",
-            "what groups committed, and who was in them",
+            "show committed offsets and group members",
         ),
     ],
 )
@@ -48,18 +51,18 @@ if TYPE_CHECKING:
     "more",
     metavar="FILE,...",
     callback=split_paths,
-    help="More files, as kafka-dump-log has them.",
+    help="Dump these files, too; for compatibility with kafka-dump-log.",
 )
-@click.option("--print-data-log", is_flag=True, help="Lines for records, with keys and values.")
-@click.option("--deep-iteration", is_flag=True, help="Lines for records, without these.")
+@click.option("--print-data-log", is_flag=True, help="Print a line per record, with key and value.")
 @click.option(
-    "--skip-record-metadata", is_flag=True, help="Of records no more than keys and values."
+    "--deep-iteration", is_flag=True, help="Print a line per record, without key and value."
 )
+@click.option("--skip-record-metadata", is_flag=True, help="Print only keys and values of records.")
 @click.option(
     "--max-bytes",
     metavar="BYTES",
     type=click.IntRange(min=0),
-    help="Read no more of each log; a batch that goes on behind that is left out.",
+    help="Read at most this much of each log; omit a batch that crosses the limit.",
 )
 @click.option(
     "--max-message-size",
@@ -67,43 +70,43 @@ if TYPE_CHECKING:
     type=click.IntRange(min=1),
     default=128 << 20,
     show_default=True,
-    help="A batch that is larger, stored or decompressed, is damage.",
+    help="Treat a larger batch, stored or decompressed, as damage.",
 )
 @click.option(
-    "--verify-index-only", is_flag=True, help="Hold indexes against their log; print no entries."
+    "--verify-index-only", is_flag=True, help="Check indexes against their log; print no entries."
 )
 @click.option(
     "--index-sanity-check",
     is_flag=True,
-    help="Do no more than a broker does at its start with indexes; print no entries.",
+    help="Only run the index checks of a broker's startup; print no entries.",
 )
 @click.option(
     "--offsets-decoder",
     "topics",
     flag_value="__consumer_offsets",
     multiple=True,
-    help="Records of __consumer_offsets: commits and groups, as JSON.",
+    help="Decode records of __consumer_offsets (commits, groups) as JSON.",
 )
 @click.option(
     "--transaction-log-decoder",
     "topics",
     flag_value="__transaction_state",
     multiple=True,
-    help="Records of __transaction_state.",
+    help="Decode records of __transaction_state.",
 )
 @click.option(
     "--cluster-metadata-decoder",
     "topics",
     flag_value="__cluster_metadata",
     multiple=True,
-    help="Records of __cluster_metadata, and of its snapshots.",
+    help="Decode records of __cluster_metadata and its snapshots.",
 )
 @click.option(
     "--share-group-state-decoder",
     "topics",
     flag_value="__share_group_state",
     multiple=True,
-    help="Records of __share_group_state.",
+    help="Decode records of __share_group_state.",
 )
 def command(
     files: tuple[str, ...],
@@ -117,12 +120,12 @@ def command(
     index_sanity_check: bool,
     topics: tuple[str, ...],
 ) -> int:
-    """Print what is in each FILE: a segment's .log, .index, .timeindex or .txnindex, a producer
-    .snapshot, or a .checkpoint of the quorum's log. Lines are those of kafka-dump-log; no broker,
-    and nothing else of the directory, is needed.
+    """Print each FILE line for line as kafka-dump-log does: a segment's .log, .index, .timeindex or
+    .txnindex, a producer .snapshot, or a .checkpoint of the metadata log. No broker and no other
+    file of the directory is needed.
 
-    Damage goes to stderr, what is behind it is printed, and the exit code is 1. So it is where an
-    index does not fit its log. Gaps between offsets, which a compacted log has, are told, too.
+    Damage, and index entries that do not match their log, are reported on stderr with exit code 1;
+    printing continues after the damage. Offset gaps, as in a compacted log, are reported, too.
     """
     from kafkafs.storage.format.internal_topics import DECODERS, as_text
     from kafkafs.storage.segment.dump import Dump, DumpOptions
@@ -133,7 +136,7 @@ def command(
     if not chosen:
         raise click.UsageError("Missing argument 'FILE...'.")
     if len(set(topics)) > 1:
-        raise click.UsageError("Records are decoded as those of one topic: give one decoder.")
+        raise click.UsageError("Only one decoder can be used at a time.")
     contents = print_data_log or bool(topics)
     options = DumpOptions(
         deep=deep_iteration or contents,
@@ -159,7 +162,7 @@ def _print(dump: Dump, path: str) -> None:
 
     folder, name = os.path.split(os.path.abspath(path))
     if os.path.isdir(path):
-        raise failures.Failure(f"{path}: a directory; name files in it")
+        raise failures.Failure(f"{path}: is a directory; name the files in it")
     if not os.path.lexists(path):
         raise failures.Failure(f"{path}: no such file")
     if not is_known(name):

@@ -1,4 +1,4 @@
-"""`kafkafs expire`: one pass of retention, done or only told."""
+"""`kafkafs expire`: runs one pass of retention, or previews it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,16 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Verb,
-    short_help="Delete the segments that retention deletes now, or tell which.",
+    short_help="Delete the segments that retention would delete now.",
     examples=[
-        ("kafkafs expire /data", "what retention.ms, retention.bytes and log starts say"),
-        ("kafkafs expire --dry-run --all /data orders", "each segment, and why it stays or goes"),
+        ("kafkafs expire /data", "apply retention.ms, retention.bytes and log start offsets"),
+        (
+            "kafkafs expire --dry-run --all /data orders",
+            "show why each segment is retained or deleted",
+        ),
         (
             "kafkafs expire --dry-run --at 2030-01-01 -c retention.ms=86400000 /data orders/0",
-            "what would go at another time, by another setting",
+            "preview another time and another config",
         ),
     ],
 )
@@ -45,10 +48,10 @@ if TYPE_CHECKING:
 @choice_argument
 @dry_run_option
 @time_option
-@click.option("-a", "--all", "everything", is_flag=True, help="Also the segments that stay.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Show retained segments, too.")
 @human_option
 @settings_option
-@json_option("one JSON object a line for each segment; times are milliseconds since 1970")
+@json_option("one JSON object per segment, one per line; times are in ms since 1970")
 def command(
     log_dirs: tuple[str, ...],
     chosen: tuple[Choice, ...],
@@ -59,15 +62,15 @@ def command(
     settings: tuple[Setting, ...],
     as_json: bool,
 ) -> int:
-    """Delete the segments in LOG_DIRS, or of what is named, that Kafka would delete now, and print
-    them.
+    """Delete the segments in LOG_DIRS, or only in the named topics and partitions, that Kafka's
+    retention would delete now, and print them.
 
-    A deleted segment's files are renamed to .deleted. A mount that holds the directories removes
-    them when file.delete.delay.ms has passed; otherwise they stay until kafkafs purge. With
-    --dry-run nothing is changed, and a broker may be running.
+    The files of a deleted segment are renamed to .deleted. If the directories are mounted with
+    --rw, the mount removes the files after file.delete.delay.ms; otherwise they remain until
+    `kafkafs purge`. With --dry-run, nothing is changed and a broker may be running.
     """
     if at is not None and not dry_run:
-        raise click.UsageError("--at only goes with --dry-run")
+        raise click.UsageError("--at requires --dry-run")
     if dry_run:
         futures, code = _foretell(log_dirs, chosen, settings, at)
     else:
@@ -90,7 +93,7 @@ def _foretell(
     settings: Iterable[Setting],
     at: int | None,
 ) -> Futures:
-    """What would become of every segment, and the exit code."""
+    """Returns the outlook of every segment, and the exit code."""
     from kafkafs.storage.choice import choose
     from kafkafs.storage.clock import SystemClock
     from kafkafs.storage.expiring import foretell
@@ -106,7 +109,7 @@ def _foretell(
 def _expire(
     log_dirs: tuple[str, ...], chosen: Sequence[Choice], settings: Iterable[Setting]
 ) -> Futures:
-    """What became of every segment, and the exit code."""
+    """Deletes segments; returns what happened to every segment, and the exit code."""
     from kafkafs.storage.choice import choose
     from kafkafs.storage.expiring import SegmentFuture, expire
 
@@ -131,8 +134,8 @@ def _each(
     *,
     are_named: bool = True,
 ) -> Futures:
-    """Does `work` on every partition, whatever becomes of the others; `are_named` as for
-    `for_each_partition`."""
+    """Runs `work` on every partition; an error in one does not stop the others. `are_named` is as
+    in `for_each_partition`."""
     from .opening import for_each_partition
 
     futures: list[SegmentFuture] = []
@@ -154,12 +157,12 @@ def _rows(futures: Iterable[SegmentFuture], human: bool) -> Iterator[tuple[str, 
 
 
 def fate_text(future: Outlook) -> str:
-    """The rule that a segment goes by, or what keeps it and until when."""
+    """Returns the rule that deletes a segment, or what retains it and until when."""
     if future.rule is not None:
         return str(future.rule)
     when = []
     if future.expires_at_ms is not None:
-        when.append(f"goes at {output.time_text(future.expires_at_ms)}")
+        when.append(f"expires at {output.time_text(future.expires_at_ms)}")
     if future.bytes_to_come is not None:
-        when.append(f"goes when {future.bytes_to_come} bytes follow it")
-    return "; ".join([f"stays: {future.hold}", *when])
+        when.append(f"expires after {future.bytes_to_come} more bytes")
+    return "; ".join([f"retained: {future.hold}", *when])

@@ -1,4 +1,4 @@
-"""`kafkafs explain`: the lookup behind `offset/N` or `time/T`, step by step."""
+"""`kafkafs explain`: prints every step of the lookup that `offset/N` or `time/T` makes."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _LINKS: Final = ("first", "last")
 
 @click.command(
     cls=Verb,
-    short_help="Show step by step how a record is found.",
+    short_help="Show how a record is found, step by step.",
     examples=[
         (
             "kafkafs explain /data orders/0/offset/600   # or offset/first, offset/last",
-            "segment, index entry, file position, batches walked, the record",
+            "show the segment, index entry, file position, batches walked and record",
         ),
         (
             "kafkafs explain /data orders/0/time/2018-05-15T11:45:18.288Z",
-            "the same by time, and a broker's answer where it is another one",
+            "look up by time; also show a broker's answer if it differs",
         ),
         (
             "kafkafs explain --json /data orders/0/offset/600 | jq '.steps[] | .position?'",
-            "for programs",
+            "print the file positions, for programs",
         ),
     ],
 )
@@ -60,18 +60,18 @@ def command(
     isolation: str,
     as_json: bool,
 ) -> int:
-    """Show how the record at PATH is found: TOPIC/PARTITION/offset/N or TOPIC/PARTITION/time/T.
+    """Show how the record at PATH is found. PATH is TOPIC/PARTITION/offset/N, where N may also be
+    "first" or "last", or TOPIC/PARTITION/time/T.
 
-    N may be first or last.
+    A lookup by offset finds the segment with the greatest base offset at or below N and the
+    greatest entry at or below N in its .index, and walks the batches from the position there.
 
-    \b
-    An offset: the segment with the greatest base offset at or below it; in its .index the
-    greatest entry at or below it; from the position there, batch after batch.
-    A time: the first segment whose largest timestamp is not before it; in its .timeindex the
-    greatest entry before it; that entry's offset in the .index; from there, batch after batch.
+    A lookup by time finds the first segment whose largest timestamp is at or after T and the
+    greatest entry before T in its .timeindex, looks up that entry's offset in the .index, and walks
+    the batches from there.
 
-    An index that is missing, stale or wrong only makes the walk longer. Exit code 1: there is no
-    such record, and the steps tell why.
+    A missing, stale or wrong index only makes the walk longer. The exit code is 1 if there is no
+    such record; the steps show why.
     """
     from .output import binary, json_line, line
 
@@ -87,7 +87,7 @@ def command(
 def look_up(
     log_dirs: tuple[str, ...], settings: tuple[Setting, ...], isolation: str, path: str
 ) -> Report:
-    """Does the lookup that `path` asks for and keeps its steps."""
+    """Runs the lookup of `path` and returns its steps."""
     from kafkafs.storage.again import look_again
     from kafkafs.storage.log.transactions import Isolation
 
@@ -132,8 +132,8 @@ def _look_up(log: Log, question: Question, level: Isolation) -> Report:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What to look for in a partition: an offset or a timestamp (ms), the other is -1; or the
-    record behind a `link`, "first" or "last"."""
+    """The target of a lookup: an offset or a timestamp (ms), the other being -1, or a `link`,
+    "first" or "last"."""
 
     topic: str
     partition: int
@@ -143,8 +143,8 @@ class Question:
 
 
 def _resolved(question: Question, view: View, level: Isolation) -> Question:
-    """The question with the offset that its link leads to now; the log start or end offset, at
-    which the lookup fails, when no record is served."""
+    """Returns the question with its link resolved to an offset. If no record is visible, that is
+    the log start or end offset, at which the lookup fails."""
     if not question.link:
         return question
     is_last = question.link == "last"
@@ -155,7 +155,7 @@ def _resolved(question: Question, view: View, level: Isolation) -> Question:
 
 
 def parse(path: str) -> Question:
-    """The question in a path of the tree. A wrong usage unless it is one of the two forms."""
+    """Parses a path of the tree. Raises click.BadParameter if it has neither of the two forms."""
     from kafkafs.storage.times import milliseconds
 
     match path.split("/"):

@@ -1,6 +1,7 @@
-"""How a verb that could not do its work ends: one line on stderr and an exit code.
+"""Error reporting: a verb that fails prints one line on stderr and exits with a code.
 
-0: done. 1: it could not, or it found something wrong. 2: wrong usage. 130: interrupted (Ctrl-C).
+The codes are 0: success; 1: an error, or a problem was found; 2: wrong usage; 130: interrupted
+(Ctrl-C).
 """
 
 from __future__ import annotations
@@ -30,28 +31,28 @@ class Failure(click.ClickException):
 
 
 class WrongUsage(Failure):
-    """The command line asks for something that does not exist, whatever the log directory holds."""
+    """The command line is wrong, whatever the log directory holds."""
 
     exit_code = 2
 
 
-# The engine's errors: how the program ends, and what can be done about it. What has no line of its
-# own has that of its base.
+# For each of the engine's errors the exception that ends the program, and advice for the user. A
+# class without an entry uses that of its base class.
 ENDINGS: Final[dict[type[errors.StorageError], tuple[type[Failure], str]]] = {
     errors.StorageError: (Failure, ""),
     errors.LogDirError: (Failure, ""),
-    errors.LogDirLocked: (Failure, "stop it, or only read"),
-    errors.LogDirOffline: (Failure, "see to the disk, then run the command again"),
+    errors.LogDirLocked: (Failure, "stop that process, or open the directory read-only"),
+    errors.LogDirOffline: (Failure, "check the disk, then run the command again"),
     errors.NotClosed: (Failure, ""),
     errors.SettingsStay: (Failure, ""),
     errors.ConfigError: (WrongUsage, ""),
-    errors.UnknownTopic: (Failure, "`kafkafs topic list` shows those that are there"),
+    errors.UnknownTopic: (Failure, "`kafkafs topic list` lists the existing topics"),
     errors.UnknownPartition: (Failure, ""),
     errors.OffsetNotFound: (Failure, ""),
-    errors.SegmentGone: (Failure, "retention or the cleaner took it; run the command again"),
+    errors.SegmentGone: (Failure, "retention or the log cleaner deleted it; run the command again"),
     errors.CleaningAborted: (Failure, "run the command again"),
-    errors.CorruptError: (Failure, "the records before and after it are still served"),
-    errors.CannotUndelete: (Failure, "`kafkafs undelete --list` shows what can be"),
+    errors.CorruptError: (Failure, "the records before and after the damage can still be read"),
+    errors.CannotUndelete: (Failure, "`kafkafs undelete --list` shows what can be restored"),
     errors.TopicExists: (Failure, ""),
     errors.Refused: (Failure, ""),
     errors.BadLine: (Failure, ""),
@@ -61,18 +62,18 @@ ENDINGS: Final[dict[type[errors.StorageError], tuple[type[Failure], str]]] = {
 
 
 def ending(error: type[errors.StorageError]) -> tuple[type[Failure], str]:
-    """How the program ends with such an error, and the advice, "" for none."""
+    """Returns how the program ends with such an error, and the advice ("" for none)."""
     return next(ENDINGS[base] for base in error.__mro__ if base in ENDINGS)
 
 
 def failure(error: Exception, place: str = "") -> Failure:
-    """The line for `error`, met while working on `place` (a path in the tree, a directory)."""
+    """Returns the failure for `error`, which occurred at `place` (a tree path or a directory)."""
     if isinstance(error, Failure):
         return error
     where = f"{place}: " if place else ""
     if isinstance(error, errors.StorageError):
         kind, advice = ending(type(error))
-        # An error that asks "did you mean …?" advises better than its class does.
+        # A "did you mean …?" in the error itself is better advice than that of its class.
         has_advice = str(error).endswith("?") or not advice
         return kind(where + str(error) + ("" if has_advice else f"; {advice}"))
     if isinstance(error, errnos.TreeError):
@@ -81,19 +82,19 @@ def failure(error: Exception, place: str = "") -> Failure:
         return Failure(where + _os_error(error))
     return Failure(
         f"{where}internal error: {type(error).__name__}: {error}; "
-        "please report it with what --debug prints"
+        "please report it with the output of --debug"
     )
 
 
 def tell(error: Exception, place: str = "") -> int:
-    """Puts the line on stderr where the work goes on all the same; the exit code in the end."""
+    """Prints the error on stderr without ending the program; returns the exit code for it."""
     told = failure(error, place)
     click.echo(told.line(), err=True)
     return told.exit_code
 
 
 def warn(message: str) -> None:
-    """Puts a line on stderr about something that is no failure."""
+    """Prints a warning on stderr."""
     click.echo(Failure(message).line(), err=True)
 
 
@@ -101,13 +102,13 @@ def _os_error(error: OSError) -> str:
     what = os.strerror(error.errno) if error.errno else str(error)
     if error.errno in (errno.EACCES, errno.EPERM):
         what += "; run as a user who may read the log directory, such as the broker's"
-    # The engine's errors have the name of the file. What has none could not be written.
+    # The engine's errors name the file. An error without a name came from writing to stdout.
     name = error.filename
     return f"{os.fsdecode(name) if isinstance(name, str | bytes) else 'stdout'}: {what}"
 
 
 def usage_line(error: click.UsageError) -> str:
-    """Click's usage error on one line, with the command whose help would have told."""
+    """Returns Click's usage error as one line that refers to the command's --help."""
     command = error.ctx.command_path if error.ctx else "kafkafs"
     message = " ".join(error.format_message().split()).rstrip(".")
     if message[1:2].islower():

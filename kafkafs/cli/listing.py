@@ -1,4 +1,4 @@
-"""How `ls` prints the names of a directory: as they come, never many of them at a time."""
+"""Prints directory listings for `kafkafs ls`, in batches, so that memory use stays bounded."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .failures import Failure, warn
 from .output import aligned, json_line, line, shown, size_text, time_text
 from .stat import kind, known_size
 
-# So many names are aligned with each other, and no more are held: ten million records are listed in
-# the memory that a thousand take.
+# The number of names that are held and aligned together: listing ten million records takes the
+# memory of a thousand.
 _TOGETHER: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """`long`: with attributes. `human`: sizes with a unit. `columns`: several names a line."""
+    """`long`: with attributes. `human`: sizes with a unit. `columns`: several names per line."""
 
     long: bool
     human: bool
@@ -34,8 +34,8 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A name with its attributes; `target` is where a link leads. `size`: None if finding it would
-    take long."""
+    """A name with its attributes. `target` is that of a link, "" for others. `size` is None if it
+    is unknown or would take long to find."""
 
     name: str
     mode: int
@@ -54,12 +54,14 @@ def print_listing(
     itself: bool,
     span: tuple[int | None, int | None] | None = None,
 ) -> None:
-    """The names in `node`, which is at `path`, or that path if it is a file or `itself` is meant.
-    `hidden`: also names that begin with a dot. `span`: only records since a time and until one, as
-    `OffsetDirectory.between` takes them."""
+    """Prints the names in `node`, which is at `path`, or only that path if it is a file or `itself`
+    is true. `hidden` includes names that begin with a dot. `span` limits records to a time range,
+    as in `OffsetDirectory.between`."""
     if span is not None:
         if not isinstance(node, OffsetDirectory) or node.reads_much:
-            raise Failure(f"{path or '/'}: --since and --until are for TOPIC/PARTITION/offset")
+            raise Failure(
+                f"{path or '/'}: --since and --until apply only to TOPIC/PARTITION/offset"
+            )
         runs = _some(node.between(*span), path, span)
     elif isinstance(node, Directory) and not itself:
         runs = node.runs(0)
@@ -89,7 +91,7 @@ def _names(runs: Iterable[Run], hidden: bool) -> Iterator[bytes]:
 
 
 def _some(runs: Iterator[Run], path: str, span: tuple[int | None, int | None]) -> Iterator[Run]:
-    """The runs; where there is none, a line on stderr says what times were looked for."""
+    """Yields the runs; if there are none, warns on stderr and names the time range."""
     first = next(runs, None)
     if first is None:
         since, until = ("" if ms is None else time_text(ms) for ms in span)
@@ -136,7 +138,7 @@ def _cells(item: _Item, human: bool) -> Sequence[str]:
 
 
 def _print_columns(names: Iterator[bytes], out: BinaryIO) -> None:
-    """As ls on a terminal: down the columns. More names than one looks through come one a line."""
+    """Prints names column by column, as ls does; more than `_TOGETHER` names one per line."""
     some = [shown(_text(name)) for name in islice(names, _TOGETHER)]
     more = next(names, None)
     if more is not None:

@@ -1,4 +1,4 @@
-"""A lookup's steps as text and as JSON: what `kafkafs explain` prints."""
+"""Formats the steps of a lookup as text and as JSON, for `kafkafs explain`."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from kafkafs.storage.log.trace import (
 
 from .output import aligned, time_text
 
-# Of a long walk these many batches are shown at either end.
+# The number of batches shown at either end of a long walk.
 _SHOWN: Final = 5
-# A step's heading, and the lines below it.
+# The heading of a step and the lines below it.
 Paragraph = tuple[str, list[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One lookup. `offset` or `timestamp` (ms) was looked for, the other is -1. `error` is why no
-    record is served there, None also where no record is that late."""
+    """One lookup, of `offset` or of `timestamp` (ms); the other is -1. `error` is why no record is
+    visible there; it is None also if no record has a timestamp that late."""
 
     topic: str
     partition: int
@@ -53,7 +53,7 @@ class Report:
         return next((step for step in self.steps if isinstance(step, FoundStep)), None)
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """Yields the report as lines of text."""
         yield (
             f"{self.topic}-{self.partition} in {self.path}: "
             f"offsets {self.start_offset} to {self.end_offset - 1}, {self.isolation}"
@@ -65,7 +65,8 @@ class Report:
             yield from (f"     {text}" for text in below)
 
     def as_json(self) -> dict[str, Any]:
-        """For programs. Fields that do not apply to a step are left out; -1 is Kafka's "none"."""
+        """Returns the report as JSON. Fields that do not apply to a step are absent; -1 is Kafka's
+        "none"."""
         found = self.found
         return {
             "topic": self.topic,
@@ -93,7 +94,7 @@ class Report:
             yield f"Not served: {self.error}", []
         elif self.found is None:
             yield (
-                f"Nothing found: no record served is from {time_text(self.timestamp)} or later",
+                f"Nothing found: no visible record is from {time_text(self.timestamp)} or later",
                 [],
             )
 
@@ -116,21 +117,21 @@ class Report:
             return f"Segment {step.base_offset}: {why}", [step.file]
         below = f"largest timestamp {step.largest_timestamp} ({time_text(step.largest_timestamp)})"
         if step.skipped:
-            below += f", older segments passed over: {step.skipped}"
-        heading = f"Segment {step.base_offset}: its largest timestamp is not before the time"
+            below += f", older segments skipped: {step.skipped}"
+        heading = f"Segment {step.base_offset}: largest timestamp at or after the target"
         return heading, [step.file, below]
 
 
 def _time_index(step: TimeIndexStep) -> Paragraph:
     if step.slot < 0:
-        return f"Time index of {_entries(step.entries)}: none can be used", [step.file]
+        return f"Time index of {_entries(step.entries)}: no usable entry", [step.file]
     entry = f"({step.timestamp}, {step.relative_offset})"
     return (
         f"Time index, entry {step.slot + 1} of {step.entries}: {entry}",
         [
             step.file,
-            f"the last one before the time: {time_text(step.timestamp)} at offset {step.offset}, "
-            f"relative {step.relative_offset}",
+            f"the last entry before the target: {time_text(step.timestamp)} at offset "
+            f"{step.offset}, relative {step.relative_offset}",
         ],
     )
 
@@ -138,16 +139,17 @@ def _time_index(step: TimeIndexStep) -> Paragraph:
 def _offset_index(step: OffsetIndexStep) -> Paragraph:
     if step.refused:
         return (
-            f"Offset index of {_entries(step.entries)}: refused, walk from the segment's start",
+            f"Offset index of {_entries(step.entries)}: rejected, "
+            "walk from the start of the segment",
             [
                 step.file,
-                f"entry ({step.relative_offset}, {step.position}) names no batch that fits",
+                f"entry ({step.relative_offset}, {step.position}) points to no matching batch",
             ],
         )
     if step.slot < 0:
         return (
             f"Offset index of {_entries(step.entries)}: none at or below {step.target}, "
-            "walk from the segment's start",
+            "walk from the start of the segment",
             [step.file],
         )
     return (
@@ -175,7 +177,7 @@ def _walk(steps: Sequence[WalkStep], indexed: bool) -> Paragraph:
 def _batch_row(step: WalkStep) -> Sequence[str]:
     batch = step.batch
     if batch.record_count < 0:
-        # What a compressed batch of magic 0 or 1 begins with and how much it holds is inside it.
+        # A compressed batch of magic 0 or 1 does not expose its base offset and record count.
         offsets, records = f"offsets up to {batch.last_offset}:", ""
     else:
         offsets = f"offsets {batch.base_offset} to {batch.last_offset},"

@@ -1,4 +1,4 @@
-"""`kafkafs ls`: the names in the tree."""
+"""`kafkafs ls`: lists names in the tree."""
 
 from __future__ import annotations
 
@@ -20,33 +20,42 @@ from .verb import Verb
 
 @click.command(
     cls=Verb,
-    short_help="List topics, partitions, records and other files of the tree.",
+    short_help="List topics, partitions, records and other files in the tree.",
     examples=[
-        ("kafkafs ls /data", "the topics"),
-        ("kafkafs ls /data orders/0", "what a partition shows"),
-        ("kafkafs ls -l /data orders/0/offset | tail -3", "the last records, sizes and times"),
-        ("kafkafs ls /data1,/data2 orders/0/segments", "several log directories as one"),
+        ("kafkafs ls /data", "list topics"),
+        ("kafkafs ls /data orders/0", "list the entries of a partition"),
+        (
+            "kafkafs ls -l /data orders/0/offset | tail -3",
+            "show the last records with size and time",
+        ),
+        ("kafkafs ls /data1,/data2 orders/0/segments", "list several log directories as one"),
         (
             "kafkafs ls --since 2018-05-15T11:00 --until 2018-05-15T12:00 /data orders/0/offset",
-            "the records of an hour, found by the time index",
+            "list the records of one hour, found by the time index",
         ),
         (
             "kafkafs ls --json /data orders/0/offset | jq -s 'max_by(.size).name'",
-            "the largest record",
+            "find the largest record",
         ),
     ],
 )
 @log_dirs_argument
 @paths_argument(required=False)
-@click.option("-l", "long", is_flag=True, help="With kind and mode, size, time (UTC).")
+@click.option("-l", "long", is_flag=True, help="Show type and mode, size and time (UTC).")
 @human_option
-@click.option("-1", "single", is_flag=True, help="A name a line; so it is in a pipe, too.")
-@click.option("-a", "--all", "hidden", is_flag=True, help="Also names that begin with a dot.")
-@click.option("-d", "--directory", "itself", is_flag=True, help="Directories themselves.")
+@click.option("-1", "single", is_flag=True, help="Print one name per line; the default in a pipe.")
+@click.option("-a", "--all", "hidden", is_flag=True, help="Show names that begin with a dot, too.")
+@click.option(
+    "-d",
+    "--directory",
+    "itself",
+    is_flag=True,
+    help="List directories themselves, not their contents.",
+)
 @since_until_options
 @reading_options
 @as_of_option
-@json_option("one JSON object a line for each name; times are milliseconds since 1970")
+@json_option("one JSON object per name, one per line; times are in ms since 1970")
 def command(
     log_dirs: tuple[str, ...],
     paths: tuple[str, ...],
@@ -62,13 +71,13 @@ def command(
     at: int | None,
     as_json: bool,
 ) -> int:
-    """List what is at PATHS, the topics without any: a directory's names, a file's own.
+    """List the directory or file at each PATH; without PATH, list the topics.
 
-    Names come in the tree's order, records by offset, as they are read: a long listing begins at
-    once and needs little memory. Where bytes of the log are damaged the records in them are left
-    out, the error goes to stderr, and the exit code is 1.
+    Names are printed as they are read, records in offset order, so a long listing starts at once
+    and needs little memory. If a log is damaged, omit the damaged records, report the damage on
+    stderr, and exit with code 1.
 
-    --at is for what depends on the time: why.json, and compacted/ without latest/.
+    --at applies to files that depend on the time: why.json, and compacted/ except latest/.
     """
     from .listing import Style, print_listing
     from .opening import for_each, open_tree, refuse_at

@@ -1,7 +1,7 @@
-"""The program: which verbs there are, and how any of them ends.
+"""The program `kafkafs`: dispatches to its verbs and maps errors to exit codes.
 
-A verb's module is imported when the verb is named, and imports what it works with when it runs, so
-that `kafkafs --version` does not wait for numpy nor `kafkafs ls` for pyarrow.
+A verb's module is imported only when the verb is used, and it imports its dependencies only when it
+runs, so that `kafkafs --version` does not wait for numpy, nor `kafkafs ls` for pyarrow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .verb import debug_option
 PROGRAM: Final = "kafkafs"
 COMPLETE_VARIABLE: Final = "_KAFKAFS_COMPLETE"
 
-# Verb to the module that has it, as `command`; in the order of the help.
+# Maps each verb to the module that defines it, as `command`; in the order of the help.
 VERBS: Final = {
     "mount": "mount",
     "umount": "umount",
@@ -56,13 +56,13 @@ WRITING: Final = frozenset(
 
 
 class Program(click.Group):
-    """The command `kafkafs`: imports the verb that is named, and ends the process with one code."""
+    """The command `kafkafs`: imports the requested verb and exits with its code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(VERBS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The verbs that only read, and apart from them those that can write."""
+        """Lists the verbs that only read and the verbs that can write in separate sections."""
         helps = {name: self._short_help(ctx, name) for name in VERBS}
         reading = [row for row in helps.items() if row[0] not in WRITING]
         writing = [row for row in helps.items() if row[0] in WRITING]
@@ -87,7 +87,7 @@ class Program(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if name not in VERBS and not name.startswith("-") and not ctx.resilient_parsing:
-            hint = did_you_mean(name, VERBS) or f"; there are {', '.join(VERBS)}"
+            hint = did_you_mean(name, VERBS) or f"; the verbs are {', '.join(VERBS)}"
             ctx.fail(f"No such verb {name!r}{hint}")
         return super().resolve_command(ctx, args)
 
@@ -124,35 +124,36 @@ class Program(click.Group):
 )
 @click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Read a Kafka log directory as files: topics and partitions are directories, every record is a
-    file. Write to one that no broker is running on.
+    """Read a Kafka log directory as files: topics and partitions are directories, and every record
+    is a file. Write to a log directory while no broker is running on it.
 
-    LOG_DIRS is what the broker's log.dirs names: one directory, or several joined by commas. A live
-    broker's, a stopped one's or a copy; reading changes nothing in it and takes no lock. A verb
-    that writes locks it against brokers, but for --dry-run, --list, `topic list`, and a mount
-    without --rw.
+    LOG_DIRS is the broker's log.dirs: one directory, or several separated by commas. They may
+    belong to a running or stopped broker or be a copy. Reading changes nothing and takes no lock.
+    Verbs that write take Kafka's lock on the directories, except with --dry-run or --list, for
+    `topic list`, and for a mount without --rw.
 
     \b
-      kafkafs ls /data                          the topics
-      kafkafs cat /data orders/0/offset/600     the value of one record
-      kafkafs mount /data /mnt/kafka            the same tree for every program
-      kafkafs VERB --help                       what a verb does, with examples
+      kafkafs ls /data                          list the topics
+      kafkafs cat /data orders/0/offset/600     print the value of one record
+      kafkafs mount /data /mnt/kafka            show the same tree to every program
+      kafkafs VERB --help                       describe a verb, with examples
     """
 
 
 def main() -> None:
-    """Entry point of the program `kafkafs`."""
+    """Runs the program `kafkafs`."""
     if called_by_mount_fuse(sys.argv[1:]):
         importlib.import_module("kafkafs.cli.mount_helper").main()
-    # numpy's linear algebra would start threads when it is imported, which takes longer than most
-    # verbs do, and nothing here uses it.
+    # On import, numpy's linear algebra library would start threads, which takes longer than most
+    # verbs run; nothing here uses it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # As cat and ls do: who reads less than everything (`| head -1`) ends the verb without a word.
+    # As in cat and ls, a reader that closes the pipe early (`| head -1`) ends the verb silently.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     cli()
 
 
 def called_by_mount_fuse(arguments: Sequence[str]) -> bool:
-    """Whether this is `mount -t fuse.kafkafs`: mount.fuse3 runs the program that is named like the
-    file system's subtype, with the source first. No verb begins with a slash."""
+    """Returns whether `mount -t fuse.kafkafs` started the program: mount.fuse3 runs the program
+    named after the filesystem subtype, with the source as first argument. No verb begins with a
+    slash."""
     return bool(arguments) and arguments[0].startswith("/")

@@ -1,4 +1,4 @@
-"""`kafkafs mount`: the tree for every program, through FUSE."""
+"""`kafkafs mount`: mounts log directories through FUSE."""
 
 from __future__ import annotations
 
@@ -21,22 +21,28 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Verb,
-    short_help="Mount log directories, for reading or, with --rw, for writing.",
+    short_help="Mount log directories read-only or, with --rw, writable.",
     examples=[
-        ("kafkafs mount /data /mnt/kafka", "returns when the mount answers; a daemon serves it"),
-        ("kafkafs mount /data1,/data2 /mnt/kafka", "all of a broker's log.dirs as one"),
-        ("kafkafs mount --rw /data /mnt/kafka", "rm deletes, >> appends; no broker may be running"),
+        (
+            "kafkafs mount /data /mnt/kafka",
+            "mount read-only, served by a daemon; returns when the mount is ready",
+        ),
+        ("kafkafs mount /data1,/data2 /mnt/kafka", "mount all of a broker's log.dirs as one tree"),
+        (
+            "kafkafs mount --rw /data /mnt/kafka",
+            "mount writable: rm deletes, >> appends; no broker may be running",
+        ),
         (
             "kafkafs mount -o allow_other,log=/var/log/kafkafs.log /data /mnt/kafka",
-            "for all users, with a log of its own",
+            "let all users read the mount, and log to a file",
         ),
         (
             "kafkafs mount --foreground --isolation read_uncommitted /data /mnt/kafka",
-            "until Ctrl-C, with records of open and aborted transactions",
+            "serve until Ctrl-C, including records of open and aborted transactions",
         ),
         (
             "/data /mnt/kafka fuse.kafkafs nofail,allow_other 0 0",
-            "a line of /etc/fstab; needs kafkafs in /usr/bin, /usr/local/bin or linked from there",
+            "a line of /etc/fstab; needs kafkafs, or a link to it, in /usr/bin or /usr/local/bin",
         ),
     ],
 )
@@ -46,27 +52,30 @@ if TYPE_CHECKING:
     "--rw",
     "writable",
     is_flag=True,
-    help="Hold the directories and let them be changed; as -o writable.",
+    help="Lock the directories and allow changes; same as -o writable.",
 )
 @click.option(
     "--maintain",
     is_flag=True,
-    help="With --rw: let retention, the cleaner and the removal of leftovers run, as in a broker; "
-    "as -o maintain.",
+    help="With --rw: run retention, the log cleaner and the removal of leftover files, as a broker "
+    "does; same as -o maintain.",
 )
 @click.option(
     "-o",
     "options",
     metavar="OPTIONS",
     multiple=True,
-    help="Options of the mount, joined by commas: isolation=LEVEL, writable, maintain, "
+    help="Mount options, separated by commas: isolation=LEVEL, writable, maintain, unregistered, "
     "key_separator=TEXT, allow_other, log=FILE, debug, and those of mount(8).",
 )
 @click.option(
-    "-f", "--foreground", is_flag=True, help="Serve until unmounted or Ctrl-C; log to stderr."
+    "-f",
+    "--foreground",
+    is_flag=True,
+    help="Do not start a daemon: serve until unmounted or Ctrl-C; log to stderr.",
 )
 @click.option(
-    "--check", "only_check", is_flag=True, help="Mount nothing; say what would be in the way."
+    "--check", "only_check", is_flag=True, help="Mount nothing; report what would prevent mounting."
 )
 @reading_options
 def command(
@@ -82,21 +91,19 @@ def command(
 ) -> None:
     """Mount LOG_DIRS on the empty directory MOUNTPOINT.
 
-    Read-only unless --rw is given: nothing in the log directories is changed and no lock is taken,
-    so that they may be a running broker's. With --rw they are locked as by a broker, and what was
-    not closed in good order is recovered; nothing is deleted but what you delete. With --rw
-    --maintain retention, the cleaner and the removal of leftovers run as long as the mount lasts;
-    the command first prints what the first pass will delete, and why.
+    By default the mount is read-only: it changes nothing in the log directories and takes no lock,
+    so a broker may be running on them. With --rw, the directories are locked as by a broker and
+    recovered after an unclean shutdown; only what you delete is deleted. With --rw --maintain,
+    retention, the log cleaner and the removal of leftover files run while the directories are
+    mounted; the command first prints what the first pass will delete, and why.
 
-    What is logged goes to syslog, unless -o log=FILE names a file. To end it: kafkafs umount, or
-    the signal TERM to the daemon.
+    The daemon logs to syslog, or to a file with -o log=FILE. To unmount, run `kafkafs umount` or
+    send SIGTERM to the daemon.
     """
     try:
         from kafkafs.mount.mounting import session
     except ImportError as error:
-        why = (
-            "mounting needs pyfuse3 and trio; install them, for example with `pip install pyfuse3`"
-        )
+        why = "mounting requires pyfuse3 and trio; install them, for example: `pip install pyfuse3`"
         raise failures.Failure(f"{error}; {why}") from error
     from kafkafs.mount.mounting.fuse_obstacle import fuse_obstacle
     from kafkafs.mount.options import MountOptions, check_options, parse_options
@@ -111,7 +118,7 @@ def command(
     def make_engine(paths: Sequence[str]) -> Engine:
         if not chosen.writable:
             return open_engine(tuple(paths), settings)
-        # What the mount before this one deleted can be brought back.
+        # Deletions by the previous mount can be undone.
         return open_writable(
             tuple(paths),
             settings,
@@ -120,11 +127,11 @@ def command(
             unregistered=chosen.unregistered,
         )
 
-    # Absolute, because a daemon has the root as its current directory.
+    # Absolute, because a daemon's current directory is the root.
     paths = [os.path.abspath(path) for path in log_dirs]
     mountpoint = os.path.abspath(mountpoint)
     try:
-        # Here and not only in the daemon, because here a wrong setting is still a wrong usage.
+        # Checked here, not only in the daemon, so that a wrong config is reported as wrong usage.
         with closing(open_engine(tuple(paths), settings)) as engine:
             if chosen.maintain and not only_check:
                 _report_first_pass(engine)
@@ -134,7 +141,7 @@ def command(
             if obstacle:
                 raise failures.Failure(f"{mountpoint}: {obstacle}")
             return
-        # A daemon outlives whoever reads what it prints.
+        # The daemon outlives the reader of its output.
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         session.mount(paths, mountpoint, chosen, foreground=foreground, make_engine=make_engine)
     except session.MountError as error:
@@ -142,7 +149,7 @@ def command(
 
 
 def _report_first_pass(engine: Engine) -> None:
-    """Says what is deleted as soon as the mount maintains the directories."""
+    """Prints what the first maintenance pass of the mount will delete."""
     from kafkafs.storage.first_pass import first_pass
 
     dues = first_pass(engine, time.time_ns() // 1_000_000)

@@ -1,10 +1,10 @@
-"""`mount.kafkafs SPEC MOUNTPOINT [-sfnv] [-o OPTIONS]`: what mount(8) runs for a line of fstab.
+"""`mount.kafkafs SPEC MOUNTPOINT [-sfnv] [-o OPTIONS]`: the helper that mount(8) runs for fstab.
 
 mount(8) looks for /sbin/mount.TYPE, so `mount -t kafkafs` needs a link from there to this program.
-`mount -t fuse.kafkafs` needs none where `kafkafs` is in /usr/local/bin or /usr/bin: mount.fuse3
-runs that program with the same arguments (`main.called_by_mount_fuse`), without root's own PATH.
+`mount -t fuse.kafkafs` needs no link if `kafkafs` is in /usr/local/bin or /usr/bin: mount.fuse3
+runs it with the same arguments (`main.called_by_mount_fuse`), but without root's PATH.
 
-SPEC is LOG_DIRS. The exit codes are mount's: 0 mounted, 1 wrong usage, 32 could not mount.
+SPEC is LOG_DIRS. The exit codes are those of mount(8): 0 mounted, 1 wrong usage, 32 mount failed.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ PROGRAM: Final = "mount.kafkafs"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What mount(8) asks for. `fake` (-f): everything but mounting. `sloppy` (-s): options that we
-    do not know are no error. -n (no mtab), -v, -N (namespace, already entered) and -t change
-    nothing."""
+    """The arguments from mount(8). `fake` (-f): do everything except mounting. `sloppy` (-s):
+    ignore unknown options. -n (no mtab), -v, -N (namespace, already entered) and -t have no
+    effect."""
 
     spec: str
     mountpoint: str
@@ -34,12 +34,12 @@ class Request:
 
 
 class UsageError(Exception):
-    """Arguments that mount(8) would not give."""
+    """Arguments that mount(8) would never pass."""
 
 
 def parse(arguments: Sequence[str]) -> Request:
-    """The arguments after the program's name. Options may stand before, between and behind the
-    others; -o may be given again."""
+    """Parses the arguments after the program's name. Options may be anywhere among the operands,
+    and -o may be repeated. Raises UsageError."""
     try:
         flags, operands = getopt.gnu_getopt(list(arguments), "sfnvN:o:t:")
     except getopt.GetoptError as error:
@@ -53,7 +53,7 @@ def parse(arguments: Sequence[str]) -> Request:
 
 
 def known_options(options: str) -> str:
-    """Those of `options` that a mount knows."""
+    """Returns `options` without those that `kafkafs mount` does not know."""
     from kafkafs.mount.options import parse_options
     from kafkafs.storage.errors import ConfigError
 
@@ -68,14 +68,14 @@ def known_options(options: str) -> str:
 
 
 def command_line(request: Request) -> list[str]:
-    """The arguments of `kafkafs` that do what is asked for."""
+    """Returns the arguments of `kafkafs` for the request."""
     options = known_options(request.options) if request.sloppy else request.options
     fake = ["--check"] if request.fake else []
     return ["mount", *fake, "-o", options, "--", request.spec, request.mountpoint]
 
 
 def main() -> NoReturn:
-    """Entry point of the program `mount.kafkafs`."""
+    """Runs the program `mount.kafkafs`."""
     from .main import cli
 
     try:

@@ -1,8 +1,8 @@
-"""Log directories that a mount of ours holds: what is to be changed in them, the mount is asked to.
+"""Forwards changes to the mount that holds the log directories, if it is the user's own.
 
-A mount is ours when the user who runs this made it; the kernel's table of mounts says so. One that
-is dead, does not answer, or tells of other directories is passed by: nothing here waits for long
-for somebody who may never answer, and nobody else's file system is believed.
+The kernel's mount table says which mounts belong to the user who runs this process. A mount that is
+dead, does not answer, or serves other directories is skipped: nothing here waits long for an
+answer, and another user's filesystem is never trusted.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ _READ_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class MountedEngine:
-    """The engine behind a writable mount at `point`."""
+    """The engine of a writable mount at `point`."""
 
     point: str
 
     def ask(self, line: str, data: bytes = b"") -> Iterator[Row]:
-        """The rows of the answer to a line with `data` behind it, as they come. Failure for what
-        could not be done at all; what concerns one partition only is a row with `error` and
-        `where`."""
+        """Sends a line, followed by `data`, and yields the rows of the answer as they arrive.
+        Raises Failure if the whole request failed; an error in one partition is a row with `error`
+        and `where`."""
         fd = os.open(os.path.join(self.point, ".kafkafs/control"), os.O_RDWR)
         try:
             refused = _write(fd, line.encode("utf-8", "surrogateescape") + b"\n" + data)
@@ -50,16 +50,16 @@ class MountedEngine:
                 if "error" in row and "where" not in row:
                     raise _not_done(row)
                 yield row
-            if refused is not None:  # and the answer did not say why
+            if refused is not None:  # and the answer did not give the reason
                 try:
                     raise refused
                 finally:
-                    del refused  # else it and this frame would keep each other
+                    del refused  # breaks the reference cycle with this frame
         finally:
             os.close(fd)
 
     def each(self, line: str) -> tuple[list[Row], int]:
-        """The rows about partitions, and the exit code; what could not be done is told."""
+        """Returns the rows about partitions, and the exit code; reports errors on stderr."""
         rows: list[Row] = []
         code = 0
         for row in self.ask(line):
@@ -71,15 +71,15 @@ class MountedEngine:
 
 
 def holding(log_dirs: Sequence[str], settings: Sequence[Setting]) -> MountedEngine | None:
-    """The mount of ours that holds `log_dirs`, None when there is none. Failure when there is one
-    and `settings` were to count, as it has its own."""
+    """Returns the user's own mount that holds `log_dirs`, None if there is none. Raises Failure if
+    there is one but `settings` are given, because the mount has its own."""
     if not any(map(_may_be_held, log_dirs)):
-        return None  # and no mount is asked, of which one may not answer
+        return None  # without querying any mount, which may not answer
     wanted = {os.path.realpath(path) for path in log_dirs}
     for mounted in mounts():
         if mounted.is_ours and wanted <= _held_by(mounted):
             if settings:
-                why = "is mounted with settings of its own; run the command without -c"
+                why = "is mounted with its own configs; run the command without -c"
                 raise failures.Failure(f"{','.join(log_dirs)}: {why}")
             return MountedEngine(mounted.point)
     return None
@@ -89,9 +89,9 @@ def _may_be_held(path: str) -> bool:
     try:
         return who_holds(Directory(path)) != 0
     except errors.StorageError:
-        return False  # opening it says what it is instead of a log directory
+        return False  # opening it reports what is wrong with it
     except OSError:
-        return True  # what this user cannot see, a mount may tell
+        return True  # this user cannot see it, but a mount may hold it
 
 
 def change(
@@ -103,10 +103,10 @@ def change(
     finds_deleted: bool = False,
     check: Callable[[Engine], object] = lambda engine: None,
 ) -> T:
-    """What `here` makes of the directories, opened for writing; where a mount of ours holds them,
-    what comes of asking it, `there`. LogDirLocked where somebody else does. `check` raises what is
-    wrong with the arguments, while the directories are only read: a command that fails on its
-    arguments changes nothing in them."""
+    """Opens the directories for writing and returns the result of `here`; if the user's own mount
+    holds them, returns that of `there`. Raises LogDirLocked if another process holds them. `check`
+    runs first, on a read-only engine, and raises if the arguments are invalid, so that a command
+    with invalid arguments changes nothing."""
     given = tuple(settings)
     mounted = holding(log_dirs, given)
     if mounted is not None:
@@ -124,7 +124,7 @@ def change(
 
 
 def _error_class(name: str) -> type[errors.StorageError]:
-    """The engine's error of that name; their base for all others."""
+    """Returns the engine's exception class of that name, StorageError if there is none."""
     found = getattr(errors, name, None)
     if isinstance(found, type) and issubclass(found, errors.StorageError):
         return found
@@ -132,15 +132,15 @@ def _error_class(name: str) -> type[errors.StorageError]:
 
 
 def _not_done(row: Row) -> failures.Failure:
-    """What the mounted engine could not do: `row` has `error` and `kind`, the name of a class of
-    errors, and may have `where`."""
+    """Returns the failure for an error row from the mounted engine. The row has `error`, `kind`
+    (the name of an exception class), and optionally `where`."""
     kind, advice = failures.ending(_error_class(str(row.get("kind"))))
     where = f"{row['where']}: " if "where" in row else ""
     return kind(f"{where}{row['error']}" + (f"; {advice}" if advice else ""))
 
 
 def words(chosen: Sequence[Choice]) -> str:
-    """Topics and partitions as the mount's verbs take them."""
+    """Formats topics and partitions for the mount's control verbs."""
     return " ".join(f"{topic}/{'' if number is None else number}" for topic, number in chosen)
 
 
@@ -150,7 +150,7 @@ def _held_by(mounted: Mounted) -> set[str]:
 
 
 def _write(fd: int, data: bytes) -> OSError | None:
-    """The error that a write ended in; the answer says more of it."""
+    """Writes `data` and returns the error, if any; the answer has the details."""
     rest = memoryview(data)
     while rest:
         try:

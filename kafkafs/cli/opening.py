@@ -1,4 +1,4 @@
-"""From the arguments of a verb to the engine, the tree and the nodes in it."""
+"""Opens the engine, the tree and its nodes from the arguments of a verb."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from kafkafs.storage.log.recovery import RecoveryPlan
     from kafkafs.storage.writable_engine import WritableEngine
 
-# As deep as Linux follows links. Ours lead to records, so one step is the rule.
+# The limit of Linux. Links in the tree lead to records, so one step is normal.
 _MAX_LINKS = 40
-# How long a mount that has ended may hold its directories, and how often is looked.
+# How long to wait for an unmounted daemon to release its directories, and how often to check.
 _ENDING_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
 
 
 def open_engine(log_dirs: tuple[str, ...], settings: Iterable[Setting] = ()) -> Engine:
-    """Reads only, and takes no lock. LogDirError, ConfigError."""
+    """Opens the directories read-only, without a lock. Raises LogDirError and ConfigError."""
     from kafkafs.storage.engine import Engine
 
     return Engine(log_dirs, dict(settings))
@@ -53,9 +53,9 @@ def open_writable(
     maintain: bool = False,
     unregistered: bool = False,
 ) -> WritableEngine:
-    """Holds the directories, and recovers what was not closed in good order: `recovered` is told of
-    it; what was lost goes to stderr. `owner`, `finds_deleted`, `maintain`, `unregistered` and what
-    is raised: see WritableEngine."""
+    """Locks the directories and recovers partitions after an unclean shutdown. `recovered` receives
+    their plans; losses are reported on stderr. For `owner`, `finds_deleted`, `maintain`,
+    `unregistered` and the exceptions see WritableEngine."""
     from kafkafs.storage.writable_engine import WritableEngine
 
     lost: list[tuple[tuple[str, int], CorruptError]] = []
@@ -79,7 +79,7 @@ def open_writable(
             )
         )
     for (topic, number), fault in sorted(lost, key=itemgetter(0)):
-        failures.warn(f"{topic}-{number}: cut in recovery: {fault}")
+        failures.warn(f"{topic}-{number}: truncated by recovery: {fault}")
     return engine
 
 
@@ -92,9 +92,9 @@ def writing(
     *,
     finds_deleted: bool = False,
 ) -> Iterator[WritableEngine]:
-    """The engine of `open_writable` for a verb's block. It is closed in good order also if a signal
-    ends the process. That it could not be, after a change that is durable, is a warning: a verb
-    that failed for it would be repeated, and would append its records twice."""
+    """Opens the engine as `open_writable` does and closes it cleanly after the block, even if a
+    signal ends the process. NotClosed after a durable change is only a warning: if it failed the
+    verb, users would repeat it, and append the records twice."""
     from kafkafs.storage.errors import NotClosed
 
     try:
@@ -110,8 +110,8 @@ def writing(
 
 
 def _when_free(open_engine: Callable[[], WritableEngine]) -> WritableEngine:
-    """Waits a while where the directories are held by a mount that has ended: umount(8) returns
-    before its daemon has written all."""
+    """Opens the engine, waiting for a daemon that still holds the directories after umount(8):
+    umount(8) returns before the daemon has written everything."""
     from kafkafs.mount.mounting.mount_table import is_ending
     from kafkafs.storage.errors import LogDirLocked
 
@@ -124,7 +124,10 @@ def _when_free(open_engine: Callable[[], WritableEngine]) -> WritableEngine:
             if time.monotonic() > deadline or not (waits or is_ending(locked.pid)):
                 raise
             if not waits:
-                failures.warn(f"{locked.path}: waiting for process {locked.pid}, a mount that ends")
+                failures.warn(
+                    f"{locked.path}: waiting for process {locked.pid}, "
+                    "a mount that is shutting down"
+                )
             waits = True
         time.sleep(_LOOK_SECONDS)
 
@@ -135,24 +138,24 @@ def open_tree(
     isolation: str = "read_committed",
     at: int | None = None,
 ) -> Tree:
-    """What a mount of the same directories would show, at the time `at` (ms since 1970) where one
-    is given."""
+    """Returns the tree that a mount of the directories would show, as of the time `at` (ms since
+    1970) if given."""
     from kafkafs.mount.options import MountOptions
     from kafkafs.mount.tree import Tree
     from kafkafs.storage.clock import SetClock
     from kafkafs.storage.log.transactions import Isolation
 
-    # A verb tells of damage itself; what the tree logs is for a mount's log.
+    # The verb reports damage itself; the tree's log is for mounts.
     logging.getLogger("kafkafs").addHandler(logging.NullHandler())
     engine = open_engine(log_dirs, settings)
     clock = None if at is None else SetClock(at)
     tree = Tree(engine, MountOptions(isolation=Isolation(isolation)), clock)
-    tree.catalog.previews.show = partial(output.bar, "finding what compaction would leave")
+    tree.catalog.previews.show = partial(output.bar, "previewing compaction")
     return tree
 
 
 def refuse_at(paths: Iterable[str]) -> None:
-    """Wrong usage if `--at` makes no difference to what one of `paths` in the tree shows."""
+    """Raises UsageError if one of `paths` in the tree does not depend on `--at`."""
     for path in paths:
         match path.split("/"):
             case [_, _, "why.json"]:
@@ -160,14 +163,14 @@ def refuse_at(paths: Iterable[str]) -> None:
             case [_, _, "compacted", *rest] if rest[:1] != ["latest"]:
                 continue
         raise click.UsageError(
-            f"--at is not possible for {path or '/'}, which shows what the log holds now;"
-            " it is possible for TOPIC/PARTITION/why.json and for TOPIC/PARTITION/compacted/"
-            " and what is in it except latest/"
+            f"--at does not apply to {path or '/'}, which shows the log as it is now;"
+            " it applies to TOPIC/PARTITION/why.json and to everything in"
+            " TOPIC/PARTITION/compacted/ except latest/"
         )
 
 
 def resolve(tree: Tree, path: str) -> Node:
-    """The node at `path`; where that is a link, the node that it leads to."""
+    """Returns the node at `path`, following links."""
     from kafkafs.mount.nodes.node import Link
 
     for _ in range(_MAX_LINKS):
@@ -179,14 +182,14 @@ def resolve(tree: Tree, path: str) -> Node:
 
 
 def for_each(paths: Iterable[str], work: Callable[[str], int | None]) -> int:
-    """Does `work` on every path, whatever becomes of the others; the exit code."""
+    """Runs `work` on every path, reporting errors without stopping, and returns the exit code."""
     code = 0
     for path in paths:
         try:
             code = work(path) or code
         except (failures.Failure, StorageError, TreeError, OSError) as error:
             if isinstance(error, OSError) and error.filename is None:
-                raise  # stdout's: no other path would fare better
+                raise  # from stdout: it would fail for every path
             code = failures.tell(error, path or "/")
     return code
 
@@ -197,8 +200,8 @@ def for_each_partition(
     *,
     are_named: bool = True,
 ) -> int:
-    """The same for partitions. Where they are all that there are, not `are_named` by the user, one
-    that is deleted meanwhile is left out."""
+    """Like `for_each`, for partitions. Unless they `are_named` by the user, a partition that was
+    deleted in the meantime is skipped."""
     code = 0
     for key in keys:
         try:

@@ -1,4 +1,4 @@
-"""Results on stdout: bytes as they are, lines, JSON lines, aligned columns."""
+"""Writes results to stdout: raw bytes, lines, JSON lines, aligned columns."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Item = TypeVar("Item")
 
 
 def binary() -> BinaryIO:
-    """stdout for bytes; what was written as text comes first."""
+    """Returns stdout for bytes, after flushing text that was written before."""
     if sys.stdout is None:
         raise Failure("stdout is closed; there is nowhere to write to")
     sys.stdout.flush()
@@ -29,27 +29,27 @@ def binary() -> BinaryIO:
 
 
 def finish() -> None:
-    """Hands over what is still buffered. Failure where nobody takes it, as on a full disk."""
+    """Flushes stdout. Raises Failure if that fails, as on a full disk."""
     if sys.stdout is None:
         return
     try:
         sys.stdout.flush()
     except OSError as error:
-        # Else Python would try again when it ends, and complain in its own words.
+        # Otherwise Python would flush again at exit and print its own error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise Failure(f"stdout: {os.strerror(error.errno or 0)}") from error
 
 
 class Output(Protocol):
-    """Where bytes are written."""
+    """A destination for bytes."""
 
     def write(self, data: bytes | bytearray | memoryview, /) -> object: ...
     def flush(self) -> None: ...
 
 
 class _Escaping:
-    """Text for a terminal, which would obey control characters: they are escaped, but for the ends
-    of lines and tabs, and so are bytes that are not UTF-8."""
+    """Escapes control characters, which a terminal would obey, except line breaks and tabs; escapes
+    bytes that are not UTF-8, too."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -62,7 +62,7 @@ class _Escaping:
         self._out.flush()
 
     def finish(self) -> None:
-        """Writes what may have been the beginning of a character."""
+        """Writes a trailing incomplete character."""
         self._put(self._decoder.decode(b"", final=True))
 
     def _put(self, text: str) -> None:
@@ -73,7 +73,7 @@ class _Escaping:
 
 @contextmanager
 def of_records() -> Iterator[Output]:
-    """stdout for what somebody else wrote to a log: byte for byte, but escaped on a terminal."""
+    """Yields stdout for untrusted bytes from a log: as they are, but escaped on a terminal."""
     if not is_terminal():
         yield binary()
         return
@@ -87,23 +87,23 @@ def is_terminal() -> bool:
 
 
 def line(text: str) -> bytes:
-    """A line for stdout: names as the tree has them, whatever their bytes."""
+    """Encodes a line for stdout; names keep their bytes even if they are not UTF-8."""
     return text.encode("utf-8", "surrogateescape") + b"\n"
 
 
 def json_line(value: Any) -> bytes:
-    """One JSON value on a line. Bytes in names that are not UTF-8 come as lone surrogates."""
+    """Encodes a JSON value as one line. Bytes that are not UTF-8 become lone surrogates."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return text.encode("utf-8", "backslashreplace") + b"\n"
 
 
 def shown(name: str) -> str:
-    """`name` as people may see it: escaped on a terminal, which would obey it."""
+    """Returns `name`, with control characters escaped if stdout is a terminal."""
     return printable(name) if is_terminal() else name
 
 
 def bytes_as_json(value: bytes) -> str | dict[str, str]:
-    """A string where it is UTF-8, else {"base64": "…"}."""
+    """Returns a string if `value` is UTF-8, else {"base64": "…"}."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -111,7 +111,7 @@ def bytes_as_json(value: bytes) -> str | dict[str, str]:
 
 
 def bytes_as_text(value: bytes) -> str:
-    """`value` on one line: escaped where it has line breaks or the like, even in a pipe."""
+    """Returns `value` on one line; control characters are escaped even in a pipe."""
     try:
         return printable(value.decode())
     except UnicodeDecodeError:
@@ -119,7 +119,7 @@ def bytes_as_text(value: bytes) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> Iterable[str]:
-    """Rows as lines of aligned columns, two blanks between; those in `right` end together."""
+    """Yields rows as lines of aligned columns, two spaces apart; `right` are right-aligned."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     to_right = set(right)
     for row in rows:
@@ -131,7 +131,7 @@ def aligned(rows: Sequence[Sequence[str]], right: Iterable[int] = ()) -> Iterabl
 
 
 def size_text(size: int, human: bool = False) -> str:
-    """Bytes as a number, or as `ls -h` writes them: three digits at most and a power of 1024."""
+    """Formats bytes as a number, or like `ls -h`: at most three digits and a power of 1024."""
     if not human or size < 1024:
         return str(size)
     units = iter("KMGTPE")
@@ -142,7 +142,7 @@ def size_text(size: int, human: bool = False) -> str:
 
 
 def progress(items: Sequence[Item], what: str) -> Iterable[Item]:
-    """`items`, with a bar on stderr while they are worked on, if there are many."""
+    """Returns `items`; if there are many, iterating shows a progress bar on stderr."""
     if len(items) < 200:
         return items
     return _with_bar(items, what)

@@ -1,4 +1,4 @@
-"""Arguments and options that several verbs take, and how a shell completes them."""
+"""Arguments and options that several verbs share, with their shell completion."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from click.shell_completion import CompletionItem
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Setting = tuple[str, str]
-Choice = tuple[str, int | None]  # a topic, and one of its partitions or all
+Choice = tuple[str, int | None]  # a topic and one of its partitions, or None for all
 
 _PARTITION_DIGITS: Final = 10  # of an int32
 
@@ -19,14 +19,14 @@ ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
 
 
 class LocalPath(click.Path):
-    """A path; `file:///data` is /data, and any other URL is wrong usage."""
+    """A path. `file:///data` means /data; any other URL is a usage error."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return super().convert(local_path(value, param, ctx), param, ctx)
 
 
 class LocalFile(click.File):
-    """A file that is opened, by a path like `LocalPath`."""
+    """An open file, whose path is parsed as by `LocalPath`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         is_open = not isinstance(value, str)
@@ -35,7 +35,7 @@ class LocalFile(click.File):
 
 
 def local_path(value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-    """`storage.local_path`, whose error becomes a usage error."""
+    """Calls `storage.local_path` and turns its LogDirError into a usage error."""
     from kafkafs.storage import local_path
     from kafkafs.storage.errors import LogDirError
 
@@ -46,14 +46,14 @@ def local_path(value: str, param: click.Parameter | None, ctx: click.Context | N
 
 
 def log_dirs_argument(function: Function) -> Function:
-    """`log_dirs`: a tuple of paths, from one or several joined by commas as in Kafka's log.dirs."""
+    """Adds `log_dirs`: a tuple of paths, separated by commas as in Kafka's log.dirs."""
     return click.argument(
         "log_dirs", metavar="LOG_DIRS", callback=split_log_dirs, shell_complete=_complete_log_dirs
     )(function)
 
 
 def paths_argument(*, required: bool) -> Callable[[Function], Function]:
-    """`paths`: any number of paths below the mount's root; "" is the root itself."""
+    """Adds `paths`: any number of paths below the mount's root; "" is the root itself."""
     return click.argument(
         "paths",
         nargs=-1,
@@ -65,7 +65,7 @@ def paths_argument(*, required: bool) -> Callable[[Function], Function]:
 
 
 def partition_argument(function: Function) -> Function:
-    """`partition`: a topic and a number."""
+    """Adds `partition`: a topic and a number."""
     return click.argument(
         "partition",
         metavar="TOPIC/PARTITION",
@@ -75,7 +75,7 @@ def partition_argument(function: Function) -> Function:
 
 
 def choice_argument(function: Function) -> Function:
-    """`chosen`: any number of topics and partitions; a partition of None is all of a topic's."""
+    """Adds `chosen`: any number of topics and partitions; partition None means all of the topic."""
     return click.argument(
         "chosen",
         nargs=-1,
@@ -86,7 +86,7 @@ def choice_argument(function: Function) -> Function:
 
 
 def topics_argument(*, required: bool) -> Callable[[Function], Function]:
-    """`topics`: any number of names."""
+    """Adds `topics`: any number of names."""
     return click.argument(
         "topics",
         nargs=-1,
@@ -97,8 +97,7 @@ def topics_argument(*, required: bool) -> Callable[[Function], Function]:
 
 
 def settings_option(function: Function) -> Function:
-    """`settings`: pairs of name and value. Whether there is such a setting is the engine's to
-    say."""
+    """Adds `settings`: pairs of name and value. The engine checks whether the config exists."""
     return click.option(
         "-c",
         "settings",
@@ -106,24 +105,24 @@ def settings_option(function: Function) -> Function:
         multiple=True,
         callback=_split_settings,
         shell_complete=lambda ctx, parameter, incomplete: complete_setting(incomplete),
-        help="A setting for this run, under Kafka's name; may be given again.",
+        help="Override a broker or topic config for this run; repeatable.",
     )(function)
 
 
 def reading_options(function: Function) -> Function:
-    """`settings` and `isolation`, which every verb takes that reads records."""
+    """Adds `settings` and `isolation`, for verbs that read records."""
     isolated = click.option(
         "--isolation",
         type=click.Choice(ISOLATION_LEVELS),
         default=ISOLATION_LEVELS[0],
         show_default=True,
-        help="Whether the records of open and aborted transactions show.",
+        help="Whether to hide or show records of open and aborted transactions.",
     )
     return settings_option(isolated(function))
 
 
 def assignment_option(name: str, help_text: str) -> Callable[[Function], Function]:
-    """An option that is given as a topic's NAME=VALUE, any number of times: pairs."""
+    """Returns a repeatable option NAME=VALUE for topic configs; its value is a tuple of pairs."""
     return click.option(
         name,
         metavar="NAME=VALUE",
@@ -135,25 +134,25 @@ def assignment_option(name: str, help_text: str) -> Callable[[Function], Functio
 
 
 def since_until_options(function: Function) -> Function:
-    """`since` and `until`: milliseconds since 1970, None without."""
+    """Adds `since` and `until`: milliseconds since 1970, None if not given."""
     for name, what in (("--until", "before the first"), ("--since", "from the first")):
         function = click.option(
             name,
             metavar="TIME",
             callback=_parse_time,
-            help=f"Only records {what} one at or after TIME; as in time/TIME.",
+            help=f"Only list records {what} one at or after TIME (same formats as time/TIME).",
         )(function)
     return function
 
 
 def time_option(function: Function) -> Function:
-    """`at`: milliseconds since 1970, None without."""
-    return _at_option("With --dry-run: as of that time")(function)
+    """Adds `at` for verbs with --dry-run: milliseconds since 1970, None if not given."""
+    return _at_option("With --dry-run: preview the result as of TIME")(function)
 
 
 def as_of_option(function: Function) -> Function:
-    """`at`, of a verb that changes nothing."""
-    return _at_option("As of that time")(function)
+    """Adds `at` for verbs that only read."""
+    return _at_option("Show the state as of TIME")(function)
 
 
 def _at_option(what: str) -> Callable[[Function], Function]:
@@ -161,21 +160,24 @@ def _at_option(what: str) -> Callable[[Function], Function]:
         "--at",
         metavar="TIME",
         callback=_parse_time,
-        help=f"{what}, milliseconds since 1970 or ISO 8601.",
+        help=f"{what} (ms since 1970 or ISO 8601).",
     )
 
 
 def dry_run_option(function: Function) -> Function:
-    """`dry_run`: a flag."""
-    return click.option("-n", "--dry-run", is_flag=True, help="Change nothing, and take no lock.")(
-        function
-    )
+    """Adds `dry_run`, a flag."""
+    return click.option(
+        "-n",
+        "--dry-run",
+        is_flag=True,
+        help="Print what would be done; change nothing and take no lock.",
+    )(function)
 
 
 def human_option(function: Function) -> Function:
-    """`human`: a flag, for `output.size_text`."""
+    """Adds `human`, a flag for `output.size_text`."""
     return click.option(
-        "-h", "--human-readable", "human", is_flag=True, help="Sizes like 7.5K, 12M, 3.0G."
+        "-h", "--human-readable", "human", is_flag=True, help="Print sizes like 7.5K, 12M, 3.0G."
     )(function)
 
 
@@ -184,7 +186,7 @@ def json_option(what: str) -> Callable[[Function], Function]:
 
 
 def plain_path(path: str) -> str:
-    """`path` without the slashes and dots that mean nothing."""
+    """Returns `path` without redundant slashes and dots."""
     return "/".join(part for part in path.split("/") if part not in ("", "."))
 
 
@@ -216,7 +218,7 @@ def split_log_dirs(
 def split_paths(
     ctx: click.Context, parameter: click.Parameter, value: str | None
 ) -> tuple[str, ...]:
-    """Paths joined by commas; none without a value."""
+    """Splits paths separated by commas; returns () if there is no value."""
     given = (path.strip() for path in (value or "").split(","))
     return tuple(local_path(path, parameter, ctx) for path in given if path)
 
@@ -255,7 +257,7 @@ def _complete_log_dirs(
 
 
 def _directories(prefix: str) -> list[str]:
-    """The directories whose paths begin with `prefix`, as a shell would complete them."""
+    """Returns the directories whose paths begin with `prefix`, as a shell completes them."""
     above, start = os.path.split(prefix)
     try:
         with os.scandir(above or ".") as entries:
@@ -269,7 +271,7 @@ def _directories(prefix: str) -> list[str]:
 def complete_tree_path(
     ctx: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Paths that begin with `incomplete` inside the log directories named before it."""
+    """Completes a path inside the log directories given earlier on the command line."""
     from .path_completion import paths_from
 
     log_dirs = ctx.params.get("log_dirs")
@@ -279,7 +281,7 @@ def complete_tree_path(
 def complete_topic(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Topics in the log directories named before."""
+    """Completes a topic of the log directories given earlier."""
     from .path_completion import topics_from
 
     log_dirs = ctx.params.get("log_dirs")
@@ -289,7 +291,7 @@ def complete_topic(
 def complete_partition(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
-    """Topics, and partitions behind `TOPIC/`, in the log directories named before."""
+    """Completes a topic, or after `TOPIC/` a partition, of the log directories given earlier."""
     from .path_completion import partitions_from
 
     log_dirs = ctx.params.get("log_dirs")
@@ -297,7 +299,7 @@ def complete_partition(
 
 
 def complete_setting(incomplete: str, topic: bool = False) -> list[CompletionItem]:
-    """The names of settings, or of those that a topic can have."""
+    """Completes the name of a config, or only of a topic config."""
     from kafkafs.storage.config import SETTINGS, TOPIC_SETTINGS
 
     names = TOPIC_SETTINGS if topic else SETTINGS

@@ -1,4 +1,4 @@
-"""Completing a path inside log directories, as a shell completes one on disk."""
+"""Completes paths inside log directories, as a shell completes paths on disk."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from kafkafs.storage.errors import StorageError
 
 from .opening import open_engine, open_tree
 
-# More than anybody looks through; and a partition may have millions.
+# More than anyone reads; a partition may have millions.
 _MAX_ITEMS: Final = 500
-# For finding names, where the log is large or its disk slow. A shell shows nothing meanwhile.
+# Limits the search in a large log or on a slow disk; the shell shows nothing while it waits.
 _MAX_SECONDS: Final = 0.1
 
 
 def paths_from(log_dirs: tuple[str, ...], incomplete: str) -> list[CompletionItem]:
-    """The paths that begin with `incomplete`, one level deep: those that can be found at once. None
-    where anything is wrong, as nobody would see a message."""
+    """Returns the paths that begin with `incomplete`, one level deep, as far as they are found in
+    time. Returns nothing on errors, because no message would be seen."""
     above, slash, start = incomplete.rpartition("/")
     found: dict[str, None] = {}
     try:
@@ -40,13 +40,13 @@ def paths_from(log_dirs: tuple[str, ...], incomplete: str) -> list[CompletionIte
 
 
 def topics_from(log_dirs: tuple[str, ...], incomplete: str) -> list[CompletionItem]:
-    """The topics whose names begin with `incomplete`; none where anything is wrong."""
+    """Returns the topics whose names begin with `incomplete`; none on errors."""
     names = _topics(log_dirs)
     return [_item(topic) for topic in names if topic.startswith(incomplete)][:_MAX_ITEMS]
 
 
 def partitions_from(log_dirs: tuple[str, ...], incomplete: str) -> list[CompletionItem]:
-    """Topics as directories of their partitions, or the partitions of the topic in `incomplete`."""
+    """Returns topics with a trailing slash, or the partitions of the topic in `incomplete`."""
     topic, slash, start = incomplete.partition("/")
     found = _topics(log_dirs)
     if not slash:

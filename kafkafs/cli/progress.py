@@ -1,7 +1,7 @@
-"""A progress bar on the last line of a terminal, which no other output mixes with.
+"""A progress bar on the last line of a terminal that never mixes with other output.
 
-While a bar is on the screen, whatever Python code writes to stdout or stderr first clears it. It
-comes back with the next progress that is reported when the cursor is at the beginning of a line.
+While a bar is visible, anything that Python code writes to stdout or stderr clears it first. The
+next progress report draws it again if the cursor is at the beginning of a line.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final, TextIO
 
 from kafkafs.storage.errors import printable
 
-#: Reports the amount of work done and the total, 0 for an unknown one; any thread may call it.
+#: Reports the work done and the total (0 if unknown); any thread may call it.
 Report = Callable[[int, int], None]
 
 _CLEAR: Final = "\r\x1b[K"
@@ -26,7 +26,7 @@ _INTERVAL: Final = 0.1  # seconds between two drawings of a bar
 
 
 class _Screen:
-    """What the process shows on its terminal: at most one bar, on the line of the cursor."""
+    """The state of the terminal: at most one bar, on the line of the cursor."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -34,12 +34,12 @@ class _Screen:
         self._is_line_begun = False
 
     def draw(self, bar: str) -> None:
-        """Shows the bar in the place of the one before, unless other output has begun the line."""
+        """Draws the bar, replacing the previous one, unless other output has begun the line."""
         with self._lock:
             if self._is_line_begun:
                 return
             if _is_guarded(sys.stdout):
-                sys.stdout.flush()  # else it would come after the bar
+                sys.stdout.flush()  # otherwise it would appear after the bar
             self._put(f"{_CLEAR}{bar}")
             self._has_bar = True
 
@@ -50,13 +50,13 @@ class _Screen:
                 self._has_bar = False
 
     def write(self, stream: BinaryIO, data: Any) -> int:
-        """Writes output that is not a bar."""
+        """Writes other output, clearing the bar."""
         with self._lock:
             had_bar = self._has_bar
             self.clear()
             written = stream.write(data)
             if had_bar:
-                stream.flush()  # else it would come after the next bar
+                stream.flush()  # otherwise it would appear after the next bar
             if written:
                 self._is_line_begun = memoryview(data).cast("B")[written - 1] != ord("\n")
             return written
@@ -72,7 +72,7 @@ _screen: Final = _Screen()
 
 
 class _Guarded(io.BufferedIOBase):
-    """A standard stream on a terminal, whose output clears the bar."""
+    """A standard stream on a terminal whose output clears the bar."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self.stream = stream
@@ -98,7 +98,7 @@ class _Guarded(io.BufferedIOBase):
 
 
 def guard_output() -> None:
-    """Lets output clear bars from now on, where bars can be shown at all."""
+    """Makes stdout and stderr clear the bar from now on, if bars can be shown at all."""
     if not _can_show():
         return
     for name in ("stdout", "stderr"):
@@ -121,13 +121,13 @@ def _is_guarded(stream: TextIO | None) -> bool:
 
 
 def _can_show() -> bool:
-    """Whether a person may be watching stderr, on a terminal that can clear a line."""
+    """Returns whether stderr is a terminal that can clear a line."""
     return sys.stderr is not None and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
 
 @contextmanager
 def bar(what: str) -> Iterator[Report]:
-    """Shows a bar on stderr if that is a terminal, until the end of the block."""
+    """Shows a bar on stderr during the block, if that is a terminal."""
     if not _can_show():
         yield lambda done, total: None
         return
@@ -149,7 +149,7 @@ def bar(what: str) -> Iterator[Report]:
 
 
 def _line(what: str, done: int, total: int) -> str:
-    """The bar as text that fits the terminal."""
+    """Returns the bar as text that fits the terminal."""
     if total <= 0:
         text = f"{printable(what)} ..."
     else:

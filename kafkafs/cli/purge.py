@@ -1,4 +1,4 @@
-"""`kafkafs purge`: removes what brokers and other processes have left in log directories."""
+"""`kafkafs purge`: removes leftover files of brokers and other processes."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Verb,
-    short_help="Remove leftover files: .deleted, .cleaned, -delete directories.",
+    short_help="Remove leftover files, such as .deleted and .cleaned.",
     examples=[
-        ("kafkafs purge --dry-run /data", "what is left over; a broker may be running"),
-        ("kafkafs purge /data", "remove it; what was deleted cannot be brought back then"),
-        ("kafkafs purge --dry-run --stray /data", "also the directories of stray partitions"),
+        ("kafkafs purge --dry-run /data", "list leftovers, even while a broker runs"),
+        ("kafkafs purge /data", "remove them; deletions can no longer be undone"),
+        ("kafkafs purge --dry-run --stray /data", "include the directories of stray partitions"),
     ],
 )
 @log_dirs_argument
 @choice_argument
 @dry_run_option
 @click.option(
-    "--stray", "strays", is_flag=True, help="Also stray partitions, which hold whole logs."
+    "--stray", "strays", is_flag=True, help="Include stray partitions, which hold whole logs."
 )
 @human_option
 @settings_option
-@json_option("one JSON object a line for each leftover")
+@json_option("one JSON object per leftover, one per line")
 def command(
     log_dirs: tuple[str, ...],
     chosen: tuple[Choice, ...],
@@ -54,14 +54,14 @@ def command(
     settings: tuple[Setting, ...],
     as_json: bool,
 ) -> None:
-    """Remove from LOG_DIRS, or from what is named, the files and directories that belong to no log,
-    and print them.
+    """Remove the files and directories in LOG_DIRS, or only of the named topics and partitions,
+    that belong to no log, and print them.
 
-    These are segments that were deleted (.deleted), unfinished output of a cleaning (.cleaned, and
-    .swap beside it), small files that were being written (.tmp), and the directories of deleted
-    partitions (-delete). A broker removes them by itself; kafkafs leaves them until this verb, or a
-    mount with --maintain, removes them. The directories of stray partitions (-stray) hold records
-    that are nowhere else: they are only removed with --stray.
+    These are deleted segments (.deleted), unfinished output of the log cleaner (.cleaned, and .swap
+    beside it), partly written small files (.tmp), and directories of deleted partitions (-delete).
+    A broker removes them by itself; kafkafs keeps them until you run this command or mount with
+    --maintain. Stray partitions (-stray) may hold the only copy of their records; they are removed
+    only with --stray.
     """
     from .mounted_engine import holding
 
@@ -84,7 +84,7 @@ def _purge(
     strays: bool,
     dry_run: bool,
 ) -> list[FoundLeftover]:
-    """What is removed, or would be."""
+    """Removes the leftovers unless `dry_run` is true, and returns them."""
     from kafkafs.storage.purging import find_leftovers, select
 
     from .mounted_engine import change
@@ -105,7 +105,7 @@ def _purge(
 def _of_mount(
     mounted: MountedEngine, chosen: Sequence[Choice], strays: bool, dry_run: bool
 ) -> list[FoundLeftover]:
-    """What a mount removes, or would: not what it deleted itself, which can be brought back."""
+    """Has a mount do the same; it keeps what it deleted itself, which can still be restored."""
     from kafkafs.storage.purging import FoundLeftover
 
     from .mounted_engine import words

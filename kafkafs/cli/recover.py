@@ -1,4 +1,4 @@
-"""`kafkafs recover`: what a crash left is put in order, or told beforehand."""
+"""`kafkafs recover`: recovers log directories after a crash, or previews the recovery."""
 
 from __future__ import annotations
 
@@ -28,13 +28,16 @@ Plans = dict[tuple[str, int], "RecoveryPlan"]
 
 @click.command(
     cls=Verb,
-    short_help="Put in order what a crash left, or tell what would change.",
+    short_help="Recover log directories after a crash.",
     examples=[
-        ("kafkafs recover --dry-run /data", "what a broker or kafkafs would do to open it"),
-        ("kafkafs recover /data1,/data2", "do it, and leave it as after a clean stop"),
+        (
+            "kafkafs recover --dry-run /data",
+            "preview what a broker or kafkafs would do on opening it",
+        ),
+        ("kafkafs recover /data1,/data2", "recover, and leave the directories cleanly shut down"),
         (
             "kafkafs recover --dry-run --json /data | jq 'select(.faults != [])'",
-            "partitions of which something is lost",
+            "find the partitions that lost data",
         ),
     ],
 )
@@ -42,7 +45,7 @@ Plans = dict[tuple[str, int], "RecoveryPlan"]
 @choice_argument
 @dry_run_option
 @settings_option
-@json_option("one JSON object a line for each partition, also those where nothing is to be done")
+@json_option("one JSON object per partition, one per line, even if it needs no recovery")
 def command(
     log_dirs: tuple[str, ...],
     chosen: tuple[Choice, ...],
@@ -50,12 +53,12 @@ def command(
     settings: tuple[Setting, ...],
     as_json: bool,
 ) -> int:
-    """Do what Kafka does to a log directory that was not closed in good order: torn ends are cut,
-    indexes and producers' states made again, interrupted swaps and deletions finished. Print what
-    was done, partition by partition.
+    """Recover LOG_DIRS as Kafka does after an unclean shutdown: truncate torn writes, rebuild
+    indexes and producer states, finish interrupted swaps and deletions. Print the actions for each
+    partition.
 
-    Only directories as a whole are recovered; partitions can be named with --dry-run. What had to
-    be cut is also told on stderr. No broker may be running on LOG_DIRS.
+    LOG_DIRS are always recovered as a whole; topics and partitions can be named only with
+    --dry-run. Truncated data is also reported on stderr. No broker may be running on LOG_DIRS.
     """
     if chosen and not dry_run:
         raise click.UsageError("partitions can only be named with --dry-run")
@@ -76,7 +79,7 @@ def command(
 def _foretell(
     log_dirs: tuple[str, ...], chosen: Sequence[Choice], settings: Iterable[Setting], plans: Plans
 ) -> int:
-    """Makes every plan; the exit code."""
+    """Adds the plan of every partition to `plans`; returns the exit code."""
     from kafkafs.storage.choice import choose
 
     from .opening import for_each_partition, open_engine
@@ -92,15 +95,15 @@ def _foretell(
     code = for_each_partition(listed, make, are_named=bool(chosen))
     for key, plan in plans.items():
         for fault in plan.faults:
-            failures.warn(f"{key[0]}-{key[1]}: would be cut: {fault}")
+            failures.warn(f"{key[0]}-{key[1]}: would be truncated: {fault}")
     return code
 
 
 def _recover(log_dirs: tuple[str, ...], settings: Iterable[Setting], plans: Plans) -> int:
-    """Recovers all; the exit code."""
+    """Recovers the directories and adds their plans to `plans`; returns the exit code."""
     from .opening import open_engine, writing
 
-    open_engine(log_dirs, settings).close()  # a wrong path is an error, and not a new directory
+    open_engine(log_dirs, settings).close()  # raises for a wrong path, which writing would create
     found: Plans = {}
     with writing(log_dirs, settings, recovered=found.__setitem__) as engine:
         problems = engine.failures
@@ -111,8 +114,8 @@ def _recover(log_dirs: tuple[str, ...], settings: Iterable[Setting], plans: Plan
 
 
 def plan_for(engine: Engine, topic: str, number: int, is_clean: bool | None = None) -> RecoveryPlan:
-    """What opening a partition for writing would do to it; `is_clean` None: as its directory says.
-    Nothing is changed."""
+    """Returns what opening a partition for writing would do to it, without changing anything. If
+    `is_clean` is None, the directory's own state is used."""
     from kafkafs.storage.clock import SystemClock
     from kafkafs.storage.config import broker_config
     from kafkafs.storage.log import recovery
@@ -132,8 +135,8 @@ def plan_for(engine: Engine, topic: str, number: int, is_clean: bool | None = No
 
 
 def _planned(engine: Engine, topic: str, number: int) -> RecoveryPlan:
-    """The plan for a partition, made again when one of its files vanishes, as a running broker
-    removes them."""
+    """Returns the plan for a partition; plans again if a running broker removes one of its
+    files."""
     from kafkafs.storage.again import look_again
     from kafkafs.storage.errors import SegmentGone
 
@@ -151,13 +154,13 @@ def _planned(engine: Engine, topic: str, number: int) -> RecoveryPlan:
 
 
 def _warn_of_holders(engine: Engine) -> None:
-    """Warns of processes that write to the directories."""
+    """Warns about processes that write to the directories."""
     from kafkafs.storage.lock import who_holds
 
     for log_dir in engine.log_dirs.dirs:
         pid = who_holds(log_dir.directory)
         if pid:
-            why = f"process {pid} is writing to it; this is what it would leave if it ended now"
+            why = f"process {pid} is writing to it; the preview assumes that it exits now"
             failures.warn(f"{log_dir.path}: {why}")
 
 

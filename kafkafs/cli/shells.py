@@ -1,9 +1,9 @@
-"""What bash, zsh and fish need to complete kafkafs: a script each, and the talk between them.
+"""Completion scripts for bash, zsh and fish, and the protocol between them and kafkafs.
 
-The script runs `kafkafs` with `_KAFKAFS_COMPLETE=SHELL_complete` and, in `COMP_LINE`, the command
-line up to the cursor. Back come lines `TYPE<tab>VALUE<tab>HELP`. TYPE is `plain`; `part`, a value
-that goes on, such as a directory in the tree, and gets no space behind it; or `dir`, where the
-shell itself completes the names of directories.
+A script runs `kafkafs` with `_KAFKAFS_COMPLETE=SHELL_complete` and the command line up to the
+cursor in `COMP_LINE`. kafkafs prints lines `TYPE<tab>VALUE<tab>HELP`. TYPE is `plain`; `part` for
+an incomplete value, such as a directory in the tree, which gets no trailing space; or `dir`, for
+which the shell completes directory names itself.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, ClassVar, Final
 
 from click.shell_completion import CompletionItem, ShellComplete, add_completion_class
 
-# Names that mean themselves in every shell. Others are not offered: a name from a log directory
-# that nobody vouches for shall not put `$(…)` on a command line.
+# Names without special meaning in any shell. Others are not offered: an untrusted log directory
+# must not be able to put `$(…)` on a command line.
 _HARMLESS: Final = re.compile(r"[\w./:%@+=,^-]*")
 
 _BASH: Final = """\
@@ -78,7 +78,7 @@ complete --no-files --keep-order --command %(prog_name)s --arguments '(%(complet
 
 class _Shell(ShellComplete):
     def get_completion_args(self) -> tuple[list[str], str]:
-        """The words before the one at the cursor, and that one as far as it goes."""
+        """Returns the words before the cursor, and the incomplete word at the cursor."""
         words = split(os.environ.get("COMP_LINE", ""))
         return words[1:-1], words[-1]
 
@@ -91,7 +91,7 @@ class _Shell(ShellComplete):
         return f"{item.type}\t{self.inserted(str(item.value))}\t{help_text}"
 
     def inserted(self, value: str) -> str:
-        """What of `value` the shell puts in the place of the word at the cursor."""
+        """Returns the part of `value` that the shell substitutes for the word at the cursor."""
         return value
 
 
@@ -100,7 +100,7 @@ class Bash(_Shell):
     source_template: ClassVar[str] = _BASH
 
     def inserted(self, value: str) -> str:
-        # Readline's word begins behind the last `:` or `=`, which it takes for the end of a word.
+        # Readline ends words at `:` and `=`, so its current word begins after the last of them.
         _, incomplete = self.get_completion_args()
         breaks = [char for char in ":=" if char in os.environ.get("COMP_WORDBREAKS", "")]
         before = max((incomplete.rfind(char) for char in breaks), default=-1) + 1
@@ -121,19 +121,19 @@ SHELLS: Final[dict[str, type[_Shell]]] = {shell.name: shell for shell in (Bash, 
 
 
 def register() -> None:
-    """Puts these in the place of click's own."""
+    """Replaces click's own completion classes by these."""
     for shell in SHELLS.values():
         add_completion_class(shell)
 
 
 def script(shell: str, program: str, variable: str, command: Any) -> str:
-    """The script that makes `shell` complete `program`."""
+    """Returns the script that makes `shell` complete `program`."""
     return SHELLS[shell](command, {}, program, variable).source()
 
 
 def split(line: str) -> list[str]:
-    """Words of a command line that is not yet finished; the last is the one at the cursor, "" after
-    a blank. An open quote and a trailing backslash are taken as begun."""
+    """Splits an unfinished command line into words; the last is the one at the cursor, "" after a
+    space. An open quote or a trailing backslash is accepted."""
     lexer = shlex.shlex(line + ".", posix=True)
     lexer.whitespace_split = True
     lexer.commenters = ""

@@ -1,4 +1,4 @@
-"""How the signals that end a process end a verb that writes."""
+"""Signal handling that lets verbs that write close their log directories cleanly."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Final
 
 from kafkafs.storage.interruption import interrupt
 
-# Of Ctrl-C, a shutdown or `timeout`, and a terminal that is closed.
+# Sent by Ctrl-C, by a shutdown or `timeout`, and by a closed terminal.
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _CLOSING: Final = b"kafkafs: closing the log directories\n"
 
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """For a block that closes log directories when it is left, in the main thread: the signals that
-    end a process leave it with KeyboardInterrupt, after the change that is being made; those that
-    come then are told that it is on its way. Behind the block the first one does what it does
-    always. One that is ignored stays so: that is what nohup(1) is for."""
+    """Makes terminating signals raise KeyboardInterrupt in the block, in the main thread, after the
+    current change is complete, so that the block can close its log directories. Later signals only
+    print a message. After the block, the first signal takes its normal effect. Signals that are
+    ignored stay ignored, as nohup(1) requires."""
     heard: list[int] = []
 
     def end(number: int, _: FrameType | None) -> None:
@@ -29,7 +29,7 @@ def ending_in_order() -> Iterator[None]:
         if len(heard) == 1:
             interrupt()
         else:
-            os.write(2, _CLOSING)  # no print: it may be in the midst of one
+            os.write(2, _CLOSING)  # not print(), which the signal may have interrupted
 
     before = {each: signal.getsignal(each) for each in _ENDING}
     usual = (signal.SIG_DFL, signal.default_int_handler)

@@ -1,5 +1,7 @@
-"""`kafkafs spark`: the jobs that Spark spreads over threads or a cluster, and what they have in
-common: the session, progress, the summary."""
+"""`kafkafs spark`: jobs that Spark runs on all processors or on a cluster.
+
+This module has what they share: options, the session, progress and the summary.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from kafkafs.spark.jobs.report import Report, Row
     from kafkafs.spark.jobs.tasks import Told
 
-# Verb to the module that has it, as `command`; in the order of the help.
+# Maps each job to the module that defines it, as `command`; in the order of the help.
 JOBS: Final = {
     "verify": "spark_verify",
     "stats": "spark_stats",
@@ -43,26 +45,26 @@ JOBS: Final = {
 }
 
 _DEFAULT_MASTER: Final = "local[*]"
-# What spark-submit sets in the driver that it starts: the master is its to say then.
+# Set by spark-submit in the driver that it starts; it also decides the master.
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
 _QUIET: Final = {
     "spark.log.level": "ERROR",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-# All that Java does of a job on this machine is to hand out tasks: a compiler that takes long about
-# it, and threads that collect garbage side by side, would only take the processors from these.
+# On this machine, Java only schedules tasks: an optimizing compiler and parallel garbage collection
+# would only take processor time from them.
 _LIGHT: Final = {
     "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-_SHOWN: Final = 1000  # lines of what is wrong, for people
+_SHOWN: Final = 1000  # the most findings printed as text
 
-# A job, to be done in a session; it tells how far it is.
+# A job to run in a session; it reports its progress.
 Job = Callable[["SparkSession", "Told"], "Report"]
 
 
 class Jobs(click.Group):
-    """Imports the job that is named."""
+    """Imports the requested job."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(JOBS)
@@ -74,19 +76,19 @@ class Jobs(click.Group):
         return command
 
 
-@click.group(cls=Jobs, short_help="Jobs for many or large partitions, by Spark.")
+@click.group(cls=Jobs, short_help="Run Spark jobs for many or large partitions.")
 def command() -> None:
-    """Jobs that Spark does, on all processors of this machine or, with --master or started by
-    spark-submit, on a cluster, whose workers see LOG_DIRS by the same paths.
+    """Run Spark jobs on all processors of this machine or, with --master or spark-submit, on a
+    cluster whose workers see LOG_DIRS under the same paths.
 
-    They need PySpark (`pip install kafkafs[spark]`) and Java.
+    Requires PySpark (`pip install kafkafs[spark]`) and Java.
     """
 
 
 def job_options(function: Function) -> Function:
-    """`log_dirs`, `chosen`, `settings`, `master` and `as_json`, which every job takes."""
+    """Adds `log_dirs`, `chosen`, `settings`, `master` and `as_json`, which every job takes."""
     for add in (
-        json_option("the report as JSON objects, one a line; what is wrong has `what`"),
+        json_option("the report as JSON objects, one per line; those of findings have `what`"),
         settings_option,
         master_option,
         choice_argument,
@@ -100,12 +102,12 @@ def master_option(function: Function) -> Function:
     return click.option(
         "--master",
         metavar="URL",
-        help=f"Where Spark runs it: {_DEFAULT_MASTER}, which is the default, spark://HOST:PORT, …",
+        help=f"The Spark master: spark://HOST:PORT, …  [default: {_DEFAULT_MASTER}]",
     )(function)
 
 
 def output_option(what: str) -> Callable[[Function], Function]:
-    """`output`: the directory that a job makes."""
+    """Adds `output`: the directory that a job creates."""
     return click.option(
         "-o",
         "--output",
@@ -117,17 +119,17 @@ def output_option(what: str) -> Callable[[Function], Function]:
 
 
 def state_option(function: Function) -> Function:
-    """`state`: of jobs that only read, and so have no output to note finished units in."""
+    """Adds `state`, for jobs that have no output directory in which to note finished units."""
     return click.option(
         "--state",
         metavar="DIR",
         type=LocalPath(file_okay=False),
-        help="Note finished parts there; a job that is started again with it goes on.",
+        help="Record progress in DIR, so that the same command resumes an interrupted job.",
     )(function)
 
 
 def run(what: str, master: str | None, as_json: bool, job: Job) -> int:
-    """Does the job in a session of its own, prints its report, and gives the exit code."""
+    """Runs the job in a new session, prints its report, and returns the exit code."""
     with session(f"kafkafs spark {what}", master) as spark, output.bar(what) as told, _told():
         report = job(spark, told)
     lines = _json_lines(report) if as_json else _lines(report)
@@ -137,13 +139,13 @@ def run(what: str, master: str | None, as_json: bool, job: Job) -> int:
 
 @contextmanager
 def session(name: str, master: str | None) -> Iterator[SparkSession]:
-    """A session, ended at the end. Failure where it cannot be had."""
+    """Opens a session for the block. Raises Failure if Java or PySpark is missing."""
     _refuse_without_java()
     try:
         from pyspark.sql import SparkSession
     except ImportError:
         raise failures.Failure("PySpark is not installed: `pip install kafkafs[spark]`") from None
-    # The pipe to Java may break, which must not end this process without a word.
+    # The pipe to Java may break, which must not kill this process silently.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.Builder().appName(name)
@@ -164,7 +166,7 @@ def session(name: str, master: str | None) -> Iterator[SparkSession]:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Lets errors of jobs, and of Spark itself, end the verb with a line."""
+    """Turns errors of jobs, and of Spark itself, into a Failure."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -177,12 +179,12 @@ def _told() -> Iterator[None]:
     except (OtherJob, OptionError, DataLoss) as error:
         raise failures.Failure(str(error)) from error
     except (Py4JError, PySparkException) as error:
-        raise failures.Failure(f"Spark gave up: {cause(str(error))}") from error
+        raise failures.Failure(f"Spark failed: {cause(str(error))}") from error
 
 
 def cause(text: str) -> str:
-    """What happened in a task, out of what Spark tells of it: the last line of the innermost Python
-    traceback; the first line at all where there is none."""
+    """Extracts the cause of a task's failure from Spark's message: the last line of the innermost
+    Python traceback, or the first line of the message if there is no traceback."""
     told = ""
     in_traceback = False
     for line in text.splitlines():
@@ -190,14 +192,14 @@ def cause(text: str) -> str:
             in_traceback = True
         elif in_traceback and line and not line[0].isspace():
             told, in_traceback = line, False
-    return told or next((line for line in text.splitlines() if line.strip()), "no reason told")
+    return told or next((line for line in text.splitlines() if line.strip()), "no reason given")
 
 
 def _refuse_without_java() -> None:
     home = os.environ.get("JAVA_HOME")
     if not shutil.which("java", path=os.path.join(home, "bin") if home else None):
         where = f"in JAVA_HOME, {home}" if home else "on the PATH, and JAVA_HOME is not set"
-        raise failures.Failure(f"Spark needs Java, and there is none {where}")
+        raise failures.Failure(f"Spark needs Java, but there is no java {where}")
 
 
 def _json_lines(report: Report) -> Iterator[bytes]:
@@ -206,7 +208,7 @@ def _json_lines(report: Report) -> Iterator[bytes]:
 
 
 def _lines(report: Report) -> Iterator[bytes]:
-    """What is wrong, the table, and a line about it all."""
+    """Yields the findings, the table, and a summary line."""
     for wrong in report.wrong[:_SHOWN]:
         yield output.line(output.shown(_wrong_line(wrong)))
     if len(report.wrong) > _SHOWN:
@@ -217,7 +219,7 @@ def _lines(report: Report) -> Iterator[bytes]:
 
 
 def _wrong_line(wrong: Row) -> str:
-    """`FILE: position N: WHAT`, or the partition in the place of the file."""
+    """Formats a finding: `FILE: position N: WHAT`, or with the partition instead of the file."""
     place = [str(wrong["file"])] if wrong.get("file") else []
     if not place and "topic" in wrong:
         place = [f"{wrong['topic']}-{wrong['partition']}"]
@@ -244,6 +246,6 @@ def _is_number(value: Any) -> bool:
 def _last_line(report: Report) -> str:
     parts = [f"{name} {value}" for name, value in report.totals.items()]
     if report.skipped:
-        parts.append(f"{report.skipped} of {report.units} parts were finished before")
+        parts.append(f"{report.skipped} of {report.units} parts were already finished")
     parts.append(f"{len(report.wrong)} findings" if report.wrong else "nothing is wrong")
     return f"{report.job}: {', '.join(parts)}"

@@ -1,4 +1,4 @@
-"""`kafkafs spark compact`: logs compacted by all processors, or a cluster."""
+"""`kafkafs spark compact`: compacts logs on all processors or a cluster."""
 
 from __future__ import annotations
 
@@ -12,33 +12,36 @@ from .verb import Verb
 @click.command(
     "compact",
     cls=Verb,
-    short_help="Compact the logs that Kafka's cleaner would clean now.",
+    short_help="Compact the logs that are due for cleaning.",
     examples=[
-        ("kafkafs spark compact /data", "all topics, by all processors; no broker may be running"),
+        (
+            "kafkafs spark compact /data",
+            "compact all topics on all processors; no broker may be running",
+        ),
         (
             "kafkafs spark compact --force --master spark://host:7077 /data orders/0",
-            "one partition, due or not, by a cluster whose workers see /data",
+            "compact one partition, due or not, on a cluster whose workers see /data",
         ),
         (
             "kafkafs spark compact -c log.cleaner.dedupe.buffer.size=1073741824 /data",
-            "with more memory for the keys in each task",
+            "give each task more memory for keys",
         ),
     ],
 )
 @job_options
-@click.option("-f", "--force", is_flag=True, help="Also logs that are not due.")
+@click.option("-f", "--force", is_flag=True, help="Include logs that are not due.")
 @click.option(
     "--split-bytes",
     type=click.IntRange(min=0),
     metavar="N",
-    help="Partitions with more bytes to clean are cleaned by many tasks each (those of at least "
-    "512 MiB that would keep processors waiting).",
+    help="Split the cleaning of partitions with more than N bytes to clean over several tasks "
+    "(default: those of at least 512 MiB that would leave processors idle).",
 )
 @click.option(
     "--staging",
     type=LocalPath(file_okay=False),
     metavar="DIR",
-    help="Where new segments are made, on the file system of LOG_DIRS (beside each).",
+    help="Build new segments in DIR, on the filesystem of LOG_DIRS (default: beside each).",
 )
 def command(
     log_dirs: tuple[str, ...],
@@ -50,12 +53,12 @@ def command(
     split_bytes: int | None,
     staging: str | None,
 ) -> int:
-    """Compact the logs in LOG_DIRS, or of what is named, as `kafkafs compact` does: what is left is
-    the same. A task cleans a partition; where that would keep other processors waiting, many do.
+    """Compact the logs in LOG_DIRS, or only the named topics and partitions, with the same result
+    as `kafkafs compact`. One task cleans a partition, or several if other processors would be idle.
 
-    LOG_DIRS are held all the while; a broker, mount or another job that has them is an error. New
-    segments take the place of old ones when all of a partition is done. A job that was killed can
-    be started again, and leaves each partition good for a broker in the meantime.
+    The job locks LOG_DIRS and fails if a broker, a mount or another job holds them. It swaps in the
+    new segments of a partition when all of them are complete. After the job is killed, each
+    partition is still valid for a broker, and the same command resumes the job.
     """
     from kafkafs.spark.jobs import compact
 

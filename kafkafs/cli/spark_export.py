@@ -1,4 +1,4 @@
-"""`kafkafs spark export`: records to files that other programs read."""
+"""`kafkafs spark export`: exports records to Parquet, Arrow or JSON files."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ _FORMATS = ("parquet", "arrow", "jsonl")
 @click.command(
     "export",
     cls=Verb,
-    short_help="Write records to Parquet, Arrow or JSON lines, by topic and date.",
+    short_help="Export records to Parquet, Arrow or JSON files by topic and date.",
     examples=[
-        ("kafkafs spark export /data -o /table", "every topic, as a table of Parquet files"),
+        ("kafkafs spark export /data -o /table", "export every topic as a table of Parquet files"),
         (
             "kafkafs spark export --format jsonl --isolation read_uncommitted /data -o /out orders",
-            "one topic with what was rolled back, as JSON lines",
+            "export one topic, including aborted transactions, as JSON lines",
         ),
     ],
 )
-@output_option("The directory of the table; an export that was not finished there goes on.")
+@output_option("Write the table to DIR; an unfinished export there is resumed.")
 @click.option(
     "--format",
     "file_format",
     type=click.Choice(_FORMATS),
     default=_FORMATS[0],
     show_default=True,
-    help="Of the files.",
+    help="Format of the files.",
 )
 @click.option(
     "--isolation",
     type=click.Choice(ISOLATION_LEVELS),
     default=ISOLATION_LEVELS[0],
     show_default=True,
-    help="Whether the records of open and aborted transactions are written.",
+    help="Whether to omit or export records of open and aborted transactions.",
 )
-@click.option("--permissive", is_flag=True, help="Pass over what is damaged, and tell it.")
+@click.option("--permissive", is_flag=True, help="Skip only damaged records, and report them.")
 @job_options
 def command(
     log_dirs: tuple[str, ...],
@@ -57,13 +57,13 @@ def command(
     isolation: str,
     permissive: bool,
 ) -> int:
-    """Write the records in LOG_DIRS, or of what is named, to files topic=T/date=D/part-…, D being
-    the day of a record's timestamp, UTC. Nothing of a record is lost: offset, timestamp and its
-    type, headers, null. `kafkafs spark import` makes logs of them again.
+    """Export the records in LOG_DIRS, or only of the named topics and partitions, to files
+    topic=T/date=D/part-…, where D is the UTC date of the timestamp. Records are exported in full:
+    offset, timestamp and its type, headers, nulls. `kafkafs spark import` restores logs from them.
 
-    A range of offsets with damage in it is left out and told, and the exit code is 1; with
-    --permissive only what is damaged is. Started again, a job that was not finished goes on with
-    what it planned at first, and one that was, with what was written to LOG_DIRS since.
+    A range of offsets that contains damage is omitted and reported, with exit code 1; with
+    --permissive, only the damaged records are omitted. Repeating the command resumes an unfinished
+    export as planned, or adds what was written to LOG_DIRS since a finished one.
     """
     from kafkafs.spark.jobs import export
 

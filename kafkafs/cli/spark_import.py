@@ -1,4 +1,4 @@
-"""`kafkafs spark import`: logs of an export again."""
+"""`kafkafs spark import`: restores logs from an export."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from .verb import Verb
 @click.command(
     "import",
     cls=Verb,
-    short_help="Make logs of an export again.",
+    short_help="Restore logs from an export.",
     examples=[
-        ("kafkafs spark import --from /table /data", "every topic of an export"),
-        ("kafkafs spark import --from /table /data orders payments/0", "some of it"),
+        ("kafkafs spark import --from /table /data", "import every topic of an export"),
+        (
+            "kafkafs spark import --from /table /data orders payments/0",
+            "import one topic and one partition",
+        ),
     ],
 )
 @click.option(
@@ -24,12 +27,12 @@ from .verb import Verb
     metavar="DIR",
     required=True,
     type=LocalPath(exists=True, file_okay=False),
-    help="The directory that `kafkafs spark export` wrote.",
+    help="Read the table in DIR, written by `kafkafs spark export`.",
 )
 @click.option(
     "--unregistered",
     is_flag=True,
-    help="Also make topics that a KRaft broker would rename to -stray.",
+    help="Also create topics that a KRaft broker would rename to -stray.",
 )
 @job_options
 def command(
@@ -41,13 +44,12 @@ def command(
     source: str,
     unregistered: bool,
 ) -> int:
-    """Write the records of an export to LOG_DIRS, which are made where there are none, with the
-    offsets, timestamps and headers that they had. Topics and partitions that are not there are
-    made, with the settings and the log start and end offsets that they had. A partition that has
-    records must end where the export begins, or between there and its first record. No broker may
-    be running on LOG_DIRS.
+    """Import the records of an export into LOG_DIRS with their original offsets, timestamps and
+    headers. Missing directories, topics and partitions are created, with their original configs
+    and log start and end offsets. A partition that has records must end where the export begins, or
+    between there and the first exported record. No broker may be running on LOG_DIRS.
 
-    All of it is put in place, or nothing. Started again, the job goes on with what is not staged.
+    The import is atomic. If it is interrupted, the same command resumes it.
     """
     from kafkafs.spark.jobs import import_
 

@@ -1,4 +1,4 @@
-"""`kafkafs spark merge`: two damaged replicas made one log directory."""
+"""`kafkafs spark merge`: merges two damaged replicas into a new log directory."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from .verb import Verb
 @click.command(
     "merge",
     cls=Verb,
-    short_help="Make one new log directory of two replicas.",
+    short_help="Merge two replicas into a new log directory.",
     examples=[
-        ("kafkafs spark merge /broker1 --with /broker2 -o /merged", "every partition of both"),
-        ("kafkafs spark merge --json /a --with /b -o /c orders", "one topic"),
+        (
+            "kafkafs spark merge /broker1 --with /broker2 -o /merged",
+            "merge every partition of both",
+        ),
+        ("kafkafs spark merge --json /a --with /b -o /c orders", "merge one topic"),
     ],
 )
-@output_option("The log directory to be made; there must be nothing yet.")
+@output_option("Create the log directory DIR, which must not exist yet.")
 @click.option(
     "--with",
     "other",
     metavar="LOG_DIRS",
     required=True,
     callback=split_log_dirs,
-    help="The other replica's log directories.",
+    help="Log directories of the other replica.",
 )
 @job_options
 def command(
@@ -37,11 +40,11 @@ def command(
     output: str,
     other: tuple[str, ...],
 ) -> int:
-    """Make a new log directory of the partitions in LOG_DIRS and their replicas in the other
-    LOG_DIRS. What one has lost comes from the other. From where they differ on, the one with the
-    higher leader epoch is right, as a follower of Kafka's would find. Nothing is changed in either.
+    """Merge the partitions in LOG_DIRS with their replicas in the other LOG_DIRS into a new log
+    directory. Data that one replica has lost is taken from the other. Where the replicas diverge,
+    the one with the higher leader epoch wins, as in a Kafka follower. Neither is changed.
 
-    What both have lost, and what was left out of one, is printed; then the exit code is 1.
+    Data that both have lost, or that was left out of one, is reported, with exit code 1.
     """
     from kafkafs.spark.jobs import merge
 

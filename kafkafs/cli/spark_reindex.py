@@ -1,4 +1,4 @@
-"""`kafkafs spark reindex`: the indexes of segments made anew."""
+"""`kafkafs spark reindex`: rebuilds the indexes of segments."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from .verb import Verb
 @click.command(
     "reindex",
     cls=Verb,
-    short_help="Make the indexes of all segments anew, offline.",
+    short_help="Rebuild the indexes of all segments, offline.",
     examples=[
-        ("kafkafs spark reindex /data", "every .index, .timeindex and .txnindex"),
-        ("kafkafs spark reindex -c log.index.interval.bytes=1024 /data orders", "a finer index"),
+        ("kafkafs spark reindex /data", "rebuild every .index, .timeindex and .txnindex"),
+        (
+            "kafkafs spark reindex -c log.index.interval.bytes=1024 /data orders",
+            "build a finer index",
+        ),
     ],
 )
 @job_options
@@ -26,12 +29,12 @@ def command(
     master: str | None,
     as_json: bool,
 ) -> int:
-    """Read every segment in LOG_DIRS, or of what is named, and make its indexes what recovery would
-    make them. An index that is right is left alone; others are replaced in one step each. No broker
-    may be running on LOG_DIRS.
+    """Rebuild the indexes of every segment in LOG_DIRS, or only of the named topics and
+    partitions, as recovery would. Correct indexes are left alone; each other one is replaced
+    atomically. No broker may be running on LOG_DIRS.
 
-    A segment with damage keeps the indexes that it has, is told, and the exit code is 1. Killed at
-    any time, the job has done no harm, and can be started again.
+    A damaged segment keeps its indexes and is reported, with exit code 1. The job can be killed at
+    any time without harm; the same command continues it.
     """
     from kafkafs.spark.jobs import reindex
 

@@ -1,4 +1,4 @@
-"""`kafkafs spark salvage`: what is sound out of damaged log directories."""
+"""`kafkafs spark salvage`: copies intact batches out of damaged log directories."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ from .verb import Verb
 @click.command(
     "salvage",
     cls=Verb,
-    short_help="Make a new log directory of what is sound in damaged ones.",
+    short_help="Copy intact batches of damaged logs to a new log directory.",
     examples=[
-        ("kafkafs spark salvage /damaged -o /saved", "every sound batch of every partition"),
-        ("kafkafs spark salvage --json /damaged -o /saved orders > lost", "and what was lost"),
+        (
+            "kafkafs spark salvage /damaged -o /saved",
+            "salvage every intact batch of every partition",
+        ),
+        (
+            "kafkafs spark salvage --json /damaged -o /saved orders > lost",
+            "salvage one topic, and list what was lost",
+        ),
     ],
 )
-@output_option("The log directory to be made; there must be nothing yet.")
+@output_option("Create the log directory DIR, which must not exist yet.")
 @job_options
 def command(
     log_dirs: tuple[str, ...],
@@ -28,12 +34,12 @@ def command(
     as_json: bool,
     output: str,
 ) -> int:
-    """Make a new log directory of every batch in LOG_DIRS whose bytes are sound, as it is: offsets,
-    producers, transactions. Print file, position and offsets of what is lost; then the exit code
-    is 1. LOG_DIRS is only read.
+    """Copy every intact batch in LOG_DIRS unchanged, with offsets, producers and transactions, to a
+    new log directory. Lost data is reported by file, position and offsets, with exit code 1.
+    LOG_DIRS are only read.
 
-    What recovery would cut, because it lies behind damage, is kept. Started again after it was
-    killed, the job goes on with the segments that are left.
+    Intact batches after damage, which recovery would truncate, are kept. If the job is killed, the
+    same command resumes it with the remaining segments.
     """
     from kafkafs.spark.jobs import salvage
 

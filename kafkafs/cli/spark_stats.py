@@ -1,4 +1,4 @@
-"""`kafkafs spark stats`: how many records and bytes of what there are."""
+"""`kafkafs spark stats`: counts records and bytes."""
 
 from __future__ import annotations
 
@@ -19,13 +19,16 @@ _BY = ("topic", "partition", "hour", "prefix")
 @click.command(
     "stats",
     cls=Verb,
-    short_help="Count records and bytes by partition, hour and prefix of the key.",
+    short_help="Count records and bytes by partition, hour or key prefix.",
     examples=[
-        ("kafkafs spark stats /data", "by partition"),
-        ("kafkafs spark stats --by topic,hour -o hours.parquet /data", "by hour, into a file"),
+        ("kafkafs spark stats /data", "count by partition"),
+        (
+            "kafkafs spark stats --by topic,hour -o hours.parquet /data",
+            "count by hour, and write the result to a Parquet file",
+        ),
         (
             "kafkafs spark stats --by prefix --separator : /data orders",
-            "keys up to the first colon",
+            "count by the part of the key before the first colon",
         ),
     ],
 )
@@ -35,23 +38,25 @@ _BY = ("topic", "partition", "hour", "prefix")
     default="topic,partition",
     show_default=True,
     callback=lambda ctx, parameter, value: _split(value),
-    help=f"What to count by: {', '.join(_BY)}.",
+    help=f"Group by these columns: {', '.join(_BY)}.",
 )
-@click.option("--prefix-bytes", type=click.IntRange(1), help="A prefix is so many bytes of a key.")
-@click.option("--separator", metavar="TEXT", help="A prefix is what stands in front of TEXT.")
+@click.option(
+    "--prefix-bytes", type=click.IntRange(1), help="The prefix is the first N bytes of the key."
+)
+@click.option("--separator", metavar="TEXT", help="The prefix is the part of the key before TEXT.")
 @click.option(
     "-o",
     "--output",
     metavar="FILE",
     type=LocalPath(dir_okay=False),
-    help="Write the rows to a Parquet file, too.",
+    help="Also write the result to a Parquet file.",
 )
 @click.option(
     "--isolation",
     type=click.Choice(ISOLATION_LEVELS),
     default=ISOLATION_LEVELS[0],
     show_default=True,
-    help="Whether the records of open and aborted transactions count.",
+    help="Whether to omit or count records of open and aborted transactions.",
 )
 @job_options
 def command(
@@ -66,11 +71,11 @@ def command(
     output: str | None,
     isolation: str,
 ) -> int:
-    """Count the records in LOG_DIRS, or of what is named: records, bytes of keys and values, null
-    values, first and last offset and timestamp (ms since 1970).
+    """Count the records in LOG_DIRS, or only in the named topics and partitions: records, bytes of
+    keys and values, null values, first and last offset and timestamp (ms since 1970).
 
-    Hours are UTC, told by the ms since 1970 when they begin. Without --prefix-bytes or --separator
-    the prefix is the whole key. Damage is passed over and told, and the exit code is 1.
+    An hour is given by its start in ms since 1970 (UTC). Without --prefix-bytes or --separator, the
+    prefix is the whole key. Damage is skipped and reported, with exit code 1.
     """
     from kafkafs.spark.jobs import stats
 
@@ -97,7 +102,7 @@ def _split(value: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in value.split(",") if name.strip())
     for name in names:
         if name not in _BY:
-            raise click.BadParameter(f"{name!r} is none of {', '.join(_BY)}")
+            raise click.BadParameter(f"{name!r} is not one of {', '.join(_BY)}")
     if not names:
-        raise click.BadParameter("names nothing")
+        raise click.BadParameter("no column given")
     return names

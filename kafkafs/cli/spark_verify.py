@@ -1,4 +1,4 @@
-"""`kafkafs spark verify`: whether the files are what Kafka's rules say, found out by Spark."""
+"""`kafkafs spark verify`: checks all files against Kafka's rules with Spark."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .verb import Verb
 @click.command(
     "verify",
     cls=Verb,
-    short_help="Check every batch, index and small file.",
+    short_help="Check every batch, index and metadata file.",
     examples=[
-        ("kafkafs spark verify /data", "everything, on all processors"),
+        ("kafkafs spark verify /data", "check everything, on all processors"),
         (
             "kafkafs spark verify --master spark://host:7077 --state /backup/checked /backup",
-            "on a cluster; started again, it goes on with the segments that are left",
+            "check on a cluster; the same command resumes with the remaining segments",
         ),
     ],
 )
@@ -31,9 +31,9 @@ def command(
     as_json: bool,
     state: str | None,
 ) -> int:
-    """Hold every file in LOG_DIRS, or of what is named, against Kafka's rules, as `kafkafs verify`
-    does, and print the same findings, and a table of the partitions. With findings the exit code is
-    1. Nothing is changed.
+    """Check every file in LOG_DIRS, or only of the named topics and partitions, against Kafka's
+    rules. Print the same findings as `kafkafs verify`, and a table of the partitions. The exit code
+    is 1 if there are findings. Nothing is changed.
     """
     from kafkafs.spark.jobs import verify
 

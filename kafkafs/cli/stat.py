@@ -1,4 +1,4 @@
-"""`kafkafs stat`: what is known of a file beside its bytes."""
+"""`kafkafs stat`: prints attributes and extended attributes of files."""
 
 from __future__ import annotations
 
@@ -14,27 +14,33 @@ from .verb import Verb
 if TYPE_CHECKING:
     from kafkafs.mount.nodes.node import Node
 
-# The size of a stream is found if that is expected to take no longer than this.
+# A stream's size is computed only if that is expected to take no longer than this.
 _SIZE_SECONDS: Final = 1.0
 
 
 @click.command(
     cls=Verb,
-    short_help="Print attributes of files: size, time, key, headers, batch.",
+    short_help="Print a file's size, time, key, headers and batch.",
     examples=[
-        ("kafkafs stat /data orders/0/offset/600", "a record's size, time, key, headers, batch"),
-        ("kafkafs stat -L /data orders/0/offset/last", "those of the record a link leads to"),
+        (
+            "kafkafs stat /data orders/0/offset/600",
+            "print a record's size, time, key, headers and batch",
+        ),
+        (
+            "kafkafs stat -L /data orders/0/offset/last",
+            "print those of the record that a link points to",
+        ),
         (
             "kafkafs stat --json /data orders/0/offset/600 | jq -r '.xattrs[\"user.kafka.codec\"]'",
-            "for programs",
+            "print the compression codec of its batch",
         ),
     ],
 )
 @log_dirs_argument
 @paths_argument(required=False)
-@click.option("-L", "--dereference", is_flag=True, help="Of a link, show what it leads to.")
+@click.option("-L", "--dereference", is_flag=True, help="Follow links.")
 @reading_options
-@json_option("one JSON object a line for each PATH; times are milliseconds since 1970")
+@json_option("one JSON object per PATH, one per line; times are in ms since 1970")
 def command(
     log_dirs: tuple[str, ...],
     paths: tuple[str, ...],
@@ -43,9 +49,9 @@ def command(
     isolation: str,
     as_json: bool,
 ) -> int:
-    """Print the attributes and extended attributes of PATHS, of the tree's root without any.
+    """Print the attributes and extended attributes of each PATH (default: the root of the tree).
 
-    Values that are not UTF-8 text are printed as 0x and hexadecimal digits, in JSON as
+    Values that are not UTF-8 are printed as 0x and hexadecimal digits, in JSON as
     {"base64": "…"}.
     """
     from .opening import for_each, open_tree, resolve
@@ -66,7 +72,7 @@ def command(
 
 
 def known_size(node: Node) -> int | None:
-    """The size of a file; None if it has no end, or if finding its size would take long."""
+    """Returns the size of a file, None if it is endless or its size would take long to compute."""
     from kafkafs.mount.nodes.node import MeasuredFile
     from kafkafs.mount.nodes.stream import FollowFile
 
@@ -82,7 +88,7 @@ def known_size(node: Node) -> int | None:
 
 
 def describe(node: Node, path: str) -> dict[str, Any]:
-    """What `stat --json` prints."""
+    """Returns the attributes as `stat --json` prints them."""
     from kafkafs.mount.nodes.node import Link
 
     from .output import bytes_as_json
@@ -94,7 +100,7 @@ def describe(node: Node, path: str) -> dict[str, Any]:
         "mode": f"{modes.S_IMODE(found.mode):04o}",
         "size": known_size(node) if modes.S_ISREG(found.mode) else found.size,
         "mtime": found.mtime_ns // 1_000_000,
-        "inode": str(found.inode),  # more than the 53 bits that a number has in JavaScript and jq
+        "inode": str(found.inode),  # exceeds the 53 bits of a number in JavaScript and jq
     }
     if isinstance(node, Link):
         facts["target"] = node.target()
@@ -103,7 +109,7 @@ def describe(node: Node, path: str) -> dict[str, Any]:
 
 
 def kind(mode: int) -> str:
-    """What a mode's type bits say, in a word."""
+    """Returns the file type of a mode as a word."""
     if modes.S_ISDIR(mode):
         return "directory"
     return "link" if modes.S_ISLNK(mode) else "file"

@@ -1,4 +1,4 @@
-"""`kafkafs topic`: the group of commands, and `topic list`: what is there, as numbers."""
+"""`kafkafs topic`: the command group, and `topic list`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.group(short_help="List, create, delete and configure topics.")
 def command() -> None:
-    """What concerns topics as a whole."""
+    """List, create, delete and configure topics."""
 
 
 command.add_command(topic_change.create)
@@ -35,7 +35,7 @@ command.add_command(topic_config.command)
 
 @dataclass(frozen=True, slots=True)
 class PartitionSummary:
-    """What `topic list` tells of a partition; `size` is bytes of its .log files."""
+    """A row of `topic list`; `size` is the total size of the .log files in bytes."""
 
     topic: str
     partition: int
@@ -59,13 +59,13 @@ class PartitionSummary:
 @command.command(
     "list",
     cls=Verb,
-    short_help="List topics with their partitions, offsets, sizes and ids.",
+    short_help="List topics with partitions, offsets, sizes and ids.",
     examples=[
-        ("kafkafs topic list /data", "every partition"),
-        ("kafkafs topic list -h /data1,/data2 orders", "one topic, sizes for people"),
+        ("kafkafs topic list /data", "list every partition"),
+        ("kafkafs topic list -h /data1,/data2 orders", "list one topic, with readable sizes"),
         (
             "kafkafs topic list --json /data | jq 'select(any(.partitions[]; .size > 1e9)).topic'",
-            "topics with a partition of more than a gigabyte",
+            "find topics with a partition of more than a gigabyte",
         ),
     ],
 )
@@ -73,7 +73,7 @@ class PartitionSummary:
 @topics_argument(required=False)
 @human_option
 @settings_option
-@json_option("one JSON object a line for each topic")
+@json_option("one JSON object per topic, one per line")
 def list_topics(
     log_dirs: tuple[str, ...],
     topics: tuple[str, ...],
@@ -81,14 +81,14 @@ def list_topics(
     settings: tuple[Setting, ...],
     as_json: bool,
 ) -> int:
-    """List the partitions in LOG_DIRS, or only those of each TOPIC: log start offset, last stable
-    offset, log end offset, number of segments, bytes, and the topic's id.
+    """List the partitions in LOG_DIRS, or only those of each TOPIC, with log start offset, last
+    stable offset, log end offset, number of segments, size in bytes, and topic id.
 
-    Strays, which are replicas that a broker's cluster does not know, come last and are marked. What
-    stands for their topic is the name of the directory: `kafkafs cat LOG_DIRS NAME/0/records.jsonl`
-    reads one of partition 0.
+    Stray partitions, which the broker's cluster does not know, are listed last and marked. Their
+    topic is shown as the name of the directory: for partition 0 of a stray topic,
+    `kafkafs cat LOG_DIRS NAME/0/records.jsonl` prints the records.
 
-    A partition that cannot be read is told on stderr, and the exit code is 1.
+    A partition that cannot be read is reported on stderr, with exit code 1.
     """
     from .opening import open_engine
     from .output import binary, json_line, line
@@ -106,9 +106,9 @@ def list_topics(
 
 
 def _chosen(engine: Engine, names: Sequence[str]) -> list[str]:
-    """Topics, and behind them strays by the names of their directories."""
+    """Returns topics, followed by stray partitions by directory name."""
     for name in names:
-        engine.numbers_of(name)  # raises what it is that is not there
+        engine.numbers_of(name)  # raises UnknownTopic if it does not exist
     there = [*engine.topics(), *sorted(name for name, _ in engine.log_dirs.strays())]
     return [topic for topic in there if not names or topic in names]
 
@@ -116,7 +116,7 @@ def _chosen(engine: Engine, names: Sequence[str]) -> list[str]:
 def _summarize(
     engine: Engine, topics: Sequence[str], *, are_named: bool
 ) -> tuple[list[PartitionSummary], int]:
-    """Of every partition that can be read, and the exit code."""
+    """Returns the summaries of all readable partitions, and the exit code."""
     from .opening import for_each_partition
     from .output import progress
 
@@ -162,7 +162,7 @@ def _is_stray(engine: Engine, topic: str) -> bool:
 
 
 def _topic_id(engine: Engine, topic: str) -> str:
-    """The topic's id, "" where none is known, and where the topic was deleted meanwhile."""
+    """Returns the topic's id, "" if it has none or was deleted in the meantime."""
     from kafkafs.storage.errors import UnknownTopic
 
     try:

@@ -33,29 +33,36 @@ if TYPE_CHECKING:
     cls=Verb,
     short_help="Create a topic.",
     examples=[
-        ("kafkafs topic create /data orders", "with one partition"),
+        ("kafkafs topic create /data orders", "create a topic with one partition"),
         (
             "kafkafs topic create -p 3 --config retention.ms=86400000 /data orders",
-            "three partitions, which keep records for a day",
+            "create three partitions that retain records for a day",
         ),
         (
             "kafkafs topic create --cluster-id CLUSTER --node-id 1 --topic-id ID /new orders",
-            "in a new log directory that shall be that broker's, a topic that its cluster knows",
+            "create a topic of the cluster in a new log directory for that broker",
         ),
     ],
 )
 @log_dirs_argument
 @click.argument("topic")
 @click.option("-p", "--partitions", type=int, default=1, show_default=True, metavar="N")
-@assignment_option("--config", "A setting of the topic, under Kafka's name; may be given again.")
-@click.option("--topic-id", default="", metavar="ID", help="Instead of a new one.")
+@assignment_option("--config", "Set a topic config; repeatable.")
+@click.option("--topic-id", default="", metavar="ID", help="Use this id instead of a new one.")
 @click.option(
     "--unregistered",
     is_flag=True,
-    help="Also where a KRaft broker would rename its partitions to -stray.",
+    help="Create it even if a KRaft broker would rename its partitions to -stray.",
 )
-@click.option("--cluster-id", metavar="ID", help="Whose new log directories are, with --node-id.")
-@click.option("--node-id", type=click.IntRange(min=0), metavar="N", help="See --cluster-id.")
+@click.option(
+    "--cluster-id", metavar="ID", help="Cluster id for new log directories; requires --node-id."
+)
+@click.option(
+    "--node-id",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Node id for new log directories; requires --cluster-id.",
+)
 @settings_option
 @json_option("the topic as a JSON object")
 def create(
@@ -70,16 +77,15 @@ def create(
     settings: tuple[Setting, ...],
     as_json: bool,
 ) -> None:
-    """Create TOPIC in LOG_DIRS, which are made where they do not exist.
+    """Create TOPIC in LOG_DIRS. Directories that do not exist are created.
 
-    Each partition goes to the directory with the fewest. The settings are kept in the file
-    kafkafs.topics there; `kafkafs topic config` changes them. No broker may be running on
-    LOG_DIRS.
+    Each partition is placed in the directory with the fewest partitions. Topic configs are stored
+    in the file kafkafs.topics there; change them with `kafkafs topic config`. No broker may be
+    running on LOG_DIRS.
 
-    A KRaft broker that starts on LOG_DIRS renames every partition that its cluster's metadata does
-    not have to -stray, and serves nothing of it. So a topic is not created in a KRaft cluster's
-    directories, unless --topic-id and TOPIC are those of one that the cluster knows, or with
-    --unregistered.
+    A KRaft broker renames partitions that its cluster's metadata does not contain to -stray and
+    does not serve them. A topic is therefore created in the directories of a KRaft cluster only if
+    the cluster knows it by TOPIC and --topic-id, or with --unregistered.
     """
     from kafkafs.storage.errors import LogDirLocked, Unregistered
     from kafkafs.storage.format.checkpoints import MetaProperties
@@ -91,7 +97,7 @@ def create(
     if cluster_id is not None and node_id is not None:
         owner = MetaProperties(1, cluster_id, node_id)
     elif cluster_id is not None or node_id is not None:
-        raise click.UsageError("--cluster-id and --node-id go together")
+        raise click.UsageError("--cluster-id and --node-id must be given together")
     _check_new(log_dirs, settings, topic, partitions, dict(config), topic_id, unregistered)
     if owner is not None and not (topic_id or unregistered):
         raise Unregistered(topic, log_dirs[0], has_metadata=False)
@@ -122,8 +128,8 @@ def _check_new(
     topic_id: str,
     unregistered: bool,
 ) -> None:
-    """Raises what is wrong with a new topic, while the directories are only read: a command that
-    fails on its arguments changes nothing. New directories have no topics yet."""
+    """Raises a StorageError if the new topic is invalid. The directories are only read, so that a
+    command with invalid arguments changes nothing; new directories have no topics yet."""
     from kafkafs.storage.config import Settings, checked_topic_config, run_settings
     from kafkafs.storage.topics import refuse_in_engine, refuse_new_topic
 
@@ -143,7 +149,9 @@ def _check_new(
     "delete",
     cls=Verb,
     short_help="Delete topics.",
-    examples=[("kafkafs topic delete /data orders payments", "two topics with all their records")],
+    examples=[
+        ("kafkafs topic delete /data orders payments", "delete two topics with all their records")
+    ],
 )
 @log_dirs_argument
 @topics_argument(required=True)
@@ -151,12 +159,12 @@ def _check_new(
 def delete(
     log_dirs: tuple[str, ...], topics: tuple[str, ...], settings: tuple[Setting, ...]
 ) -> int:
-    """Delete every TOPIC in LOG_DIRS with all its records.
+    """Delete each TOPIC in LOG_DIRS with all its records.
 
-    Its directories get names that end in -delete, and the topic can be brought back with kafkafs
-    undelete. A broker removes them when it starts, a mount that deleted them when
-    file.delete.delay.ms has passed, and kafkafs purge at once. No broker may be running on
-    LOG_DIRS.
+    The directories of its partitions are renamed to end in -delete. Until they are removed,
+    `kafkafs undelete` can restore the topic. A broker removes them when it starts, a mount that
+    deleted them after file.delete.delay.ms, and `kafkafs purge` immediately. No broker may be
+    running on LOG_DIRS.
     """
     from kafkafs.storage.topics import changeable_partitions
 
@@ -168,7 +176,7 @@ def delete(
 
     with closing(open_engine(log_dirs, settings)) as looking:
         if not any(_can_be_deleted(looking, topic) for topic in topics):
-            # A command that fails on its arguments changes nothing.
+            # Invalid arguments must fail before anything is changed.
             return _delete_each(topics, partial(changeable_partitions, looking))
     return change(
         log_dirs, settings, lambda engine: _delete_each(topics, engine.delete_topic), there
@@ -192,7 +200,7 @@ def _can_be_deleted(engine: Engine, topic: str) -> bool:
 
 
 def _delete_each(topics: tuple[str, ...], delete: Callable[[str], object]) -> int:
-    """Deletes every topic, whatever becomes of the others; the exit code."""
+    """Deletes every topic, reporting errors without stopping, and returns the exit code."""
     from kafkafs.storage.errors import SettingsStay, StorageError
 
     code = 0

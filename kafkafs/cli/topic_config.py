@@ -1,4 +1,4 @@
-"""`kafkafs topic config`: a topic's settings, shown or changed."""
+"""`kafkafs topic config`: shows or changes the configs of a topic."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ Row = tuple[str, str, str]
 @click.command(
     "config",
     cls=Verb,
-    short_help="Show or change the settings of a topic.",
+    short_help="Show or change the configs of a topic.",
     examples=[
-        ("kafkafs topic config /data orders", "those that somebody made"),
-        ("kafkafs topic config --all /data orders", "the defaults, too"),
+        ("kafkafs topic config /data orders", "show the configs that differ from the defaults"),
+        ("kafkafs topic config --all /data orders", "show the defaults, too"),
         (
             "kafkafs topic config --set retention.ms=86400000 --unset flush.ms /data orders",
-            "changes them",
+            "change configs",
         ),
     ],
 )
 @log_dirs_argument
 @click.argument("topic", shell_complete=complete_topic)
-@assignment_option("--set", "Make a setting, under Kafka's name; may be given again.")
+@assignment_option("--set", "Set a config; repeatable.")
 @click.option(
     "--unset",
     metavar="NAME",
@@ -53,11 +53,11 @@ Row = tuple[str, str, str]
     shell_complete=lambda ctx, parameter, incomplete: [
         CompletionItem(item.value.rstrip("=")) for item in complete_setting(incomplete, topic=True)
     ],
-    help="Take a setting away.",
+    help="Remove a config, so that its default applies; repeatable.",
 )
 @click.option("-a", "--all", "everything", is_flag=True, help="Show defaults, too.")
 @settings_option
-@json_option("the settings as a JSON object")
+@json_option("the configs as a JSON object")
 def command(
     log_dirs: tuple[str, ...],
     topic: str,
@@ -67,11 +67,11 @@ def command(
     settings: tuple[Setting, ...],
     as_json: bool,
 ) -> int:
-    """Show the settings of TOPIC and where each comes from, after changing them if asked to.
+    """Show the configs of TOPIC and the source of each; with --set or --unset, change them first.
 
-    Changes are kept in the file kafkafs.topics in LOG_DIRS; they go before what a cluster's
-    metadata says. While something is changed no broker may be running on LOG_DIRS. A setting that
-    cannot be used is told on stderr, and the exit code is 1.
+    Changes are stored in the file kafkafs.topics in LOG_DIRS and take precedence over the cluster's
+    metadata. To make changes, no broker may be running on LOG_DIRS. An invalid config is reported
+    on stderr, with exit code 1.
     """
     from .opening import open_engine
 
@@ -98,7 +98,7 @@ def _changed(
     changes: Mapping[str, str | None],
     settings: tuple[Setting, ...],
 ) -> dict[str, Any]:
-    """The settings as JSON has them, after the change."""
+    """Makes the changes and returns the resulting configs as JSON."""
     from kafkafs.storage.topic_settings import changed_settings
     from kafkafs.storage.topics import changeable_partitions
 
@@ -121,7 +121,7 @@ def _changed(
 
 
 def _shown(settings: Mapping[str, Mapping[str, str]], everything: bool) -> Iterator[Row]:
-    """Name, value and source of each setting that somebody made, or of all."""
+    """Yields name, value and source of each config that is not a default, or of all."""
     for name, made in settings.items():
         if made["source"] != "default" or everything:
             yield name, made["value"], made["source"]

@@ -1,4 +1,4 @@
-"""`kafkafs transactions`: those that are open, and an end for those that nobody will end."""
+"""`kafkafs transactions`: lists open transactions and aborts hanging ones."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Found = list[tuple[str, int, "OpenTransaction"]]
     cls=Verb,
     short_help="List open transactions, or abort those of a producer.",
     examples=[
-        ("kafkafs transactions /data", "who keeps readers of committed records from going on"),
+        ("kafkafs transactions /data", "find the transactions that block read_committed consumers"),
         (
             "kafkafs transactions --json /data | jq 'select(.lastTimestamp < now*1000 - 9e5)'",
-            "those without a record for a quarter of an hour",
+            "find those without a new record for 15 minutes",
         ),
-        ("kafkafs transactions --abort 4711 /data orders/0", "ends one that nobody will end"),
+        ("kafkafs transactions --abort 4711 /data orders/0", "abort a hanging transaction"),
     ],
 )
 @log_dirs_argument
@@ -42,10 +42,10 @@ Found = list[tuple[str, int, "OpenTransaction"]]
     "--abort",
     type=click.IntRange(min=0),
     metavar="PRODUCER_ID",
-    help="Abort what this producer has open.",
+    help="Abort the open transactions of this producer.",
 )
 @settings_option
-@json_option("one JSON object a line for each transaction; times are milliseconds since 1970")
+@json_option("one JSON object per transaction, one per line; times are in ms since 1970")
 def command(
     log_dirs: tuple[str, ...],
     chosen: tuple[Choice, ...],
@@ -53,12 +53,12 @@ def command(
     settings: tuple[Setting, ...],
     as_json: bool,
 ) -> int:
-    """List the transactions in LOG_DIRS, or in what is named, that no marker has ended: the
-    producer, the offset of the first record, which nobody gets past who reads committed records,
-    and the time of the last one.
+    """List the open transactions in LOG_DIRS, or only in the named topics and partitions, with
+    producer, offset of the first record, and time of the last record. Consumers with
+    read_committed cannot read beyond the first record of an open transaction.
 
-    With --abort those of one producer are aborted, and listed as they were. Nothing tells whether
-    the producer is still alive; no broker may be running on LOG_DIRS.
+    With --abort, abort the transactions of one producer and print them. kafkafs cannot tell whether
+    the producer is still running. No broker may be running on LOG_DIRS.
     """
     if abort is None:
         found, code = _open_transactions(log_dirs, chosen, settings)
@@ -75,7 +75,7 @@ def command(
 def _open_transactions(
     log_dirs: tuple[str, ...], chosen: Sequence[Choice], settings: Iterable[Setting]
 ) -> tuple[Found, int]:
-    """As the newest snapshots and the records behind them tell; nothing is locked or changed."""
+    """Finds open transactions from the newest snapshots and later records, without a lock."""
     from kafkafs.storage.again import look_again
     from kafkafs.storage.choice import choose
 
@@ -99,7 +99,7 @@ def _abort(
     settings: Iterable[Setting],
     producer_id: int,
 ) -> tuple[Found, int]:
-    """Those that were aborted, and the exit code: 1 also when there was none."""
+    """Returns the aborted transactions and the exit code. Raises Failure if none is open."""
     from kafkafs.storage.choice import choose
     from kafkafs.storage.transactional import abort_transaction
 
@@ -107,7 +107,7 @@ def _abort(
 
     found, code = _open_transactions(log_dirs, chosen, settings)
     if not code and all(each.producer_id != producer_id for *_, each in found):
-        # A command that fails on its arguments changes nothing.
+        # Invalid arguments must fail before anything is changed.
         raise failures.Failure(_none_open(producer_id))
     found = []
     with writing(log_dirs, settings) as engine:

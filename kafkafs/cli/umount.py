@@ -1,4 +1,4 @@
-"""`kafkafs umount`: the end of a mount."""
+"""`kafkafs umount`: unmounts log directories."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from .verb import Verb
 
 @click.command(
     cls=Verb,
-    short_help="End mounts, also those whose daemon died.",
+    short_help="Unmount log directories, even if the daemon has died.",
     examples=[
-        ("kafkafs umount /mnt/kafka", "the mount point is an ordinary directory again"),
-        ("umount /mnt/kafka", "does the same, for root"),
+        ("kafkafs umount /mnt/kafka", "unmount; /mnt/kafka is an ordinary directory again"),
+        ("umount /mnt/kafka", "do the same, as root"),
     ],
 )
 @click.argument("mountpoints", metavar="MOUNTPOINT...", nargs=-1, required=True, type=LocalPath())
 def command(mountpoints: tuple[str, ...]) -> int:
-    """End the mount at each MOUNTPOINT."""
+    """Unmount each MOUNTPOINT."""
     from kafkafs.mount.mounting import session
 
     code = 0

@@ -1,4 +1,4 @@
-"""`kafkafs undelete`: what was deleted a moment ago comes back."""
+"""`kafkafs undelete`: restores recently deleted records and topics."""
 
 from __future__ import annotations
 
@@ -32,23 +32,31 @@ Found = tuple[list["Deletion"], int]
 
 @click.command(
     cls=Verb,
-    short_help="Bring back what was deleted a moment ago, or list it.",
+    short_help="Restore recently deleted records and topics.",
     examples=[
-        ("kafkafs undelete --list /data", "what can be brought back, and until when"),
-        ("kafkafs undelete /data orders/0", "all records of a partition that are still there"),
-        ("kafkafs undelete --offset 600 /data orders/0", "those from offset 600 on"),
-        ("kafkafs undelete /data orders", "a deleted topic; or of each of its partitions, all"),
+        ("kafkafs undelete --list /data", "list what can be restored, and until when"),
+        ("kafkafs undelete /data orders/0", "restore all deleted records of a partition"),
+        ("kafkafs undelete --offset 600 /data orders/0", "restore the records from offset 600 on"),
+        (
+            "kafkafs undelete /data orders",
+            "restore a deleted topic, or all deleted records of an existing one",
+        ),
     ],
 )
 @log_dirs_argument
 @choice_argument
-@click.option("-l", "--list", "lists", is_flag=True, help="Bring nothing back, only tell.")
 @click.option(
-    "--offset", type=click.IntRange(min=0), metavar="N", help="Of one partition: from there on."
+    "-l", "--list", "lists", is_flag=True, help="List what can be restored; restore nothing."
+)
+@click.option(
+    "--offset",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="With one partition: restore records from offset N on.",
 )
 @human_option
 @settings_option
-@json_option("one JSON object a line for each deletion; times are milliseconds since 1970")
+@json_option("one JSON object per deletion, one per line; times are in ms since 1970")
 def command(
     log_dirs: tuple[str, ...],
     chosen: tuple[Choice, ...],
@@ -58,21 +66,24 @@ def command(
     settings: tuple[Setting, ...],
     as_json: bool,
 ) -> int:
-    """Bring back what was deleted in LOG_DIRS of the topics and partitions named, by whatever it
-    was deleted: rm, retention, DeleteRecords or the deletion of a topic. Print what came back.
+    """Restore the deleted records of the named topics and partitions in LOG_DIRS, and print what
+    was restored. It does not matter whether rm, retention, DeleteRecords or the deletion of the
+    topic deleted them.
 
-    What is deleted is kept for file.delete.delay.ms, a minute unless the topic says otherwise; the
-    records deleted last come back first, since a log has no gaps. A topic comes back as it was;
-    what was deleted of it before, as rm -r does, is told, and comes back the next time. Retention
-    leaves what came back alone for as long: for more, change the topic's settings. Where the
-    directories are mounted with --rw the mount does it. Where they are not, what a process deleted
-    that has ended counts, too, and is kept for that time once more. Exit 1 when something named
-    could not be brought back.
+    Deleted files are kept for file.delete.delay.ms (by default one minute). Because a log has no
+    gaps, the records deleted last are restored first. A topic is restored as it was when it was
+    deleted; records deleted before that, as by rm -r, are reported, and a second undelete restores
+    them. Retention spares restored records for the same time; to keep them longer, change the
+    topic's configs.
+
+    If the directories are mounted with --rw, the mount restores the records. If not, deletions by
+    processes that have exited can be undone, too, and are then kept for that time again. The exit
+    code is 1 if something named could not be restored.
     """
     if not chosen and not lists:
-        raise click.UsageError("name a topic or TOPIC/PARTITION; --list tells what there is")
+        raise click.UsageError("name a topic or TOPIC/PARTITION; --list shows what can be restored")
     if offset is not None and (lists or len(chosen) != 1 or chosen[0][1] is None):
-        raise click.UsageError("--offset only goes with one TOPIC/PARTITION, and not with --list")
+        raise click.UsageError("--offset requires exactly one TOPIC/PARTITION and excludes --list")
     found, code = _do(log_dirs, chosen, lists, offset, settings)
     if as_json:
         output.binary().writelines(output.json_line(each.as_json()) for each in found)
@@ -91,7 +102,7 @@ def _do(
     offset: int | None,
     settings: tuple[Setting, ...],
 ) -> Found:
-    """What can come back, or came back, and the exit code."""
+    """Returns what can be restored (with `lists`) or was restored, and the exit code."""
     from kafkafs.storage.undeleting import found_deletions
 
     from .mounted_engine import change, holding
@@ -112,13 +123,13 @@ def _do(
         if lists:
             return _listed(found_deletions(looking), chosen), 0
         refused = _refused(looking, chosen, offset)
-    if len(refused) == len(chosen):  # a command that fails on its arguments changes nothing
+    if len(refused) == len(chosen):  # invalid arguments must change nothing
         return [], max(map(failures.tell, refused))
     return change(log_dirs, settings, here, there, finds_deleted=True)
 
 
 def _refused(engine: Engine, chosen: Sequence[Choice], offset: int | None) -> list[Exception]:
-    """Why what is named cannot be brought back; nothing of what can be."""
+    """Returns an error for each named topic or partition that cannot be restored."""
     from kafkafs.storage.errors import StorageError
     from kafkafs.storage.undeleting import refuse_undelete
 
@@ -140,7 +151,7 @@ def _listed(deletions: Iterable[Deletion], chosen: Sequence[Choice]) -> list[Del
 
 
 def _each(engine: WritableEngine, chosen: Sequence[Choice], offset: int | None) -> Found:
-    """Brings back each, whatever becomes of the others."""
+    """Restores each; an error in one does not stop the others."""
     from kafkafs.storage.errors import StorageError
 
     found: list[Deletion] = []
@@ -178,21 +189,23 @@ def _of_mount(
 
 
 def _tell_more(back: Sequence[Deletion], deletions: Iterable[Deletion]) -> None:
-    """A topic that came back may lack what was deleted of it before."""
+    """Warns if records of a restored topic had been deleted before the topic itself."""
     topics = {each.topic for each in back if each.partition < 0}
     for each in deletions:
         if each.topic in topics:
             offsets = f"offsets {each.start_offset} to {each.end_offset - 1}"
-            failures.warn(f"{each.path}: {offsets} were deleted before; undelete brings them back")
+            failures.warn(
+                f"{each.path}: {offsets} were deleted before; run undelete again to restore them"
+            )
 
 
 def _is_back(deletion: Deletion) -> str:
-    """A line for people."""
+    """Formats a restored deletion as a line of text."""
     if deletion.partition < 0:
         count = len(deletion.partitions)
-        what = f"topic, with {count} partition{'' if count == 1 else 's'}, is back"
+        what = f"topic, with {count} partition{'' if count == 1 else 's'}, restored"
     else:
-        what = f"offsets {deletion.start_offset} to {deletion.end_offset - 1} are back"
+        what = f"offsets {deletion.start_offset} to {deletion.end_offset - 1} restored"
     when = _when(deletion)
     return f"{output.shown(deletion.path)}: {what} (deleted {when}: {deletion.cause})"
 

@@ -1,4 +1,4 @@
-"""What all verbs have in common: `--debug`, examples at the end of their help, how they end."""
+"""The base class of all verbs: `--debug`, examples in the help, error handling."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import click
 
 from . import failures, output
 
-# A command line, and what it does.
+# A command line and what it does.
 Example = tuple[str, str]
 
 _DEBUG: Final = "kafkafs.debug"
 
 
 class Verb(click.Command):
-    """A command of kafkafs; its help ends in examples.
+    """A command of kafkafs, whose help ends with examples.
 
-    The function returns its exit code, or None for 0. An error that it lets through ends the
-    program with one line on stderr (`failures.py`), after a traceback where `--debug` asks for it.
+    The function returns the exit code, or None for 0. An uncaught error ends the program with one
+    line on stderr (see `failures.py`), preceded by a traceback with `--debug`.
     """
 
     def __init__(self, *args: Any, examples: Sequence[Example] = (), **attrs: Any) -> None:
@@ -56,13 +56,13 @@ def _example_lines(examples: Iterable[Example], indent: int) -> Iterable[str]:
 
 
 def debug_option() -> click.Option:
-    """`--debug`, which counts wherever on the line it stands."""
+    """Returns the option `--debug`, which may be anywhere on the command line."""
     return click.Option(
         ["--debug"],
         is_flag=True,
         expose_value=False,
         callback=_note_debug,
-        help="Show where in the program an error came from.",
+        help="Print a traceback on errors.",
     )
 
 

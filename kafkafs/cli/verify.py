@@ -1,4 +1,4 @@
-"""`kafkafs verify`: whether the files are what Kafka's rules say."""
+"""`kafkafs verify`: checks the files of log directories against Kafka's rules."""
 
 from __future__ import annotations
 
@@ -26,28 +26,29 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Verb,
-    short_help="Check logs, indexes, snapshots, epochs and checkpoints.",
+    short_help="Check logs, indexes, snapshots and checkpoints.",
     examples=[
-        ("kafkafs verify /data", "everything"),
-        ("kafkafs verify /data1,/data2 orders payments/0", "a topic, and one partition"),
-        ("kafkafs verify --json /data | jq -r .file | sort | uniq -c", "findings by file"),
+        ("kafkafs verify /data", "check everything"),
+        ("kafkafs verify /data1,/data2 orders payments/0", "check a topic and one partition"),
+        ("kafkafs verify --json /data | jq -r .file | sort | uniq -c", "count findings by file"),
     ],
 )
 @log_dirs_argument
 @choice_argument
 @settings_option
-@json_option("one JSON object a line for each finding; position -1 where there is none")
+@json_option("one JSON object per finding, one per line; position is -1 if unknown")
 def command(
     log_dirs: tuple[str, ...],
     chosen: tuple[Choice, ...],
     settings: tuple[Setting, ...],
     as_json: bool,
 ) -> int:
-    """Hold every file in LOG_DIRS, or of what is named, against Kafka's rules, and print where
-    they are broken: file, position, and what is wrong there. Then the exit code is 1.
+    """Check every file in LOG_DIRS, or only of the named topics and partitions, against Kafka's
+    rules: logs, indexes, snapshots, leader epochs and checkpoints. Print each violation with file
+    and position, and exit with code 1 if there are any.
 
-    All batches are read and decoded. Nothing is changed. A broker that is running may change files
-    while they are looked at; what a crash left is found, though `kafkafs recover` knows what to do.
+    All batches are read and decoded. Nothing is changed. A running broker may change files during
+    the check. Traces of a crash are reported, too, although `kafkafs recover` would repair them.
     """
     from .opening import open_engine
 
@@ -79,11 +80,14 @@ def _partitions(engine: Engine, chosen: Sequence[Choice]) -> list[PartitionDir]:
 def _findings(
     engine: Engine, partitions: Sequence[PartitionDir], everything: bool
 ) -> Iterator[Finding | OSError]:
-    """What is wrong in the partitions and, with `everything`, beside them; or cannot be read."""
+    """Yields the findings in the partitions and, with `everything`, in the log directories' own
+    files. Yields an OSError for a partition that cannot be read."""
     from kafkafs.storage.verify import Verifier
 
     verifier = Verifier(engine)
-    beside = list(verifier.directories())  # in any case: it reads what partitions are held against
+    beside = list(
+        verifier.directories()
+    )  # always called: it reads what partitions are checked against
     if everything:
         yield from beside
     with output.bar("verifying partitions") as told:

@@ -1,4 +1,4 @@
-"""`kafkafs why`: what keeps each segment of a partition."""
+"""`kafkafs why`: explains why each segment of a partition still exists."""
 
 from __future__ import annotations
 
@@ -25,16 +25,19 @@ if TYPE_CHECKING:
 
 @click.command(
     cls=Verb,
-    short_help="Tell of each segment of a partition why it is still there.",
+    short_help="Explain why each segment of a partition still exists.",
     examples=[
-        ("kafkafs why /data orders/0", "which rule deletes a segment and when, or what keeps it"),
+        (
+            "kafkafs why /data orders/0",
+            "show which rule deletes each segment and when, or what retains it",
+        ),
         (
             "kafkafs why --at 2030-01-01 -c min.compaction.lag.ms=86400000 /data orders/0",
-            "at another time, by another setting",
+            "the same for another time and another config",
         ),
         (
             "kafkafs why --json /data orders/0 | jq '.compaction | .dirtyRatio, .isEligible'",
-            "how dirty the log is, and whether that is enough for a cleaning",
+            "show how dirty the log is, and whether it is eligible for cleaning",
         ),
     ],
 )
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
 @as_of_option
 @human_option
 @settings_option
-@json_option("one JSON object, as why.json in a mount; times are milliseconds since 1970")
+@json_option("one JSON object, like why.json in a mount; times are in ms since 1970")
 def command(
     log_dirs: tuple[str, ...],
     partition: tuple[str, int],
@@ -52,11 +55,12 @@ def command(
     settings: tuple[Setting, ...],
     as_json: bool,
 ) -> int:
-    """Tell of each segment of TOPIC/PARTITION why it is still there: what retention makes of it,
-    and, where cleanup.policy has compact, whether it was cleaned, can be, or what keeps it from
-    being; and when a cleaning deletes the next of its tombstones and transaction markers.
+    """Explain why each segment of TOPIC/PARTITION still exists: which retention rule deletes it and
+    when, or what retains it. If cleanup.policy includes "compact", also show whether it is clean,
+    can be cleaned or is held back, and why, and when cleaning may delete the next of its tombstones
+    and transaction markers (the delete horizon).
 
-    Nothing is changed, and a broker may be running.
+    Nothing is changed. A broker may be running.
     """
     found = _explain(log_dirs, settings, partition, at)
     out = output.binary()
@@ -94,7 +98,7 @@ def _explain(
 
 
 def _lines(found: Why) -> Iterator[str]:
-    """What holds for the whole partition."""
+    """Yields lines about the whole partition."""
     view = found.view
     yield (
         f"{output.shown(view.topic)}/{view.partition}: offsets {view.start_offset} to"
@@ -102,11 +106,11 @@ def _lines(found: Why) -> Iterator[str]:
     )
     planned = found.plan
     if planned is not None:
-        verdict = "is cleaned" if planned.is_eligible else "is not cleaned"
+        verdict = "is eligible" if planned.is_eligible else "is not eligible"
         yield (
-            f"cleaner: the log {verdict} now: dirty ratio {planned.ratio:.4f}, more than"
-            f" {planned.min_ratio} is needed; dirty from {planned.first_dirty},"
-            f" cleanable up to {planned.first_uncleanable}"
+            f"cleaner: the log {verdict} for cleaning now: dirty ratio {planned.ratio:.4f}, must"
+            f" exceed {planned.min_ratio}; first dirty offset {planned.first_dirty},"
+            f" first uncleanable offset {planned.first_uncleanable}"
         )
         if planned.overdue_at_ms is not None:
             yield f"cleaner: overdue from {output.time_text(planned.overdue_at_ms)} on"
@@ -114,14 +118,14 @@ def _lines(found: Why) -> Iterator[str]:
     if held is not None:
         yield (
             f"oldest open transaction: producer {held.producer_id} epoch {held.producer_epoch}"
-            f" from offset {held.first_offset}, begun about {output.time_text(held.timestamp)}"
+            f" from offset {held.first_offset}, started about {output.time_text(held.timestamp)}"
         )
 
 
 def _rows(found: Why, human: bool) -> Iterator[tuple[str, ...]]:
     compacts = found.plan is not None
     heads = ("SEGMENT", "SIZE", "LARGEST TIMESTAMP", "RETENTION")
-    yield (*heads, "COMPACTION", "TOMBSTONES GO") if compacts else heads
+    yield (*heads, "COMPACTION", "DELETE HORIZON") if compacts else heads
     for each in found.segments:
         segment = each.outlook.segment
         row = (
@@ -137,7 +141,7 @@ def _retention(found: SegmentWhy) -> str:
     from .expire import fate_text
 
     text = fate_text(found.outlook)
-    return f"goes: {text}" if found.outlook.rule is not None else text
+    return f"expired: {text}" if found.outlook.rule is not None else text
 
 
 def _compaction(standing: Standing) -> tuple[str, str]:
@@ -150,6 +154,6 @@ def _compaction(standing: Standing) -> tuple[str, str]:
     if standing.producer_id is not None:
         text += f"; producer {standing.producer_id}"
     if standing.is_being_written:
-        text += "; a cleaner is writing it anew"
+        text += "; a cleaner is rewriting it"
     goes = standing.tombstones_go_at_ms
     return text, "-" if goes is None else output.time_text(goes)

@@ -1,14 +1,14 @@
-"""Log directories as a Spark source: segments are read where they lie, without a broker.
+"""A Spark data source that reads and writes log directories directly, without a broker.
 
     import kafkafs.spark
 
     kafkafs.spark.register(spark)
     spark.read.format("kafkafs").option("subscribe", "orders").load("/data")
 
-Schema and options are those of Spark's own Kafka source. Every worker must see the directories by
-the same path. The road of a read: `options.py`, `planning.py` on the driver, `reading.py` in the
-tasks; `streaming.py` says which offsets a stream's batch has. What Spark sees of these, in its own
-terms, are `source.py` and `stream_reader.py`.
+Schema and options are those of Spark's own Kafka source. All workers must see the directories under
+the same path. A read passes through `options.py`, `planning.py` on the driver and `reading.py` in
+the tasks; `streaming.py` selects the offsets of a stream's batches. `source.py` and
+`stream_reader.py` implement PySpark's interfaces on top of these.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the format "kafkafs" known to the session."""
+    """Registers the format "kafkafs" with the session."""
     from .source import KafkafsSource
 
     spark.dataSource.register(KafkafsSource)

@@ -1,10 +1,10 @@
-"""Names of staged jobs, which tell whether the one whose job it was is still alive.
+"""Names of staged jobs, from which it can be found out whether the job's driver still runs.
 
     4f0c…@host@boot@4242@98765
 
-A random part, the machine, its boot, and the process with the time of its start: the driver's JVM,
-which lives as long as the job can. What a dead one has left is removed by the next write; of
-another machine's process nobody can tell, so its jobs are left alone for a day after their last
+The parts are a random one, the machine, its boot, and the pid and start time of the driver's JVM,
+which runs at least as long as the job. The next write removes what a dead driver has left. Whether
+a process of another machine runs is unknown, so its jobs are kept for a day after their last
 change.
 """
 
@@ -22,14 +22,14 @@ _NAME = re.compile(r"[0-9a-f]{32}@([^@]+)@([0-9a-f-]+)@([0-9]+)@([0-9]+)")
 
 
 def new_job() -> str:
-    """A name for a job of the driver that this process works for."""
+    """Returns a new name for a job of this process's driver."""
     pid = _driver()
     return f"{uuid.uuid4().hex}@{_machine()}@{_boot()}@{pid}@{_started(pid)}"
 
 
 def is_stale(job: str, changed_ms: int) -> bool:
-    """Whether nobody goes on with a job, in which something was changed last at `changed_ms`. What
-    has another name is not ours."""
+    """Returns whether a job, last changed at `changed_ms`, was abandoned. A name of another form is
+    not ours: False."""
     match = _NAME.fullmatch(job)
     if match is None:
         return False
@@ -40,8 +40,8 @@ def is_stale(job: str, changed_ms: int) -> bool:
 
 
 def _driver() -> int:
-    """The process that the Python workers of the driver come from: the nearest above this one that
-    runs another program."""
+    """Returns the pid of the driver's JVM: the nearest ancestor of this process that runs another
+    program."""
     pid, program = os.getpid(), _program(os.getpid())
     while pid > 1:
         above = int(_stat(pid)[1])
@@ -61,13 +61,15 @@ def _program(pid: int) -> str:
 
 
 def _started(pid: int) -> int:
-    """When a process began, in ticks since the boot; -1 when there is none."""
+    """Returns the start time of a process in clock ticks since the boot; -1 if it is not
+    running."""
     fields = _stat(pid)
     return int(fields[19]) if fields and fields[0] not in ("Z", "X") else -1
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields behind the program's name, which may hold anything; none without a process."""
+    """Returns the fields after the program's name, which may contain anything; [] if there is no
+    such process."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

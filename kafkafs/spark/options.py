@@ -1,9 +1,8 @@
-"""Options of a read, by the names of Spark's own Kafka source: parsed, checked, frozen.
+"""Parses and validates the options of a read, which are named as in Spark's own Kafka source.
 
-What they mean is what Spark's KafkaSourceProvider makes of them. Names are compared without regard
-to case, as Spark's are. Options that concern only how a broker is reached are taken and mean
-nothing here, so that a job moves from a broker to files by changing its format; every other name
-is refused.
+They have the meaning of Spark's KafkaSourceProvider. Names are case-insensitive, as in Spark.
+Options that only concern the connection to a broker are accepted and ignored, so that a job can
+move from a broker to files by changing its format; every other name is rejected.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from kafkafs.storage.errors import LogDirError
 from kafkafs.storage.local_path import local_path
 from kafkafs.storage.log.transactions import Isolation
 
-#: In the place of an offset: the end of the log, and its start (ListOffsetsRequest).
+#: Special offsets for the end of the log and its start (ListOffsetsRequest).
 LATEST: Final = -1
 EARLIEST: Final = -2
 
 TopicPartition = tuple[str, int]
 
-#: The member of a stream's offsets that has the topics' ids. No topic can be called so.
+#: The member of a stream's offsets that has the topics' ids. It cannot be a topic's name.
 TOPIC_IDS: Final = ":topicIds"
 
 _MAX_BYTES_PER_PARTITION: Final = 128 << 20
@@ -33,7 +32,7 @@ _MAX_LONG: Final = (1 << 63) - 1
 
 
 class OptionError(ValueError):
-    """The option `name` does not exist, or has a value that cannot be; `why` says what can."""
+    """The option `name` does not exist or has an invalid value; `why` explains."""
 
     def __init__(self, name: str, why: str) -> None:
         super().__init__(name, why)
@@ -46,11 +45,11 @@ class OptionError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """Where reading begins, or ends, as `option` said it.
+    """Where reading starts or ends, as given by `option`.
 
-    `everywhere` is an offset (or EARLIEST, LATEST), for all partitions; where it is None, `each`
-    has one for every partition. With `is_time` they are times in ms, and mean the first record at
-    or after them.
+    `everywhere` is an offset (or EARLIEST, LATEST) for all partitions; if it is None, `each` has
+    one for every partition. With `is_time` the values are times in ms, and denote the first record
+    at or after them.
     """
 
     option: str
@@ -66,8 +65,9 @@ class Limit:
 class Options:
     """All options of a read.
 
-    At most one of `topics`, `topic_pattern` and `assigned` is not None; where all are, all topics
-    but Kafka's internal ones are read. `settings` are the storage engine's (`kafkafs.…`).
+    At most one of `topics`, `topic_pattern` and `assigned` is not None. If all are None, all topics
+    except Kafka's internal ones are read. `settings` are the storage engine's configs
+    (`kafkafs.…`).
     """
 
     paths: tuple[str, ...]
@@ -93,9 +93,9 @@ class Options:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], streaming: bool | None = False) -> Options:
-        """OptionError for a name that does not exist, a value that cannot be, or two options that
-        contradict each other. `streaming` None, where nobody knows yet whether it will be a stream
-        or a batch, leaves out what only one of them refuses."""
+        """Parses the options. Raises OptionError for an unknown name, an invalid value, or two
+        options that contradict each other. `streaming` None means that it is not known yet whether
+        this is a stream or a batch, and skips the checks of only one of them."""
         texts = Texts(given, _NAMES, _check_meaningless)
         topics = texts.get("subscribe", _topics)
         pattern = texts.get("subscribePattern", _pattern)
@@ -103,7 +103,7 @@ class Options:
         strategies = {"subscribe": topics, "subscribePattern": pattern, "assign": assigned}
         chosen = [name for name, value in strategies.items() if value is not None]
         if len(chosen) > 1:
-            raise OptionError(chosen[1], f"cannot be together with {chosen[0]}")
+            raise OptionError(chosen[1], f"cannot be combined with {chosen[0]}")
         starting = _limit(texts, "starting", LATEST if streaming else EARLIEST)
         ending = _limit(texts, "ending", LATEST)
         if streaming:
@@ -129,7 +129,7 @@ class Options:
             or _MAX_BYTES_PER_PARTITION,
             include_headers=bool(texts.get("includeHeaders", boolean)),
             fail_on_data_loss=texts.get("failOnDataLoss", boolean) is not False,
-            # Kafka's own default, which Spark's source has, too
+            # the default of Kafka and of Spark's source
             isolation=Isolation(level or Isolation.READ_UNCOMMITTED),
             permissive=texts.get("mode", one_of("failfast", "permissive")) == "permissive",
             losses=bool(texts.get("losses", boolean)),
@@ -142,7 +142,7 @@ class Options:
 
 
 class Texts:
-    """The options as they were given. `settings`: those of the storage engine."""
+    """The options as they were given. `settings`: those that are configs of the storage engine."""
 
     def __init__(
         self,
@@ -150,8 +150,8 @@ class Texts:
         names: frozenset[str],
         check_other: Callable[[str], None],
     ) -> None:
-        """`names`: those that have a meaning, in lower case; `check_other` refuses another one, or
-        passes it over."""
+        """`names`: the supported names in lower case; `check_other` rejects or ignores any other
+        name."""
         self._values = {name.lower(): value for name, value in given.items()}
         self.settings: dict[str, str] = {}
         for name, value in self._values.items():
@@ -161,7 +161,7 @@ class Texts:
                 check_other(name)
 
     def get(self, name: str, parse: Callable[[str], Any]) -> Any:
-        """The option parsed, None when it is not given."""
+        """Returns the parsed option, None if it was not given."""
         text = self._values.get(name.lower())
         if text is None:
             return None
@@ -189,14 +189,14 @@ _NAMES: Final = frozenset(
         *("startingOffsetsByTimestampStrategy", "minPartitions", "maxRecordsPerPartition"),
         *("includeHeaders", "failOnDataLoss", "kafka.isolation.level"),
         *("maxBytesPerPartition", "mode", "losses"),
-        # only streams heed these; a batch of Spark's own source ignores them, too
+        # only for streams; batches ignore them, as in Spark's own source
         *("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay"),
         "checkpointTopicIds",
     )
 )
 # A stream has no end.
 _NOT_OF_STREAMS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-# Of Spark's Kafka source: how to reach a broker.
+# Options of Spark's Kafka source that only concern the connection to a broker.
 _MEANINGLESS: Final = frozenset(
     name.lower()
     for name in (
@@ -210,7 +210,8 @@ _NO_FILTERS: Final = (
     "all its other queries, which would then miss records; name what to read with subscribe, "
     "assign, startingOffsets, endingOffsets, startingTimestamp and endingTimestamp"
 )
-# Of Kafka's ConsumerConfig: those that Spark refuses, and those that only a connection needs.
+# Configs of Kafka's ConsumerConfig: those that Spark rejects, and those that only concern the
+# connection.
 _REFUSED: Final = (
     *("auto.offset.reset", "key.deserializer", "value.deserializer"),
     *("enable.auto.commit", "interceptor.classes"),
@@ -236,7 +237,7 @@ CONNECTION_PREFIXES: Final = ("ssl.", "sasl.", "security.", "config.providers")
 
 
 def _check_meaningless(name: str) -> None:
-    """OptionError unless the option exists, and means nothing without a broker."""
+    """Raises OptionError unless the option exists and has no meaning without a broker."""
     if name in _MEANINGLESS:
         return
     if name == "pushfilters":
@@ -244,14 +245,14 @@ def _check_meaningless(name: str) -> None:
     setting = name.removeprefix("kafka.")
     if setting != name:
         if setting in _REFUSED:
-            raise OptionError(name, "not supported, nor by Spark's Kafka source")
+            raise OptionError(name, "not supported, just as in Spark's Kafka source")
         if setting in _CONNECTION or setting.startswith(CONNECTION_PREFIXES):
             return
     raise OptionError(name, "there is no such option")
 
 
 def paths_of(texts: Texts) -> tuple[str, ...]:
-    """`load("/a,/b")` gives `path`, `load(["/a", "/b"])` gives `paths` as JSON."""
+    """Returns the paths: `load("/a,/b")` sets `path`, `load(["/a", "/b"])` sets `paths` as JSON."""
     listed = texts.get("paths", _json_list) or texts.get("path", lambda text: [text]) or []
     paths = [path.strip() for text in listed for path in text.split(",") if path.strip()]
     if not paths:
@@ -260,7 +261,7 @@ def paths_of(texts: Texts) -> tuple[str, ...]:
 
 
 def local_option(name: str, path: str) -> str:
-    """`path` as the option `name` gives it. OptionError for a URL other than `file:`."""
+    """Returns the local path of option `name`. Raises OptionError for a URL other than `file:`."""
     try:
         return local_path(path)
     except LogDirError as error:
@@ -268,7 +269,7 @@ def local_option(name: str, path: str) -> str:
 
 
 def _limit(texts: Texts, which: str, default: int) -> Limit:
-    """The first of three options that is given, in the order of Spark's preference."""
+    """Returns the first given of three options, in Spark's order of precedence."""
     by_time, offsets = f"{which}Timestamp", f"{which}Offsets"
     by_partition = f"{which}OffsetsByTimestamp"
     time = texts.get(by_time, not_negative)
@@ -288,7 +289,7 @@ def _limit(texts: Texts, which: str, default: int) -> Limit:
 def _refuse(texts: Texts, names: Iterable[str]) -> None:
     for name in names:
         if texts.get(name, str) is not None:
-            raise OptionError(name, "not in a stream")
+            raise OptionError(name, "cannot be used in a stream")
 
 
 def _refuse_below(least: int, each: Mapping[TopicPartition, int], option: str) -> None:
@@ -298,8 +299,8 @@ def _refuse_below(least: int, each: Mapping[TopicPartition, int], option: str) -
 
 
 def _check_limits(starting: Limit, ending: Limit) -> None:
-    """Spark's rules for a batch: it begins not at the end, ends not at the start, and what both
-    name partition by partition agrees."""
+    """Checks Spark's rules for a batch: it must not start at the end or end at the start, and
+    limits given per partition must agree."""
     for limit, wrong, name in ((starting, LATEST, "latest"), (ending, EARLIEST, "earliest")):
         if not limit.is_time and wrong in (limit.everywhere, *limit.each.values()):
             raise OptionError(limit.option, f"cannot be {name} ({wrong}) in a batch")
@@ -329,11 +330,11 @@ def _pattern(text: str) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as error:
-        raise ValueError(f"{text!r} is no regular expression: {error}") from None
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
 
 
 def _partitions(text: str) -> tuple[TopicPartition, ...]:
-    form = f'wanted is JSON such as {{"orders": [0, 1]}}, not {text}'
+    form = f'must be JSON such as {{"orders": [0, 1]}}, not {text}'
     found = []
     for topic, numbers in _json_object(text, form).items():
         if not isinstance(numbers, list) or not all(map(_is_int, numbers)):
@@ -350,7 +351,7 @@ def _offsets(text: str) -> int | dict[TopicPartition, int]:
 
 
 def _by_partition(text: str) -> dict[TopicPartition, int]:
-    form = f'wanted is JSON such as {{"orders": {{"0": 23, "1": 42}}}}, not {text}'
+    form = f'must be JSON such as {{"orders": {{"0": 23, "1": 42}}}}, not {text}'
     found: dict[TopicPartition, int] = {}
     for topic, numbers in _json_object(text, form).items():
         if topic == TOPIC_IDS:
@@ -388,14 +389,14 @@ def _is_int(value: object) -> bool:
 
 def boolean(text: str) -> bool:
     if text.lower() not in ("true", "false"):
-        raise ValueError(f"true or false, not {text!r}")
+        raise ValueError(f"must be true or false, not {text!r}")
     return text.lower() == "true"
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text.lower() not in choices:
-            raise ValueError(f"{' or '.join(choices)}, not {text!r}")
+            raise ValueError(f"must be {' or '.join(choices)}, not {text!r}")
         return text.lower()
 
     return parse
@@ -410,14 +411,14 @@ def positive(text: str) -> int:
 
 
 def _duration_ms(text: str) -> int:
-    """As Spark's settings of time are written: a number of ms, or a number and a unit."""
+    """Parses a duration as Spark's configs have it: a number of ms, or a number with a unit."""
     found = re.fullmatch(r"([0-9]{1,9}) *([a-z]*)", text.lower(), re.ASCII)
     if found is None or found[2] not in _UNITS_MS or not int(found[1]):
-        raise ValueError(f"a time such as 500ms, 30s, 15m, 2h or 1d, not {text!r}")
+        raise ValueError(f"must be a time such as 500ms, 30s, 15m, 2h or 1d, not {text!r}")
     return int(found[1]) * _UNITS_MS[found[2]]
 
 
 def _number(text: str, least: int) -> int:
     if not re.fullmatch(r"[+-]?[0-9]{1,19}", text, re.ASCII) or not least <= int(text) <= _MAX_LONG:
-        raise ValueError(f"a whole number from {least} on, not {text!r}")
+        raise ValueError(f"must be a whole number of at least {least}, not {text!r}")
     return int(text)

@@ -1,8 +1,8 @@
-"""What each task is to read: ranges of offsets, cut by bytes at entries of the sparse indexes.
+"""Splits a read into ranges of offsets, one per task, by bytes at entries of the sparse indexes.
 
-This runs on the driver. Of the logs it reads what their directories list, a few index entries for
-each cut, and what a look-up by time reads; how long it takes hangs on the number of segments and
-tasks, not on that of records.
+This runs on the driver. It reads directory listings, a few index entries for each cut, and what
+a lookup by time reads; the time depends on the number of segments and tasks, not on that of
+records.
 """
 
 from __future__ import annotations
@@ -33,27 +33,28 @@ from .options import EARLIEST, LATEST, Limit, OptionError, Options, TopicPartiti
 
 LOGGER: Final = logging.getLogger("kafkafs.spark")
 
-#: Kafka's own topics, which are read only when they are named (Topic.isInternal, and KRaft's log).
+#: Kafka's own topics, which are read only if they are named (Topic.isInternal, and KRaft's log).
 INTERNAL_TOPICS: Final = frozenset(
     ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata")
 )
 
-# Planning goes over all segments once, in order: to keep their indexes open would be for nothing,
-# and a terabyte's, mapped, are half a gigabyte.
+# Planning visits all segments once, in order: keeping their indexes open would gain nothing, and
+# those of a terabyte map half a gigabyte.
 _OPEN_FILES: Final = {"kafkafs.open.files": "64"}
 
 
 class DataLoss(Exception):
-    """Records that were asked for are not there any more, and failOnDataLoss is true."""
+    """Requested records no longer exist, and failOnDataLoss is true."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """What a task reads of a partition: offsets in [`start`, `end`), about `size` bytes of `.log`.
+    """The part of a partition that a task reads: offsets [`start`, `end`), about `size` bytes of
+    `.log`.
 
-    `is_last`: the log ended at `end` when this was planned, so damage behind its last batch counts.
-    `topic_id`: the id in the partition's directory at that time, "" where it had none. Offsets of a
-    topic with another id are not read in its place.
+    `is_last`: the log ended at `end` when this was planned, so damage after its last batch is part
+    of the range. `topic_id`: the id in the partition's directory at that time, "" if it had none.
+    Offsets of a topic with another id are not read instead.
     """
 
     topic: str
@@ -69,10 +70,10 @@ class OffsetRange:
 
 
 def find_log_dirs(paths: Sequence[str]) -> list[str]:
-    """The directories that the paths name, wildcards (`*`, `?`, `[…]`) resolved, in order. They are
-    absolute: workers have working directories of their own.
+    """Returns the directories that the paths name, in order, with wildcards (`*`, `?`, `[…]`)
+    expanded. They are absolute, since workers have their own working directories.
 
-    OptionError for wildcards that nothing matches.
+    Raises OptionError if a wildcard matches nothing.
     """
     found: list[str] = []
     for path in map(os.path.abspath, paths):
@@ -87,8 +88,8 @@ def find_log_dirs(paths: Sequence[str]) -> list[str]:
 
 
 def refuse_within_log_dir(place: str, log_dirs: Iterable[str]) -> None:
-    """LogDirError for a place that lies in one of the log directories, or in any other: a broker
-    does not open one that has directories in it which are no partition's (LogManager.loadLogs)."""
+    """Raises LogDirError if a place is inside a log directory, of `log_dirs` or any other: a broker
+    does not open one that contains directories of other kinds (LogManager.loadLogs)."""
     known = {os.path.realpath(path) for path in log_dirs}
     above = below = os.path.realpath(place)
     while True:
@@ -101,11 +102,11 @@ def refuse_within_log_dir(place: str, log_dirs: Iterable[str]) -> None:
 
 
 def plan(log_dirs: Sequence[str], options: Options) -> list[OffsetRange]:
-    """The ranges that together hold every record asked for once, in order of topic, partition and
-    offset.
+    """Returns ranges that together contain every requested record once, in order of topic,
+    partition and offset.
 
-    OptionError for a topic or partition that is not there, DataLoss for offsets that are not,
-    LogDirError, ConfigError.
+    Raises OptionError for a missing topic or partition, DataLoss for missing offsets, LogDirError
+    or ConfigError.
     """
     engine = open_engine(log_dirs, options)
     try:
@@ -124,7 +125,7 @@ def plan(log_dirs: Sequence[str], options: Options) -> list[OffsetRange]:
 
 
 def open_engine(log_dirs: Sequence[str], options: Options) -> Engine:
-    """The directories, as planning reads them. LogDirError, ConfigError."""
+    """Opens the directories for planning. Raises LogDirError or ConfigError."""
     engine = Engine(log_dirs, {**_OPEN_FILES, **options.settings})
     for problem in engine.problems:
         LOGGER.warning("%s", problem)
@@ -135,14 +136,15 @@ _READ_REST: Final = "Set the option failOnDataLoss to false to read what is ther
 
 
 def report_loss(what: str, is_error: bool, remedy: str = _READ_REST) -> None:
-    """DataLoss, with the advice to do `remedy`, or a warning."""
+    """Raises DataLoss with the advice `remedy`, or logs a warning if it is not an error."""
     if is_error:
         raise DataLoss(f"{what}. {remedy}")
     LOGGER.warning("%s", what)
 
 
 def recreated(topic: str, known_id: str, topic_id: str) -> str:
-    """What happened to a topic whose id was known, and is `topic_id` now, "" for none."""
+    """Describes the re-creation of a topic whose id was `known_id` and now is `topic_id`, "" for
+    none."""
     now = f"the topic id is {topic_id} now" if topic_id else "there is no topic id now"
     return f"topic {topic} was deleted and created again: {now}, not {known_id}"
 
@@ -151,7 +153,7 @@ def recreated(topic: str, known_id: str, topic_id: str) -> str:
 
 
 def check_topics(topics: Mapping[str, list[int]], options: Options) -> None:
-    """OptionError for a topic or partition that the options name and that is not there."""
+    """Raises OptionError if a topic or partition that the options name does not exist."""
     for topic, partition in options.assigned or ():
         there = topics.get(topic, ())
         if partition not in there:
@@ -162,7 +164,7 @@ def check_topics(topics: Mapping[str, list[int]], options: Options) -> None:
 
 
 def assigned(topics: Mapping[str, list[int]], options: Options) -> list[TopicPartition]:
-    """The partitions that the options ask for, as far as they are there, sorted."""
+    """Returns the existing partitions that the options select, sorted."""
     if options.assigned is not None:
         there = (each for each in options.assigned if each[1] in topics.get(each[0], ()))
         return sorted(there)
@@ -178,7 +180,8 @@ def assigned(topics: Mapping[str, list[int]], options: Options) -> list[TopicPar
 
 
 def check_named(limit: Limit, chosen: Iterable[TopicPartition]) -> None:
-    """OptionError unless a limit by partition names just those that are read, as Spark wants it."""
+    """Raises OptionError unless a limit per partition names exactly the partitions that are read,
+    as Spark requires."""
     if limit.everywhere is not None:
         return
     if differing := sorted(limit.each.keys() ^ set(chosen)):
@@ -193,11 +196,11 @@ def check_named(limit: Limit, chosen: Iterable[TopicPartition]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Offsets [`start`, `end`) of a partition that are to be read, and where their bytes are;
-    `topic_id` as in OffsetRange.
+    """Offsets [`start`, `end`) of a partition to read, and where their bytes are; `topic_id` as in
+    OffsetRange.
 
-    `segments` hold them; `ends[i]` is how many bytes of the span lie in segments up to `i`, of
-    which the first counts from position `skipped` on.
+    `segments` contain them; `ends[i]` is the number of the span's bytes in segments up to `i`,
+    where the first segment is counted from position `skipped` on.
     """
 
     view: View
@@ -223,7 +226,7 @@ class _Span:
         return self.ends[-1]
 
     def offset_at(self, byte: int) -> int:
-        """An offset near the record that is `byte` bytes behind the start."""
+        """Returns an offset near the record that is `byte` bytes after the start."""
         number = min(bisect_right(self.ends, byte), len(self.segments) - 1)
         before = self.ends[number - 1] if number else -self.skipped
         segment, position = self.segments[number], byte - before
@@ -235,7 +238,8 @@ class _Span:
 
 
 def _position_of(segment: Segment, offset: int, up: bool = False) -> int:
-    """About where an offset is in a segment, as its index says; with `up` rather behind it."""
+    """Returns an offset's approximate position in a segment by its index; with `up` one at or
+    after it."""
     index = segment.offset_index()
     if index is None or not len(index):
         return segment.size if up else 0
@@ -246,9 +250,9 @@ def _position_of(segment: Segment, offset: int, up: bool = False) -> int:
 
 
 def _spans(engine: Engine, topic: str, partition: int, options: Options) -> Iterator[_Span]:
-    """What is to be read of one partition."""
+    """Yields the span to read of one partition, if there is any."""
     try:
-        # The id comes before the view: tasks refuse a topic that is created again in between.
+        # Read the id before the view: tasks reject a topic that is created again in between.
         topic_id = _topic_id(engine.partition_dir(topic, partition))
         view = engine.log(topic, partition).view()
     except (UnknownTopic, UnknownPartition):
@@ -260,31 +264,33 @@ def _spans(engine: Engine, topic: str, partition: int, options: Options) -> Iter
 
 
 def _topic_id(found: PartitionDir) -> str:
-    """The topic id in a partition's directory; "" where there is none, or none that can be read: a
-    batch also reads what is left of a damaged directory."""
+    """Returns the topic id in a partition's directory; "" if there is none or it is unreadable:
+    a batch also reads what is left of a damaged directory."""
     try:
         return found.topic_id()
     except CorruptError as error:
-        LOGGER.warning("%s: not checked whether the topic is created again meanwhile", error)
+        LOGGER.warning("%s: a re-creation of the topic will not be detected", error)
         return ""
 
 
 def bound(view: View, limit: Limit, options: Options) -> int:
-    """The offset that a limit names, as far as it is there. DataLoss, OptionError."""
+    """Returns the offset of a limit, clamped to the existing ones. Raises DataLoss or
+    OptionError."""
     latest = view.bound(options.isolation)
     value = limit.of((view.topic, view.partition))
     if limit.is_time:
         value = _offset_for_time(view, value, limit, options)
     value = {EARLIEST: view.start_offset, LATEST: latest}.get(value, value)
     if not view.start_offset <= value <= latest:
-        there = f"offsets {view.start_offset} to {latest} are there"
-        what = f"{view.topic}-{view.partition}: {limit.option} says {value}, but only {there}"
+        there = f"offsets {view.start_offset} to {latest} exist"
+        what = f"{view.topic}-{view.partition}: {limit.option} is {value}, but only {there}"
         report_loss(what, options.fail_on_data_loss)
     return min(max(value, view.start_offset), latest)
 
 
 def _offset_for_time(view: View, time_ms: int, limit: Limit, options: Options) -> int:
-    """The first offset at or after a time; without one, what the options say."""
+    """Returns the first offset at or after a time; LATEST if there is none and the options permit
+    it."""
     found = view.offset_for_time(time_ms, options.isolation)
     if found is not None:
         return found
@@ -298,13 +304,13 @@ def _offset_for_time(view: View, time_ms: int, limit: Limit, options: Options) -
 
 
 def cut(parts: Iterable[tuple[View, int, int, str]], options: Options) -> list[OffsetRange]:
-    """Ranges of the sizes that the options ask for, of offsets [start, end) of each view, which
-    has them, with the topic id of its partition."""
+    """Returns ranges of the requested sizes. Each part is a view, existing offsets [start, end) of
+    it, and its partition's topic id."""
     return _ranges([_Span.of(*part) for part in parts if part[1] < part[2]], options)
 
 
 def _ranges(spans: Sequence[_Span], options: Options) -> list[OffsetRange]:
-    """The spans, cut to the sizes that the options ask for."""
+    """Returns the spans cut to the sizes that the options request."""
     target = options.max_bytes_per_partition
     least = options.min_partitions or 0
     if least:
@@ -318,7 +324,7 @@ def _ranges(spans: Sequence[_Span], options: Options) -> list[OffsetRange]:
 
 
 def _cut_by_bytes(span: _Span, target: int) -> Iterator[OffsetRange]:
-    """The span in pieces of about `target` bytes, cut where an index entry tells an offset."""
+    """Yields the span in pieces of about `target` bytes, cut at the offsets of index entries."""
     parts = max(-(-span.size // target), 1)
     cuts = (span.offset_at(span.size * part // parts) for part in range(1, parts))
     inner = sorted({offset for offset in cuts if span.start < offset < span.end})
@@ -337,8 +343,8 @@ def _cut_by_bytes(span: _Span, target: int) -> Iterator[OffsetRange]:
 
 
 def _cut_to_number(ranges: list[OffsetRange], least: int) -> list[OffsetRange]:
-    """At least `least` ranges where there are so many offsets: where index entries are too few for
-    that, the largest are divided evenly, as Spark does (KafkaOffsetRangeCalculator)."""
+    """Returns at least `least` ranges if there are that many offsets: if there were too few index
+    entries, the largest ranges are divided evenly, as in Spark (KafkaOffsetRangeCalculator)."""
     missing = least - len(ranges)
     if missing <= 0 or not ranges:
         return ranges
@@ -354,12 +360,12 @@ def _cut_to_number(ranges: list[OffsetRange], least: int) -> list[OffsetRange]:
 
 
 def _count(piece: OffsetRange) -> int:
-    """How many offsets it has, at most so many records."""
+    """Returns the number of its offsets, which is an upper bound of its records."""
     return piece.end - piece.start
 
 
 def _divided(piece: OffsetRange, parts: int) -> Iterator[OffsetRange]:
-    """The piece in `parts` of as many offsets each, but for one."""
+    """Yields the piece in `parts` whose numbers of offsets differ by at most one."""
     edges = [piece.start + _count(piece) * part // parts for part in range(parts + 1)]
     for low, high in pairwise(edges):
         is_last = piece.is_last and high == piece.end

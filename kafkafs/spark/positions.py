@@ -1,8 +1,8 @@
-"""Where a stream stands between two batches, and its JSON in the checkpoint.
+"""The position of a stream between two batches, and its JSON in the checkpoint.
 
-The JSON has the shape of Spark's KafkaSourceOffset, `{"orders": {"0": 23, "1": 42}}`, with one more
-member whose name cannot be a topic's: `":topicIds": {"orders": "AbV…"}`. Spark's own source refuses
-a checkpoint that has it, so the member can be left out.
+The JSON has the form of Spark's KafkaSourceOffset, `{"orders": {"0": 23, "1": 42}}`, with one more
+member whose name cannot be a topic's: `":topicIds": {"orders": "AbV…"}`. Spark's own source rejects
+a checkpoint with this member, so it can be omitted.
 """
 
 from __future__ import annotations
@@ -38,20 +38,19 @@ class CheckpointError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """For each partition the offset that is read next, and the ids of their topics as far as they
-    are known."""
+    """The next offset to read of each partition, and the known ids of their topics."""
 
     offsets: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def topics(self) -> list[str]:
-        """In order of name."""
+        """The topics, sorted by name."""
         return sorted({topic for topic, _ in self.offsets})
 
 
 def to_json(positions: Positions, with_ids: bool = True) -> dict[str, dict[str, Any]]:
-    """Always in the same order, since Spark compares the texts."""
+    """Returns the JSON object, always in the same order, since Spark compares texts."""
     found: dict[str, dict[str, Any]] = {}
     for topic, partition in sorted(positions.offsets):
         found.setdefault(topic, {})[str(partition)] = positions.offsets[topic, partition]
@@ -62,8 +61,8 @@ def to_json(positions: Positions, with_ids: bool = True) -> dict[str, dict[str, 
 
 
 def from_json(value: object) -> Positions:
-    """Raises CheckpointError for what is neither an offset of this source nor of Spark's Kafka
-    source."""
+    """Parses `to_json`'s result. Raises CheckpointError if it is an offset neither of this source
+    nor of Spark's Kafka source."""
     if not isinstance(value, dict):
         raise CheckpointError("is not a JSON object", value)
     offsets = {
@@ -81,7 +80,7 @@ def _members(value: object, name: str, member: object) -> list[tuple[str, Any]]:
     if name != TOPIC_IDS and not is_legal_topic(name):
         raise CheckpointError(f"has {name!r}, which cannot be a topic's name", value)
     if not isinstance(member, dict):
-        raise CheckpointError(f"has no JSON object as its member {name}", value)
+        raise CheckpointError(f"has a member {name} that is not a JSON object", value)
     return list(member.items())
 
 
@@ -104,5 +103,5 @@ def _check_ids(value: object, ids: Mapping[str, Any], topics: Collection[str]) -
         if topic not in topics:
             raise CheckpointError(f"has an id of {topic!r} in {TOPIC_IDS}, but no offsets", value)
         if not isinstance(topic_id, str) or not is_uuid_text(topic_id):
-            what = f"has for {topic} in {TOPIC_IDS} no topic id as Kafka writes it"
-            raise CheckpointError(f"{what}, 22 characters of base64", value)
+            what = f"has a malformed topic id for {topic} in {TOPIC_IDS}"
+            raise CheckpointError(f"{what}, which must be 22 characters of base64", value)

@@ -1,9 +1,9 @@
-"""One range of offsets to Arrow record batches: what a task of Spark does.
+"""Reads one range of offsets into Arrow record batches: the work of a Spark task.
 
-The log is found anew in each task, and may have changed since the driver planned: it grows, is
-compacted, and loses its oldest segments. Records that retention took are a loss of data, which
-fails the task or is passed over; so are all records of a topic that was deleted and created again.
-Damaged bytes fail the task or are passed over, and `losses` tells them.
+Each task opens the log again. It may have changed since the driver planned: it grows, is compacted,
+and loses its oldest segments. Records deleted by retention are data loss, which fails the task or
+is skipped; so are all records of a topic that was deleted and created again. Damaged bytes fail the
+task or are skipped, and `losses` reports them.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from kafkafs.storage.log.view import View
 from .planning import LOGGER, OffsetRange, recreated, report_loss
 from .topic_ids import id_of
 
-#: What `losses` tells of each damaged place: offsets in [firstOffset, nextOffset) of the range that
-#: was read are lost, nextOffset is null where nothing readable follows in the segment.
+#: The rows of `losses`, one for each damaged place: offsets [firstOffset, nextOffset) of the range
+#: are lost; nextOffset is null if nothing readable follows in the segment.
 LOSSES: Final = pa.schema(
     [
         ("topic", pa.string()),
@@ -47,9 +47,9 @@ LOSSES: Final = pa.schema(
         ("what", pa.string()),
     ]
 )
-# About so much memory of records goes into a record batch at most, unless one record has more.
+# About the most bytes of records in a record batch, unless a single record is larger.
 _BATCH_BYTES: Final = 16 << 20
-# How often reading goes on in a new view when segments vanish and nothing is read meanwhile.
+# How many views are tried in a row when segments vanish before anything is read.
 _ATTEMPTS: Final = 8
 _LOSSES_TOLD: Final = 1000
 _READ_AGAIN: Final = "Read the new topic, or set the option failOnDataLoss to false to leave it out"
@@ -57,7 +57,7 @@ _READ_AGAIN: Final = "Read the new topic, or set the option failOnDataLoss to fa
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How ranges are read, the same for all tasks of a read."""
+    """How ranges are read; the same for all tasks of a read."""
 
     log_dirs: tuple[str, ...]
     settings: Mapping[str, str]
@@ -66,10 +66,10 @@ class Reading:
     permissive: bool
 
     def records(self, piece: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The records of a range; `schema` has fields of the Arrow schema of records, with the
-        types that Spark wants for them.
+        """Yields the records of a range. `schema` has fields of the records' Arrow schema, with the
+        types that Spark requires.
 
-        CorruptError for damage unless it is passed over, DataLoss unless that is.
+        Raises CorruptError for damage, unless it is skipped, and DataLoss, unless that is skipped.
         """
         names = schema.names
         for part in self.parts(piece):
@@ -84,7 +84,7 @@ class Reading:
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
     def losses(self, piece: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """The damage in a range; `schema` has fields of LOSSES."""
+        """Yields the damage in a range; `schema` has fields of LOSSES."""
         rows: list[dict[str, object]] = []
         for part in self.parts(piece):
             if isinstance(part, Damage):
@@ -96,11 +96,10 @@ class Reading:
             yield pa.RecordBatch.from_pylist(rows, schema)
 
     def parts(self, piece: OffsetRange) -> Iterator[Columns | Damage]:
-        """Everything in the range as the storage engine has it, with the damage; columns are good
-        until the next are asked for.
+        """Yields the columns and damage in a range. Columns are valid until the next are requested.
 
-        It comes from one view of the log, or from several where segments vanish while they are
-        read: a cleaner replaces them, retention takes them.
+        They are read from one view of the log, or from several if segments vanish while they are
+        read, because a cleaner replaces them or retention deletes them.
         """
         reached = piece.start
         attempts = _ATTEMPTS
@@ -122,8 +121,9 @@ class Reading:
         raise StorageError(f"{piece}: its segments vanish faster than they can be read")
 
     def _view(self, piece: OffsetRange) -> View | None:
-        """The partition as it is now; None when it has gone and that is no error. LogDirError where
-        the directory itself is not there: a worker that does not see it has lost nothing."""
+        """Returns the present view; None if the partition was deleted and that is not an error.
+        Raises LogDirError if the directory itself is missing: a worker that does not see it has
+        lost no data."""
         try:
             return self._engine().log(piece.topic, piece.partition).view()
         except (UnknownTopic, UnknownPartition) as error:
@@ -131,9 +131,10 @@ class Reading:
             return None
 
     def _is_recreated(self, piece: OffsetRange) -> bool:
-        """Whether the partition is another topic's by now, after a warning; DataLoss if that is an
-        error. What was read before the answer False is the planned topic's: an id is never used
-        again. A partition that has gone meanwhile is still the one that was read."""
+        """Returns whether the partition now belongs to another topic, after logging a warning;
+        raises DataLoss if that is an error. False means that all that was read before belongs to
+        the planned topic, since ids are never reused. A partition deleted meanwhile counts as
+        unchanged."""
         if not piece.topic_id:
             return False
         topic_id = id_of(self._engine(), (piece.topic, piece.partition))
@@ -147,31 +148,31 @@ class Reading:
         return _engine(self.log_dirs, tuple(sorted(self.settings.items())))
 
     def _report_gone(self, piece: OffsetRange, view: View, reached: int) -> None:
-        """DataLoss, or a warning, for offsets of the range that the log no longer has."""
+        """Reports data loss for offsets of the range that the log no longer has."""
         if view.start_offset > reached:
             there = f"the log starts at {view.start_offset} now"
         elif view.end_offset < piece.end:
             there = f"the log ends at {view.end_offset} now"
         else:
             return
-        report_loss(f"{piece} are not all there any more: {there}", self.fail_on_data_loss)
+        report_loss(f"{piece} do not all exist any more: {there}", self.fail_on_data_loss)
 
 
 @lru_cache(maxsize=1)
 def _engine(log_dirs: tuple[str, ...], settings: tuple[tuple[str, str], ...]) -> Engine:
-    """Tasks that follow each other in a process share what it knows of the logs."""
+    """Returns an engine; successive tasks of a process share it and what it has cached."""
     return Engine(log_dirs, dict(settings))
 
 
 def _behind(part: Columns | Damage, reached: int) -> int:
-    """The offset where reading goes on behind a part."""
+    """Returns the offset at which reading continues after a part."""
     if isinstance(part, Columns):
         return int(part.offsets[-1]) + 1
     return max(reached, part.first_offset, part.next_offset)
 
 
 def _pieces(columns: Columns) -> Iterator[Columns]:
-    """The rows, in as many pieces as keep each batch small."""
+    """Yields the rows in pieces that keep each batch small."""
     rows = len(columns)
     if not rows:
         return
@@ -182,8 +183,8 @@ def _pieces(columns: Columns) -> Iterator[Columns]:
 
 
 def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """The column with the type that Spark wants. No header at all is null there, as in Spark's own
-    source."""
+    """Returns the column with the type that Spark requires. An empty list of headers becomes null,
+    as in Spark's own source."""
     if not pa.types.is_list(kind):
         return array if array.type == kind else array.cast(kind)
     lengths = pc.list_value_length(array).to_numpy(zero_copy_only=False)

@@ -1,4 +1,4 @@
-"""What Spark sees: the format "kafkafs" of PySpark's Python data source API."""
+"""The format "kafkafs" of PySpark's Python data source API."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class KafkafsSource(DataSource):
         return "kafkafs"
 
     def schema(self) -> str:
-        """Spark asks for it when `load` is called, which is when wrong options are refused."""
+        """Returns the schema. Spark calls this in `load`, so wrong options are rejected there."""
         options = Options.parse(self.options, streaming=None)
         columns = _LOSSES if options.losses else dict(_COLUMNS)
         if not options.losses and not options.include_headers:
@@ -60,13 +60,15 @@ class KafkafsSource(DataSource):
         return ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """`schema` may be the user's own: some of the columns, and only these are then made."""
+        """Returns the reader. `schema` may be the user's own with only some of the columns; only
+        these are then built."""
         options = Options.parse(self.options)
         _check_columns(schema, _LOSSES if options.losses else _COLUMNS)
         return KafkafsReader(options, to_arrow_schema(schema, timezone="UTC"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """As `reader`. ImportError before PySpark 4.2, whose streams know no limits."""
+        """Returns the stream reader, as `reader` does. Raises ImportError before PySpark 4.2, whose
+        streams have no read limits."""
         from .stream_reader import KafkafsStreamReader
 
         options = Options.parse(self.options, streaming=True)
@@ -74,7 +76,8 @@ class KafkafsSource(DataSource):
         return KafkafsStreamReader(options, to_arrow_schema(schema, timezone="UTC"))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """OptionError for `overwrite`: a log only grows. LogDirLocked."""
+        """Returns the writer. Raises OptionError for `overwrite`, since a log is append-only, and
+        LogDirLocked."""
         from .writer import KafkafsWriter
 
         _refuse_overwrite(overwrite)
@@ -83,7 +86,7 @@ class KafkafsSource(DataSource):
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        """As `writer`."""
+        """Returns the stream writer, as `writer` does."""
         from .writer import KafkafsStreamWriter
 
         _refuse_overwrite(overwrite)
@@ -92,7 +95,7 @@ class KafkafsSource(DataSource):
 
 def _refuse_overwrite(overwrite: bool) -> None:
     if overwrite:
-        raise OptionError("mode", "overwrite is not allowed, nor in Spark's Kafka sink: append is")
+        raise OptionError("mode", "overwrite is not supported; use append")
 
 
 def _check_columns(schema: StructType, known: dict[str, str]) -> None:
@@ -105,14 +108,14 @@ def _check_columns(schema: StructType, known: dict[str, str]) -> None:
 
 
 class Task(InputPartition):
-    """One task's range."""
+    """The range of one task."""
 
     def __init__(self, value: OffsetRange) -> None:
         super().__init__(value)
 
 
 class RangeReader:
-    """What tasks do: pickled with what it needs, it reads one range."""
+    """The tasks' part of a reader: it is pickled, and reads one range per task."""
 
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         self._options = options
@@ -127,7 +130,7 @@ class RangeReader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         spare_collections()
-        if partition.value is None:  # what Spark makes of no partition at all
+        if partition.value is None:  # Spark's replacement for an empty list of partitions
             return iter(())
         if self._options.losses:
             return self._reading.losses(partition.value, self._schema)
@@ -135,13 +138,13 @@ class RangeReader:
 
 
 class KafkafsReader(RangeReader, DataSourceReader):
-    """One read: planned on the driver, pickled, and carried out by tasks.
+    """One read: planned on the driver, pickled, and executed by tasks.
 
-    It has no `pushFilters`. PySpark 4.1 to 4.3 keeps one reader with a loaded DataFrame, the one
-    that was planned last (PythonDataSourceV2.readInfo), and runs it for every query on that
-    DataFrame, and for every branch of one query, whatever their filters are; it does not even call
-    Python for a query without filters. Whatever one query's filters had pruned would be missing
-    from the others, and nothing in a task shows which query it belongs to.
+    It has no `pushFilters`. PySpark 4.1 to 4.3 keeps one reader per loaded DataFrame, the one
+    planned last (PythonDataSourceV2.readInfo), and uses it for all queries on that DataFrame and
+    all branches of a query, whatever their filters are; for a query without filters it does not
+    even call Python. Records pruned by one query's filters would be missing from the others, and
+    a task cannot find out which query it belongs to.
     """
 
     def partitions(self) -> list[InputPartition]:

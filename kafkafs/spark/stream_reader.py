@@ -1,4 +1,4 @@
-"""What Spark sees of a stream: PySpark's stream reader, from 4.2 on."""
+"""PySpark's interface of a stream reader, from PySpark 4.2 on."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .positions import Positions, from_json, to_json
 from .source import RangeReader, Task
 from .streaming import Stream
 
-# Before the first batch. Of that Spark keeps only the end, so where it begins is found out by the
-# options, also when it is done once more.
+# The start of the first batch. Spark stores only a batch's end, so its start is derived from the
+# options, also when the batch is repeated.
 _INITIAL: Final = {"startingOffsets": "as the options say"}
 
 
 class KafkafsStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One query: on the driver it decides about batches, tasks get it to read ranges."""
+    """One query: on the driver it plans batches, in tasks it reads ranges."""
 
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         super().__init__(options, schema)
@@ -41,8 +41,8 @@ class KafkafsStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAv
         return _INITIAL
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Whether there is a limit: PySpark has none that joins two, so those of the options are
-        heeded, whichever comes back."""
+        """Returns a limit if the options have any. PySpark cannot combine two, so `latestOffset`
+        applies those of the options, whichever limit it gets."""
         options = self._options
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
@@ -76,5 +76,5 @@ class KafkafsStreamReader(RangeReader, DataSourceStreamReader, SupportsTriggerAv
 
 
 def _positions(value: dict[str, Any]) -> Positions | None:
-    """None before the first batch."""
+    """Parses a position; None before the first batch."""
     return None if value == _INITIAL else from_json(value)

@@ -1,10 +1,10 @@
-"""Which offsets each micro batch of a stream reads, as Spark's own Kafka source decides it.
+"""Selects the offsets of each micro-batch of a stream, as Spark's own Kafka source does.
 
-Between batches a stream stands, in each partition, before an offset: these are its `Positions`,
-which Spark writes to the checkpoint as JSON. This runs on the driver.
+Between batches a stream has in each partition a next offset: these are its `Positions`, which Spark
+writes to the checkpoint as JSON. This runs on the driver.
 
-A topic that was deleted and created again is a loss of data, which its id reveals. The ids are in
-the checkpoint; where they were left out, a running query still knows those of its last batch.
+A topic that was deleted and created again is data loss; it is detected by its id. The ids are in
+the checkpoint; if they were omitted there, a running query still knows those of its last batch.
 """
 
 from __future__ import annotations
@@ -41,26 +41,26 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class Stream:
-    """The partitions that a query follows. `latest`: their ends as last seen, None before."""
+    """The partitions that a query reads. `latest`: their ends as last seen, None before."""
 
     def __init__(self, log_dirs: Sequence[str], options: Options) -> None:
-        """LogDirError, ConfigError."""
+        """Opens the log directories. Raises LogDirError or ConfigError."""
         self._engine = open_engine(log_dirs, options)
         self._options = options
         self._target: Positions | None = None
-        self._last_batch = -float("inf")  # when it was begun, in seconds
+        self._last_batch = -float("inf")  # when it was started, in seconds
         self._known_ids: dict[tuple[tuple[TopicPartition, int], ...], Mapping[str, str]] = {}
         self.latest: Positions | None = None
 
     def stop_at_the_present_end(self) -> None:
-        """From now on nothing counts that comes later (Trigger.AvailableNow)."""
+        """Ignores everything appended from now on (Trigger.AvailableNow)."""
         self._target = self._ends()
 
     def next_end(self, start: Positions | None, limited: bool) -> Positions:
-        """Where a batch ends that begins at `start`, or at the starting offsets; `start` itself
-        when it is to wait. Without `limited` all that is there is read.
+        """Returns the end of the batch that starts at `start`, or at the starting offsets; `start`
+        itself if the batch should wait. Unless `limited`, the batch contains everything available.
 
-        OptionError where the query cannot begin, DataLoss, CorruptError for topic ids that are
+        Raises OptionError if the query cannot start, DataLoss, or CorruptError if topic ids are
         malformed or contradict each other.
         """
         self.latest = latest = self._ends() if self._target is None else self._target
@@ -88,8 +88,8 @@ class Stream:
         if most is None:
             return latest
         end = replace(latest, offsets=_limited(begins, latest.offsets, most))
-        # As many offsets of the new topic as were read of the old one: without topic ids Spark
-        # sees no difference, and would never have the batch read.
+        # The batch ends in the new topic at the offset that was reached in the old one: without
+        # topic ids Spark sees no difference, and would never read the batch.
         is_unseen = end.offsets == start.offsets and not self._options.checkpoint_topic_ids
         return latest if is_unseen and others else end
 
@@ -99,15 +99,15 @@ class Stream:
         return self._log_start(key)
 
     def plan(self, start: Positions | None, end: Positions) -> list[OffsetRange]:
-        """What tasks read of a batch. `start` None is the query's first batch, which may have been
-        begun before: Spark keeps where it ends, and not where it begins.
+        """Returns the ranges of a batch for its tasks. `start` None is the query's first batch,
+        which may be a repetition: Spark stores only where it ends.
 
-        DataLoss for what is not there any more; CorruptError as for `next_end`.
+        Raises DataLoss for missing offsets, and CorruptError as `next_end` does.
         """
         ids = read_ids(self._engine, sorted(end.offsets))
         now = Positions(dict.fromkeys(ids, 0), _some(by_topic(ids)))
         end = self._with_ids(end, now.topic_ids)
-        gone = self._others(end, now)  # with all that this batch was to read of them
+        gone = self._others(end, now)  # with all offsets that this batch should read of them
         self._report_others(gone, end, now)
         ends = {key: offset for key, offset in end.offsets.items() if key[0] not in gone}
         if start is None:
@@ -117,7 +117,7 @@ class Stream:
         self._report_others(others - gone, start, end)
         self._remember(end, start)
         for key in sorted(start.offsets.keys() - end.offsets.keys()):
-            self._report(key, f"has gone; it was read up to offset {start.offsets[key]}")
+            self._report(key, f"was deleted; it was read up to offset {start.offsets[key]}")
         parts = []
         for key, offset in sorted(ends.items()):
             begin = self._log_start(key) if key[0] in others else start.offsets.get(key, 0)
@@ -129,8 +129,9 @@ class Stream:
         self._engine.close()
 
     def _ends(self) -> Positions:
-        """Of all partitions that are there now. The ids are read first: if a topic is created again
-        before its ends are read, they are taken for those of the old one, which is then missed."""
+        """Returns the ends of all existing partitions. The ids are read first: if a topic is
+        created again before its ends are read, they count as those of the old one, which is then
+        reported as lost."""
         chosen = assigned(self._engine.topics(), self._options)
         ids = read_ids(self._engine, chosen)
         views = {key: self._view(key) for key in ids}
@@ -139,8 +140,8 @@ class Stream:
         return Positions(ends, _some(by_topic({key: ids[key] for key in ends})))
 
     def _starting(self, ends: Offsets) -> Offsets:
-        """The starting offsets, none behind its partition's end: the end of a batch that is done
-        once more may be older than what the options name now, such as the latest offset."""
+        """Returns the starting offsets, clamped to the ends: when a batch is repeated, its end may
+        be below the present value of, say, "latest"."""
         options, found = self._options, dict(ends)
         for key, end in ends.items():
             view = self._view(key)
@@ -151,23 +152,23 @@ class Stream:
     # -- topic ids ------------------------------------------------------------------------------
 
     def _with_ids(self, positions: Positions, otherwise: Mapping[str, str]) -> Positions:
-        """The positions with the topic ids that their JSON had, or this query knows of them;
-        `otherwise` has those of topics about which neither says anything."""
+        """Returns the positions with the topic ids from their JSON or those that this query
+        remembers; `otherwise` has the ids for topics that are in neither."""
         known = self._known_ids.get(_offsets_of(positions), {})
         ids = {**otherwise, **known, **positions.topic_ids}
         of_these = {topic: ids[topic] for topic in positions.topics if topic in ids}
         return replace(positions, topic_ids=of_these)
 
     def _remember(self, end: Positions, start: Positions) -> None:
-        """The ids of the two positions that Spark may ask about next. Where they differ in nothing
-        else Spark reads no batch between them, and the stream stays at `start`."""
+        """Remembers the ids of the two positions that Spark may pass next. If they differ only in
+        their ids, Spark reads no batch between them, and the stream stays at `start`."""
         self._known_ids = {
             _offsets_of(end): end.topic_ids,
             _offsets_of(start): start.topic_ids,
         }
 
     def _others(self, before: Positions, after: Positions) -> set[str]:
-        """The topics that are others than `before`, though they have the same names."""
+        """Returns the topics of `after` that have another id in `before`."""
         known, now = before.topic_ids, after.topic_ids
         return {topic for topic in after.topics if known.get(topic, "") not in ("", now.get(topic))}
 
@@ -177,8 +178,8 @@ class Stream:
             report_loss(what, self._options.fail_on_data_loss, _GO_ON)
 
     def _is_too_little(self, begins: Offsets, latest: Offsets) -> bool:
-        """Whether the batch waits for more. Not for longer than maxTriggerDelay, and not where
-        nothing more is to come."""
+        """Returns whether the batch should wait for more offsets: not longer than maxTriggerDelay,
+        and not if no more will be read."""
         least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None:
             return False
@@ -190,21 +191,21 @@ class Stream:
         return False
 
     def _part(self, key: TopicPartition, start: int, end: int) -> Iterator[tuple[View, int, int]]:
-        """A partition's view and the offsets of it to read. One that was not there when the last
-        batch ended is read from offset 0 on; what is not there any more is lost."""
+        """Yields a partition's view and the offsets to read, if any. A partition that is new since
+        the last batch is read from offset 0 on; offsets that no longer exist are data loss."""
         if end < start:
-            self._report(key, f"was read up to offset {start}, and ends at {end} now")
+            self._report(key, f"was read up to offset {start}, but ends at {end} now")
         if end <= start:
             return
         view = self._view(key)
         if view is None:
-            self._report(key, f"has gone, and its offsets {start} to {end - 1} with it")
+            self._report(key, f"was deleted, and with it offsets {start} to {end - 1}")
             return
         if view.start_offset > start:
-            gone = f"offsets {start} to {min(view.start_offset, end) - 1} are not there any more"
+            gone = f"offsets {start} to {min(view.start_offset, end) - 1} no longer exist"
             self._report(key, f"{gone}: the log starts at {view.start_offset} now")
         if view.end_offset < end:
-            gone = f"offsets {max(view.end_offset, start)} to {end - 1} are not there any more"
+            gone = f"offsets {max(view.end_offset, start)} to {end - 1} no longer exist"
             self._report(key, f"{gone}: the log ends at {view.end_offset} now")
         yield view, max(start, view.start_offset), min(end, view.end_offset)
 
@@ -228,13 +229,13 @@ def _offsets_of(positions: Positions) -> tuple[tuple[TopicPartition, int], ...]:
 
 
 def _some(ids: Mapping[str, str]) -> dict[str, str]:
-    """Without topics that have no id."""
+    """Returns the ids without topics that have none."""
     return {topic: topic_id for topic, topic_id in ids.items() if topic_id}
 
 
 def _limited(begins: Offsets, latest: Offsets, most: int) -> Offsets:
-    """Ends of about `most` offsets in all, of each partition in proportion to what it has, and at
-    least one, so that none is starved."""
+    """Returns ends for about `most` offsets in total: of each partition in proportion to its size,
+    and at least one, so that none starves."""
     sizes = {key: max(end - begins[key], 0) for key, end in latest.items()}
     total = sum(sizes.values())
     return {

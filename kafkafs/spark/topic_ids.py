@@ -1,7 +1,7 @@
-"""Which topic a partition's directory belongs to: the id in its `partition.metadata`.
+"""Reads topic ids from `partition.metadata`, to find out which topic a directory belongs to.
 
 A topic that is deleted and created again keeps its name and gets another id. Directories that
-only a broker before Kafka 2.8 has written have no id, and nothing can be said about them.
+were only written by brokers before Kafka 2.8 have no id and cannot be checked.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from kafkafs.storage.errors import CorruptError, SegmentGone, UnknownPartition, 
 
 from .options import TopicPartition
 
-# How often ids are read again that contradict each other: a topic that is created again while its
-# partitions are read, one after the other, shows the old id in some and the new one in others.
+# How often contradicting ids are read: if a topic is created again while its partitions are read
+# one after another, some have the old id and others the new one.
 _ATTEMPTS: Final = 3
 
 
 def id_of(engine: Engine, key: TopicPartition) -> str | None:
-    """The topic id in a partition's directory, "" where it has none; None if the partition does not
-    exist. Raises CorruptError if its partition.metadata is malformed."""
+    """Returns the topic id in a partition's directory, "" if it has none; None if the partition
+    does not exist. Raises CorruptError if its partition.metadata is malformed."""
     try:
         found = engine.partition_dir(*key)
         topic_id = found.topic_id()
         if not topic_id:
-            found.directory.stat()  # no id is also what a directory has that was just deleted
+            found.directory.stat()  # a directory that was just deleted has no id either
     except (UnknownTopic, UnknownPartition, SegmentGone):
         return None
     return topic_id
 
 
 def read_ids(engine: Engine, keys: Iterable[TopicPartition]) -> dict[TopicPartition, str]:
-    """`id_of` each partition, without those that do not exist.
+    """Returns `id_of` each partition, without those that do not exist.
 
     Raises CorruptError if a partition.metadata is malformed, or if partitions of one topic have
     different ids.
@@ -51,7 +51,7 @@ def read_ids(engine: Engine, keys: Iterable[TopicPartition]) -> dict[TopicPartit
 
 
 def by_topic(ids: Mapping[TopicPartition, str]) -> dict[str, str]:
-    """The id of each topic, "" where none of its partitions has one."""
+    """Returns the id of each topic, "" if none of its partitions has one."""
     found: dict[str, str] = {}
     for (topic, _), topic_id in ids.items():
         found[topic] = found.get(topic) or topic_id
@@ -59,7 +59,7 @@ def by_topic(ids: Mapping[TopicPartition, str]) -> dict[str, str]:
 
 
 def _different(ids: Mapping[TopicPartition, str]) -> tuple[TopicPartition, TopicPartition] | None:
-    """Two partitions of a topic that have different ids."""
+    """Returns two partitions of a topic that have different ids, or None."""
     first: dict[str, TopicPartition] = {}
     for key, topic_id in ids.items():
         if topic_id and ids[first.setdefault(key[0], key)] != topic_id:
@@ -72,4 +72,4 @@ def _contradiction(
 ) -> CorruptError:
     topic = one[0]
     found = " and ".join(f"{topic}-{key[1]} has topic id {ids[key]}" for key in (one, other))
-    return CorruptError(f"{found}: they are of different topics; move the older directory away")
+    return CorruptError(f"{found}: they belong to different topics; move the older directory away")

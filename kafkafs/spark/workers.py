@@ -1,4 +1,4 @@
-"""The Python processes that Spark keeps for its tasks."""
+"""Tunes the Python worker processes that Spark keeps for its tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import cache
 
 @cache
 def spare_collections() -> None:
-    """Takes what has been imported by now out of Python's garbage collections; every task calls it,
-    and the first one of a process does it. Spark collects behind each task, and went through 75,000
-    objects then that live as long as the process: 10 to 40 ms in which it gave it no other task."""
+    """Excludes everything imported so far from Python's garbage collections. Every task calls this;
+    only the first call in a process has an effect. Spark runs a collection after each task, which
+    traversed 75,000 permanent objects: 10 to 40 ms in which the process got no other task."""
     gc.freeze()

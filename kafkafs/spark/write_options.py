@@ -1,7 +1,7 @@
-"""Options of a write, by the names of Spark's own Kafka sink: parsed, checked, frozen.
+"""Parses and validates the options of a write, which are named as in Spark's own Kafka sink.
 
-As with a read, options that concern only how a broker is reached are taken and mean nothing here;
-every other name is refused.
+As in a read, options that only concern the connection to a broker are accepted and ignored; every
+other name is rejected.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _NAMES: Final = frozenset(
         *_LEVELS.values(),
     )
 )
-# Of Kafka's ProducerConfig: those that Spark refuses, those that would have records go elsewhere or
-# count otherwise, and those that only a connection needs.
+# Configs of Kafka's ProducerConfig: those that Spark rejects, those that would change the partition
+# or visibility of records, and those that only concern the connection.
 _REFUSED: Final = ("key.serializer", "value.serializer", "interceptor.classes")
 _NOT_HERE: Final = ("partitioner.class", "transactional.id")
 _CONNECTION: Final = frozenset(
@@ -61,7 +61,7 @@ _CONNECTION: Final = frozenset(
 )
 
 
-# A producer's batches are small because records wait for them; here they are all at hand.
+# A producer's batches are small because records wait for them; here all records are available.
 _BATCH_BYTES: Final = 65536
 
 
@@ -69,11 +69,11 @@ _BATCH_BYTES: Final = 65536
 class WriteOptions:
     """All options of a write.
 
-    `topic`: of every record, whatever its column says; None: the column's. `create_topics`: how
-    many partitions a topic gets that is not there, None where that is an error; `unregistered`:
-    also where a KRaft broker would make strays of them. `level` None is
-    Kafka's default. `writer` and `epoch`: who numbers its writes, so that each is done once.
-    `settings` are the storage engine's (`kafkafs.…`).
+    `topic`: for all records, overriding their column; None: the column's. `create_topics`: the
+    number of partitions of topics to create, None if a missing topic is an error; `unregistered`:
+    create them even if a KRaft broker would make them stray partitions. `level` None is Kafka's
+    default. `writer` and `epoch`: the writer and the number of its write, so that each is done only
+    once. `settings` are the storage engine's configs (`kafkafs.…`).
     """
 
     paths: tuple[str, ...]
@@ -91,14 +91,14 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], streaming: bool = False) -> WriteOptions:
-        """OptionError for a name that does not exist, a value that cannot be, or two options that
-        contradict each other."""
+        """Parses the options. Raises OptionError for an unknown name, an invalid value, or two
+        options that contradict each other."""
         texts = Texts(given, _NAMES, _check_meaningless)
         writer, epoch = texts.get("queryId", _text), texts.get("epoch", not_negative)
         if streaming and epoch is not None:
             raise OptionError("epoch", "a stream numbers its batches itself")
         if not streaming and (writer is None) is not (epoch is None):
-            raise OptionError("epoch" if epoch is None else "queryId", "is wanted with the other")
+            raise OptionError("epoch" if epoch is None else "queryId", "needs the other one too")
         codec = _CODECS[texts.get("kafka.compression.type", one_of(*_CODECS)) or "none"]
         levels = {each: texts.get(name, int) for each, name in _LEVELS.items()}
         return cls(
@@ -118,11 +118,11 @@ class WriteOptions:
 
 
 def _check_meaningless(name: str) -> None:
-    """OptionError unless the option exists, and means nothing without a broker."""
+    """Raises OptionError unless the option exists and has no meaning without a broker."""
     setting = name.removeprefix("kafka.")
     if setting != name:
         if setting in _REFUSED:
-            raise OptionError(name, "not supported, nor by Spark's Kafka sink")
+            raise OptionError(name, "not supported, just as in Spark's Kafka sink")
         if setting in _NOT_HERE:
             raise OptionError(name, "not supported")
         if setting in _CONNECTION or setting.startswith(CONNECTION_PREFIXES):
@@ -138,7 +138,7 @@ def _topic(text: str) -> str:
 
 def _text(text: str) -> str:
     if not text:
-        raise ValueError("is empty")
+        raise ValueError("must not be empty")
     return text
 
 

@@ -1,4 +1,4 @@
-"""What Spark sees of a write: PySpark's Arrow writers, of batches and of streams."""
+"""PySpark's interface of a write: the Arrow writers of batches and of streams."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ _TYPES: Mapping[str, tuple[str, ...]] = {
     "partition": ("int",),
     "timestamp": ("timestamp",),
 }
-# Which Spark sets for the tasks of a stream (StreamExecution.QUERY_ID_KEY); it comes from the
-# checkpoint, so that a restarted query has it, too.
+# Set by Spark for the tasks of a stream (StreamExecution.QUERY_ID_KEY). It is stored in the
+# checkpoint, so a restarted query has the same.
 _QUERY_ID = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True)
 class Staged(WriterCommitMessage):
-    """What one task has staged: of which job and, in a stream, of which query."""
+    """The parts that one task has staged, with its job and, in a stream, its query."""
 
     job: str
     query: str | None
@@ -59,11 +59,12 @@ class Staged(WriterCommitMessage):
 
 
 class _Writing:
-    """What batches and streams have in common. Pickled with the tasks."""
+    """The common part of batch and stream writers. It is pickled for the tasks."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        """OptionError for columns that cannot be written; LogDirError, LogDirLocked; what is wrong
-        with the topic if it is to be made, such as Unregistered. No task has begun yet."""
+        """Checks the write before any task starts. Raises OptionError or WriteError for columns
+        that cannot be written, LogDirError, LogDirLocked, or the error that prevents creating the
+        topic, such as Unregistered."""
         _check_columns(schema, options)
         log_dirs = tuple(os.path.abspath(path) for path in find_log_dirs(options.paths))
         check_writable(log_dirs)
@@ -108,7 +109,7 @@ class _Writing:
 
 
 class KafkafsWriter(_Writing, DataSourceArrowWriter):
-    """One write of a batch: made on the driver, pickled, carried out by tasks, and committed."""
+    """One batch write: created on the driver, pickled, executed by tasks, and committed."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return self._stage(iterator)
@@ -123,7 +124,7 @@ class KafkafsWriter(_Writing, DataSourceArrowWriter):
 
 
 class KafkafsStreamWriter(_Writing, DataSourceStreamArrowWriter):
-    """The writes of a stream. Spark makes a new one for each batch's commit."""
+    """The writes of a stream. Spark creates a new object for each batch's commit."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Staged:
         return self._stage(iterator)
@@ -132,7 +133,7 @@ class KafkafsStreamWriter(_Writing, DataSourceStreamArrowWriter):
         staged = _staged(messages)
         query = self._options.writer or (staged[0].query if staged else "")
         if query is None:
-            raise OptionError("queryId", "Spark does not tell which query this is; say it")
+            raise OptionError("queryId", "must be set, because Spark did not pass the query's id")
         self._commit(staged, Write(query, batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -140,12 +141,12 @@ class KafkafsStreamWriter(_Writing, DataSourceStreamArrowWriter):
 
 
 def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    """Without those of tasks that failed."""
+    """Returns the messages without those of failed tasks."""
     return [message for message in messages if isinstance(message, Staged)]
 
 
 def _check_columns(schema: StructType, options: WriteOptions) -> None:
-    """As Spark's KafkaWriter; other columns are passed over, as there."""
+    """Checks the columns as Spark's KafkaWriter does; unknown columns are ignored, as there."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     if "topic" not in types and options.topic is None:
         raise WriteError(

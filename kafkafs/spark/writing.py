@@ -1,5 +1,4 @@
-"""Arrow record batches to staged segments: what a task of a write does, and what its driver does
-with them."""
+"""Writes Arrow record batches to staged segments in tasks, and commits these on the driver."""
 
 from __future__ import annotations
 
@@ -34,22 +33,22 @@ from kafkafs.storage.writable_engine import WritableEngine
 from .job_names import is_stale
 from .planning import LOGGER
 
-# So much of the input is grouped by partition at a time: less, and many partitions get batches that
-# are not full.
+# How much of the input is grouped by partition at a time. With less, batches of many partitions
+# would not be full.
 _CHUNK_BYTES: Final = 8 << 20
 
-# Some rows, in their order.
+# A selection of rows, in order.
 _Rows = Int64s | slice
 
 
 class WriteError(ValueError):
-    """The data, or their columns, cannot be written."""
+    """The data or their columns cannot be written."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where one job writes to, and how; the same for all its tasks. `topic` and `create_topics` as
-    in `WriteOptions`."""
+    """Where and how a job writes; the same for all its tasks. `topic` and `create_topics` are as in
+    `WriteOptions`."""
 
     log_dirs: tuple[str, ...]
     settings: Mapping[str, str]
@@ -67,21 +66,22 @@ class Target:
         return StagingPlace(os.path.join(self.staging_dir, STAGING_SUFFIX))
 
     def check_new_topic(self, engine: Engine, topic: str, partitions: int) -> None:
-        """Raises what is wrong with a topic that the commit would make: InvalidTopic,
-        InvalidPartitions, TopicExists, Unregistered."""
+        """Checks a topic that the commit would create. Raises InvalidTopic, InvalidPartitions,
+        TopicExists or Unregistered."""
         refuse_new_topic(topic, partitions)
         refuse_in_engine(engine, topic, range(partitions), unregistered=self.unregistered)
 
     @property
     def places(self) -> list[StagingPlace]:
-        """All in which the job may have something."""
+        """All places in which the job may have staged something."""
         paths = dict.fromkeys(self.place_of(log_dir).path for log_dir in self.log_dirs)
         return [StagingPlace(path) for path in paths]
 
 
 @dataclass(frozen=True, slots=True)
 class _Topic:
-    """How many partitions, those that are here by number, with their log directories."""
+    """A topic to write to. `count`: the number of its partitions; `log_dirs`: the log directories
+    of those that exist here, by number."""
 
     name: str
     count: int
@@ -90,20 +90,20 @@ class _Topic:
 
 
 class TaskWriter:
-    """One attempt of one task. `attempt` is a name that no other attempt has."""
+    """One attempt of one task. `attempt` is its unique name."""
 
     def __init__(self, target: Target, task: int, attempt: str) -> None:
         self._target = target
         self._attempt = attempt
         self._engine = Engine(target.log_dirs, dict(target.settings))
         self._clock = SystemClock()
-        self._turn = task  # of records without a key
+        self._turn = task  # round-robin position for records without a key
         self._topics: dict[str, _Topic] = {}
         self._attempts: dict[str, WritableDirectory] = {}  # by staging place
         self._writers: dict[tuple[str, int], StagedWriter] = {}
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> list[StagedPart]:
-        """All records, durably staged; nothing is left when it raises."""
+        """Stages all records durably and returns the parts; leaves nothing behind if it raises."""
         try:
             for table in _chunks(batches):
                 self._write(table)
@@ -129,7 +129,7 @@ class TaskWriter:
                 writer.append_records(_chosen(chosen, part), self._target.plan, now_ms)
 
     def _by_topic(self, table: pa.Table) -> Iterator[tuple[_Topic, _Rows | None]]:
-        """The topics with their rows, None for all of them."""
+        """Yields the topics with their rows, None for all rows."""
         if self._target.topic is not None:
             yield self._topic(self._target.topic), None
             return
@@ -149,7 +149,7 @@ class TaskWriter:
     def _partitions(
         self, topic: _Topic, table: pa.Table, rows: _Rows | None, records: RecordColumns
     ) -> Int64s:
-        """The partition of each record: what the column says, else the key's."""
+        """Returns the partition of each record: from the column, otherwise from the key."""
         keys = type(records.keys).nulls() if self._target.ignore_keys else records.keys
         found = partitions_of(keys, len(records), topic.count, self._turn)
         self._turn = (self._turn + int(keys.is_null(len(records)).sum())) % topic.count
@@ -173,7 +173,7 @@ class TaskWriter:
         return found
 
     def _topic(self, name: str) -> _Topic:
-        """UnknownTopic unless it is there, or is to be made."""
+        """Returns a topic. Raises UnknownTopic if it neither exists nor is to be created."""
         known = self._topics.get(name)
         if known is None:
             known = self._topics[name] = self._found_topic(name)
@@ -185,7 +185,7 @@ class TaskWriter:
         if numbers is None:
             if made is None:
                 raise UnknownTopic(name, engine.topics())
-            # Before anything is staged for a topic that nobody may create at the end.
+            # Check before anything is staged: at the commit it would be too late.
             self._target.check_new_topic(engine, name, made)
             config = engine.new_topic_config().config
             return _Topic(name, made, dict.fromkeys(range(made), self._target.log_dirs[0]), config)
@@ -212,7 +212,7 @@ class TaskWriter:
 
 
 def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Some batches together, each chunk in one piece."""
+    """Yields the batches combined into contiguous tables of about _CHUNK_BYTES."""
     found: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -235,7 +235,7 @@ def _chosen(records: RecordColumns, rows: _Rows | None) -> RecordColumns:
 
 
 def _grouped(numbers: Int64s) -> Iterator[tuple[int, _Rows | None]]:
-    """Each number with its rows in their order; None where all have it."""
+    """Yields each number with its rows in order; None for the rows if all have the same number."""
     if not len(numbers):
         return
     inner = np.flatnonzero(np.diff(numbers)) + 1
@@ -258,8 +258,8 @@ def _grouped(numbers: Int64s) -> Iterator[tuple[int, _Rows | None]]:
 
 
 def check_writable(log_dirs: Sequence[str]) -> None:
-    """Raises LogDirError if a path is missing or is not a log directory, which no write makes;
-    LogDirLocked if a broker or an engine has one of the directories."""
+    """Raises LogDirError if a path is missing or is not a log directory (writes create none), and
+    LogDirLocked if a broker or an engine has locked one."""
     for path in log_dirs:
         directory = Directory(path)
         check_is_log_dir(directory)
@@ -270,8 +270,8 @@ def check_writable(log_dirs: Sequence[str]) -> None:
 
 
 def check_topic(target: Target) -> None:
-    """Raises what is wrong with the topic that all rows go to, if the commit would make it. Topics
-    that rows name are known to tasks only, which check them."""
+    """Checks the topic of all rows, if the commit would create it. Topics named in rows are known
+    only to tasks, which check them."""
     if target.topic is None or target.create_topics is None:
         return
     engine = Engine(target.log_dirs, dict(target.settings))
@@ -280,7 +280,7 @@ def check_topic(target: Target) -> None:
 
 
 def remove_stale(target: Target) -> None:
-    """Removes what dead writers have left in the staging places, unless it was decided."""
+    """Removes what dead writers have left in the staging places, unless it has a commit record."""
     decided = _decided(target)
 
     def stale(job: str, changed_ms: int) -> bool:
@@ -288,11 +288,12 @@ def remove_stale(target: Target) -> None:
 
     for staging in target.places:
         for job in staging.remove_stale(stale):
-            LOGGER.warning("removed what a dead writer has left: %s/%s", staging.path, job)
+            LOGGER.warning("removed files left by a dead writer: %s/%s", staging.path, job)
 
 
 def _decided(target: Target) -> list[str]:
-    """Paths of staged parts that are to be placed by whoever opens the directories next."""
+    """Returns the paths of staged parts with a commit record, which the next writable opening of
+    the directories ingests."""
     return [
         staged.path
         for path in target.log_dirs
@@ -303,8 +304,9 @@ def _decided(target: Target) -> list[str]:
 
 
 def commit(target: Target, write: Write, parts: Sequence[StagedPart], jobs: Iterable[str]) -> None:
-    """Places what tasks have staged, those of a partition in the order given; `jobs` are those that
-    they were staged by. LogDirLocked when a broker or an engine has a directory now."""
+    """Ingests the parts that tasks have staged, those of a partition in the given order; `jobs` are
+    the jobs that staged them. Raises LogDirLocked if a broker or an engine has locked a
+    directory."""
     if parts:
         engine = WritableEngine(
             target.log_dirs, dict(target.settings), unregistered=target.unregistered
@@ -312,28 +314,29 @@ def commit(target: Target, write: Write, parts: Sequence[StagedPart], jobs: Iter
         try:
             placed = place(engine, write, parts, _new_topics(engine, target, parts))
         except BaseException:
-            with suppress(StorageError, OSError):  # what happened first is to be told
+            with suppress(StorageError, OSError):  # the first error is the one to report
                 engine.close()
             raise
         if placed.is_repeated:
-            LOGGER.warning("%s was written before; nothing is written", write)
+            LOGGER.warning("%s was written before; nothing is written again", write)
         _close(engine)
     for job in jobs:
         remove_job(target, job)
 
 
 def _close(engine: WritableEngine) -> None:
-    """All is written; the next opening recovers what could not be closed in good order."""
+    """Closes the engine after the write is complete. If that fails, the next opening recovers from
+    the unclean shutdown."""
     try:
         engine.close()
     except (StorageError, OSError) as error:
-        LOGGER.error("after a write: %s", error)
+        LOGGER.error("the write is complete, but closing the log directories failed: %s", error)
 
 
 def _new_topics(
     engine: WritableEngine, target: Target, parts: Sequence[StagedPart]
 ) -> dict[str, int]:
-    """Those that are to be made, with their partitions."""
+    """Returns the topics to create, with their numbers of partitions."""
     if target.create_topics is None:
         return {}
     missing = {part.topic for part in parts} - engine.topics().keys()
@@ -341,12 +344,12 @@ def _new_topics(
 
 
 def remove_job(target: Target, job: str) -> None:
-    """Removes all that a job has staged, unless it was decided that it is placed. What cannot be
-    removed now is stale some day."""
+    """Removes all that a job has staged, unless it has a commit record. What cannot be removed now
+    is removed once it is stale."""
     with suppress(StorageError):
         if any(f"/{job}/" in path for path in _decided(target)):
             return
     for staging in target.places:
         with suppress(OSError, StorageError):
             staging.remove(job)
-            Path(staging.path).rmdir()  # the last one to leave
+            Path(staging.path).rmdir()  # succeeds only for the last job

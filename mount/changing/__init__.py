@@ -1,1 +1,1 @@
-"""The writing side: what a writable mount does to logs, and what it remembers meanwhile."""
+"""The write path of a writable mount: how file operations change logs and topics."""

@@ -1,4 +1,4 @@
-"""Lines written to a partition's `append` and `append.jsonl`, as they become records."""
+"""Turns lines written to a partition's `append` and `append.jsonl` into records."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ from ..partition import Partition
 from ..write_handle import WriteHandle
 from .changes import Changes
 
-# A byte of a record takes at most six in JSON, as an escape; what is around it, far less than this.
+# A byte of a record takes at most six in JSON, as an escape; the JSON around it takes far less than
+# _ROOM_BYTES.
 _ESCAPE_BYTES: Final = 6
 _ROOM_BYTES: Final = 1 << 16
-# A line may have so many bytes, whatever the topic allows.
+# The most bytes of a line, whatever the topic allows.
 _MAX_LINE_BYTES: Final = 256 << 20
-# Values of compression.type with which lines are not compressed, which takes longer than all else.
+# Values of compression.type with which lines are not compressed. Compressing takes longer than all
+# the rest.
 _PLAIN: Final = ("producer", "uncompressed")
 
 
 class AppendHandle(WriteHandle):
-    """An open `append`. The lines of each write are appended before it returns, all but the last if
-    its end has not come; that one waits for the rest, or for the file to be closed.
+    """An open `append`. Each write appends its lines before it returns. A last line without a line
+    end is kept until its rest is written or the file is closed.
 
-    A handle that met a bad line refuses everything: what follows it may belong to it. After any
-    other error nothing of the failed write is there, and it can be repeated.
+    After a bad line the handle rejects everything, since later bytes may belong to that line. After
+    any other error nothing of the failed write was appended, and it can be repeated.
     """
 
     def __init__(self, changes: Changes, partition: Partition, name: str, parse: Parse) -> None:
@@ -41,13 +43,13 @@ class AppendHandle(WriteHandle):
         self._name = printable(f"{partition.topic}/{partition.number}/{name}")
         self._writer = changes.writer(partition)
         self._appender = LineAppender(parse, self._append_records)
-        self._rest = bytearray()  # a line whose end has not come
-        self._is_torn = False  # a write has failed that would have gone on with it
+        self._rest = bytearray()  # the last line, while its end is missing
+        self._is_torn = False  # whether a write that continues that line has failed
         self._bad: TreeError | None = None
 
     def write(self, position: int, data: bytes) -> int:
-        """Takes all of it; or, when there was an error in the midst of many lines, those in front.
-        `position` is not looked at: a log grows at its end."""
+        """Takes all of `data`, or, after an error among many lines, the lines before it. `position`
+        is ignored: a log grows at its end."""
         self._refuse_bad()
         end = data.rfind(b"\n") + 1
         self._is_torn = True
@@ -62,14 +64,15 @@ class AppendHandle(WriteHandle):
         return len(data)
 
     def writes_soon(self, size: int) -> bool:
-        """A line takes a byte at least. How old its record is shows only when it is read."""
+        """Returns whether a write of `size` bytes is quick, assuming one record per byte. Whether a
+        record is recent is known only after parsing."""
         most = size + len(self._rest)
         is_plain = self._writer.config.compression_type in _PLAIN
         return is_plain and self._writer.takes_at_once(most, most, is_recent=False)
 
     def _append(self, lines: bytes) -> int | None:
-        """Appends them: None, or of how many bytes behind `_rest` the lines were appended before
-        an error."""
+        """Appends `lines`. Returns None, or, after an error, how many bytes after `_rest` belong to
+        lines that were appended."""
         before = self._appender.lines
         try:
             self._appender.append(lines)
@@ -89,7 +92,7 @@ class AppendHandle(WriteHandle):
         self._writer.append_records(records.stamped(self._changes.engine.clock.now_ms()))
 
     def _refuse_long(self) -> None:
-        """No line is kept that is longer than any record that the topic takes."""
+        """Rejects an unfinished line that is longer than any record that the topic accepts."""
         limit = self._writer.config.max_message_bytes * _ESCAPE_BYTES + _ROOM_BYTES
         limit = min(limit, _MAX_LINE_BYTES)
         if len(self._rest) > limit:
@@ -106,7 +109,7 @@ class AppendHandle(WriteHandle):
             raise type(self._bad)(str(self._bad)) from None
 
     def truncate(self, size: int) -> None:
-        """Takes nothing away from a log."""
+        """Does nothing: a log cannot be truncated."""
 
     @property
     def flushes(self) -> bool:
@@ -117,13 +120,13 @@ class AppendHandle(WriteHandle):
         return False
 
     def flush(self) -> None:
-        """Appends a last line without its end, unless a write has failed that belongs to it."""
+        """Appends a last line without a line end, unless a write that continues it has failed."""
         self._refuse_bad()
         if self._rest and not self._is_torn:
             self._append(bytes(self._rest))
             self._rest.clear()
 
     def sync(self) -> None:
-        """Makes durable all whole lines that were written."""
+        """Makes all whole lines that were written durable."""
         self._refuse_bad()
         self._writer.flush()

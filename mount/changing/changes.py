@@ -1,4 +1,4 @@
-"""What a writable mount can do to the logs that it shows. Any thread may use it."""
+"""The engine of a writable mount and the state needed to change logs through files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .scratch import ScratchFiles
 from .topic_changes import TopicChanges
 from .topic_settings import TopicSettingsFile
 
-if TYPE_CHECKING:  # an engine that writes is much to load for who only reads
+if TYPE_CHECKING:  # loading the writing engine is expensive for a read-only mount
     from kafkafs.storage.log.writer import LogWriter
     from kafkafs.storage.writable_engine import WritableEngine
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:  # an engine that writes is much to load for who only reads
 
 
 class Changes:
-    """The engine of a writable mount, and what is specific to changing things through files."""
+    """The engine of a writable mount and the parts that change things through files. Any thread may
+    use it."""
 
     def __init__(self, engine: WritableEngine, options: MountOptions) -> None:
         self.engine = engine
@@ -34,17 +35,17 @@ class Changes:
         self._settings_files: dict[int, TopicSettingsFile] = {}
 
     def end(self) -> None:
-        """The mount ends: nobody waits any longer. Waits for nothing itself."""
+        """Ends all waiting, because the mount ends. Does not block."""
         self.control.end()
 
     def close(self) -> None:
-        """Gives up what takes long, and finishes what was put off. No call may follow."""
+        """Cancels long operations and completes deferred ones. No call may follow."""
         self.control.close()
         self.deletions.close()
 
     def settings_file(self, place: int, topic: str, mtime_ns: int) -> TopicSettingsFile:
-        """The file with the settings of the topic that has this place; `mtime_ns`: its time as long
-        as it was not changed."""
+        """Returns the file with the configs of the topic at this place. `mtime_ns`: its mtime until
+        it is changed."""
         file = self._settings_files.get(place)
         if file is None:
             file = TopicSettingsFile(self.engine, topic, mtime_ns)
@@ -52,19 +53,19 @@ class Changes:
         return file
 
     def forget_topic(self, place: int) -> None:
-        """The topic that had this place is no more."""
+        """Discards the state of the topic that had this place, because it was deleted."""
         self._settings_files.pop(place, None)
 
     def writer(self, partition: Partition) -> LogWriter:
-        """One partition, to append to. UnknownTopic, UnknownPartition, LogDirOffline."""
+        """Returns a partition's writer. Raises UnknownTopic, UnknownPartition or LogDirOffline."""
         return self.engine.writer(partition.topic, partition.number)
 
     def sync(self, partition: Partition) -> None:
-        """Makes durable what was changed in a partition. OSError, LogDirOffline."""
+        """Makes all changes to a partition durable. Raises OSError or LogDirOffline."""
         self.writer(partition).flush()
         self.deletions.settle(partition)
 
     @property
     def problems(self) -> list[str]:
-        """What could not be done yet, a line each."""
+        """What could not be completed yet, a line each."""
         return self.deletions.problems

@@ -1,7 +1,7 @@
-"""What removing a name means: a log is cut from its front, and nowhere else.
+"""Removing files of records and segments: a log is deleted from its start, and nowhere else.
 
-A removal moves the log start offset up, in memory and for every reader at once. The rest is done
-soon after, for thousands of removals together (`settling.py`).
+A removal raises the log start offset in memory, which all readers see at once. The rest follows
+soon, for thousands of removals together (`settling.py`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..errnos import Forbidden
 from .removed import Removed, RemovedNames
 from .settling import Settling
 
-if TYPE_CHECKING:  # an engine that writes is much to load for who only reads
+if TYPE_CHECKING:  # loading the writing engine is expensive for a read-only mount
     from kafkafs.storage.log.view import View
     from kafkafs.storage.log.writer import LogWriter
     from kafkafs.storage.writable_engine import WritableEngine
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # an engine that writes is much to load for who only reads
 
 
 class Deletions:
-    """What is removed through a mount. Any thread may call."""
+    """The removals made through a mount. Any thread may call."""
 
     def __init__(self, engine: WritableEngine) -> None:
         self._engine = engine
@@ -34,8 +34,8 @@ class Deletions:
     # -- records and segments --------------------------------------------------------------------
 
     def delete_below(self, partition: Partition, offset: int, name: str, pid: int) -> None:
-        """Process `pid` removed `name`: the log begins at `offset`, unless it begins above it.
-        Forbidden, PolicyViolation, LogDirOffline."""
+        """Raises the log start offset to at least `offset`, because process `pid` removed `name`.
+        Raises Forbidden, PolicyViolation or LogDirOffline."""
         writer = self._writer(partition)
         first_base, start = writer.first_base_offset, writer.start_offset
         writer.delete_records(offset)
@@ -43,54 +43,56 @@ class Deletions:
         self._settling.soon((partition.topic, partition.number))
 
     def is_near(self, partition: Partition) -> bool:
-        """Whether `delete_below` would change memory only, and wait for nobody."""
+        """Returns whether `delete_below` would change only memory and wait for nothing."""
         return self._writer(partition).is_idle
 
     def _writer(self, partition: Partition) -> LogWriter:
         try:
             return self._engine.writer(partition.topic, partition.number)
         except UnknownPartition:
-            self._engine.partition_dir(partition.topic, partition.number)  # or has it gone?
+            # Raises UnknownPartition if the partition no longer exists.
+            self._engine.partition_dir(partition.topic, partition.number)
             why = "is the quorum's own log, or could not be opened for writing"
             raise Forbidden(f"{partition.topic}-{partition.number} {why}") from None
 
     def settle(self, partition: Partition) -> None:
-        """What was deleted in a partition is on the disk when this returns. StorageError and
-        OSError; it is tried again."""
+        """Makes the deletions in a partition durable before it returns. Raises StorageError or
+        OSError; the work is then retried later."""
         self._settling.now({(partition.topic, partition.number)})
 
-    # -- names that went with others -------------------------------------------------------------
+    # -- names removed together with others ------------------------------------------------------
 
     def removed_by(self, partition: Partition, pid: int, name: str) -> Removed | None:
-        """What process `pid` removed from a partition lately, and that `name` may have gone with;
-        None where it removed nothing, or the name itself."""
+        """Returns what process `pid` recently removed from a partition, which may have deleted
+        `name` too; None if it removed nothing, or that very name."""
         return self._names.of(partition, pid, name)
 
     def removed_again(self, partition: Partition, pid: int, name: str) -> None:
-        """The process removed a name that had gone already, by its own doing."""
+        """Records that the process removed a name that its earlier removals had deleted."""
         self._names.note_again(partition, pid, name)
 
-    # -- directories that were removed and are there nevertheless -------------------------------
+    # -- removed directories that still exist ---------------------------------------------------
 
     def bury(self, inode: int) -> None:
-        """The kernel was told that a directory was removed, which it never forgets of an inode. So
-        the directory gets another one, of the same number."""
+        """Gives a directory a new inode generation under the same number: the kernel was told that
+        it was removed, and never forgets that of an inode."""
         self._generations[inode] = self.generation(inode) + 1
 
     def generation(self, inode: int) -> int:
-        """Which inode of that number a directory is now."""
+        """Returns the present generation of a directory's inode number."""
         return self._generations.get(inode, 0)
 
-    # -- faults and end --------------------------------------------------------------------------
+    # -- problems and closing --------------------------------------------------------------------
 
     @property
     def problems(self) -> list[str]:
-        """Why something that was deleted is not on the disk yet."""
+        """Why deletions are not on the disk yet."""
         problem = self._settling.problem
         return [f"deletions: {problem}"] if problem else []
 
     def close(self) -> None:
-        """Puts everything on the disk. What cannot be is noted, and the engine's closing tells."""
+        """Makes all deletions durable. Failures are recorded and reported when the engine is
+        closed."""
         try:
             self._settling.close()
         except (StorageError, OSError):
@@ -98,8 +100,8 @@ class Deletions:
 
 
 def is_emptied(partition: Partition) -> bool:
-    """Whether nothing is left in a partition that anybody could read, now or later: no record, no
-    transaction that is not decided, no damage."""
+    """Returns whether a partition has nothing that could be read now or later: no record, no open
+    transaction, no damage."""
     view = partition.view()
     if view.last_stable_offset < _end(partition, view) or view.tail is not None:
         return False
@@ -107,18 +109,17 @@ def is_emptied(partition: Partition) -> bool:
 
 
 def _end(partition: Partition, view: View) -> int:
-    """Where the log ends: who writes it knows also of what cannot be read, and seems not to be
-    there (yet)."""
+    """Returns the log end offset. The writer also counts what readers cannot see (yet)."""
     try:
         if partition.changes is not None:
             return partition.changes.writer(partition).end_offset
     except UnknownPartition:
-        pass  # it is not opened for writing
+        pass  # it is not open for writing
     return view.end_offset
 
 
 def ignore_removal(partition: Partition, name: str) -> None:
-    """A name that a partition always has is to be removed: nothing happens when the partition is
-    emptied, as at the end of `rm -r`. Else Forbidden."""
+    """Handles the removal of a name that a partition always has. Does nothing if the partition is
+    empty, as at the end of `rm -r`; otherwise raises Forbidden."""
     if not is_emptied(partition):
         raise Forbidden(f"{printable(name)} cannot be removed: it shows what is in the log")

@@ -1,8 +1,8 @@
-"""Values of keys while files of `key/` are open for writing, as they become records.
+"""Collects values written to files of `key/` and appends them as records.
 
-A file of a record cannot change. What is written to `key/K` is collected here, in memory, and when
-a descriptor is closed it is appended as the key's next record. All files of a key that are open at
-once share one content, as those of a file elsewhere do.
+Records cannot change. So the bytes written to `key/K` are collected here, in memory, and when
+a descriptor is closed they are appended as the key's next record. All open descriptors of a key
+share one content, as those of a regular file do.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ if TYPE_CHECKING:
 
 _Append = Callable[[bytes | None], object]
 
-# A value of so many bytes is appended by the event loop itself, if nobody has to be waited for.
+# A value of up to this many bytes is appended by the event loop itself, if that does not block.
 _NEAR_BYTES: Final = 1 << 14
 
 
 class KeyContent:
-    """The value that a key is being given. Any thread may use it.
+    """The value being written for a key. Any thread may use it.
 
-    `number` is its own as long as the mount lasts.
+    `number` identifies it until the mount ends.
     """
 
     def __init__(self, number: int, key: bytes, append: _Append, limit: int) -> None:
-        """`append` appends a value, None for a tombstone; `limit`: the most bytes of one."""
+        """`append` appends a value, None for a tombstone; `limit`: the most bytes of a value."""
         self.number = number
         self.key = key
         self.handles = 0  # changed by `KeyContents` alone
         self._append = append
         self._limit = limit
-        self._appending = threading.Lock()  # held through an append, so that they keep their order
-        self._lock = threading.Lock()  # guards what follows; nobody waits for anything with it
+        self._appending = threading.Lock()  # held during an append, to keep appends in order
+        self._lock = threading.Lock()  # guards what follows; never held while waiting
         self._data = bytearray()
         self._is_written = False  # since the last record
         self._is_bare = False  # emptied or made, and not yet written
-        self._is_spoiled = False  # a write found no room, so that it is no whole value
+        self._is_spoiled = False  # whether a write exceeded the limit: the value is incomplete
 
     @property
     def size(self) -> int:
         return len(self._data)
 
     def load(self, value: bytes) -> None:
-        """Begins with what the key has now."""
+        """Starts with the key's present value."""
         self._data[:] = value
 
     def read(self, position: int, size: int) -> bytes:
@@ -65,7 +65,8 @@ class KeyContent:
             return bytes(self._data[position : position + size])
 
     def write(self, position: int | None, data: bytes) -> None:
-        """`position` None: at the end. TooLarge, now and until it is emptied."""
+        """Writes at `position`, None for the end. Raises TooLarge, also from then on until the
+        value is emptied."""
         with self._lock:
             start = len(self._data) if position is None else position
             self._bound(start + len(data))
@@ -82,7 +83,7 @@ class KeyContent:
             self._is_written, self._is_bare = True, False
 
     def _bound(self, size: int) -> None:
-        """A value that was to be larger than any can be is none, also without what was too much."""
+        """Rejects a value beyond the limit. The part that fits is not appended either."""
         if size > self._limit:
             self._is_spoiled = True
             self._is_written = self._is_bare = False
@@ -90,18 +91,18 @@ class KeyContent:
 
     def _refuse_spoiled(self) -> None:
         if self._is_spoiled:
-            raise TooLarge(f"a value of more than {self._limit} bytes, which no record can have")
+            raise TooLarge(f"the value has more than {self._limit} bytes, the limit of a record")
 
     def make_bare(self) -> None:
-        """It was made, or emptied as it was opened. That makes a record only if nothing is written
-        before it is closed: shells close a descriptor of a file before they write to it."""
+        """Marks it as created, or emptied by open(2). This appends an empty record only if nothing
+        has been written when it is closed: shells close one descriptor before they write."""
         with self._lock:
             self._data.clear()
             self._is_written, self._is_bare, self._is_spoiled = False, True, False
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing was written since the last record."""
+        """Whether nothing was written since the last appended record."""
         return not (self._is_written or self._is_spoiled)
 
     @property
@@ -110,11 +111,11 @@ class KeyContent:
 
     @property
     def is_near(self) -> bool:
-        """Whether it is small, and nobody appends it right now."""
+        """Whether it is small and is not being appended right now."""
         return len(self._data) <= _NEAR_BYTES and not self._appending.locked()
 
     def append(self, *, if_bare: bool = False) -> None:
-        """Appends a record if it was changed since the last one."""
+        """Appends a record if the value was changed since the last one."""
         with self._appending:
             with self._lock:
                 self._refuse_spoiled()
@@ -131,7 +132,7 @@ class KeyContent:
                 raise
 
     def remove(self, *, is_there: bool) -> None:
-        """Appends a tombstone if the key has a value; what was not appended yet is forgotten."""
+        """Appends a tombstone if the key has a value, and discards what was not appended yet."""
         with self._appending:
             if is_there:
                 self._append(None)
@@ -140,34 +141,35 @@ class KeyContent:
 
 
 class KeyContents:
-    """Those that are open. Any thread may use it."""
+    """The contents that are open. Any thread may use it."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self._now_ms = now_ms
         self.written = OwnWrites()
         self._open: dict[tuple[Partition, bytes], KeyContent] = {}
         self._numbers = itertools.count()
-        self._lock = threading.Lock()  # guards _open, and how often each is open
+        self._lock = threading.Lock()  # guards _open and the counts of handles
 
     def find(self, partition: Partition, key: bytes) -> KeyContent | None:
         return self._open.get((partition, key)) if self._open else None
 
     def by_number(self, partition: Partition, number: int) -> KeyContent:
-        """Stale when it is no longer open."""
+        """Returns the content with this number. Raises Stale if it is no longer open."""
         for (of, _), content in list(self._open.items()):
             if of is partition and content.number == number:
                 return content
         raise Stale
 
     def are_open(self, partition: Partition) -> bool:
-        """Whether any is, of this partition."""
+        """Returns whether any content of this partition is open."""
         return any(of is partition for of, _ in list(self._open))
 
     def open(
         self, partition: Partition, writer: LogWriter, key: bytes, value: Callable[[], bytes | None]
     ) -> tuple[KeyContent, bool]:
-        """The content of a key, to be released, and whether it is new. `value` gives what that
-        begins with; None if the key has none, or it does not matter."""
+        """Returns the content of a key, which the caller must release, and whether it is new.
+        `value` returns the initial value of a new one; None if the key has no value, or it does not
+        matter."""
         while True:
             with self._lock:
                 content = self._open.get((partition, key))
@@ -194,7 +196,7 @@ class KeyContents:
     def remove(
         self, partition: Partition, writer: LogWriter, key: bytes, *, is_there: bool
     ) -> None:
-        """Appends a tombstone. NoSuchName when there is nothing to be removed."""
+        """Appends a tombstone. Raises NoSuchName if there is nothing to remove."""
         content = self.find(partition, key)
         if content is None:
             if not is_there:
@@ -219,7 +221,7 @@ class KeyHandle(WriteHandle):
     writes_near = True  # into memory
 
     def __init__(self, changes: Changes, partition: Partition, key: bytes, flags: int) -> None:
-        """With open(2)'s `flags`."""
+        """`flags` are those of open(2)."""
         self._partition = partition
         self._contents = changes.keys
         self._writer = changes.writer(partition)
@@ -230,7 +232,7 @@ class KeyHandle(WriteHandle):
         self._content, is_new = self._contents.open(partition, self._writer, key, value)
         if flags & os.O_TRUNC:
             self._content.make_bare()
-        # A value that is only emptied counts when the file is closed that emptied it.
+        # An emptied value is appended when the handle that emptied it is closed.
         self._makes_bare = bool(flags & os.O_TRUNC) or (is_new and self._content.is_bare)
         self._appends = bool(flags & os.O_APPEND)
 
@@ -257,7 +259,7 @@ class KeyHandle(WriteHandle):
         self._content.append()
 
     def sync(self) -> None:
-        """Makes the value a record, and that durable."""
+        """Appends the value as a record and makes it durable."""
         self._content.append(if_bare=True)
         self._writer.flush()
 
@@ -274,7 +276,7 @@ class KeyHandle(WriteHandle):
 
 
 def latest_value(changes: Changes, partition: Partition, key: bytes) -> bytes | None:
-    """The value that is served of a key now; None where there is none, or a tombstone."""
+    """Returns the value of a key that is served now; None if there is none or a tombstone."""
     latest = changes.engine.latest
     found = latest.find(partition.log, key, partition.isolation, partition.view)
     return None if found is None else found[0].value(found[1])

@@ -1,7 +1,7 @@
-"""The records that were written to `key/` last, and by nobody else since.
+"""Remembers the latest records written through `key/`, so that looking them up reads nothing.
 
-Who writes a value looks its name up first, and to find the latest record of a key the log's new end
-has to be read. As long as everything at that end came through here it need not be.
+A program that writes a value looks its name up first, and finding the latest record of a key means
+reading the new end of the log. That is unnecessary while all records at the end came from here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ..partition import Partition
 
-# Keys that are remembered of a partition, and the most bytes of one.
+# The most keys that are remembered per partition, and the most bytes of a key.
 _REMEMBERED: Final = 1024
 _KEY_BYTES: Final = 255
 
@@ -26,8 +26,8 @@ _KEY_BYTES: Final = 255
 @dataclass(frozen=True, slots=True)
 class Written:
     """A record. `size`: bytes of its value, -1 for a tombstone; `timestamp` in ms. `number`: the
-    offset of a record with that key, which stands for the key in an inode's number. It stays the
-    same from one value to the next, since for a name that leads elsewhere the kernel asks twice."""
+    offset of a record with that key, which represents the key in inode numbers. It stays the same
+    from one value to the next, since the kernel repeats a lookup if a name's inode has changed."""
 
     key: bytes
     offset: int
@@ -38,15 +38,15 @@ class Written:
 
 @dataclass(slots=True)
 class _Known:
-    """Some records below offset `end`, all behind the first of which came through here: the latest
-    of each key that is remembered, by key and by number."""
+    """The latest record of each remembered key, by key and by number. All records from the first of
+    these up to offset `end` were written here."""
 
     end: int
     by_key: OrderedDict[bytes, Written] = field(default_factory=OrderedDict)
     by_number: dict[int, Written] = field(default_factory=dict)
 
     def is_all_of(self, writer: LogWriter) -> bool:
-        """Whether the log ends where it was written last, and nothing in it is undecided."""
+        """Returns whether the log ends at `end` and has no open transaction."""
         return self.end == writer.end_offset == writer.last_stable_offset
 
 
@@ -55,12 +55,12 @@ class OwnWrites:
 
     def __init__(self) -> None:
         self._known: WeakKeyDictionary[Partition, _Known] = WeakKeyDictionary()
-        self._lock = threading.Lock()  # guards all of it
+        self._lock = threading.Lock()  # guards _known
 
     def note(
         self, partition: Partition, appended: Appended, key: bytes, size: int, timestamp: int
     ) -> None:
-        """A record with the key was appended, by itself."""
+        """Records that a single record with the key was appended."""
         if appended.append_time >= 0:
             timestamp = appended.append_time
         offset = appended.last_offset
@@ -80,7 +80,7 @@ class OwnWrites:
                 del known.by_number[oldest.number]
 
     def latest(self, partition: Partition, writer: LogWriter, key: bytes) -> Written | None:
-        """The latest record of a key, which is served; None where that has to be found out."""
+        """Returns the latest record of a key, if it is served; None if it must be looked up."""
         with self._lock:
             known = self._known.get(partition)
             if known is None or not known.is_all_of(writer):
@@ -89,7 +89,7 @@ class OwnWrites:
             return written if written and writer.start_offset <= written.offset else None
 
     def numbered(self, partition: Partition, writer: LogWriter, number: int) -> Written | None:
-        """The latest record of the key that a number stands for; None as above."""
+        """Returns the latest record of the key that a number represents; None as in `latest`."""
         with self._lock:
             known = self._known.get(partition)
             if known is None or not known.is_all_of(writer):
@@ -98,7 +98,7 @@ class OwnWrites:
             return written if written and writer.start_offset <= written.offset else None
 
     def numbers(self, partition: Partition, writer: LogWriter) -> dict[int, int]:
-        """Those of the records that have others than their offsets, by these."""
+        """Returns the numbers of the records whose number differs from their offset, by offset."""
         with self._lock:
             known = self._known.get(partition)
             if known is None or not known.is_all_of(writer):

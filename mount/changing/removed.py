@@ -1,9 +1,8 @@
-"""Names that went with another one: who removed that may still remove them.
+"""Names deleted by removing another name, which the same process may still remove.
 
-`rm offset/*` goes in the shell's order, 0 1 10 100 101 …: removing 100 deletes the records 2 to 99,
-whose names come later. A process that removed something therefore still finds, for some seconds,
-the names that its removals took away, but for those that it removed itself; all others find
-nothing.
+`rm offset/*` uses the shell's order, 0 1 10 100 101 …: removing 100 deletes records 2 to 99, whose
+names follow later. So for some seconds a process still finds the names that its removals deleted,
+except those that it removed by name itself. Other processes do not find them.
 """
 
 from __future__ import annotations
@@ -18,9 +17,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 if TYPE_CHECKING:
     from ..partition import Partition
 
-#: How long after its last removal a process finds what it removed.
+#: How long after its last removal a process still finds the names that it deleted.
 REMEMBERED_SECONDS: Final = 10.0
-# So many are remembered by process and partition, and so many names.
+# The most pairs of partition and process that are remembered, and the most names.
 _MOST: Final = 1024
 _MOST_NAMES: Final = 1 << 16
 
@@ -46,7 +45,7 @@ class Removed:
 
 
 class RemovedNames:
-    """What each process removed lately. Any thread may call."""
+    """What each process removed recently. Any thread may call."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
@@ -57,9 +56,9 @@ class RemovedNames:
     def note(
         self, partition: Partition, pid: int, name: str, first_base: int, start: int, end: int
     ) -> None:
-        """By removing `name`, process `pid` had the log begin at `end`, which began at `start`, and
-        its first segment at `first_base`. Processes of other PID namespaces are 0, and not told
-        apart."""
+        """Records that process `pid` removed `name` and so moved the log start offset from `start`
+        to `end`; `first_base` was the first segment's base offset. Processes of other PID
+        namespaces all have pid 0 and are not remembered."""
         if not pid:
             return
         with self._lock:
@@ -70,15 +69,15 @@ class RemovedNames:
             self._keep(partition, pid, name, Removed(first_base, start, end, self._until()))
 
     def note_again(self, partition: Partition, pid: int, name: str) -> None:
-        """The process removed a name that had gone already by its own doing."""
+        """Records that the process removed a name that its earlier removals had deleted."""
         with self._lock:
             known = self._known(partition, pid)
             if known is not None:
                 self._keep(partition, pid, name, replace(known, until=self._until()))
 
     def of(self, partition: Partition, pid: int, name: str) -> Removed | None:
-        """What the process removed from the partition, None when it did not or long ago, or if it
-        removed that very `name`."""
+        """Returns what the process removed from the partition; None if it removed nothing, or too
+        long ago, or removed that very `name`."""
         with self._lock:
             known = self._known(partition, pid)
             return known if (partition, pid, name) not in self._by_name else None

@@ -1,7 +1,7 @@
-"""Small files that programs make beside `config.properties` while they change it, in memory.
+"""In-memory scratch files that editors create next to `config.properties` while changing it.
 
-Editors write a swap file, a copy of what was there, or the new text under another name that then
-takes the place of the old one. All of it is bounded, and gone when the mount ends.
+Editors write a swap file, a backup copy, or the new text under another name that they then rename
+over the old file. Number and size of these files are bounded, and they vanish with the mount.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from ..inodes import Kind, pack
 from ..nodes.node import AttributeChanges
 from ..write_handle import WriteHandle
 
-#: Bytes that one file may have.
+#: The most bytes of one file.
 MAX_FILE: Final = 1 << 20
-#: Files that a topic may have.
+#: The most files of a topic.
 MAX_FILES: Final = 32
-#: Bytes of all files of all topics, each of which counts for a block at least.
+#: The most bytes of all files of all topics; each file counts as at least one block.
 MAX_BYTES: Final = 16 << 20
 _BLOCK: Final = 4096
-# Who made a file decides with chmod(2) whether others may read it.
+# Only the owner, unless a program uses chmod(2).
 _MODE: Final = 0o600
 
 
 class Buffer:
-    """Bytes that are read and written anywhere. Not for several threads."""
+    """Bytes that can be read and written at any position. Not thread-safe."""
 
     def __init__(self, data: Data = b"") -> None:
         self._data = bytearray(data)
@@ -43,29 +43,30 @@ class Buffer:
         return bytes(self._data[position : position + size])
 
     def write(self, position: int, data: Data) -> None:
-        """What lies between the end and `position` is zeros. TooLarge beyond MAX_FILE."""
+        """Writes `data`; a gap between the end and `position` is filled with zeros. Raises TooLarge
+        beyond MAX_FILE."""
         self.truncate(max(len(self), position + len(data)))
         self._data[position : position + len(data)] = data
 
     def truncate(self, size: int) -> None:
-        """TooLarge beyond MAX_FILE."""
+        """Cuts or zero-fills to `size`. Raises TooLarge beyond MAX_FILE."""
         if size > MAX_FILE:
-            raise TooLarge(f"{size} bytes; a file here has {MAX_FILE} at most")
+            raise TooLarge(f"{size} bytes; a file here may have at most {MAX_FILE}")
         del self._data[size:]
         self._data.extend(bytes(size - len(self._data)))
 
 
 @dataclass(slots=True)
 class KeptAttributes:
-    """Mode and time of a file that has some of its own, as long as the mount lasts."""
+    """Mode and mtime of a file that has its own ones; kept until the mount ends."""
 
     mode: int
     mtime_ns: int
 
     def change(self, changes: AttributeChanges) -> None:
-        """Forbidden for another owner than that of the whole mount."""
+        """Applies `changes`. Raises Forbidden for an owner other than that of the whole mount."""
         if changes.uid not in (None, os.getuid()) or changes.gid not in (None, os.getgid()):
-            raise Forbidden("all files here belong to who mounted")
+            raise Forbidden("all files here belong to the user who mounted")
         if changes.mode is not None:
             self.mode = changes.mode & 0o777
         if changes.mtime_ns is not None:
@@ -73,54 +74,55 @@ class KeptAttributes:
 
 
 class ScratchFile:
-    """One of them. Only `ScratchFiles` changes it, but for its attributes."""
+    """A scratch file. Only `ScratchFiles` changes it, except for its attributes."""
 
     def __init__(self, number: int) -> None:
-        """`number`: no other has it as long as the mount lasts."""
+        """`number` is unique until the mount ends."""
         self.number = number
         self.inode = pack(Kind.SCRATCH, 0, number)
         self.buffer = Buffer()
         self.attributes = KeptAttributes(_MODE, time.time_ns())
         self.opened = 0
-        #: The place of the topic and the name in it; None when it was removed.
+        #: The place of the topic and the name in it; None after it was removed.
         self.at: tuple[int, str] | None = None
 
     @property
     def charge(self) -> int:
-        """The bytes that it counts for."""
+        """The bytes that it counts as."""
         return max(len(self.buffer), _BLOCK)
 
 
 class ScratchFiles:
-    """Those of all topics; a topic is named by the number of its place. Any thread may use it."""
+    """The scratch files of all topics. A topic is given as the number of its place. Any thread may
+    use it."""
 
     def __init__(self) -> None:
         self._files: dict[tuple[int, str], ScratchFile] = {}
         self._by_inode: dict[int, ScratchFile] = {}
         self._numbers = itertools.count()
         self._used = 0
-        self._lock = threading.Lock()  # guards all of it, and the files' bytes
+        self._lock = threading.Lock()  # guards the above and the files' bytes
 
     def names(self, topic: int) -> list[tuple[str, ScratchFile]]:
-        """A topic's, the oldest first."""
+        """Returns a topic's files with their names, the oldest first."""
         with self._lock:
             found = [(at[1], file) for at, file in self._files.items() if at[0] == topic]
         return sorted(found, key=lambda each: each[1].number)
 
     def find(self, topic: int, name: str) -> ScratchFile:
-        """NoSuchName."""
+        """Returns the file. Raises NoSuchName if it does not exist."""
         with self._lock:
             return self._found(topic, name)
 
     def by_inode(self, inode: int) -> ScratchFile:
-        """Also one that was removed, as long as it is open. Stale."""
+        """Returns a file, also a removed one that is still open. Raises Stale if there is none."""
         with self._lock:
             if inode not in self._by_inode:
                 raise Stale
             return self._by_inode[inode]
 
     def create(self, topic: int, name: str) -> ScratchFile:
-        """Exists, NoRoom, Forbidden for a name that could be a partition's."""
+        """Creates a file. Raises Exists, NoRoom, or Forbidden for a possible partition's name."""
         refuse_number(name)
         with self._lock:
             if (topic, name) in self._files:
@@ -128,7 +130,7 @@ class ScratchFiles:
             return self._create(topic, name)
 
     def put(self, topic: int, name: str, data: Data, attributes: KeptAttributes) -> None:
-        """Makes one, in the place of one of that name. TooLarge; otherwise as `create`."""
+        """Creates a file, replacing one of that name. Raises TooLarge, or as `create` does."""
         refuse_number(name)
         with self._lock:
             if (topic, name) in self._files:
@@ -147,7 +149,7 @@ class ScratchFiles:
         return file
 
     def write(self, file: ScratchFile, position: int | None, data: Data) -> None:
-        """At the end without a `position`. TooLarge, NoRoom."""
+        """Writes at `position`, None for the end. Raises TooLarge or NoRoom."""
         with self._lock:
             at = len(file.buffer) if position is None else position
             size = max(len(file.buffer), at + len(data))
@@ -159,17 +161,18 @@ class ScratchFiles:
             return file.buffer.read(position, size)
 
     def truncate(self, file: ScratchFile, size: int) -> None:
-        """TooLarge, NoRoom."""
+        """Cuts or zero-fills to `size`. Raises TooLarge or NoRoom."""
         with self._lock:
             self._resize(file, size)
 
     def remove(self, topic: int, name: str) -> None:
-        """NoSuchName."""
+        """Removes a file. Raises NoSuchName if it does not exist."""
         with self._lock:
             self._unlink(self._found(topic, name))
 
     def rename(self, topic: int, name: str, new_topic: int, new_name: str) -> None:
-        """What has the new name is removed. NoSuchName, NoRoom, Forbidden as by `create`."""
+        """Renames a file, replacing one of the new name. Raises NoSuchName, NoRoom, or Forbidden as
+        `create` does."""
         refuse_number(new_name)
         with self._lock:
             file = self._found(topic, name)
@@ -210,12 +213,12 @@ class ScratchFiles:
 
     def _account(self, more: int) -> None:
         if more > 0 and self._used + more > MAX_BYTES:
-            raise NoRoom(f"files of editors have {MAX_BYTES} bytes at most, all together")
+            raise NoRoom(f"editors' scratch files may have at most {MAX_BYTES} bytes in total")
         self._used += more
 
     def _refuse_more(self, topic: int) -> None:
         if sum(at[0] == topic for at in self._files) >= MAX_FILES:
-            raise NoRoom(f"a topic has {MAX_FILES} files of editors at most")
+            raise NoRoom(f"a topic may have at most {MAX_FILES} scratch files of editors")
 
     def _unlink(self, file: ScratchFile) -> None:
         if file.at is not None:
@@ -230,10 +233,10 @@ class ScratchFiles:
 
 
 class ScratchHandle(WriteHandle):
-    """An open one, for reading or writing or both as the kernel sees to."""
+    """An open scratch file. The kernel enforces whether it may be read or written."""
 
     def __init__(self, files: ScratchFiles, file: ScratchFile, *, appends: bool = False) -> None:
-        """`appends`: every write goes to the end, as with O_APPEND."""
+        """`appends`: every write appends, as with O_APPEND."""
         files.note_opened(file)
         self._files = files
         self._file = file
@@ -254,6 +257,6 @@ class ScratchHandle(WriteHandle):
 
 
 def refuse_number(name: str) -> None:
-    """Forbidden for what is, or might become, the name of a partition."""
+    """Raises Forbidden if `name` is, or might become, the name of a partition."""
     if name.isascii() and name.isdigit():
-        raise Forbidden(f"{name} is kept for a partition")
+        raise Forbidden(f"{name} is reserved for a partition")

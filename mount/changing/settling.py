@@ -1,7 +1,7 @@
-"""Deletions put on the disk together, soon after they were made.
+"""Writes deletions to the disk in groups, soon after they were made.
 
-Where a log begins changes in memory as each name is removed; checkpoints are written and segments
-renamed by one thread, once for all that came meanwhile.
+Each removal changes the log start offset in memory; one thread writes the checkpoints and renames
+the segments, once for all removals that have accumulated.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from kafkafs.storage.log_dir import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-#: How long others are waited for; how long until what failed is tried again.
+#: Seconds to collect further deletions, and seconds until a failed attempt is repeated.
 SOON_SECONDS: Final = 0.2
 AGAIN_SECONDS: Final = 1.0
 
@@ -25,22 +25,23 @@ Keys = AbstractSet[TopicPartition]
 
 
 class Settling:
-    """What is to be put on the disk. Any thread may call; its own is there while it is needed."""
+    """The deletions to be written to the disk. Any thread may call; its own thread runs only while
+    there is work."""
 
     def __init__(self, put: Callable[[Keys], Keys]) -> None:
-        """`put` does it for some partitions, and gives those for which it has to be done again
-        later; StorageError or OSError when it could not be done."""
+        """`put` writes the deletions of some partitions and returns those that must be repeated
+        later. It raises StorageError or OSError on failure."""
         self._put = put
-        self._one = threading.Lock()  # held while it is done
+        self._one = threading.Lock()  # held during `put`
         self._lock = threading.Lock()  # guards what follows
         self._due: set[TopicPartition] = set()
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
-        #: Why the last attempt did not come to its end; "" while all is well.
+        #: Why the last attempt failed; "" if it succeeded.
         self.problem = ""
 
     def soon(self, key: TopicPartition) -> None:
-        """Something was deleted in a partition."""
+        """Schedules writing the deletions in a partition."""
         with self._lock:
             self._due.add(key)
             if self._thread is None:
@@ -50,8 +51,8 @@ class Settling:
                 self._thread.start()
 
     def now(self, keys: Keys | None = None) -> None:
-        """What was deleted in these partitions (None: in all) is on the disk when this returns.
-        What `put` raises; it is tried again."""
+        """Writes the deletions in these partitions (None: in all) to the disk before it returns.
+        Raises what `put` raises; the work is then retried later."""
         with self._one:
             with self._lock:
                 taken = set(self._due) if keys is None else self._due & keys
@@ -71,17 +72,17 @@ class Settling:
 
     def _note(self, problem: str) -> None:
         if problem != self.problem:
-            logger.warning("what was deleted is not on the disk yet: %s", problem)
+            logger.warning("deletions are not on the disk yet: %s", problem)
         self.problem = problem
 
     def _run(self) -> None:
-        """Until nothing is due."""
+        """Runs until no work is left."""
         wait = SOON_SECONDS
         while not self._closing.wait(wait):
             wait = SOON_SECONDS
             try:
                 self.now()
-            except (StorageError, OSError):  # noted
+            except (StorageError, OSError):  # `now` has recorded it
                 wait = AGAIN_SECONDS
             with self._lock:
                 if not self._due:
@@ -89,7 +90,7 @@ class Settling:
                     return
 
     def close(self) -> None:
-        """Puts on the disk what is due, and ends the thread. What `put` raises."""
+        """Ends the thread and writes the remaining deletions. Raises what `put` raises."""
         self._closing.set()
         with self._lock:
             thread = self._thread

@@ -1,4 +1,4 @@
-"""Topics made and deleted through a writable mount."""
+"""Creates and deletes topics through a writable mount."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ logger = logging.getLogger(__name__)
 
 
 class TopicChanges:
-    """Any thread may use it; each call waits for the disk."""
+    """Creates and deletes topics. Any thread may use it; each call waits for the disk."""
 
     def __init__(self, engine: WritableEngine) -> None:
         self._engine = engine
 
     def make(self, topic: str) -> None:
-        """Makes a topic with the partition 0. Exists; InvalidTopic, TopicExists for a name that is
-        too like another's."""
+        """Creates a topic with partition 0. Raises Exists, InvalidTopic, or TopicExists if the name
+        collides with a similar one."""
         try:
             self._engine.create_topic(topic)
         except TopicExists as error:
             if error.existing == topic:
                 raise Exists(str(error)) from None
             raise
-        logger.info("topic %s made", topic)
+        logger.info("topic %s created", topic)
 
     def add_partition(self, topic: str, name: str) -> None:
-        """Makes the next partition of a topic, which must be what `name` says. Exists, Invalid,
-        NoSuchName; Forbidden for what is no number."""
+        """Creates the next partition of a topic, whose number must be `name`. Raises Exists,
+        Invalid, NoSuchName, or Forbidden if `name` is not a number."""
         refuse_quorum(topic)
         if not (name.isascii() and name.isdigit()):
-            raise Forbidden(f"{topic}: only partitions can be made here, not {printable(name)}")
+            raise Forbidden(f"{topic}: only partitions can be created here, not {printable(name)}")
         try:
             self._add(topic, name)
         except UnknownTopic as error:
@@ -61,14 +61,14 @@ class TopicChanges:
         try:
             self._engine.create_partitions(topic, next_one + 1)
         except InvalidPartitions:
-            if next_one in self._numbers(topic):  # another one was quicker
+            if next_one in self._numbers(topic):  # it was created concurrently
                 raise Exists(f"{topic}/{name} exists") from None
             raise
-        logger.info("partition %s/%s made", topic, name)
+        logger.info("partition %s/%s created", topic, name)
 
     def delete(self, topic: str, is_empty: Callable[[int], bool]) -> None:
-        """Deletes a topic of which no partition has a record, as `is_empty` says by number. What is
-        appended meanwhile is either in a topic that stays, or refused. NoSuchName, NotEmpty."""
+        """Deletes a topic if `is_empty` returns true for the number of each partition. A concurrent
+        append either keeps the topic or is rejected. Raises NoSuchName or NotEmpty."""
         refuse_quorum(topic)
         try:
             while not self._delete(topic, is_empty):
@@ -76,11 +76,11 @@ class TopicChanges:
         except UnknownTopic as error:
             raise NoSuchName(topic, error.__str__) from None
         except UnknownPartition as error:
-            raise NotEmpty(f"{error} that could be opened; its topic stays") from None
+            raise NotEmpty(f"{error} that could be opened; its topic is kept") from None
         logger.info("topic %s deleted", topic)
 
     def _delete(self, topic: str, is_empty: Callable[[int], bool]) -> bool:
-        """False when something changed meanwhile."""
+        """Tries once to delete the topic; returns False if it changed meanwhile."""
         ends = {
             number: self._engine.writer(topic, number).end_offset for number in self._numbers(topic)
         }
@@ -94,11 +94,11 @@ class TopicChanges:
             return True
 
     def _numbers(self, topic: str) -> list[int]:
-        """UnknownTopic."""
+        """Returns the numbers of a topic's partitions. Raises UnknownTopic."""
         return self._engine.partitions_of(topic)
 
 
 def refuse_quorum(topic: str) -> None:
-    """Forbidden for the topic that nobody but the quorum changes."""
+    """Raises Forbidden for the topic that only the quorum may change."""
     if topic == METADATA_TOPIC:
-        raise Forbidden(f"{METADATA_TOPIC} is the quorum's own log, and not changed here")
+        raise Forbidden(f"{METADATA_TOPIC} is the quorum's own log and cannot be changed here")

@@ -1,8 +1,8 @@
-"""`config.properties` of a writable mount: what is written to it becomes a topic's settings.
+"""`config.properties` of a writable mount: writing to it changes a topic's configs.
 
-What is written goes to a draft, which everybody is shown. When a writer closes it, the draft is
-read as Java reads `.properties`, and where it says something else than counts now, just that is
-changed; the file is then again what the engine makes of the settings.
+Writes go to a draft, which all readers see. When a writer closes the file, the draft is parsed as
+Java parses `.properties`, and only the configs that differ from the effective ones are changed.
+Then the file again shows what the engine renders.
 """
 
 from __future__ import annotations
@@ -35,14 +35,15 @@ if TYPE_CHECKING:
     from kafkafs.storage.writable_engine import WritableEngine
 
 _MODE: Final = 0o644
-# Programs that put a new file in the place of another may remove that first.
+# How long the file stays absent after its removal: programs may remove a file before they put
+# a new one in its place.
 _ASIDE_SECONDS: Final = 1.0
-# Of a reason that repeats what was written.
+# The most characters of a reason, which may repeat what was written.
 _MAX_REASON: Final = 300
 
 
 class _Draft(Enum):
-    """What happened to a draft since it last counted."""
+    """What happened to a draft since it was last applied."""
 
     SAME = auto()
     EMPTIED = auto()
@@ -50,7 +51,7 @@ class _Draft(Enum):
 
 
 class TopicSettingsFile:
-    """Of one topic. Any thread may use it; each call may wait for the disk."""
+    """The configs file of one topic. Any thread may use it; each call may wait for the disk."""
 
     def __init__(self, engine: WritableEngine, topic: str, mtime_ns: int) -> None:
         self.attributes = KeptAttributes(_MODE, mtime_ns)
@@ -70,12 +71,12 @@ class TopicSettingsFile:
         return monotonic() >= self._aside_until
 
     def content(self) -> bytes:
-        """What everybody is shown. UnknownTopic."""
+        """Returns the content that readers see. Raises UnknownTopic."""
         with self._lock:
             return self._drafted().read() if self._is_shown else self._settings()
 
     def draft(self) -> bytes:
-        """What a writer is shown, for whom nothing changes when it counts."""
+        """Returns the content that a writer sees: the draft, also after it was applied."""
         with self._lock:
             return self._drafted().read()
 
@@ -83,20 +84,21 @@ class TopicSettingsFile:
         return render.properties(self._resolved().changed)
 
     def _resolved(self) -> Resolved:
-        """UnknownTopic also when another topic has the name now."""
+        """Returns the topic's configs. Raises UnknownTopic, also if another topic now has its
+        name."""
         if self._engine.incarnation(self._topic) != self._incarnation:
             raise UnknownTopic(self._topic)
         return self._engine.topic_config(self._topic)
 
     def put_aside(self) -> None:
-        """It was removed or renamed: for a moment there is no file of that name, unless one is made
-        before. The settings stay."""
+        """Hides the file for a moment after it was removed or renamed, unless one is created
+        before. The configs are retained."""
         self._aside_until = monotonic() + _ASIDE_SECONDS
 
     # -- drafts ---------------------------------------------------------------------------------
 
     def open(self, *, empty: bool) -> None:
-        """One more writes; `empty`: from nothing."""
+        """Adds a writer; `empty`: it starts with an empty draft."""
         with self._lock:
             self._writers += 1
             self._aside_until = 0.0
@@ -104,14 +106,14 @@ class TopicSettingsFile:
                 self._truncate(0)
 
     def write(self, position: int | None, data: Data) -> None:
-        """At the end without a `position`. TooLarge."""
+        """Writes to the draft at `position`, None for the end. Raises TooLarge."""
         with self._lock:
             draft = self._drafted()
             draft.write(len(draft) if position is None else position, data)
             self._state, self._is_shown = _Draft.WRITTEN, True
 
     def truncate(self, size: int) -> None:
-        """TooLarge."""
+        """Truncates the draft. Raises TooLarge."""
         with self._lock:
             self._truncate(size)
 
@@ -132,10 +134,10 @@ class TopicSettingsFile:
         self._draft, self._state, self._is_shown = None, _Draft.SAME, False
 
     def settle(self) -> None:
-        """A writer has come to an end with what it wrote. Invalid, and then nothing is changed.
+        """Applies the draft after a write. Raises Invalid, and then changes nothing.
 
-        That it was emptied alone does not count yet: a shell empties a file, and closes one of its
-        descriptors, before the program runs that writes to it.
+        A draft that was only emptied is not applied yet: a shell truncates a file and closes one of
+        its descriptors before it runs the program that writes to it.
         """
         with self._lock:
             if self._state is _Draft.WRITTEN:
@@ -144,7 +146,7 @@ class TopicSettingsFile:
                 self._state = _Draft.SAME
 
     def close(self) -> None:
-        """One less writes; behind the last the draft goes. Invalid."""
+        """Removes a writer; after the last one the draft is discarded. Raises Invalid."""
         with self._lock:
             self._writers -= 1
             if self._writers:
@@ -155,8 +157,8 @@ class TopicSettingsFile:
                 self._apply(b"")
 
     def replace(self, data: bytes, attributes: KeptAttributes) -> None:
-        """Another file with `data` takes its place, as by rename(2). Invalid, and then nothing is
-        changed."""
+        """Replaces the file by one with `data`, as rename(2) does. Raises Invalid, and then changes
+        nothing."""
         with self._lock:
             self._apply(data)
             self.attributes = replace(attributes)
@@ -164,7 +166,7 @@ class TopicSettingsFile:
             self._aside_until = 0.0
 
     def resize(self, size: int) -> None:
-        """truncate(2). Invalid, TooLarge."""
+        """Applies the content cut to `size`, as truncate(2) does. Raises Invalid or TooLarge."""
         with self._lock:
             cut = Buffer(self._drafted().read() if self._is_shown else self._settings())
             cut.truncate(size)
@@ -185,10 +187,10 @@ class TopicSettingsFile:
 
 
 class SettingsHandle(WriteHandle):
-    """One that writes, and reads where the kernel lets it."""
+    """A writer's handle; it can also read if the kernel permits."""
 
     def __init__(self, file: TopicSettingsFile, *, empty: bool, appends: bool) -> None:
-        """`empty`: from nothing; `appends`: every write goes to the end."""
+        """`empty`: starts with an empty draft; `appends`: every write appends."""
         file.open(empty=empty)
         self._file = file
         self._appends = appends
@@ -214,14 +216,14 @@ class SettingsHandle(WriteHandle):
 
 
 def parse(topic: str, data: bytes) -> dict[str, Property]:
-    """The settings in `data` by name, the last of each. Invalid, naming the line, for what is none
-    or has a value that Kafka would refuse."""
+    """Returns the configs in `data` by name; the last of a name wins. Raises Invalid with the line
+    number for a line that is not a config or has a value that Kafka would reject."""
     found: dict[str, Property] = {}
     try:
         for each in iter_properties(data):
             _check(topic, each)
             found[each.key] = each
-    except CorruptError as error:  # which names the line itself
+    except CorruptError as error:  # its text includes the line number
         raise Invalid(f"{topic}/config.properties, {error}") from None
     return found
 
@@ -238,10 +240,10 @@ def _check(topic: str, given: Property) -> None:
 def differences(
     topic: str, given: Mapping[str, Property], shown: Resolved, kept: Mapping[str, str]
 ) -> dict[str, str | None]:
-    """What to change so that a topic has the settings `given`, where it was `shown` to have others
-    and `kept` are its own; None where one of its own is taken back.
+    """Returns the changes that give a topic the configs `given`, when the file showed `shown` and
+    `kept` are the topic's own; None as a value removes one of its own.
 
-    What counts already is not made the topic's own, wherever it comes from.
+    A value that is already in effect does not become the topic's own, wherever it comes from.
     """
     said = topic_config(Settings(topic_file={name: of.value for name, of in given.items()}))
     changes: dict[str, str | None] = {}
@@ -249,7 +251,7 @@ def differences(
         if shown.changed.get(name) == text:
             continue
         if shown.sources.get(name) is Source.RUN:
-            error = ConfigError(name, "was given with -c for as long as the mount lasts")
+            error = ConfigError(name, "was set with -c and is fixed until the mount ends")
             raise _invalid(topic, given[name], error)
         changes[name] = text
     changes.update(dict.fromkeys(shown.changed.keys() & kept.keys() - given.keys()))

@@ -1,1 +1,1 @@
-"""`.kafkafs/control`: a conversation, its verbs, and lines that become records through it."""
+"""`.kafkafs/control`: a file through which programs send commands to a writable mount."""

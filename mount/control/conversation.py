@@ -1,7 +1,7 @@
-"""`.kafkafs/control`: verbs are written, a line each, and answers are read, in JSON lines.
+"""`.kafkafs/control`: programs write verbs, one per line, and read the answers as JSON lines.
 
-What takes long is done by a thread of the conversation's own, one verb after the other, whether or
-not anybody reads the answer; a conversation that is closed goes on to the end of what it was told.
+Each conversation has a thread for slow verbs and executes verbs in order, whether or not the answer
+is read. After a conversation is closed, its remaining verbs are still executed.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ Emit = Callable[[Row], None]
 
 logger = logging.getLogger(__name__)
 
-#: Conversations at a time; a line; what is not read yet of an answer, before its making waits; and
-#: verbs that wait for the one before.
+#: The most open conversations; bytes of a line; unread bytes of answers, beyond which verbs pause;
+#: and verbs that wait for the one before.
 MAX_OPEN: Final = 16
 MAX_LINE_BYTES: Final = 1 << 20
 MAX_UNREAD_BYTES: Final = 1 << 20
 MAX_WAITING: Final = 64
-# Of a line in the log.
+# How much of a line is logged.
 _SHOWN_BYTES: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a verb asks for. `run` is called with what takes the rows of its answer; `is_quick`: it
-    is done before the write returns."""
+    """The execution of a verb. `run` gets a function that emits a row of the answer; `is_quick`: it
+    is executed before the write returns."""
 
     run: Callable[[Emit], None]
     is_quick: bool = False
@@ -50,14 +50,14 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """What a verb asks for that takes `size` bytes behind its line; `then` makes work of them."""
+    """A verb whose line is followed by `size` bytes of data; `then` turns these into its work."""
 
     size: int
     then: Callable[[bytes], Work]
 
 
 class Ended(Exception):
-    """The mount ends: what is under way is given up."""
+    """The mount ends, so running verbs are cancelled."""
 
     def __str__(self) -> str:
         return "the mount ends"
@@ -69,10 +69,10 @@ class Control:
     def __init__(
         self, engine: WritableEngine, prepare: Callable[[Control, bytes], Work | Fed]
     ) -> None:
-        """`prepare`: what a line asks for; Invalid, or what the engine says of a name in it."""
+        """`prepare` parses a line. It raises Invalid, or the engine's error for a name in it."""
         self.engine = engine
         self.prepare = prepare
-        self._lock = threading.Lock()  # over both
+        self._lock = threading.Lock()  # guards _open and _threads
         self._open = 0
         self._threads: set[threading.Thread] = set()
         self._ending = threading.Event()
@@ -82,7 +82,7 @@ class Control:
         return self._ending.is_set()
 
     def open(self) -> ControlHandle:
-        """Busy when there are too many."""
+        """Opens a conversation. Raises Busy if too many are open."""
         with self._lock:
             if self._open >= MAX_OPEN:
                 raise Busy(f"control is open {MAX_OPEN} times already")
@@ -90,12 +90,12 @@ class Control:
         return ControlHandle(self)
 
     def closed(self) -> None:
-        """One of the conversations is over."""
+        """Records that a conversation was closed."""
         with self._lock:
             self._open -= 1
 
     def start(self, work: Callable[[], None]) -> None:
-        """Does `work` in a thread that `close` waits for. Ended when the mount ends."""
+        """Runs `work` in a thread that `close` waits for. Raises Ended if the mount ends."""
 
         def run() -> None:
             try:
@@ -112,17 +112,17 @@ class Control:
             thread.start()
 
     def check(self) -> None:
-        """Ended when the mount ends; to be asked between two steps of what takes long."""
+        """Raises Ended if the mount ends; to be called between the steps of a slow verb."""
         if self.is_ending:
             raise Ended
 
     def end(self) -> None:
-        """The mount ends: nobody waits any longer for an answer. Waits for nothing itself."""
+        """Ends all waiting for answers, because the mount ends. Does not block."""
         self._ending.set()
 
     def close(self) -> None:
-        """Has what is under way given up, and waits until it is: a step of a cleaning, or the
-        retention of one partition."""
+        """Cancels running verbs and waits until they have stopped, which takes at most a step of
+        a cleaning or the retention of one partition."""
         self.end()
         with self._lock:
             threads = list(self._threads)
@@ -133,17 +133,17 @@ class Control:
 
 
 class ControlHandle(WriteHandle):
-    """A conversation. Positions mean nothing: writes are lines in the order in which they come,
-    reads are what is next of the answer. Reading ends when all that was asked is answered."""
+    """A conversation. Positions are ignored: writes are lines in the order of their arrival, reads
+    return the next part of the answer. Reads return end of file when all verbs are answered."""
 
     seekable = False
 
     def __init__(self, control: Control) -> None:
         self._control = control
-        self._changed = threading.Condition()  # over all below
+        self._changed = threading.Condition()  # guards all below
         self._line = bytearray()
-        self._fed: Fed | None = None  # what takes what comes next,
-        self._food = bytearray()  # and what has come of that
+        self._fed: Fed | None = None  # the verb that takes the next bytes,
+        self._food = bytearray()  # and those of them that have arrived
         self._waiting: deque[Work] = deque()
         self._is_working = False
         self._rows: deque[memoryview] = deque()
@@ -153,26 +153,26 @@ class ControlHandle(WriteHandle):
     # -- writing --------------------------------------------------------------------------------
 
     def write(self, position: int, data: bytes) -> int:
-        """Does or begins every whole line in `data`; Invalid for the first that cannot be, and the
-        rest is not looked at."""
+        """Executes or starts every whole line in `data`. Raises Invalid for the first malformed one
+        and ignores the rest."""
         at = 0
         while at < len(data):
             at += self._feed(data[at:]) if self._fed is not None else self._add(data[at:])
         return len(data)
 
     def _add(self, data: bytes) -> int:
-        """Takes the first line in `data`, or what there is of it; how many bytes that is."""
+        """Takes the first line in `data`, or its beginning; returns the number of bytes taken."""
         line, end, _ = data.partition(b"\n")
         self._line += line
         if end:
             self._take_line()
         elif len(self._line) > MAX_LINE_BYTES:
             self._line.clear()
-            raise Invalid(f"control: a line of more than {MAX_LINE_BYTES} bytes")
+            raise Invalid(f"control: a line has more than {MAX_LINE_BYTES} bytes")
         return len(line) + len(end)
 
     def _feed(self, data: bytes) -> int:
-        """Takes what belongs to the verb before; how many bytes that is."""
+        """Takes the data of the verb before; returns the number of bytes taken."""
         assert self._fed is not None
         part = data[: self._fed.size - len(self._food)]
         self._food += part
@@ -183,13 +183,13 @@ class ControlHandle(WriteHandle):
         return len(part)
 
     def truncate(self, size: int) -> None:
-        """`>` does it, and there is nothing to be cut."""
+        """Does nothing: the shell's `>` calls it."""
 
     def flush(self) -> None:
-        """A line may lack its end."""
+        """Executes a last line without a line end."""
         if self._fed is not None:
             self._fed, self._food = None, bytearray()
-            raise Invalid("control: bytes are missing behind a line")
+            raise Invalid("control: the data after a line is shorter than its size")
         self._take_line()
 
     def _take_line(self) -> None:
@@ -199,7 +199,7 @@ class ControlHandle(WriteHandle):
         shown = printable(line[:_SHOWN_BYTES].decode(errors="replace"))
         with self._changed:
             if len(self._waiting) >= MAX_WAITING or self._unread >= MAX_UNREAD_BYTES:
-                raise Busy(f"control: {shown}: first read what was answered")
+                raise Busy(f"control: {shown}: too many answers are pending; read them first")
         try:
             work = self._control.prepare(self._control, line)
         except (Invalid, StorageError) as error:
@@ -215,7 +215,7 @@ class ControlHandle(WriteHandle):
         self._begin(work)
 
     def _begin(self, work: Work) -> None:
-        """Does it at once, or has it done."""
+        """Executes `work` now if it is quick and nothing else is running, otherwise in a thread."""
         with self._changed:
             self._waiting.append(work)
             if self._is_working:
@@ -229,7 +229,7 @@ class ControlHandle(WriteHandle):
     # -- working --------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        """Does what waits until nothing does."""
+        """Executes waiting verbs until there are none."""
         while True:
             with self._changed:
                 if not self._waiting or self._control.is_ending:
@@ -249,7 +249,7 @@ class ControlHandle(WriteHandle):
             logger.info("control: %s", printable(str(error)))
             self._put(error_row(error))
         except Exception as error:
-            logger.exception("control failed, which is a fault of kafkafs")
+            logger.exception("control failed, which is a bug in kafkafs")
             self._put(error_row(error))
 
     def _put(self, row: Row) -> None:
@@ -261,7 +261,7 @@ class ControlHandle(WriteHandle):
                 self._changed.notify_all()
 
     def _put_slowly(self, row: Row) -> None:
-        """No faster than somebody reads. Ended when nobody will."""
+        """Emits a row, waiting while too much is unread. Raises Ended if the mount ends."""
         with self._changed:
             while self._unread >= MAX_UNREAD_BYTES and not self._is_closed:
                 self._control.check()
@@ -271,7 +271,8 @@ class ControlHandle(WriteHandle):
     # -- reading --------------------------------------------------------------------------------
 
     def read(self, position: int, size: int) -> Data:
-        """What is next of the answer, nothing at its end; Idle when nothing came for a while."""
+        """Returns the next part of the answer, b"" at its end. Raises Idle if there is nothing new
+        for a while."""
         self.flush()
         deadline = monotonic() + IDLE_SECONDS
         with self._changed:
@@ -306,6 +307,6 @@ class ControlHandle(WriteHandle):
 
 
 def error_row(error: Exception, place: str = "") -> Row:
-    """`kind`: the error's class, for a program that reads the answer."""
+    """Returns the answer's row for an error. `kind`, its class, is meant for programs."""
     row: Row = {"error": str(error), "kind": type(error).__name__}
     return {**row, "where": place} if place else row

@@ -1,4 +1,4 @@
-"""The verb `append` of `.kafkafs/control`: lines behind its own become records."""
+"""The verb `append` of `.kafkafs/control`: the lines that follow it become records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kafkafs.storage.line_appender import LineAppender
 from ..errnos import Invalid
 from .conversation import Control, Emit, Fed, Row, Work
 
-#: What the JSON object of the verb may have.
+#: The fields of the verb's JSON object.
 FIELDS: Final[Mapping[str, type]] = {
     "topic": str,
     "partition": int,
@@ -32,12 +32,12 @@ _MAX_BYTES: Final = 64 << 20
 
 
 def fed_lines(control: Control, given: Mapping[str, Any]) -> Fed:
-    """`size` bytes of whole lines, which are appended when they are there; `lines` is how many
-    came before, `sync` whether all is to be on the disk then. Invalid, UnknownTopic,
-    UnknownPartition."""
+    """Prepares the verb: `size` bytes of whole lines follow and are appended once they have all
+    arrived. `lines` is how many lines were sent before, `sync` whether to flush afterwards. Raises
+    Invalid, UnknownTopic or UnknownPartition."""
     size = given.get("size", 0)
     if not 0 <= size <= _MAX_BYTES:
-        raise Invalid(f"size is not from 0 to {_MAX_BYTES}")
+        raise Invalid(f"size must be from 0 to {_MAX_BYTES}")
     writer = control.engine.writer(given.get("topic", ""), given.get("partition", -1))
     parse, plan = _parse(given), _plan(given)
 
@@ -68,7 +68,7 @@ def fed_lines(control: Control, given: Mapping[str, Any]) -> Fed:
 def _parse(given: Mapping[str, Any]) -> Parse:
     form = given.get("format", "lines")
     if form not in ("lines", "jsonl"):
-        raise Invalid("format is lines or jsonl")
+        raise Invalid("format must be lines or jsonl")
     separator = given.get("keySeparator", "").encode("utf-8", "surrogateescape")
     if form == "jsonl":
         return json_input.parse_json
@@ -81,8 +81,8 @@ def _plan(given: Mapping[str, Any]) -> BatchPlan:
     try:
         codec = Codec[given.get("compression", "none").upper()]
     except KeyError:
-        raise Invalid("compression is not one of Kafka's") from None
+        raise Invalid("compression must be none, gzip, snappy, lz4 or zstd") from None
     size = given.get("batchSize", 16384)
     if size < 1:
-        raise Invalid("batchSize is not at least 1")
+        raise Invalid("batchSize must be at least 1")
     return BatchPlan(batch_bytes=size, codec=codec)

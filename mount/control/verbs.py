@@ -1,4 +1,4 @@
-"""What can be written to `.kafkafs/control`."""
+"""The verbs that can be written to `.kafkafs/control`."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from ..errnos import Invalid
 from .conversation import Control, Emit, Fed, Row, Work, error_row
 from .fed_lines import FIELDS, fed_lines
 
-# Of an int32.
+# The most digits of an int32.
 _PARTITION_DIGITS: Final = 10
-# Of an int64.
+# The most digits of an int64.
 _OFFSET_DIGITS: Final = 19
 
 Prepare = Callable[[Control, Sequence[str]], Work | Fed]
@@ -28,8 +28,8 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """`usage` is the verb and what may stand behind it. `prepare` makes work of the words behind
-    it: Invalid, or what the engine says of a name."""
+    """`usage` is the verb with its arguments. `prepare` turns the arguments into work; it raises
+    Invalid, or the engine's error for a name."""
 
     usage: str
     does: str
@@ -37,11 +37,11 @@ class Verb:
 
 
 def prepared(control: Control, line: bytes) -> Work | Fed:
-    """What a line asks for. Invalid for what is no verb, or not how it is used."""
+    """Returns the work for a line. Raises Invalid if the verb is unknown or wrongly used."""
     name, *words = line.decode("utf-8", "surrogateescape").split(None, 1) or [""]
     verb = VERBS.get(name)
     if verb is None:
-        raise Invalid("no such verb; `help` tells which there are")
+        raise Invalid("no such verb; `help` lists the verbs")
     rest = words[0] if words else ""
     return verb.prepare(control, [rest] if verb.prepare in _WITH_JSON else rest.split())
 
@@ -57,11 +57,12 @@ def _one(words: Sequence[str], what: str) -> str:
 
 def _none(words: Sequence[str]) -> None:
     if words:
-        raise Invalid("takes nothing behind it")
+        raise Invalid("takes no arguments")
 
 
 def _split(words: Sequence[str], options: frozenset[str]) -> tuple[list[Choice], frozenset[str]]:
-    """Partitions, and options. A topic that is called like an option is `force/`."""
+    """Returns the selected partitions, and the options. A topic named like an option is written
+    with a slash, as in `force/`."""
     given = frozenset(words) & options
     return [_choice(word) for word in words if word not in given], given
 
@@ -76,7 +77,7 @@ def _choice(word: str) -> Choice:
 
 
 def _object(words: Sequence[str], **kinds: type) -> dict[str, Any]:
-    """The fields of a JSON object, each of its kind."""
+    """Returns the fields of a JSON object, each checked for its type."""
     try:
         found = json.loads("".join(words))
     except ValueError as error:
@@ -85,14 +86,14 @@ def _object(words: Sequence[str], **kinds: type) -> dict[str, Any]:
         raise Invalid("needs a JSON object")
     for name, value in found.items():
         if name not in kinds or not isinstance(value, kinds[name]):
-            raise Invalid(f"field {name!r} is not one of {', '.join(kinds)}, or of another kind")
+            raise Invalid(f"field {name!r} is not one of {', '.join(kinds)}, or has a wrong type")
     return found
 
 
 def _settings(found: Mapping[str, Any], *, nulls: bool) -> dict[str, Any]:
     for value in found.values():
         if not (isinstance(value, str) or (nulls and value is None)):
-            raise Invalid("the values of settings are strings")
+            raise Invalid("config values must be strings")
     return dict(found)
 
 
@@ -161,7 +162,7 @@ def _resume(control: Control, words: Sequence[str]) -> Work:
 def _each(
     control: Control, keys: Sequence[Key], work: Callable[[Key], Iterator[Row]], emit: Emit
 ) -> None:
-    """Does `work` on every partition, whatever becomes of the others."""
+    """Does `work` on every partition, even if it fails on others."""
     for key in keys:
         control.check()
         try:
@@ -216,7 +217,7 @@ def _compact(control: Control, words: Sequence[str]) -> Work:
 
 
 def not_compacted(key: Key) -> Row:
-    why = "its cleanup.policy does not say compact"
+    why = 'its cleanup.policy does not include "compact"'
     return {"error": why, "kind": "NotCompacted", "where": "{}-{}".format(*key)}
 
 
@@ -290,7 +291,7 @@ def _is_of(deletion: Deletion, choice: Choice) -> bool:
 
 def _undelete(control: Control, words: Sequence[str]) -> Work:
     if not 1 <= len(words) <= 2:
-        raise Invalid("needs TOPIC or TOPIC/PARTITION, and may have an OFFSET")
+        raise Invalid("needs TOPIC or TOPIC/PARTITION, and optionally an OFFSET")
     topic, number = _choice(words[0])
     offset = _offset(words[1]) if len(words) == 2 else None
 
@@ -303,7 +304,7 @@ def _undelete(control: Control, words: Sequence[str]) -> Work:
 
 def _offset(word: str) -> int:
     if not (word.isascii() and word.isdigit()) or len(word) > _OFFSET_DIGITS:
-        raise Invalid("an OFFSET is a number")
+        raise Invalid("OFFSET must be a number")
     return int(word)
 
 
@@ -318,7 +319,7 @@ def _purge(control: Control, words: Sequence[str]) -> Work:
         for each in find() if "dry-run" in options else control.engine.purge(find()):
             emit(each.as_json())
 
-    find()  # what is named wrongly is refused at once
+    find()  # raises an unknown topic or partition at once
     return Work(purge)
 
 
@@ -327,49 +328,50 @@ _WITH_JSON: Final[frozenset[Prepare]] = frozenset((_create_topic, _configure_top
 VERBS: Final[dict[str, Verb]] = {
     verb.usage.split()[0]: verb
     for verb in (
-        Verb("help", "tells what can be asked for", _help),
-        Verb("status", "tells how the background tasks fare", _status),
-        Verb("run TASK", "does a background task now, and waits for its end", _run),
-        Verb("pause TASK", "has a background task no longer run by itself", _pause),
-        Verb("resume TASK", "has it run by itself again", _resume),
+        Verb("help", "lists the verbs", _help),
+        Verb("status", "shows the status of the background tasks", _status),
+        Verb("run TASK", "runs a background task now and waits until it has finished", _run),
+        Verb("pause TASK", "stops scheduling a background task", _pause),
+        Verb("resume TASK", "schedules a background task again", _resume),
         Verb(
             "expire [TOPIC[/PARTITION]]... [all] [dry-run]",
-            "deletes what retention deletes now; all: tells also of what stays",
+            "deletes the segments that retention deletes now; all: also reports retained ones",
             _expire,
         ),
         Verb(
             "compact [TOPIC[/PARTITION]]... [force] [all] [dry-run]",
-            "cleans what Kafka's cleaner would clean now; force: also what is not due",
+            "compacts the logs that Kafka's cleaner would clean now; force: also those not due yet;"
+            " all: also reports unchanged ones",
             _compact,
         ),
         Verb(
             'create-topic {"topic": …, "partitions": …, "settings": {…}, "topicId": …,'
             ' "unregistered": …}',
-            "makes a topic, with one partition and an id of its own unless told otherwise;"
+            "creates a topic, by default with one partition and a new topic id;"
             " unregistered true: also one that the KRaft cluster of the directories does not know",
             _create_topic,
         ),
         Verb("delete-topic TOPIC", "deletes a topic with all its records", _delete_topic),
         Verb(
             'configure-topic {"topic": …, "changes": {…}}',
-            "changes settings of a topic, null takes one away",
+            "changes configs of a topic; null removes one",
             _configure_topic,
         ),
         Verb(
             'append {"topic": …, "partition": …, "size": …, "format": …, "keySeparator": …, '
             '"compression": …, "batchSize": …, "lines": …, "sync": …}',
-            "appends the lines in as many bytes as size says, which stand behind this line",
+            "appends the lines in the size bytes that follow this line",
             _append,
         ),
         Verb(
             "purge [TOPIC[/PARTITION]]... [stray] [dry-run]",
-            "removes what other processes have left; stray: also stray partitions",
+            "removes leftover files of other processes; stray: also stray partitions",
             _purge,
         ),
-        Verb("deleted [TOPIC[/PARTITION]]...", "tells what can be brought back", _deleted),
+        Verb("deleted [TOPIC[/PARTITION]]...", "lists what can be restored", _deleted),
         Verb(
             "undelete TOPIC[/PARTITION] [OFFSET]",
-            "brings back what was deleted; OFFSET: of a partition, from there on",
+            "restores what was deleted; OFFSET: of a partition, from that offset on",
             _undelete,
         ),
     )

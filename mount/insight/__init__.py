@@ -1,1 +1,1 @@
-"""What a mount says of itself and of partitions: status, metrics, reasons, last messages."""
+"""The files in which a mount reports on itself and on partitions: status, metrics, log."""

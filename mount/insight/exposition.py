@@ -1,8 +1,8 @@
-"""`.kafkafs/metrics`: what is counted, as Prometheus reads it.
+"""`.kafkafs/metrics`: the mount's metrics in Prometheus' text format.
 
-Names and units are as Prometheus wants them, the words those of Kafka. Nothing is looked up on a
-disk that is not looked up anyway: a mount that only reads tells of the partitions that somebody
-opened, a writable one of all, from memory.
+Names and units follow Prometheus' conventions, with Kafka's terms. Collecting reads nothing
+additional from the disk: a read-only mount covers the partitions that were opened, a writable one
+covers all, from memory.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ if TYPE_CHECKING:
 
     from kafkafs.storage.writable_engine import WritableEngine
 
-# So that thousands of partitions do not make a text of any size.
+# Bounds the size of the text.
 _MAX_PARTITIONS: Final = 10_000
 
 _LABELS: Final = ("topic", "partition")
 
 
 def exposition(catalog: Catalog) -> bytes:
-    """The text, in Prometheus' format 0.0.4."""
-    # Takes long to import, and most mounts are never asked.
+    """Returns the text in Prometheus' format 0.0.4."""
+    # This import is slow, and the metrics of most mounts are never read.
     from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
     from prometheus_client.registry import Collector
 
@@ -53,7 +53,7 @@ def _families(catalog: Catalog) -> Iterator[Metric]:
     yield from _caches(catalog)
     topics = catalog.topics()
     yield _gauge("topics", "Topics in the log directories.", len(topics))
-    yield _gauge("partitions", "Partitions of them.", sum(map(len, topics.values())))
+    yield _gauge("partitions", "Partitions of these topics.", sum(map(len, topics.values())))
     yield _gauge("problems", "Lines of problems in status.json.", len(catalog.problems))
     if catalog.changes is None:
         yield from _logs(_opened(catalog))
@@ -87,7 +87,7 @@ def _requests(catalog: Catalog) -> Iterator[Metric]:
     seconds = HistogramMetricFamily(
         "kafkafs_request_seconds",
         "Requests of the kernel by operation, and how long their answers took; reads of follow and "
-        "of control wait for what comes.",
+        "control include waiting for data.",
         labels=["operation"],
     )
     names = [*map(str, BOUNDS), "+Inf"]
@@ -103,8 +103,8 @@ def _requests(catalog: Catalog) -> Iterator[Metric]:
     for (operation, number), count in sorted(metrics.errors.items()):
         errors.add_metric([operation, errno.errorcode.get(number, str(number))], count)
     yield errors
-    yield _counter("read_bytes", "Bytes given to the kernel.", metrics.bytes_read)
-    yield _counter("written_bytes", "Bytes taken from the kernel.", metrics.bytes_written)
+    yield _counter("read_bytes", "Bytes returned to the kernel.", metrics.bytes_read)
+    yield _counter("written_bytes", "Bytes received from the kernel.", metrics.bytes_written)
     yield _gauge("open_files", "Files open in the mount.", metrics.open_files())
     yield _gauge("open_directories", "Directories open in the mount.", metrics.open_directories())
 
@@ -112,10 +112,10 @@ def _requests(catalog: Catalog) -> Iterator[Metric]:
 def _caches(catalog: Catalog) -> Iterator[Metric]:
     context = catalog.engine.context
     batches = context.batches
-    yield _counter("batch_cache_hits", "Decoded batches that were found.", batches.hits)
-    yield _counter("batch_cache_misses", "Decoded batches that were not.", batches.misses)
-    yield _gauge("batch_cache_bytes", "Decoded batches that are kept.", batches.nbytes)
-    yield _gauge("segment_files_open", "Files of segments kept open.", len(context.files))
+    yield _counter("batch_cache_hits", "Decoded batches found in the cache.", batches.hits)
+    yield _counter("batch_cache_misses", "Decoded batches not in the cache.", batches.misses)
+    yield _gauge("batch_cache_bytes", "Bytes of decoded batches in the cache.", batches.nbytes)
+    yield _gauge("segment_files_open", "Segment files that are open.", len(context.files))
 
 
 # -- tasks ----------------------------------------------------------------------------------------
@@ -147,8 +147,8 @@ def _tasks(engine: WritableEngine) -> Iterator[Metric]:
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What is told of a partition. `size`: bytes of its `.log` files; `dirty_ratio`: None where it
-    is not compacted."""
+    """The values reported for a partition. `size`: bytes of its `.log` files; `dirty_ratio`: None
+    if it is not compacted."""
 
     topic: str
     partition: int
@@ -166,7 +166,7 @@ def _facts(
     segments: Sequence[Sized],
     first_dirty: int | None,
 ) -> LogFacts:
-    """`first_dirty`: -1 for a log that no cleaner has seen, None for one that is not compacted."""
+    """`first_dirty`: -1 for a log that was never cleaned, None for one that is not compacted."""
     size = sum(segment.size for segment in segments)
     ratio = None if first_dirty is None else dirty_ratio(segments[:-1], first_dirty)
     return LogFacts(*key, start_offset, end_offset, size, len(segments), ratio)
@@ -177,7 +177,7 @@ def _first_dirty(engine: Engine, key: tuple[str, int]) -> int:
 
 
 def _written(engine: WritableEngine) -> Iterator[LogFacts]:
-    """Of the partitions that are written to, without a look at the disk."""
+    """Yields the facts of the partitions that are open for writing, without reading the disk."""
     for key, writer in islice(engine.writers().items(), _MAX_PARTITIONS):
         state = writer.retention_state()
         first_dirty = None
@@ -187,7 +187,7 @@ def _written(engine: WritableEngine) -> Iterator[LogFacts]:
 
 
 def _opened(catalog: Catalog) -> Iterator[LogFacts]:
-    """Of the partitions that were asked for so far; those that cannot be looked at are left out."""
+    """Yields the facts of the partitions opened so far, without those that cannot be read."""
     engine = catalog.engine
     for log in islice(engine.opened(), _MAX_PARTITIONS):
         key = (log.topic, log.partition)
@@ -210,7 +210,7 @@ def _logs(found: Iterator[LogFacts]) -> Iterator[Metric]:
             ("start_offset", "Log start offset."),
             ("end_offset", "Log end offset."),
             ("size_bytes", "Bytes of the .log files."),
-            ("segments", "Segments, the active one among them."),
+            ("segments", "Segments, including the active one."),
             ("dirty_ratio", "Share of a compacted log's rolled segments not cleaned yet."),
         )
     ]

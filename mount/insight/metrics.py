@@ -1,7 +1,7 @@
-"""What a mount counts of itself while it answers. What becomes of it is `exposition.py`'s.
+"""Counters of a mount's requests; `exposition.py` renders them.
 
-Counting must cost next to nothing where thousands of requests come a second: a few additions. The
-event loop alone counts; whoever reads may be in a thread, and finds each number as of now.
+Counting must cost almost nothing at thousands of requests per second: a few additions. Only the
+event loop counts. Any thread may read; each number is current, but they are not a snapshot.
 """
 
 from __future__ import annotations
@@ -10,15 +10,14 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-# Durations are counted by powers of 4 of a microsecond: up to 1 µs, 4 µs, 16 µs … 17 s, and longer.
+# Buckets of durations are powers of 4 in microseconds: up to 1 µs, 4 µs, 16 µs … 17 s, and longer.
 _BUCKETS: Final = 14
-#: The longest duration in seconds of each bucket but the last, which has none.
+#: The longest duration, in seconds, of each bucket except the last, which is unbounded.
 BOUNDS: Final = tuple(4**power / 1e6 for power in range(_BUCKETS - 1))
 
 
 class Durations:
-    """How often something was done, and how long it took. `counts`: by bucket; `seconds`: all
-    together."""
+    """The number and durations of some operations. `counts`: by bucket; `seconds`: the total."""
 
     __slots__ = ("counts", "seconds")
 
@@ -29,8 +28,8 @@ class Durations:
 
 class Metrics:
     """`requests`: by the operation's name. `errors`: by operation and errno number. `bytes_read`,
-    `bytes_written`: of files, as far as the kernel asked for them; what it had kept it gives
-    without asking. `open_files`, `open_directories`: how many there are when they are called."""
+    `bytes_written`: bytes of files in the kernel's requests, so without reads from its page cache.
+    `open_files`, `open_directories`: functions that return the present numbers."""
 
     def __init__(self) -> None:
         self.requests: dict[str, Durations] = {}

@@ -1,8 +1,8 @@
-"""The last messages of the daemon, kept in memory for `.kafkafs/log`.
+"""The daemon's recent log messages, kept in memory for `.kafkafs/log`.
 
-A line each, whatever was in the message: control characters, and bytes of names that are not UTF-8,
-are escaped. The time is ISO 8601, UTC. When there is too much the older half goes at once, as when
-a log is rotated: `tail -f` then says that the file was truncated and begins anew.
+Each message is one line: control characters, and bytes of names that are not UTF-8, are escaped.
+The time is ISO 8601 in UTC. When the log is full, its older half is discarded at once, as in a log
+rotation: `tail -f` then reports that the file was truncated and starts over.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from kafkafs.storage.errors import printable
 
 from ..handles import Data, Handle
 
-#: Messages and bytes kept at most, and characters of one message.
+#: The most messages and bytes that are kept, and the most characters of a message.
 MAX_LINES: Final = 2000
 MAX_BYTES: Final = 256 << 10
 MAX_CHARACTERS: Final = 4096
 
 
 class RecentLog(logging.Handler):
-    """Keeps what is logged. Any thread may call."""
+    """Keeps the recent log messages. Any thread may call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -45,27 +45,27 @@ class RecentLog(logging.Handler):
             if len(self._lines) > MAX_LINES or len(self._text) > MAX_BYTES:
                 del self._lines[: (len(self._lines) + 1) // 2]
                 self._text = bytearray(b"".join(self._lines))
-            # Later than before in any case: by this `tail -f` knows that there is more.
+            # Always increase it: `tail -f` detects new messages by the mtime.
             self._changed_ns = max(time.time_ns(), self._changed_ns + 1)
 
     @property
     def size(self) -> int:
-        """Bytes kept now."""
+        """The number of bytes that are kept now."""
         return len(self._text)
 
     @property
     def changed_ns(self) -> int:
-        """When the last message came, in ns since 1970; before the first, when this was made."""
+        """Time of the last message, or of creation before the first, in ns since 1970."""
         return self._changed_ns
 
     def read(self, position: int, size: int) -> bytes:
-        """What is kept now, from `position` on."""
+        """Returns up to `size` bytes of the present text from `position` on."""
         with self._keeping:
             return bytes(self._text[position : position + size])
 
 
 class LogHandle(Handle):
-    """`.kafkafs/log`, opened: always what is kept now. Any thread may read."""
+    """An open `.kafkafs/log`. Reads always return the present text. Any thread may read."""
 
     direct_io = True
 

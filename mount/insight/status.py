@@ -1,4 +1,4 @@
-"""What `status.json` says, of a partition and of the whole mount."""
+"""Renders `status.json` of a partition and of the whole mount."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..partition import Partition
 
 
 def partition_status(catalog: Catalog, partition: Partition) -> bytes:
-    """`<topic>/<partition>/status.json`. -1 stands for "none", as in Kafka's own files."""
+    """Returns `<topic>/<partition>/status.json`. -1 means "none", as in Kafka's own files."""
     view = partition.view()
     log_dir = catalog.engine.partition_dir(partition.topic, partition.number).log_dir
     key = (partition.topic, partition.number)
@@ -53,7 +53,7 @@ def partition_status(catalog: Catalog, partition: Partition) -> bytes:
 
 
 def _timestamps(partition: Partition, view: View) -> dict[str, int]:
-    """The first record's timestamp and the largest of all, in ms."""
+    """Returns the first record's timestamp and the largest of all, in ms."""
     first = view.first(partition.isolation)
     timestamp = -1
     if first is not None:
@@ -71,8 +71,9 @@ def _segments(view: View) -> dict[str, int]:
 
 
 def _writer(partition: Partition) -> dict[str, int] | None:
-    """What is so now, whatever the checkpoints say; None on a mount that only reads, and of what it
-    does not write to: the quorum's own log, what could not be opened, a directory that failed."""
+    """Returns the writer's present state, which may be ahead of the checkpoints. None on a
+    read-only mount, and for partitions that are not open for writing: the quorum's own log, those
+    that could not be opened, and those in an offline directory."""
     if partition.changes is None:
         return None
     try:
@@ -100,8 +101,8 @@ class Sized(Protocol):
 
 
 def dirty_ratio(rolled: Sequence[Sized], first_dirty: int) -> float:
-    """The share of the rolled segments that the cleaner has not seen (LogToClean): all of it where
-    it has seen none. The active segment counts for neither."""
+    """Returns the share of bytes in rolled segments that were not cleaned yet (LogToClean): 1.0 if
+    the log was never cleaned. The active segment is not counted."""
     total = sum(segment.size for segment in rolled)
     dirty = sum(segment.size for segment in rolled if segment.base_offset >= first_dirty)
     return round(dirty / total, 4) if total else 0.0
@@ -116,7 +117,7 @@ def _damaged(error: CorruptError) -> dict[str, Any]:
 
 
 def mount_status(catalog: Catalog) -> bytes:
-    """`.kafkafs/status.json`."""
+    """Returns `.kafkafs/status.json`."""
     engine = catalog.engine
     topics = engine.topics()
     damaged = [
@@ -152,13 +153,13 @@ def mount_status(catalog: Catalog) -> bytes:
 
 
 def _tasks(changes: Changes | None) -> list[dict[str, Any]]:
-    """How the background tasks fare; none on a mount that only reads."""
+    """Returns the status of the background tasks; a read-only mount has none."""
     if changes is None:
         return []
     return [status.as_json() for status in changes.engine.task_status()]
 
 
 def engine_settings(catalog: Catalog) -> dict[str, str]:
-    """What bounds the engine's reading, and what was said for this run."""
+    """Returns the engine's reader configs and the configs given for this run."""
     settings = catalog.engine.settings
     return {**texts(reader_config(settings)), **settings}

@@ -1,4 +1,4 @@
-"""What `why.json` of a partition says."""
+"""Renders `why.json` of a partition, which explains retention and compaction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..partition import Partition
 
 
 def partition_why(catalog: Catalog, partition: Partition) -> bytes:
-    """`<topic>/<partition>/why.json`, as of now."""
+    """Returns `<topic>/<partition>/why.json` as of now."""
     key = (partition.topic, partition.number)
 
     def look() -> Why:

@@ -1,1 +1,1 @@
-"""Mounting and unmounting: where, in which process, and what is mounted already."""
+"""Mounts and unmounts file systems: mount points, the daemon process, the table of mounts."""

@@ -1,4 +1,4 @@
-"""Leaving a program to go on in the background once it is ready, and where it logs then."""
+"""Runs a mount as a daemon that detaches once it is ready, and configures its logging."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .mountpoint import MountError
 
 logger = logging.getLogger(__name__)
 
-# What the daemon tells its parent when all is well. Everything else is an error's line.
+# What the daemon sends its parent once it is ready. Anything else is an error's line.
 _READY: Final = b"\0"
 _SYSLOG: Final = "/dev/log"
 _UNWANTED_ANSWER: Final = f"fuse_reply_* failed with {os.strerror(errno.ENOENT)}"
@@ -28,9 +28,10 @@ Ready = Callable[[], None]
 
 
 def run_in_background(serve: Callable[[Ready], None], options: MountOptions) -> None:
-    """Run `serve` in a daemon; return when it calls what it was given.
+    """Runs `serve` in a daemon; returns when `serve` calls its argument.
 
-    MountError with its line when it ends before. No thread may have been started yet.
+    Raises MountError with the error's line if the daemon exits before. No thread may have been
+    started yet.
     """
     reading, writing = os.pipe()
     sys.stdout.flush()
@@ -44,7 +45,7 @@ def run_in_background(serve: Callable[[Ready], None], options: MountOptions) -> 
         message = told.read()
     if message != _READY:
         os.waitpid(child, 0)
-        raise MountError(message.decode("utf-8", "replace") or "the daemon died at once")
+        raise MountError(message.decode("utf-8", "replace") or "the daemon exited at once")
 
 
 def _be_daemon(serve: Callable[[Ready], None], options: MountOptions, writing: int) -> NoReturn:
@@ -66,7 +67,7 @@ def _be_daemon(serve: Callable[[Ready], None], options: MountOptions, writing: i
         logger.error("%s", printable(str(error)))
         _say(writing, str(error))
     except BaseException as error:
-        logger.critical("ended by a fault of kafkafs", exc_info=error)
+        logger.critical("exiting because of a bug in kafkafs", exc_info=error)
         _say(writing, f"internal error: {type(error).__name__}: {error}")
     finally:
         logging.shutdown()
@@ -74,18 +75,18 @@ def _be_daemon(serve: Callable[[Ready], None], options: MountOptions, writing: i
 
 
 def _say(writing: int, message: str) -> None:
-    """To the parent, if it still listens."""
+    """Sends a message to the parent, if it is still listening."""
     with contextlib.suppress(OSError):
         os.write(writing, printable(message).encode("utf-8", "replace"))
 
 
 def log_to_stderr(options: MountOptions) -> None:
-    """Log for somebody who watches, unless the options name a file."""
+    """Logs to stderr, unless the options name a file."""
     _log_through(logging.StreamHandler() if not options.log else _file(options), options)
 
 
 def log_as_daemon(options: MountOptions) -> None:
-    """Log to the file that the options name, else to syslog, where there is one."""
+    """Logs to the file that the options name, otherwise to syslog if there is one."""
     if options.log:
         _log_through(_file(options), options)
     elif os.path.exists(_SYSLOG):
@@ -95,7 +96,7 @@ def log_as_daemon(options: MountOptions) -> None:
 
 
 def log_recent() -> RecentLog:
-    """Keep what is logged from now on in memory, too."""
+    """Also keeps what is logged from now on in memory."""
     recent = RecentLog()
     recent.addFilter(_is_news)
     logging.getLogger().addHandler(recent)
@@ -103,8 +104,8 @@ def log_recent() -> RecentLog:
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Not that an answer came too late: the kernel says ENOENT to one that nobody waits for any
-    more, because who asked was interrupted or the mount has gone meanwhile."""
+    """Returns false for pyfuse3's message about a late reply: the kernel returns ENOENT for a reply
+    that nothing waits for, because the request was interrupted or the mount has ended."""
     if not record.name.startswith("pyfuse3"):
         return True
     return not record.getMessage().endswith(_UNWANTED_ANSWER)

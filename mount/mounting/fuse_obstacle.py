@@ -1,4 +1,4 @@
-"""What keeps FUSE from mounting on this machine, and what to do about it."""
+"""Finds out why FUSE cannot mount on this machine, and what to do about it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _CONTAINER: Final = (
 
 
 def fuse_obstacle() -> str:
-    """One line that says what is missing; "" if nothing is."""
+    """Returns one line about what is missing and what to do; "" if nothing is missing."""
     if not os.path.exists(_DEVICE):
         return f"{_DEVICE} is missing: load the kernel's module with `modprobe fuse`; {_CONTAINER}"
     try:
         os.close(os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC))
     except OSError as error:
         why = f"{_DEVICE} cannot be opened: {error.strerror}"
-        return f"{why}; let this user read and write it; {_CONTAINER}"
+        return f"{why}; give this user read and write access; {_CONTAINER}"
     if os.geteuid() == 0:
         if not _may_mount():
             return f"root may not mount here: CAP_SYS_ADMIN is missing; {_CONTAINER}"
@@ -35,6 +35,6 @@ def fuse_obstacle() -> str:
 
 
 def _may_mount() -> bool:
-    """Whether this process has CAP_SYS_ADMIN."""
+    """Returns whether this process has CAP_SYS_ADMIN."""
     found = re.search(r"^CapEff:\s*([0-9a-f]+)$", Path(_STATUS).read_text(), re.MULTILINE)
     return found is None or bool(int(found[1], 16) & _CAP_SYS_ADMIN)

@@ -1,4 +1,4 @@
-"""The kernel's table of mounts, and what those of ours say of themselves."""
+"""Reads the kernel's table of mounts and the status of kafkafs mounts in it."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _USER: Final = re.compile(rb"(?:^|,)user_id=(\d+)(?:,|$)")
 _STATUS: Final = ".kafkafs/status.json"
 _MAX_STATUS_BYTES: Final = 64 << 20
 _MAX_COMMAND_BYTES: Final = 64 << 10
-# How long a mount may take to say what it is.
+# How long a mount may take to answer.
 _PATIENCE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Mounted:
-    """A line of the table. `user_id`: who made a FUSE mount, as the kernel says; -1 for others."""
+    """A line of the table. `user_id`: the user who made a FUSE mount, -1 for other mounts."""
 
     point: str
     kind: str
@@ -39,11 +39,11 @@ class Mounted:
 
     @property
     def is_ours(self) -> bool:
-        """Whether it is a kafkafs that this user made. Of others nothing is believed."""
+        """Whether it is a kafkafs mount of this user. Those of others are not trusted."""
         return self.is_kafkafs and self.user_id == os.geteuid()
 
     def is_dead(self) -> bool:
-        """Whether nobody answers for it. Of `statvfs` the kernel remembers nothing."""
+        """Returns whether its daemon has died. The kernel does not cache `statvfs`."""
 
         def dead() -> bool:
             try:
@@ -55,13 +55,13 @@ class Mounted:
         return bool(_within(_PATIENCE_SECONDS, dead))
 
     def status(self) -> dict[str, Any] | None:
-        """Its `status.json`; None when it does not answer, or not with that."""
+        """Returns its `status.json`; None if it does not answer, or with something else."""
         found = _within(_PATIENCE_SECONDS, lambda: _status(self.point))
         return found if isinstance(found, dict) else None
 
 
 def mounts() -> list[Mounted]:
-    """What is mounted and can be seen: where several lie over each other, the last."""
+    """Returns the visible mounts: where several are stacked, the last."""
     found: dict[str, Mounted] = {}
     with open(_MOUNT_TABLE, "rb") as lines:
         for line in lines:
@@ -74,16 +74,16 @@ def mounts() -> list[Mounted]:
 
 
 def mounted_at(point: str) -> Mounted | None:
-    """What is mounted at `point`. Nothing below `point` is touched, as that may hang or fail with a
-    daemon that does."""
+    """Returns the mount at `point`. Accesses nothing below `point`, since that may hang or fail if
+    its daemon does."""
     above, name = os.path.split(os.path.abspath(point))
     real = os.path.join(os.path.realpath(above), name)
     return next((mounted for mounted in mounts() if mounted.point == real), None)
 
 
 def is_ending(pid: int) -> bool:
-    """Whether a process was a mount's daemon that has no mount any more, or none yet, as far as
-    those of this user tell."""
+    """Returns whether a process is a mount's daemon that has no mount (any more, or yet). Judged by
+    this user's mounts."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             command = file.read(_MAX_COMMAND_BYTES)
@@ -97,7 +97,7 @@ def is_ending(pid: int) -> bool:
 
 
 def log_dirs_of(status: dict[str, Any]) -> list[str]:
-    """The log directories that a writable mount holds, as its status tells; else none."""
+    """Returns the log directories that a writable mount holds, from its status; [] for others."""
     dirs = status.get("logDirs")
     if status.get("writable") is not True or not isinstance(dirs, list):
         return []
@@ -114,8 +114,8 @@ def _status(point: str) -> object:
 
 
 def _within(seconds: float, ask: Callable[[], T]) -> T | None:
-    """What `ask` gives, None where that takes longer. It may wait for ever, as a daemon that was
-    stopped lets it; then its thread is left behind, and ends with this process."""
+    """Returns the result of `ask`, None if that takes longer. If `ask` blocks for ever, as on a
+    daemon that was stopped, its thread is abandoned and ends with this process."""
     answers: list[T] = []
     thread = threading.Thread(target=lambda: answers.append(ask()), daemon=True)
     thread.start()
@@ -124,5 +124,5 @@ def _within(seconds: float, ask: Callable[[], T]) -> T | None:
 
 
 def _text(field: bytes) -> str:
-    """The kernel writes blanks, line breaks and backslashes as octal numbers."""
+    """Decodes a field: the kernel writes blanks, line breaks and backslashes as octal numbers."""
     return os.fsdecode(_ESCAPED.sub(lambda match: bytes([int(match[1], 8)]), field))

@@ -1,4 +1,4 @@
-"""Places to mount on: what is wrong with one, and ending what is mounted there."""
+"""Checks mount points and unmounts what is mounted there."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from kafkafs.storage.lock import who_holds
 
 from .mount_table import Mounted, log_dirs_of, mounted_at
 
-# How long a daemon that was unmounted may take to write what it has to.
+# How long a daemon may take to close its log directories after it was unmounted.
 _ENDING_SECONDS: Final = 60.0
 _LOOK_SECONDS: Final = 0.02
 
 
 class MountError(Exception):
-    """A mount that cannot be made or ended; `str()` is one line that says why and what to do."""
+    """A mount cannot be made or ended; `str()` is one line with the reason and the remedy."""
 
 
 def check(log_dirs: Sequence[str], mountpoint: str) -> None:
-    """MountError when `mountpoint` is no place to mount `log_dirs` on, also not after `clear`."""
+    """Raises MountError if `log_dirs` cannot be mounted on `mountpoint`, even after `clear`."""
     shown = printable(mountpoint)
     mounted = mounted_at(mountpoint)
     if mounted is not None and mounted.is_kafkafs:
         what = f"{printable(mounted.source)} is mounted there"
         if mounted.is_dead():
             if mounted.is_ours:
-                return  # of what lies below nothing can be known yet
+                return  # what it covers is unknown until `clear` has removed it
             what = "left behind by a daemon that died"
         raise MountError(f"{shown}: {what}; `kafkafs umount {shown}` ends that")
     try:
@@ -51,12 +51,12 @@ def check(log_dirs: Sequence[str], mountpoint: str) -> None:
 
 
 def clear(mountpoint: str) -> bool:
-    """Takes away what a daemon of this user's that died left behind at `mountpoint`; whether there
-    was such a thing. MountError when that cannot be done."""
+    """Unmounts what a dead daemon of this user left at `mountpoint`; returns whether there was
+    such a mount. Raises MountError on failure."""
     mounted = mounted_at(mountpoint)
     if mounted is None or not mounted.is_ours or not mounted.is_dead():
         return False
-    # Lazily: whoever is still in there keeps only himself.
+    # Lazily, because processes may still use it.
     _end(mounted, "-z", "-l")
     return True
 
@@ -67,9 +67,9 @@ def _is_inside(path: str, directory: str) -> bool:
 
 
 def unmount(mountpoint: str) -> None:
-    """End the mount at `mountpoint`, also one whose daemon died, and wait until a writable one's
-    daemon has let go of the log directories. MountError when there is none, when it is in use, or
-    when that takes too long."""
+    """Ends the mount at `mountpoint`, also one whose daemon died, and waits until the daemon of
+    a writable one has released the log directories. Raises MountError if there is no mount, if it
+    is in use, or if that takes too long."""
     shown = printable(mountpoint)
     mounted = mounted_at(mountpoint)
     if mounted is None or not mounted.is_kafkafs:
@@ -81,21 +81,21 @@ def unmount(mountpoint: str) -> None:
         while _holder(path) == pid:
             if time.monotonic() > deadline:
                 raise MountError(
-                    f"{shown}: unmounted, but process {pid} is still writing to {printable(path)},"
-                    " and holds it until it ends"
+                    f"{shown}: unmounted, but process {pid} is still writing to {printable(path)}"
+                    " and holds its lock until it exits"
                 )
             time.sleep(_LOOK_SECONDS)
 
 
 def _holders(mounted: Mounted) -> list[tuple[str, int]]:
-    """The log directories that a mount of ours holds, each with the process that does."""
+    """Returns the log directories that a mount of ours holds, with the pids of the holders."""
     status = mounted.status() if mounted.is_ours else None
     found = [(path, _holder(path)) for path in log_dirs_of(status or {})]
     return [(path, pid) for path, pid in found if pid]
 
 
 def _holder(path: str) -> int:
-    """As `who_holds`; 0 for a directory that cannot be looked at, too."""
+    """Returns what `who_holds` returns; 0 also for a directory that cannot be examined."""
     try:
         return who_holds(Directory(path))
     except (StorageError, OSError):
@@ -103,7 +103,7 @@ def _holder(path: str) -> int:
 
 
 def _end(mounted: Mounted, *lazily: str) -> None:
-    """`lazily`: fusermount3's option for it, and umount's."""
+    """Unmounts. `lazily`: the options of fusermount3 and of umount for a lazy unmount."""
     program = shutil.which("fusermount3")
     command = [program, "-u", *lazily[:1]] if program else ["umount", *lazily[1:]]
     done = subprocess.run([*command, "--", mounted.point], capture_output=True, check=False)

@@ -1,4 +1,4 @@
-"""Mounting, serving until the mount ends, unmounting."""
+"""Mounts log directories, serves them until the mount ends, and unmounts."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ __all__ = ["MountError", "check", "mount", "unmount"]
 
 logger = logging.getLogger(__name__)
 
-# Requests answered at a time; readers of `follow` spend most of theirs waiting. A task more than
-# needed costs each request a turn of the event loop.
+# The most requests in progress; those of `follow` readers mostly wait. Each idle task costs every
+# request a pass of the event loop.
 _MAX_TASKS: Final = 4096
 _MIN_TASKS: Final = 1
-# What ends a mount, as it ends programs that use libfuse's own loop, and a broker.
+# The signals that end a mount. They also end programs with libfuse's own loop, and a broker.
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 MakeEngine = Callable[[Sequence[str]], Engine]
@@ -49,9 +49,9 @@ def mount(
     foreground: bool = False,
     make_engine: MakeEngine = Engine,
 ) -> None:
-    """Mount `log_dirs`; MountError or StorageError when that cannot be done.
+    """Mounts `log_dirs`. Raises MountError or StorageError.
 
-    In the foreground this returns when the mount has ended; else as soon as it answers, and a
+    In the foreground this returns when the mount has ended; otherwise as soon as it answers, and a
     daemon serves it.
     """
     clear(mountpoint)
@@ -83,18 +83,18 @@ def mount(
 
 @contextmanager
 def _signals_as_before() -> Iterator[None]:
-    """Whatever a mount makes of the signals that end it, afterwards they mean what they did."""
+    """Restores the handlers of the signals that end a mount after the block."""
     before = {number: signal.getsignal(number) for number in _ENDING}
     try:
         yield
     finally:
         for number, handler in before.items():
-            if handler is not None:  # else it is none of Python's
+            if handler is not None:  # else Python did not install it
                 signal.signal(number, handler)
 
 
 def _begin_changes(engine: Engine, options: MountOptions) -> Changes | None:
-    """What a writable mount has beside the tree."""
+    """Starts a writable mount's engine and returns its changes; None for a read-only mount."""
     if not options.writable:
         return None
     from kafkafs.storage.writable_engine import WritableEngine
@@ -105,8 +105,8 @@ def _begin_changes(engine: Engine, options: MountOptions) -> Changes | None:
 
 
 def _wait_until_it_answers(mountpoint: str) -> None:
-    """Not for the daemon itself: a thread of its own that waits for its answer would keep it, and
-    the mount, from ever ending if it were killed before it gives that."""
+    """Waits until the mount answers. The daemon must not do this: if it were killed before it
+    answers, its own waiting thread would keep it, and the mount, from ever ending."""
     try:
         os.stat(mountpoint)
     except OSError as error:
@@ -115,7 +115,7 @@ def _wait_until_it_answers(mountpoint: str) -> None:
 
 
 def _unwrapped(run: Callable[[], None]) -> None:
-    """An error comes out of each nursery in a group of one."""
+    """Runs `run` and unwraps its error, which each nursery puts into a group of one."""
     try:
         run()
     except BaseExceptionGroup as group:
@@ -125,20 +125,20 @@ def _unwrapped(run: Callable[[], None]) -> None:
         try:
             raise error from None
         finally:
-            del error  # else it and this frame would keep each other
+            del error  # breaks the reference cycle with this frame
 
 
-# 256 pages: what Linux asks a FUSE daemon for at most.
+# 256 pages, the most that Linux requests from a FUSE daemon at once.
 _READ_AHEAD_KB: Final = 1024
 
 
 async def _session(tree: Tree, mountpoint: str, options: MountOptions, ready: Ready) -> None:
-    """Mount and serve until unmounted, or told to end by a signal."""
+    """Mounts and serves until unmounted or ended by a signal."""
     ending = _heard()
     async with trio.open_nursery() as nursery:
         kind = ChangingOperations if options.writable else ReadOnlyOperations
         operations: Operations = kind(tree, nursery)
-        # One that comes between mounting and listening for it would leave the mount behind.
+        # A signal between mounting and listening for it would leave the mount behind.
         signal.pthread_sigmask(signal.SIG_BLOCK, ending)
         _init(operations, mountpoint, _kernel_options(tree, options))
         try:
@@ -160,12 +160,13 @@ def _init(operations: Operations, mountpoint: str, options: set[str]) -> None:
 
 
 def _why_not(error: RuntimeError) -> str:
-    """libfuse prints its own reasons to stderr; the frequent ones are found out here."""
-    return fuse_obstacle() or f"{error}; what was printed before says why"
+    """Returns why mounting failed: libfuse only prints its reasons to stderr, so the frequent ones
+    are diagnosed here."""
+    return fuse_obstacle() or f"{error}; see the lines printed before for the reason"
 
 
 def _heard() -> list[signal.Signals]:
-    """A SIGHUP that is ignored stays so: that is what nohup(1) is for."""
+    """Returns the signals to listen for. An ignored SIGHUP stays ignored, for nohup(1)."""
     is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [number for number in _ENDING if not (number == signal.SIGHUP and is_ignored)]
 
@@ -175,7 +176,8 @@ async def _end_on_signal(
     ending: Sequence[signal.Signals],
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    # For afterwards; set earlier, one that a thread of the engine gets would be lost.
+    # For after the receiver below. It must be set here: earlier, a signal delivered to a thread of
+    # the engine would be lost.
     for each in ending:
         signal.signal(each, _ends_already)
     with trio.open_signal_receiver(*ending) as signals:
@@ -188,14 +190,14 @@ async def _end_on_signal(
 
 
 def _ends_already(number: int, frame: object) -> None:
-    """The log directories are being closed, which nobody wants to interrupt who has heard that they
-    are: a log that was not closed in good order is recovered by the next one."""
+    """Handles further signals by only logging: the log directories are being closed, and an unclean
+    shutdown would require recovery at the next start."""
     name = signal.Signals(number).name
     logger.info("%s: unmounted already, closing the log directories", name)
 
 
 async def _tell_when_ready(mountpoint: str, ready: Ready) -> None:
-    """The mount answers when `stat` comes back."""
+    """Calls `ready` once the mount answers a `stat`."""
     try:
         status = await trio.to_thread.run_sync(os.stat, mountpoint, abandon_on_cancel=True)
     except OSError:  # ended before it answered
@@ -205,9 +207,8 @@ async def _tell_when_ready(mountpoint: str, ready: Ready) -> None:
 
 
 def _read_ahead(device: int) -> None:
-    """Have the kernel read ahead as much of a file as one request can bring. By default it is an
-    eighth of that, and a first reading of a stream takes a third longer. Only root may ask for
-    it."""
+    """Sets the kernel's read-ahead to the size of the largest request. The default is an eighth of
+    that, and makes the first read of a stream a third slower. Only root may set it."""
     number = f"{os.major(device)}:{os.minor(device)}"
     with (
         contextlib.suppress(OSError),
@@ -229,7 +230,7 @@ def _kernel_options(tree: Tree, options: MountOptions) -> set[str]:
 
 
 def _raise_file_limit() -> None:
-    """Open streams keep the segments that they show open."""
+    """Raises the limit of open files to the hard limit: open streams keep their segments open."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,1 +1,1 @@
-"""The kinds of node in the tree, a file each. `node.py` says what they have in common."""
+"""The kinds of node in the tree, one per file. `node.py` defines their common interface."""

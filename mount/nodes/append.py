@@ -1,4 +1,4 @@
-"""`append` and `append.jsonl` on a writable mount: what is written to them becomes records."""
+"""`append` and `append.jsonl` on a writable mount: lines written to them become records."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from ..partition import Partition
 from .member import Member, changed_ns, member_inode
 from .node import STREAM_BLOCK, AttributeChanges, Attributes, File
 
-if TYPE_CHECKING:  # no mount that only reads loads what appends
+if TYPE_CHECKING:  # a read-only mount does not load the code that appends
     from ..changing.appending import AppendHandle
 
 _MODE: Final = stat.S_IFREG | 0o200
 
-#: In the order in which they are listed, on a writable mount.
+#: In listing order, on a writable mount.
 NAMES: Final = {"append": Member.APPEND, "append.jsonl": Member.APPEND_JSONL}
 MEMBERS: Final = {member: name for name, member in NAMES.items()}
 
 
 class AppendFile(File):
-    """Any number of handles, each of which appends the lines written to it in their order."""
+    """A write-only file. Each of any number of handles appends its lines in order."""
 
     def __init__(self, changes: Changes, partition: Partition, member: Member) -> None:
         self._changes = changes
@@ -36,7 +36,7 @@ class AppendFile(File):
         self.inode = member_inode(partition, member)
 
     def attributes(self) -> Attributes:
-        """The time is that of the last append. cat writes as much at a time as a block has."""
+        """The mtime is that of the last append. The block size is the amount cat writes at once."""
         return Attributes(
             self.inode,
             _MODE,
@@ -66,10 +66,10 @@ class AppendFile(File):
         return text_input.parse_values
 
     def truncate(self, size: int) -> None:
-        """Takes nothing away from a log."""
+        """Does nothing: a log cannot be truncated here."""
 
     def change_attributes(self, changes: AttributeChanges) -> None:
-        """`cp -p` and `mv` give what they have written the attributes of what they read."""
+        """Does nothing: `cp -p` and `mv` set attributes on what they have written."""
 
     def sync(self) -> None:
         self._changes.sync(self._partition)

@@ -1,7 +1,7 @@
 """`compacted/`: the partition as log compaction would leave it now.
 
-What would be left is for `Previews` to find, which may take long. So nodes here say that it is
-`pending`, and the streams find it when they are first read.
+`Previews` computes what would be retained, which may take long. So nodes here report that as
+`pending`, and the streams compute it at the first read.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from .node import (
 from .offsets import OffsetDirectory, nothing_served, parse_name
 from .stream import FORMATS, PartitionSource, latest_file, measured_attributes, stream_file
 
-#: In the order in which they are listed.
+#: In listing order.
 NAMES: Final = {
     "offset": Member.COMPACTED_OFFSET,
     "latest": Member.COMPACTED_LATEST,
@@ -67,7 +67,7 @@ NAMES: Final = {
     "summary.json": Member.COMPACTED_SUMMARY,
 }
 _NAMES: Final = {member: name for name, member in NAMES.items()}
-#: What the streams are made like.
+#: The streams that have the same format.
 _LIKE: Final = {
     Member.COMPACTED_RECORDS_JSONL: Member.RECORDS_JSONL,
     Member.COMPACTED_VALUES: Member.VALUES,
@@ -76,14 +76,14 @@ _LIKE: Final = {
 MEMBERS: Final = frozenset(
     {Member.COMPACTED, *NAMES.values(), Member.COMPACTED_FIRST, Member.COMPACTED_LAST}
 )
-# More than any summary has: a fixed number of names with numbers, and two with short texts.
+# Larger than any summary: a fixed number of names with numbers, and two with short texts.
 _SUMMARY_BOUND: Final = 4096
-# How often what is left of a partition is found anew when segments vanish meanwhile.
+# How often a computation is restarted when segments are deleted meanwhile.
 _ATTEMPTS: Final = 8
 
 
 def compacted_node(catalog: Catalog, partition: Partition, member: Member) -> Node:
-    """What one of `MEMBERS` stands for."""
+    """Returns the node of one of `MEMBERS`."""
     previews = catalog.previews
     if member is Member.COMPACTED:
         return CompactedDirectory(catalog, partition)
@@ -113,7 +113,8 @@ class CompactedDirectory(FixedDirectory, MemberDirectory):
 
 
 class CompactedOffsets(OffsetDirectory):
-    """The files of `offset/` whose records stay. Names are believed briefly: they can go."""
+    """The files of `offset/` whose records are retained. Names may vanish, so they are cached
+    briefly."""
 
     member = Member.COMPACTED_OFFSET
     links: Mapping[str, Member] = {
@@ -141,7 +142,7 @@ class CompactedOffsets(OffsetDirectory):
         return kind(self.partition, offset, self.partition.lifetime(BRIEFLY))
 
     def child_is_near(self, name: str) -> bool:
-        """The log may have changed since all was found."""
+        """Returns False: the log may have changed since the preview was computed."""
         return False
 
     def remove(self, name: str, pid: int) -> None:
@@ -157,7 +158,7 @@ class CompactedOffsets(OffsetDirectory):
 
 
 class CompactedLatest(KeyDirectory):
-    """The files of `key/` whose records stay."""
+    """The files of `key/` whose records are retained."""
 
     member = Member.COMPACTED_LATEST
     name_lifetime = BRIEFLY
@@ -175,7 +176,7 @@ class CompactedLatest(KeyDirectory):
 
 
 class CompactedLink(Link):
-    """`first` or `last`."""
+    """The link `first` or `last`."""
 
     def __init__(self, previews: Previews, partition: Partition, member: Member) -> None:
         self._previews = previews
@@ -199,8 +200,8 @@ class CompactedLink(Link):
 
 
 class CompactedFile(File):
-    """A name in `compacted/`, as it is listed. What it leads to depends on what is left of the
-    partition at that moment, if that is known."""
+    """A name in `compacted/`, as it is listed. It leads to a file that depends on the current
+    preview, if that is known."""
 
     is_fixed = False
 
@@ -218,8 +219,8 @@ class CompactedFile(File):
         seen = self.partition.seen()
         is_summary = self.member is Member.COMPACTED_SUMMARY
         left = self._catalog.previews.known(self.partition, in_full=is_summary)
-        # The preview lives as long as the file that is kept for it. A stream for which there is
-        # none yet gets one when it is read, and is told from all others till then.
+        # The preview is alive as long as the file cached for it, so its id is unique. A stream
+        # without a preview yet gets one when it is read; until then its key is unique.
         state: object = object()
         if left is not None:
             now_ms = left.question.now_ms if is_summary else 0
@@ -238,7 +239,7 @@ class CompactedFile(File):
 
 
 class CompactedStream(MeasuredFile):
-    """A stream of what is left, found when it is first read if it was not known before."""
+    """A stream of the retained records, computed at the first read if not known before."""
 
     def __init__(
         self,
@@ -257,7 +258,7 @@ class CompactedStream(MeasuredFile):
         self._catalog = catalog
         self._seen = seen
         self._mtime_ns = changed_ns(partition)
-        self._finding = threading.Lock()  # held while it is found
+        self._finding = threading.Lock()  # held while the preview is computed
         self._left: CompactedView | None = None
         self._size: StreamSize | None = None
         self._index = StreamIndex()
@@ -279,12 +280,12 @@ class CompactedStream(MeasuredFile):
         )
 
     def _ceiling(self) -> int:
-        """No more is left than there is."""
+        """Returns the size of the whole partition's stream."""
         whole = stream_file(self._catalog, self.partition, _LIKE[self.member])
         return whole.stream_size.size()
 
     def source(self, left: CompactedView) -> PartitionSource:
-        """The stream of a view."""
+        """Returns the stream of a compacted view."""
         return PartitionSource(self.partition, left, FORMATS[_LIKE[self.member]], self._index)
 
     @property
@@ -308,7 +309,7 @@ class CompactedStream(MeasuredFile):
             raise Stale
 
     def hold(self) -> CompactedView | None:
-        """Once it is held, no segment that is replaced makes it stale."""
+        """Pins the view, so that replaced segments cannot make it stale."""
         if not self._catalog.is_current(self.partition):
             raise Stale
         try:
@@ -322,7 +323,7 @@ class CompactedStream(MeasuredFile):
             self._size.look()
         return PreparedStreamHandle(source, self.partition.note_damage, size=self)
 
-    # -- what the handles know of the size ------------------------------------------------------
+    # -- what the handles need to know about the size -------------------------------------------
 
     @property
     def exact(self) -> int | None:
@@ -335,27 +336,27 @@ class CompactedStream(MeasuredFile):
     def before(self, position: int) -> tuple[int, int]:
         return (0, -1) if self._size is None else self._size.before(position)
 
-    # -- finding what is left -------------------------------------------------------------------
+    # -- computing the preview ------------------------------------------------------------------
 
     def pending(self) -> Pending | None:
-        """For the handles: a look-up of the stream itself waits for nothing."""
+        """Returns None: only the handles wait for the preview, a lookup does not."""
         return None
 
     def search(self) -> Pending | None:
-        """What a read has to wait for; None when what is left has been found."""
+        """Returns the work that a read has to wait for; None if the preview is known."""
         if self._left is not None:
             return None
         return self._catalog.previews.pending(self.partition, in_full=self._in_full)
 
     def found(self) -> None:
-        """Where it was done in vain, a read meets the reason."""
+        """Takes the preview. Ignores a failure: the next read raises it."""
         with suppress(StorageError):
             self.pinned()
 
     _in_full = False
 
     def pinned(self) -> CompactedView:
-        """What is left, to be read whatever is deleted meanwhile; from the first call on the same.
+        """Returns the compacted view with its segments pinned, the same from the first call on.
         May take long. Raises SegmentGone."""
         with self._finding:
             if self._left is not None:
@@ -372,7 +373,7 @@ class CompactedStream(MeasuredFile):
 
 
 class Summary(CompactedStream):
-    """`summary.json`. Until it is known how much goes its size is a bound."""
+    """`summary.json`. Its size is a bound until the number of discarded records is known."""
 
     shows_records = False
     _in_full = True
@@ -398,10 +399,10 @@ class Summary(CompactedStream):
 
 
 class _FoundSource:
-    """What an open file in `compacted/` shows."""
+    """The content of an open file in `compacted/`."""
 
     def __init__(self, stream: CompactedStream, left: CompactedView | None) -> None:
-        """`left`: what is left, held open, if that is known."""
+        """`left`: the compacted view, pinned, if it is known."""
         self._stream = stream
         self._left = left
 

@@ -1,4 +1,4 @@
-"""Small files that are made when their names are looked up: status and settings."""
+"""Small files that are made when their names are looked up: status and configs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .node import FILE_MODE, Attributes, File, FixedFile, stream_attributes
 
 
 class ComputedFile(File):
-    """What `compute` gives. A listing does without making it, and so cannot tell its size."""
+    """A file with the result of `compute`. A listing does not compute it and so has no size."""
 
     is_fixed = False
 
@@ -22,7 +22,7 @@ class ComputedFile(File):
         mtime_ns: int,
         compute: Callable[[], bytes],
     ) -> None:
-        """`inode`: the number in a listing."""
+        """`inode`: the inode number in a listing."""
         self.inode = inode
         self._contents = contents
         self._mtime_ns = mtime_ns
@@ -46,7 +46,7 @@ class ComputedFile(File):
 
 
 class Document(FixedFile):
-    """What was made when the name was looked up."""
+    """The content of a `ComputedFile` when its name was looked up."""
 
     def __init__(self, inode: int, mtime_ns: int, data: bytes) -> None:
         self.inode = inode
@@ -59,7 +59,7 @@ class Document(FixedFile):
         return Attributes(self.inode, FILE_MODE, size, self._mtime_ns, NOT_AT_ALL, BRIEFLY)
 
     def check(self) -> None:
-        """It says how things were, whatever has become of them."""
+        """Does nothing: it shows a past state, so it cannot become stale."""
 
     def open(self, *, waits: bool = True) -> Handle:
         return BytesHandle(self._data)

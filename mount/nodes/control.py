@@ -1,4 +1,4 @@
-"""`.kafkafs/control`: where verbs are written and answers read."""
+"""`.kafkafs/control`: takes control verbs and returns their answers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ MODE = stat.S_IFREG | 0o600
 
 
 class ControlFile(File):
-    """Each time that it is opened for writing a conversation begins. Only read, it tells what can
-    be asked for."""
+    """Each open for writing begins a conversation. Opened for reading only, it lists the verbs."""
 
     def __init__(self, inode: int, mtime_ns: int, control: Control) -> None:
         self.inode = inode
@@ -37,4 +36,4 @@ class ControlFile(File):
         return self._control.open()
 
     def truncate(self, size: int) -> None:
-        """`>` asks for it; there is nothing to be cut."""
+        """Does nothing: `>` calls it, but there is nothing to truncate."""

@@ -1,4 +1,4 @@
-"""`.kafkafs/deleted/`: what was deleted a moment ago and can be brought back."""
+"""`.kafkafs/deleted/`: recent deletions that can be undone."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from ..inodes import NUMBER_BITS, Kind, pack
 from .computed import ComputedFile
 from .node import Attributes, Directory, Run, directory_attributes, rows_of
 
-# The numbers of these files, hashes of their names, are above those of fixed names.
+# These files have hashes of their names as numbers, above the numbers of fixed names.
 _FIRST_NUMBER: Final = 1 << (NUMBER_BITS - 1)
 
 
 class DeletedDirectory(Directory):
-    """A file for each deletion."""
+    """A directory with a file for each deletion."""
 
     def __init__(self, catalog: Catalog, changes: Changes, inode: int, parent_inode: int) -> None:
         self._catalog = catalog
@@ -51,17 +51,17 @@ class DeletedDirectory(Directory):
 
     def remove(self, name: str, pid: int) -> None:
         self.child(name)
-        raise Forbidden(f"{printable(name)} goes when it cannot be brought back any more")
+        raise Forbidden(f"{printable(name)} is removed when the deletion can no longer be undone")
 
     def by_number(self, number: int) -> ComputedFile:
-        """The file of an inode's number. Stale."""
+        """Returns the file with an inode's `number`. Raises Stale."""
         for name in self._deletions():
             if _number(name) == number:
                 return self.child(name)
         raise Stale
 
     def _deletions(self) -> Mapping[str, Deletion]:
-        """The oldest first. Of two topics of one name, the one deleted last."""
+        """Deletions by file name, oldest first; the last one of topics with the same name."""
         return {name_of(each): each for each in self._changes.engine.deleted()}
 
     def _file(self, name: str, deletion: Deletion) -> ComputedFile:
@@ -86,7 +86,7 @@ class DeletedDirectory(Directory):
 
 
 def name_of(deletion: Deletion) -> str:
-    """`orders-0@600-1199.json`, or `orders@topic.json`. No topic's name has an `@`."""
+    """Returns `orders-0@600-1199.json`, or `orders@topic.json`. A topic's name has no `@`."""
     if deletion.partition < 0:
         return f"{deletion.topic}@topic.json"
     first, last = deletion.start_offset, deletion.end_offset - 1
@@ -100,7 +100,7 @@ def _what(deletion: Deletion) -> str:
 
 
 def _time(milliseconds: int, at_no_time: str = "") -> str | None:
-    """A time; None for one that is not known, and `at_no_time` for one that never comes."""
+    """Returns an ISO time; None if it is unknown, `at_no_time` if it never comes."""
     if milliseconds == UNKNOWN_MS:
         return None
     if milliseconds == NEVER_MS:
@@ -115,5 +115,5 @@ def _number(name: str) -> int:
 
 
 def is_deleted_number(number: int) -> bool:
-    """Whether a number of Kind.TOP is one of these files'."""
+    """Returns whether a number of Kind.TOP belongs to one of these files."""
     return number >= _FIRST_NUMBER

@@ -1,4 +1,4 @@
-"""`dump/`: the files of segments as kafka-dump-log prints them, records and all."""
+"""`dump/`: segment files as kafka-dump-log prints them, including records."""
 
 from __future__ import annotations
 
@@ -46,20 +46,20 @@ from .segments import removed_file, status, statuses
 from .stream import latest_file
 
 _SUFFIX: Final = ".txt"
-# Lines made at a time.
+# Number of lines made at a time.
 _LINES: Final = 1024
-# A dump of no more bytes is made when its name is looked up.
+# Up to this size in bytes a dump is made when its name is looked up.
 _SHORT: Final = 1 << 20
-# How much more than its beginning the rest of a dump may become.
+# How much more than its beginning the rest of a dump may expand.
 _MARGIN: Final = 1.5
-# Bytes of a dump for each byte of the file, where its beginning does not say.
+# Assumed bytes of a dump per byte of the file if its beginning does not show that.
 _UNSAMPLED: Final = 16.0
-# Where a batch lies in the file.
+# The position of a batch in the file.
 _POSITION: Final = re.compile(rb" position: (\d+) ")
 
 
 class DumpDirectory(MemberDirectory):
-    """A name for each file of a segment that can be dumped."""
+    """A directory with a name for each segment file that can be dumped."""
 
     member = Member.DUMP
 
@@ -71,13 +71,13 @@ class DumpDirectory(MemberDirectory):
         self.visit()
         parsed = _parsed(name)
         if parsed is None:
-            why = f"{name!r} is not the name of a file of a segment with {_SUFFIX} behind it"
+            why = f"{name!r} is not the name of a segment file followed by {_SUFFIX}"
             raise NoSuchName(name, lambda: why)
         file = segment_file(parsed.base_offset, parsed.kind)
         return DumpFile(self._catalog, self.partition, file, status(self.partition, file))
 
     def remove(self, name: str, pid: int) -> None:
-        """Changes nothing; it is for the end of `rm -r`."""
+        """Checks the name but removes nothing; this lets `rm -r` finish."""
         changes = self.partition.changes
         try:
             self.child(name)
@@ -95,7 +95,8 @@ class DumpDirectory(MemberDirectory):
         return self.listing()(start)
 
     def listing(self) -> Listing:
-        """In order of name: of the names of now those that are there when their turn comes."""
+        """Returns a listing, in order of name, of the current names that still exist when their
+        turn comes."""
         found, _ = self.partition.log.directory.files()
         return partial(self._runs_of, sorted(name for name in found if _parsed(name + _SUFFIX)))
 
@@ -111,15 +112,15 @@ class DumpDirectory(MemberDirectory):
 
 
 def _parsed(name: str) -> SegmentFileName | None:
-    """The file that a name is of."""
+    """Returns the segment file that a name stands for; None if there is none."""
     file = name.removesuffix(_SUFFIX)
     parsed = parse_segment_file(file) if file != name else None
     return parsed if parsed is not None and parsed.state is FileState.LIVE else None
 
 
 class DumpFile(File):
-    """The dump of the file `name` of the partition's directory, as it is listed. What its name
-    leads to depends on what is in that file at the moment."""
+    """The dump of the file `name` of the partition's directory, as it is listed. Its name leads to
+    a `DumpText` that depends on the current content of that file."""
 
     is_fixed = False
 
@@ -155,8 +156,8 @@ class DumpFile(File):
 
 
 class DumpText(MeasuredFile):
-    """The dump of a file with a certain content. A short one is made when its name is looked up. Of
-    a long one the size is a bound, that follows from its beginning."""
+    """The dump of a file with a certain content. A short one is made when its name is looked up. A
+    long one has a size bound, estimated from its beginning."""
 
     stream_size = None
 
@@ -187,7 +188,7 @@ class DumpText(MeasuredFile):
         return None if self._text is None else len(self._text)
 
     def begin(self) -> None:
-        """Makes a short dump, or the beginning of a long one. May take a moment."""
+        """Makes a short dump, or the beginning of a long one. Takes up to a moment."""
         with self._beginning:
             if self._text is not None or self._estimate is not None:
                 return
@@ -218,7 +219,7 @@ class DumpText(MeasuredFile):
         source = _Source(self.partition, self.name)
         return StreamHandle(source, self.partition.note_damage, size=self)
 
-    # -- what the handles know of the size ------------------------------------------------------
+    # -- what the handles need to know about the size -------------------------------------------
 
     is_damaged = False
 
@@ -227,14 +228,14 @@ class DumpText(MeasuredFile):
 
 
 def _growth(beginning: bytearray) -> float:
-    """How many bytes of a dump one byte of the file becomes, as its beginning suggests."""
+    """Estimates the bytes of a dump per byte of the file from the dump's beginning."""
     places = _POSITION.findall(beginning)
     position = int(places[-1]) if places else 0
     return len(beginning) / position if position else _UNSAMPLED
 
 
 class _Source:
-    """The lines of a file, and behind them what was found wrong with it."""
+    """The lines of a file's dump, followed by the errors found in the file."""
 
     def __init__(self, partition: Partition, name: str) -> None:
         self._directory = partition.log.directory
@@ -261,7 +262,7 @@ class _Source:
 def dump_file_by_inode(
     catalog: Catalog, partition: Partition, inode: Inode, number: int
 ) -> DumpFile:
-    """The file that an inode number was given to; `number` is its whole number. Stale."""
+    """Returns the file of an inode number; `number` is its full number. Raises Stale."""
     if inode.kind < Kind.SEGMENT_FILE:
         raise Stale
     name = segment_file_name(inode.kind, number)

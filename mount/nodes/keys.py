@@ -23,15 +23,15 @@ from .node import File
 from .offsets import OffsetDirectory
 from .record import ValueFile
 
-# Records whose keys are looked at for names that begin with something.
+# How many of the last offsets are searched for keys that begin with given text.
 _MATCHED: Final = 4096
 
 
 class KeyDirectory(OffsetDirectory):
-    """Its files are those of `offset/`, under other names: `key/K` is `offset/N` for the latest
+    """The files of `offset/` under the names of their keys: `key/K` is `offset/N` for the latest
     record of K. Listed in the order of these offsets.
 
-    A key's name may lead elsewhere at any moment, so the kernel never believes one.
+    A key's name may lead elsewhere at any moment, so the kernel must not cache it.
     """
 
     member = Member.KEY
@@ -44,7 +44,7 @@ class KeyDirectory(OffsetDirectory):
         self._latest = catalog.engine.latest
 
     def kept(self, offsets: Int64s) -> NDArray[np.bool_]:
-        """Which of some records, each the latest of its key, are here: bool of shape (n,)."""
+        """Returns which records, each the latest of its key, are here: bool of shape (n,)."""
         return np.ones(len(offsets), dtype=np.bool_)
 
     def child(self, name: str) -> File:
@@ -52,7 +52,7 @@ class KeyDirectory(OffsetDirectory):
         return ValueFile(self.partition, offset, self.partition.lifetime(self.name_lifetime))
 
     def offset_of(self, name: str) -> int:
-        """Where the record is that a name leads to. NoSuchName."""
+        """Returns the offset of the record that a name leads to. Raises NoSuchName."""
         self.visit()
         key = key_of(os.fsencode(name))
         if isinstance(key, CutName):
@@ -67,7 +67,7 @@ class KeyDirectory(OffsetDirectory):
         return offset
 
     def _missing(self, name: str, key: bytes) -> NoSuchName:
-        """The error where no value is served of `key`, which is called `name`."""
+        """Returns the error if no value of `key` is served; `name` is the key's name."""
 
         def why() -> str:
             found = self._find(key)
@@ -91,7 +91,7 @@ class KeyDirectory(OffsetDirectory):
         return False
 
     def _offset_of(self, key: bytes) -> int:
-        """Where the latest value of a key is, -1 where there is none or a tombstone."""
+        """Returns the offset of a key's latest value; -1 if there is none or a tombstone."""
         found = self._find(key)
         if found is None:
             return -1
@@ -103,7 +103,8 @@ class KeyDirectory(OffsetDirectory):
         return self._latest.find(partition.log, key, partition.isolation, partition.view)
 
     def _whole(self, cut: CutName, name: str) -> bytes:
-        """The key whose name was cut. Known if it was listed lately; else all keys are read."""
+        """Returns the key of a cut name: from memory if it was recently listed, else by reading
+        all keys."""
         partition = self.partition
         offset = partition.cut_keys.offset_of(cut)
         try:
@@ -140,7 +141,7 @@ class KeyDirectory(OffsetDirectory):
             yield part
 
     def matching(self, start: str) -> Iterator[str]:
-        """Only keys of the last records: all of them would take as long as reading the log."""
+        """Yields only keys of the last records: all keys would take a read of the whole log."""
         partition = self.partition
         view = partition.view()
         low = max(partition.bound(view) - _MATCHED, view.start_offset)

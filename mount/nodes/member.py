@@ -1,4 +1,4 @@
-"""The fixed names in a partition: what their inode numbers say, and what directories share."""
+"""The fixed names in a partition: their inode numbers, and what their directories share."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .node import Attributes, Directory, directory_attributes
 
 
 class Member(IntEnum):
-    """The number in an inode number of Kind.PARTITION."""
+    """The `number` in an inode number of Kind.PARTITION."""
 
     DIRECTORY = 0
     OFFSET = 1
@@ -54,13 +54,13 @@ def member_inode(partition: Partition, member: Member) -> int:
 
 
 def changed_ns(partition: Partition) -> int:
-    """When the broker last wrote to the partition, in ns since 1970; 0 when it has no segment."""
+    """Returns the time of the last write to the log, in ns since 1970; 0 without segments."""
     segments = partition.view().segments
     return segments[-1].mtime_ns if len(segments) else 0
 
 
 class MemberDirectory(Directory):
-    """A directory in a partition's."""
+    """A directory in a partition's directory."""
 
     member: Member
 
@@ -74,7 +74,7 @@ class MemberDirectory(Directory):
         return directory_attributes(self.inode, changed_ns(self.partition), generation)
 
     def visit(self) -> None:
-        """Note that names from here may be kept by the kernel."""
+        """Notes that the kernel may cache names of this directory."""
         self.partition.visited_at = monotonic()
 
     def sync(self) -> None:
@@ -83,12 +83,12 @@ class MemberDirectory(Directory):
 
     def losses(self) -> int:
         if self.partition.changes is not None:
-            return 0  # no name is believed, so none has to be taken back
+            return 0  # no name is cached, so none has to be invalidated
         seen = self.partition.last_seen
         return seen.losses if seen is not None else 0
 
     def removed_by(self, name: str, pid: int) -> Removed | None:
-        """What process `pid` removed lately that `name` may have gone with."""
+        """Returns what process `pid` recently removed, if `name` may have vanished with it."""
         changes = self.partition.changes
         if changes is None:
             return None
@@ -96,8 +96,8 @@ class MemberDirectory(Directory):
 
 
 class FixedDirectory(Directory):
-    """A directory whose names are always there. They can be removed, which changes nothing, when
-    that is the end of `rm -r`: when no record is left."""
+    """A directory with constant names. Removing them changes nothing, and is allowed only at the
+    end of `rm -r`: when no record is left."""
 
     partition: Partition
 

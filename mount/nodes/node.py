@@ -1,4 +1,4 @@
-"""What every node of the tree is: a directory, a file or a link, with a number and attributes."""
+"""The interface of the tree's nodes: directories, files and links, with inodes and attributes."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ DIRECTORY_MODE: Final = stat.S_IFDIR | 0o555
 FILE_MODE: Final = stat.S_IFREG | 0o444
 LINK_MODE: Final = stat.S_IFLNK | 0o777
 
-# What `stat` advises for reading: cat and cp then read this much at a time.
+# The I/O size that `stat` suggests: cat and cp then read this much at a time.
 STREAM_BLOCK: Final = 1 << 20
-#: The same of a directory: opendir(3) takes so much room for names, and newer kernels then ask for
-# as much at a time, some 1,500 names here.
+#: The same for a directory: opendir(3) takes a buffer of this size, and newer kernels then request
+#: as much at a time, some 1,500 names here.
 LISTING_BLOCK: Final = 1 << 18
 _BLOCK: Final = 4096
-#: The size in a row of a file whose size takes long to find out. No size that were not exact would
-#: do: the kernel takes it for that of the file, also while a program has it open. One that is
-#: negative it does not take, nor the row's other attributes, and so asks when they are needed.
+#: The size in a row of a file whose size takes long to determine. An inexact size would not do: the
+#: kernel would use it for the file, even while a program has it open. The kernel discards a
+#: negative size with the row's other attributes, and requests them when they are needed.
 UNKNOWN_SIZE: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Attributes:
-    """What `stat` says. `name_lifetime` and `lifetime`: seconds for which the kernel may believe
-    that the name leads to this inode, and that the inode has these attributes. `generation`: which
-    of the inodes that had this number it is."""
+    """The attributes that `stat` returns. `name_lifetime` and `lifetime`: for how many seconds the
+    kernel may cache that the name leads to this inode, and the inode's attributes. `generation`:
+    distinguishes inodes that had the same number."""
 
     inode: int
     mode: int
@@ -54,14 +54,14 @@ class Attributes:
     generation: int = 0
 
 
-# A name in a directory: its bytes, inode number, size (or UNKNOWN_SIZE), mtime in ns, and where a
-# listing goes on behind it.
+# A name in a directory: its bytes, inode number, size (or UNKNOWN_SIZE), mtime in ns, and the place
+# at which the listing continues after it.
 Row = tuple[bytes, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows as columns, because a directory may have millions of them."""
+    """Rows in columnar form, because a directory may have millions of them."""
 
     names: Sequence[bytes] = ()
     inodes: Sequence[int] = ()
@@ -74,7 +74,7 @@ class Rows:
         return cls(*zip(*rows, strict=True))
 
     def first(self, count: int) -> Rows:
-        """So many of them."""
+        """Returns the first `count` rows."""
         return Rows(
             self.names[:count],
             self.inodes[:count],
@@ -94,7 +94,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Consecutive names of a listing that have in common all that `Attributes` has beside a row."""
+    """Consecutive names of a listing that share all `Attributes` that are not in a row."""
 
     rows: Rows
     mode: int = FILE_MODE
@@ -104,19 +104,19 @@ class Run:
     generation: int = 0
 
     def up_to(self, place: int) -> Run:
-        """The rows that go on at `place` or before it; itself if all do."""
+        """Returns the rows that continue at or before `place`; itself if all do."""
         places = self.rows.next_starts
         if not places or places[-1] <= place:
             return self
         return replace(self, rows=self.rows.first(bisect_right(places, place)))
 
 
-#: What gives the names of a listing from some place on.
+#: Yields the names of a listing from some place on.
 Listing = Callable[[int], Iterator[Run]]
 
 
 def ending_at(place: int, runs: Listing, start: int) -> Iterator[Run]:
-    """Runs up to the last row that goes on at `place` or before it."""
+    """Yields runs up to the last row that continues at or before `place`."""
     for run in runs(start):
         shown = run.up_to(place)
         yield shown
@@ -126,7 +126,7 @@ def ending_at(place: int, runs: Listing, start: int) -> Iterator[Run]:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A name in a listing with its attributes. `next_start`: where to go on behind it."""
+    """A name in a listing with its attributes. `next_start`: the place after it."""
 
     name: str
     attributes: Attributes
@@ -135,7 +135,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class AttributeChanges:
-    """What chmod(2), chown(2) and utimensat(2) would set; None for what stays."""
+    """The changes requested by chmod(2), chown(2) or utimensat(2); None means unchanged."""
 
     mode: int | None = None
     uid: int | None = None
@@ -144,7 +144,7 @@ class AttributeChanges:
 
 
 class Node(ABC):
-    """`inode` is the node's number for as long as the mount lasts."""
+    """`inode` is the node's number for the lifetime of the mount."""
 
     inode: int
 
@@ -152,64 +152,64 @@ class Node(ABC):
     def attributes(self) -> Attributes: ...
 
     def xattrs(self) -> Mapping[str, bytes]:
-        """Extended attributes by their full names."""
+        """Returns extended attributes by their full names."""
         return {}
 
     def pending(self) -> Pending | None:
-        """What must be done before the node is asked for names, where it leads or, if it is a
-        file, for its attributes; None when nothing has to be. Costs nothing."""
+        """Returns the work to be done before the node can return names, its target or, for a file,
+        its attributes; None if there is none. Costs nothing."""
         return None
 
     def still_holds(self) -> bool:
-        """False when something may have been removed or replaced since the node was made, so that
-        it must be looked up again before the kernel may believe it for ever. Costs nothing."""
+        """Returns False if something may have been removed or replaced since the node was made, so
+        that it must be looked up again before the kernel caches it forever. Costs nothing."""
         return True
 
     def fixed(self) -> Node:
-        """What the name leads to at this moment, where that is made from what changes: a node whose
-        bytes never change. May take a moment, and read from disk."""
+        """Returns, for a name whose content changes, a node of the current content, whose bytes
+        never change. May take a moment and read from disk."""
         return self
 
     @property
     def is_fixed(self) -> bool:
-        """Whether `fixed` is the node itself."""
+        """Whether `fixed` returns the node itself."""
         return True
 
     def change_attributes(self, changes: AttributeChanges) -> None:
-        """On a writable mount: gives the node other attributes, where it can have any."""
-        raise Forbidden("modes, owners and times are what they are")
+        """Changes attributes on a writable mount, if the node has changeable ones."""
+        raise Forbidden("modes, owners and times cannot be changed")
 
     def sync(self) -> None:  # noqa: B027 - most nodes are made from what is durable already
-        """Makes durable what was changed through this node."""
+        """Makes changes made through this node durable."""
 
 
 class Directory(Node):
-    """`parent_inode`: the number of the directory above, its own at the top."""
+    """`parent_inode`: the inode number of the parent directory; the root's is its own."""
 
     parent_inode: int
-    #: Whether finding or listing its names may read all of a partition.
+    #: Whether a lookup or listing may read all of a partition.
     reads_much = False
 
     @abstractmethod
     def child(self, name: str) -> Node:
-        """The node called `name`. NoSuchName, or an error of the engine that says as much."""
+        """Returns the node called `name`. Raises NoSuchName, or an equivalent engine error."""
 
     @abstractmethod
     def runs(self, start: int) -> Iterator[Run]:
-        """The names from `start` on: 0, or what a row had as its last field. `.` and `..` are left
+        """Yields the names from `start` on: 0, or the last field of a row. `.` and `..` are left
         out; their places are 1 and 2. Each step may read from disk."""
 
     def listing(self) -> Listing:
-        """`runs` of a listing that begins now. Of a directory that may grow faster than somebody
-        reads, they end with what is there now. May read from disk."""
+        """Returns `runs` for a listing that starts now. If the directory may grow faster than it is
+        read, it ends with the current names. May read from disk."""
         return self.runs
 
     def losses(self) -> int:
-        """How often names may have gone from here. Costs nothing."""
+        """Returns how often names may have vanished from here. Costs nothing."""
         return 0
 
     def list(self, start: int = 0) -> Iterator[Entry]:
-        """A listing name by name."""
+        """Yields the listing name by name."""
         for run in self.listing()(start):
             for name, inode, size, mtime_ns, next_start in run.rows:
                 attributes = Attributes(
@@ -225,9 +225,9 @@ class Directory(Node):
                 yield Entry(os.fsdecode(name), attributes, next_start)
 
     def matching(self, start: str) -> Iterator[str]:
-        """The listed names that begin with `start`; of a directory, with a slash behind. A name
-        comes at once or not at all: what can only be found by reading all of a partition is left
-        out, for a shell that completes a word."""
+        """Yields the listed names that begin with `start`, directories with a slash appended, for
+        shell completion. It is quick: names that require reading all of a partition are left
+        out."""
         for run in self.runs(0):
             slash = "/" if stat.S_ISDIR(run.mode) else ""
             for name in map(os.fsdecode, run.rows.names):
@@ -235,91 +235,91 @@ class Directory(Node):
                     yield name + slash
 
     def child_is_near(self, name: str) -> bool:
-        """Whether `child(name)` needs no more than memory and pages that are mostly cached."""
+        """Returns whether `child(name)` needs only memory and pages that are mostly cached."""
         return True
 
     def knows(self, name: str) -> bool:
-        """Of a directory that `reads_much`: whether `child(name)` needs nothing but memory."""
+        """Returns, if `reads_much`, whether `child(name)` needs only memory."""
         return False
 
-    # Changes, on a writable mount. A directory allows what it has a method of its own for. Each may
-    # wait for the disk, and raise what the engine raises.
+    # Changes, on a writable mount. A directory overrides those that it allows. Each may block on
+    # the disk, and raise the engine's errors.
 
     def remove(self, name: str, pid: int) -> None:
-        """Removes a file or a link; `pid` is the process that asks, 0 where it is not known.
-        NoSuchName."""
+        """Removes a file or link for process `pid`, 0 if unknown. Raises NoSuchName."""
         raise Forbidden(f"{printable(name)} cannot be removed")
 
     def removal_is_near(self, name: str) -> bool:
-        """Whether `remove` needs no more than memory, and waits for nobody."""
+        """Returns whether `remove` needs only memory and waits for no other thread."""
         return False
 
     def removed(self, name: str, pid: int) -> Node | None:
-        """What stands for a name that is not there any more, but that process `pid` may still
-        remove; None where there is nothing of the kind."""
+        """Returns the stand-in for a name that no longer exists but that process `pid` may still
+        remove; None if there is none."""
         return None
 
     def remove_directory(self, name: str) -> None:
-        """NoSuchName, NotEmpty."""
+        """Removes an empty directory. Raises NoSuchName or NotEmpty."""
         raise Forbidden(f"{printable(name)} cannot be removed")
 
     def make_directory(self, name: str) -> Node:
-        """The directory that was made. Exists."""
-        raise Forbidden(f"no directory can be made here: {printable(name)}")
+        """Creates and returns a directory. Raises Exists."""
+        raise Forbidden(f"no directory can be created here: {printable(name)}")
 
     def create(self, name: str, flags: int) -> tuple[File, WriteHandle]:
-        """Makes a file and opens it with open(2)'s `flags`; or opens it, where that is as good."""
-        raise Forbidden(f"no file can be made here: {printable(name)}")
+        """Creates a file, or takes an equivalent existing one, and opens it with open(2)'s
+        `flags`."""
+        raise Forbidden(f"no file can be created here: {printable(name)}")
 
     def rename(self, name: str, target: Directory, new_name: str, flags: int) -> None:
-        """`flags` are renameat2(2)'s. NoSuchName, Exists."""
+        """Renames a file with renameat2(2)'s `flags`. Raises NoSuchName or Exists."""
         raise Forbidden(f"{printable(name)} cannot be renamed")
 
 
 class File(Node):
     @abstractmethod
     def open(self, *, waits: bool = True) -> Handle:
-        """What is in the file now, for reading. `waits`: whether a read may wait for more."""
+        """Opens the current content for reading. `waits`: whether a read may wait for more."""
 
     def open_writing(self, flags: int) -> WriteHandle:
-        """The file for writing, and for reading where open(2)'s `flags` ask for it."""
-        raise Forbidden("what is in the file was appended to a log, and stays as it is")
+        """Opens the file for writing, and for reading if open(2)'s `flags` include it."""
+        raise Forbidden("the file shows records of a log, which cannot be changed")
 
     def take_mode(self, mode: int) -> None:
-        """It was made by open(2) with this mode."""
+        """Sets the mode passed to the open(2) that created the file."""
 
     def opens_near(self, flags: int) -> bool:
-        """Whether `open_writing(flags)` needs nothing but memory."""
+        """Returns whether `open_writing(flags)` needs only memory."""
         return False
 
     def truncate(self, size: int) -> None:
-        """truncate(2), without the file being open."""
-        raise Forbidden("what is in the file was appended to a log, and stays as it is")
+        """Implements truncate(2) on a file that is not open."""
+        raise Forbidden("the file shows records of a log, which cannot be changed")
 
 
 class FixedFile(File):
-    """A file whose bytes never change, of those that `Contents` knows."""
+    """A file in `Contents`, whose bytes never change."""
 
-    #: Bytes of memory that it takes, roughly.
+    #: Memory used, in bytes, roughly.
     memory = 1 << 10
-    #: Whether it shows records, and so changes with each that is appended.
+    #: Whether it shows records, and so is outdated by each append.
     shows_records = False
 
     @abstractmethod
     def check(self) -> None:
-        """Raises Stale, or what says as much, when its name would no longer lead to a file with
-        these bytes because something was removed."""
+        """Raises Stale, or an equivalent error, if its name no longer leads to a file with these
+        bytes because something was removed."""
 
 
 class MeasuredFile(FixedFile):
-    """One whose size may take long to find."""
+    """A fixed file whose size may take long to determine."""
 
     shows_records = True
 
     @property
     @abstractmethod
     def stream_size(self) -> StreamSize | None:
-        """None while it cannot be found yet."""
+        """The size of the stream; None while it cannot be determined yet."""
 
     @property
     @abstractmethod
@@ -329,30 +329,30 @@ class MeasuredFile(FixedFile):
     @property
     @abstractmethod
     def reported(self) -> Reported:
-        """What programs were told of the size before it was known."""
+        """Sizes reported before the size was known."""
 
     def search(self) -> Pending | None:
-        """What has to be done before `stream_size` can be there; None when nothing has to be."""
+        """Returns the work that must be done before `stream_size` is available; None if none."""
         return None
 
     def found(self) -> None:
-        """What `search` gave was done."""
+        """Notes that the work of `search` was done."""
 
     def hold(self) -> object:
-        """Keeps what the file shows readable, whatever is deleted meanwhile, for as long as the
-        result lives. Raises Stale if something of it has gone."""
+        """Keeps the file's content readable, whatever is deleted, for as long as the result is
+        alive. Raises Stale if some of it no longer exists."""
         return None
 
 
 class Link(Node):
     @abstractmethod
     def target(self) -> str:
-        """Where the link leads, from the directory that it is in."""
+        """Returns the target of the link, relative to its directory."""
 
 
 def missing(name: str, directory: str, names: Iterable[str]) -> NoSuchName:
-    """The error for a name that is not among the `names` of `directory`, which is called so in the
-    message."""
+    """Returns the error for a name that is not among the `names` of the directory that the
+    message calls `directory`."""
 
     def why() -> str:
         there = list(names)
@@ -362,7 +362,7 @@ def missing(name: str, directory: str, names: Iterable[str]) -> NoSuchName:
     return NoSuchName(name, why)
 
 
-#: Where the names of a listing begin: 0 is the start, 1 and 2 lie behind `.` and `..`.
+#: The place of the first name of a listing: 0 is the start, 1 and 2 follow `.` and `..`.
 FIRST: Final = 3
 
 
@@ -374,24 +374,24 @@ def directory_attributes(inode: int, mtime_ns: int, generation: int = 0) -> Attr
 
 
 def link_attributes(inode: int, mtime_ns: int) -> Attributes:
-    """A link's size is 0, because where it leads may change."""
+    """Returns a link's attributes. The size is 0, because the target may change."""
     return Attributes(inode, LINK_MODE, 0, mtime_ns, NOT_AT_ALL, NOT_AT_ALL)
 
 
 def stream_attributes(
     inode: int, mtime_ns: int, size: int = 0, *, name_lifetime: float = BRIEFLY
 ) -> Attributes:
-    """Attributes that are to be asked for again."""
+    """Returns attributes that the kernel must not cache."""
     return Attributes(inode, FILE_MODE, size, mtime_ns, name_lifetime, NOT_AT_ALL, STREAM_BLOCK)
 
 
 def rows_of(nodes: Iterable[tuple[str, Node]], start: int) -> Iterator[Run]:
-    """Runs of a directory with few names, always in the same order."""
+    """Yields runs of a directory with few names in a constant order."""
     return rows_at(((at, name, node) for at, (name, node) in enumerate(nodes, FIRST)), start)
 
 
 def rows_at(nodes: Iterable[tuple[int, str, Node]], start: int) -> Iterator[Run]:
-    """The same of names with places of their own, in the order of these."""
+    """Yields runs of names that have places of their own, in the order of these."""
     found = [(name, node.attributes(), at) for at, name, node in nodes if at >= start]
     for shared, entries in itertools.groupby(found, lambda entry: _shared(entry[1])):
         rows = [

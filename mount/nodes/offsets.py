@@ -1,4 +1,4 @@
-"""`offset/`: every record served, by its offset, and links to the first and the last."""
+"""`offset/`: every record served, by its offset, and links to the first and last one."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from .removed import RemovedName
 from .times import first_since
 
 _SUFFIXES: Final[dict[str, type[RecordFile]]] = {"": ValueFile, "json": JsonFile, "key": KeyFile}
-# Behind the links: the row of offset N ends in N + 1 + _OFFSETS_FROM, so that a listing can be
-# taken up again at any of them. (The six greatest offsets there can be share the last number.)
+# After the links: the row of offset N ends in N + 1 + _OFFSETS_FROM, so that a listing can resume
+# at any offset. (The six largest possible offsets share the last number.)
 _OFFSETS_FROM: Final = FIRST + 2
-# Rows made at a time, which bounds the memory of a listing.
+# Number of rows made at a time, which bounds the memory of a listing.
 _ROWS: Final = 8192
-# Offsets looked at together for names that begin with some digits.
+# Number of offsets searched at a time for names that begin with given digits.
 _MATCHED: Final = 512
-# How often a listing is taken up again when what it reads vanishes.
+# How often a listing is resumed when segments are deleted under it.
 _ATTEMPTS: Final = 8
-# Greatest timestamp in ms that is still an int64 in ns.
+# Largest timestamp in ms that is still an int64 in ns.
 _MAX_MS: Final = (2**63 - 1) // 1_000_000
 
 
@@ -54,7 +54,7 @@ _FORMS: Final = "names here are N, N.json and N.key for the record at offset N, 
 
 
 def parse_name(name: str) -> tuple[int, type[RecordFile]]:
-    """The offset and the kind of file that a name says. NoSuchName."""
+    """Returns the offset and kind of file that a name stands for. Raises NoSuchName."""
     digits, _, suffix = name.partition(".")
     kind = _SUFFIXES.get(suffix)
     if kind is None or not (digits.isascii() and digits.isdigit()) or name[-1] == ".":
@@ -63,8 +63,8 @@ def parse_name(name: str) -> tuple[int, type[RecordFile]]:
 
 
 class OffsetDirectory(MemberDirectory):
-    """`links`: its names that lead to records. `name_lifetime`: of those that are listed.
-    `listed_kind`, `listed_mode`, `listed_lifetime`: what all files that are listed have."""
+    """`links`: names that link to records. `name_lifetime`: for listed names. `listed_kind`,
+    `listed_mode`, `listed_lifetime`: common to all listed files."""
 
     member = Member.OFFSET
     links: Mapping[str, Member] = {"first": Member.FIRST_RECORD, "last": Member.LAST_RECORD}
@@ -77,7 +77,7 @@ class OffsetDirectory(MemberDirectory):
         self.visit()
         if name in self.links:
             link = self.link(name)
-            link.target()  # is there a record to lead to?
+            link.target()  # raises if there is no such record
             return link
         offset, kind = parse_name(name)
         listed = name[0] != "0" or not name[1:2].isdigit()
@@ -87,7 +87,7 @@ class OffsetDirectory(MemberDirectory):
         return node
 
     def remove(self, name: str, pid: int) -> None:
-        """Deletes the record, and with it all before it."""
+        """Deletes the record and all records before it."""
         partition = self.partition
         if partition.changes is None:
             raise ReadOnly
@@ -102,7 +102,7 @@ class OffsetDirectory(MemberDirectory):
         deletions.delete_below(partition, offset + 1, name, pid)
 
     def removal_is_near(self, name: str) -> bool:
-        """The kernel looks each name up before it asks for its removal."""
+        """Returns whether removal is quick. The kernel looks up each name before removing it."""
         changes = self.partition.changes
         if changes is None:
             return False
@@ -111,17 +111,18 @@ class OffsetDirectory(MemberDirectory):
         return self._has_gone(name)
 
     def _has_gone(self, name: str) -> bool:
-        """Whether it is that of a record in front of the log."""
+        """Returns whether the name is that of a record below the log start offset."""
         seen = self.partition.last_seen
         is_offset = self.member is Member.OFFSET and name.isdigit()
         return is_offset and seen is not None and int(name) < seen.view.start_offset
 
     def _was_just_found(self, name: str) -> bool:
-        is_offset = self.member is Member.OFFSET  # and not `key` or `compacted`, which are alike
+        is_offset = self.member is Member.OFFSET  # not the subclasses for `key` and `compacted`
         return is_offset and name == self.partition.found_last and name.isdigit()
 
     def _removable(self, name: str) -> int:
-        """The offset of the record that a name leads to. NoSuchName, OffsetNotFound, Forbidden."""
+        """Returns the offset of the record that a name leads to. Raises NoSuchName, OffsetNotFound
+        or Forbidden."""
         if self._was_just_found(name):
             self.partition.found_last = ""
             return int(name)
@@ -129,7 +130,7 @@ class OffsetDirectory(MemberDirectory):
             return int(self.link(name).target())
         node = self.child(name)
         if not isinstance(node, ValueFile):
-            raise Forbidden(f"{printable(name)} goes with the record that it tells of")
+            raise Forbidden(f"{printable(name)} can only be removed together with its record")
         return node.offset
 
     def removed(self, name: str, pid: int) -> RemovedName | None:
@@ -143,7 +144,7 @@ class OffsetDirectory(MemberDirectory):
         return RemovedName(self.partition)
 
     def link(self, name: str) -> Link:
-        """What one of `links` is."""
+        """Returns the node of one of `links`."""
         return RecordLink(self.partition, self.links[name])
 
     def child_is_near(self, name: str) -> bool:
@@ -163,8 +164,8 @@ class OffsetDirectory(MemberDirectory):
         return partial(ending_at, end, self.runs)
 
     def between(self, since: int | None, until: int | None) -> Iterator[Run]:
-        """The records from the first at or after `since` up to the first at or after `until`, times
-        in ms since 1970. CorruptError where the first one may be damaged."""
+        """Yields the records from the first at or after `since` up to the first at or after
+        `until`, times in ms since 1970. Raises CorruptError if the first one may be damaged."""
         low = 0 if since is None else first_since(self.partition, since)
         high = None if until is None else first_since(self.partition, until)
         if low is None:
@@ -176,7 +177,7 @@ class OffsetDirectory(MemberDirectory):
             yield from ending_at(high + _OFFSETS_FROM, self.runs, start)
 
     def matching(self, start: str) -> Iterator[str]:
-        """Looks only where offsets begin so, and a little at a time."""
+        """Scans only offsets that begin with `start`, a few at a time."""
         yield from (name for name in self.links if name.startswith(start))
         view = self.partition.view()
         for low, high in _beginning(start, view.start_offset, self.partition.bound(view)):
@@ -185,11 +186,11 @@ class OffsetDirectory(MemberDirectory):
                     yield from map(str, part.offsets.tolist())
 
     def scan(self, offset: int) -> Iterator[Columns | Damage]:
-        """What is listed now, from `offset` on."""
+        """Yields what is listed now, from `offset` on."""
         return self.partition.view().scan(offset, isolation=self.partition.isolation)
 
     def _columns(self, offset: int) -> Iterator[Columns]:
-        """The records from `offset` on, past damage and past segments that vanish meanwhile."""
+        """Yields the records from `offset` on, skipping damage and segments deleted meanwhile."""
         partition = self.partition
         for attempt in range(1, _ATTEMPTS + 1):
             try:
@@ -229,11 +230,11 @@ class OffsetDirectory(MemberDirectory):
             yield Run(rows, self.listed_mode, lifetime, self.listed_lifetime)
 
     def names(self, columns: Columns, low: int, high: int) -> list[bytes]:
-        """What rows [low, high) are called."""
+        """Returns the names of rows [low, high)."""
         return list(map(b"%d".__mod__, columns.offsets[low:high].tolist()))
 
     def inodes(self, offsets: Int64s) -> Sequence[int]:
-        """Those of listed records."""
+        """Returns the inode numbers of listed records."""
         window = int(offsets[0]) >> NUMBER_BITS
         if int(offsets[-1]) >> NUMBER_BITS != window:
             inode = self.partition.inode
@@ -243,7 +244,8 @@ class OffsetDirectory(MemberDirectory):
 
 
 def _beginning(digits: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Where the offsets in [`start`, `end`) are whose numbers begin with `digits`, in pieces."""
+    """Yields, in pieces, the offsets in [`start`, `end`) whose decimal form begins with
+    `digits`."""
     if not digits:
         yield from _pieces(start, end)
     if not (digits.isascii() and digits.isdigit()) or (digits[0] == "0" and len(digits) > 1):
@@ -262,7 +264,7 @@ def _pieces(low: int, high: int) -> Iterator[tuple[int, int]]:
 
 
 def _mtimes_ns(timestamps: Int64s) -> list[int]:
-    """As `mtime_ns`, for many."""
+    """Returns `mtime_ns` of many timestamps."""
     if timestamps.min() < 0 or timestamps.max() > _MAX_MS:
         return [mtime_ns(timestamp) for timestamp in timestamps.tolist()]
     nanoseconds: list[int] = (timestamps * 1_000_000).tolist()
@@ -274,8 +276,8 @@ def _next_starts(offsets: Int64s) -> Sequence[int]:
 
 
 def _numbers(values: Int64s) -> Sequence[int]:
-    """The same values. Where each is one more than that before it, as a range: its numbers come to
-    be where they are used, and not in another thread, whose processor would have to give them."""
+    """Returns the same values, as a range if they are consecutive: its numbers are created where
+    they are used, instead of in another thread on another processor."""
     if (np.diff(values) == 1).all():
         return range(int(values[0]), int(values[-1]) + 1)
     numbers: list[int] = values.tolist()
@@ -283,7 +285,7 @@ def _numbers(values: Int64s) -> Sequence[int]:
 
 
 class RecordLink(Link):
-    """`first` or `last`: asked anew each time, because records come and go."""
+    """`first` or `last`. The target is determined at each use, because records come and go."""
 
     def __init__(self, partition: Partition, member: Member) -> None:
         self.partition = partition
@@ -302,7 +304,7 @@ class RecordLink(Link):
 
 
 def nothing_served(partition: Partition, name: str) -> NoSuchName:
-    """The error where `name`, first or last, leads nowhere."""
+    """Returns the error if `name`, first or last, has no target."""
 
     def why() -> str:
         return f"{partition.name} has no {name} record: none is served ({partition.view().extent})"

@@ -1,4 +1,4 @@
-"""`<topic>/<partition>/`: the fixed names in it."""
+"""`<topic>/<partition>/`: the directory of a partition, with fixed names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .stream import FollowFile, stream_file
 from .times import TimeDirectory
 from .writable_keys import WritableKeyDirectory
 
-#: In the order in which they are listed.
+#: In listing order.
 NAMES: Final = {
     "offset": Member.OFFSET,
     "time": Member.TIME,
@@ -43,8 +43,8 @@ NAMES: Final = {
     "why.json": Member.WHY,
     "status.json": Member.STATUS,
 }
-#: Can be opened but are not listed: a program that reads every file it finds would wait at the end
-#: of one of these for ever.
+#: Not listed, but can be opened: a program that reads every file it finds would wait forever at the
+#: end of one of these.
 _UNLISTED: Final = {
     "follow": Member.FOLLOW,
     "follow.jsonl": Member.FOLLOW_JSONL,
@@ -68,8 +68,8 @@ class PartitionDirectory(FixedDirectory):
         self.inode = member_inode(partition, Member.DIRECTORY)
 
     def attributes(self) -> Attributes:
-        """The time is that of the broker's directory: a topic of a thousand partitions is listed
-        without opening one of them."""
+        """The mtime is that of the broker's directory, so that listing a topic of a thousand
+        partitions opens none of them."""
         status = self.partition.log.directory.stat()
         generation = self.partition.generation(self.inode)
         return directory_attributes(self.inode, status.st_mtime_ns, generation)
@@ -92,7 +92,7 @@ class PartitionDirectory(FixedDirectory):
 
 
 def member_node(catalog: Catalog, partition: Partition, member: Member) -> Node:
-    """What a fixed name in a partition stands for."""
+    """Returns the node of a fixed name in a partition."""
     if member in compacted.MEMBERS:
         return compacted.compacted_node(catalog, partition, member)
     if member in append.MEMBERS:
@@ -125,7 +125,7 @@ def member_node(catalog: Catalog, partition: Partition, member: Member) -> Node:
 
 
 def member_by_number(number: int) -> Member:
-    """The member that an inode's number stands for. Stale when it is none."""
+    """Returns the member with an inode's number. Raises Stale if there is none."""
     try:
         return Member(number)
     except ValueError:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:  # pyarrow is large
 
     from kafkafs.storage.format.tables import Most
 
-#: In the order in which they are listed.
+#: In listing order.
 NAMES: Final = {
     "values": RangeMember.VALUES,
     "keys": RangeMember.KEYS,
@@ -63,13 +63,13 @@ NAMES: Final = {
     "records.parquet": RangeMember.RECORDS_PARQUET,
 }
 _NAME: Final = re.compile(r"([0-9]+)-([0-9]+)")
-# Names that are listed at a time.
+# Number of names listed at a time.
 _ROWS: Final = 1024
 _PARQUET_CODEC: Final = "zstd"
 
 
 class RangesDirectory(FixedDirectory, MemberDirectory):
-    """Lists a range for each segment; any other can be opened by its name."""
+    """Lists a range for each segment; any other range can be opened by name."""
 
     member = Member.RANGE
 
@@ -81,12 +81,12 @@ class RangesDirectory(FixedDirectory, MemberDirectory):
         return RangeDirectory(self._ranges, named_range(self.partition, name))
 
     def listing(self) -> Listing:
-        """Ends with what is served now."""
+        """Returns a listing that ends with what is served now."""
         end = _place_behind(self.partition.bound(self.partition.view()))
         return partial(ending_at, end, self.runs)
 
     def runs(self, start: int) -> Iterator[Run]:
-        """Rows end in the range's last offset + 1, behind the places of `.` and `..`."""
+        """Yields rows that end in the range's last offset + 1, after the places of `.` and `..`."""
         seen = self.partition.seen()
         version = seen.versions.of(Scope.FILES)
         rows: list[Row] = []
@@ -113,7 +113,7 @@ def _place_behind(offset: int) -> int:
 
 
 def segment_ranges(partition: Partition, view: View) -> Iterator[tuple[int, int]]:
-    """The first and the last offset of what is served of each segment."""
+    """Yields the first and last served offset of each segment."""
     end = partition.bound(view)
     for segment in view.segments.from_offset(view.start_offset):
         first = max(segment.base_offset, view.start_offset)
@@ -123,7 +123,8 @@ def segment_ranges(partition: Partition, view: View) -> Iterator[tuple[int, int]
 
 
 def named_range(partition: Partition, name: str) -> Range:
-    """The range that a name says. Raises NoSuchName, with the reason if it is a range's name."""
+    """Returns the range that a name stands for. Raises NoSuchName, or NoSuchRange with the reason
+    if the name has the form of a range."""
     parsed = _NAME.fullmatch(name)
     if parsed is None:
         raise NoSuchName(name)
@@ -159,14 +160,14 @@ class RangeDirectory(FixedDirectory):
         return RangeFile(self._ranges, self.range, NAMES[name])
 
     def runs(self, start: int) -> Iterator[Run]:
-        """No record is read for it: of a size that is not known nothing is said."""
+        """Lists the files without reading records: unknown sizes are left out."""
         for at, name in enumerate(NAMES, FIRST):
             if at >= start:
                 yield self.child(name).listed(name, at + 1)
 
 
 class RangeFile(File):
-    """Bytes and attributes never change; names go with the records."""
+    """A file whose bytes and attributes never change; its name vanishes with the records."""
 
     def __init__(self, ranges: Ranges, range_: Range, member: RangeMember) -> None:
         self.partition = range_.partition
@@ -182,7 +183,7 @@ class RangeFile(File):
         return self._ranges.pending(self._key, self._content)
 
     def attributes(self) -> Attributes:
-        """Raises what reading the range does."""
+        """Raises the errors of reading the range."""
         found = self._measured
         if found is None:
             self._measured = found = self._ranges.measured(self._key, self._content)
@@ -192,7 +193,7 @@ class RangeFile(File):
         )
 
     def listed(self, name: str, next_start: int) -> Run:
-        """The file in a listing, with its size if that is known."""
+        """Returns the file's row in a listing, with its size if that is known."""
         found = self._ranges.at_hand(self._key)
         size, mtime_ns, name_lifetime, lifetime = UNKNOWN_SIZE, 0, NOT_AT_ALL, NOT_AT_ALL
         if found is not None:
@@ -207,7 +208,7 @@ class RangeFile(File):
 
 
 def range_node(ranges: Ranges, inode: int) -> RangeDirectory | RangeFile:
-    """What an inode number of Kind.RANGE was given to. Raises Stale if that is not served."""
+    """Returns the node of an inode number of Kind.RANGE. Raises Stale if it is not served."""
     range_, member = ranges.by_inode(inode)
     range_.view()
     if member is RangeMember.DIRECTORY:
@@ -215,11 +216,11 @@ def range_node(ranges: Ranges, inode: int) -> RangeDirectory | RangeFile:
     return RangeFile(ranges, range_, member)
 
 
-# -- what is in the files -----------------------------------------------------------------------
+# -- the contents of the files ------------------------------------------------------------------
 
 
 class _Whole:
-    """A range's records where all can be read: damage is an error that is raised."""
+    """A range's records if all can be read: damage raises CorruptError."""
 
     def __init__(self, range_: Range, view: View) -> None:
         self.range = range_
@@ -227,10 +228,10 @@ class _Whole:
         self._view = view
 
     def columns(self, start: int) -> Iterator[Columns]:
-        """Those from offset `start` on. Raises CorruptError."""
+        """Yields the records from offset `start` on. Raises CorruptError."""
         begin, end = max(start, self.range.first), self.range.last + 1
         parts = self._view.scan(begin, end, self.partition.isolation, ahead=True)
-        with closing(parts):  # an error must not keep it, nor its threads
+        with closing(parts):  # an error must keep neither it nor its threads alive
             for part in parts:
                 if isinstance(part, Damage):
                     self._fail(part.error)
@@ -238,7 +239,7 @@ class _Whole:
                     yield part
 
     def lines(self, source: PartitionSource, start: int) -> Iterator[Piece]:
-        """What `source` makes of them. Raises CorruptError."""
+        """Yields what `source` makes of the records. Raises CorruptError."""
         begin, end = max(start, self.range.first), self.range.last + 1
         for piece in source.pieces_between(begin, end):
             if isinstance(piece, CorruptError):
@@ -251,14 +252,15 @@ class _Whole:
         raise fresh(error)
 
     def tables(self, start: int, most: Most) -> Iterator[tuple[int, pa.Table]]:
-        """Arrow tables of them, each with the offset of its first record. Raises CorruptError."""
+        """Yields Arrow tables of the records, each with the offset of its first record. Raises
+        CorruptError."""
         from kafkafs.storage.format.tables import tables  # with pyarrow
 
         return tables(self.columns(start), self.partition.topic, self.partition.number, most)
 
 
 class TextSource:
-    """Lines of a range's records, made as the stream `like` makes them."""
+    """Lines of a range's records, in the format of the stream `like`."""
 
     def __init__(self, range_: Range, view: View, like: Member) -> None:
         self._whole = _Whole(range_, view)
@@ -289,7 +291,7 @@ class ArrowSource:
 
 
 def write_parquet(range_: Range, view: View, output: Output) -> None:
-    """A range's records as a Parquet file."""
+    """Writes a range's records as a Parquet file."""
     import pyarrow.parquet as pq  # large
 
     from kafkafs.storage.format.arrow import SCHEMA

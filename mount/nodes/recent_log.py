@@ -1,4 +1,4 @@
-"""`.kafkafs/log`: the last messages of the daemon."""
+"""`.kafkafs/log`: the daemon's latest messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .node import FILE_MODE, Attributes, File
 
 
 class RecentLogFile(File):
-    """It grows. Who asks for its size is told the newest, so that `tail` finds its end."""
+    """A growing file. Its size is never cached, so that `tail` finds its end."""
 
     def __init__(self, inode: int, recent: RecentLog) -> None:
         self.inode = inode

@@ -1,4 +1,4 @@
-"""`offset/N`, `offset/N.key` and `offset/N.json`: one record."""
+"""`offset/N`, `offset/N.key` and `offset/N.json`: the files of one record."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ..lifetimes import FOR_EVER
 from ..partition import Partition, Scope
 from .node import FILE_MODE, Attributes, File
 
-# A file no larger than this is kept in its node, so that what was looked up is opened at once.
+# A file of up to this size is kept in its node, so that an open() after a lookup() is instant.
 _KEPT_BYTES: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """A record in its decoded batch. `losses`: those of the partition when it was found."""
+    """A record in its decoded batch. `losses`: those of the partition when it was located."""
 
     columns: Columns
     row: int
@@ -33,12 +33,13 @@ class Located:
 
 
 def locate(partition: Partition, offset: int) -> Located:
-    """The record served at `offset`. OffsetNotFound, or CorruptError where its batch is damaged."""
+    """Returns the record served at `offset`. Raises OffsetNotFound, or CorruptError if its batch is
+    damaged."""
     seen = partition.seen_with(offset)
     try:
         try:
             columns, row = seen.view.locate(offset, partition.isolation)
-        except SegmentGone:  # deleted or replaced since the view was made: look once more
+        except SegmentGone:  # deleted or replaced since the view was made: retry once
             seen = partition.seen()
             columns, row = seen.view.locate(offset, partition.isolation)
     except CorruptError as error:
@@ -48,7 +49,7 @@ def locate(partition: Partition, offset: int) -> Located:
 
 
 class Content(NamedTuple):
-    """What is in a record's file: `data`, None where it is too large to be kept, its `size` in
+    """The content of a record's file: `data`, None if it is too large to be kept, its `size` in
     bytes, and the record's `timestamp` in ms. `losses`: as in `Located`."""
 
     data: bytes | None
@@ -58,15 +59,15 @@ class Content(NamedTuple):
 
 
 def mtime_ns(timestamp: int) -> int:
-    """A record's timestamp (ms) as the time of a file; that of a record without one is 1970."""
+    """Returns a record's timestamp (ms) as an mtime in ns; 0, 1970, for a record without one."""
     return 0 if timestamp == NO_TIMESTAMP else timestamp * 1_000_000
 
 
 class RecordFile(File):
-    """What the three files of a record have in common. Bytes and attributes never change.
+    """Base of the three files of a record. Bytes and attributes never change.
 
-    `name_lifetime`: seconds for which the name may be believed; a name that is not the one listed
-    is believed briefly, because nobody could take it back.
+    `name_lifetime`: how many seconds the name may be cached. A name other than the listed one is
+    cached only briefly, because it could not be invalidated.
     """
 
     kind: Kind
@@ -74,18 +75,18 @@ class RecordFile(File):
     scope = Scope.RECORDS
 
     def __init__(self, partition: Partition, offset: int, name_lifetime: float = FOR_EVER) -> None:
-        """OffsetNotFound, or CorruptError where the record's batch is damaged."""
+        """Raises OffsetNotFound, or CorruptError if the record's batch is damaged."""
         self.partition = partition
         self.offset = offset
         self._data, self.size, timestamp, self._losses = self._content()
         self.mtime_ns = mtime_ns(timestamp)
-        # numbers may be others since a look that finding the record took
+        # computed last: finding the record may have seen a newer view with other numbers
         self.inode = partition.inode(self.kind, self.scope, offset)
         self.name_lifetime = name_lifetime
 
     @property
     def name(self) -> str:
-        """The name that is believed for as long as the kernel likes."""
+        """The name that the kernel may cache as long as it likes."""
         return f"{self.offset}{self.suffix}"
 
     @property
@@ -94,7 +95,8 @@ class RecordFile(File):
         return self._data is not None
 
     def data(self) -> bytes:
-        """The file's bytes. OffsetNotFound when they were not kept and the record has gone."""
+        """Returns the file's bytes. Raises OffsetNotFound if they were not kept and the record no
+        longer exists."""
         if self._data is not None:
             return self._data
         return self._data_of(locate(self.partition, self.offset))
@@ -129,7 +131,7 @@ class RecordFile(File):
 
     @cached_property
     def _xattrs(self) -> Mapping[str, bytes]:
-        """Made once: they are asked for one by one."""
+        """The extended attributes; cached, as they are requested one by one."""
         located = locate(self.partition, self.offset)
         found = render.record_xattrs(
             located.columns, located.row, self.partition.topic, self.partition.number
@@ -138,7 +140,7 @@ class RecordFile(File):
 
 
 class ValueFile(RecordFile):
-    """The one that nearly all look-ups are for: found without decoding a batch, where it can be."""
+    """The file of nearly all lookups: found without decoding a batch, if possible."""
 
     kind = Kind.VALUE
 
@@ -163,7 +165,7 @@ class ValueFile(RecordFile):
 
 
 class KeyFile(RecordFile):
-    """There is none for a null key."""
+    """A record's key. A null key has no such file."""
 
     kind = Kind.KEY
     suffix = ".key"
@@ -177,7 +179,8 @@ class KeyFile(RecordFile):
 
 
 class JsonFile(RecordFile):
-    """Tells the place of the record's batch, which changes when the cleaner rewrites it."""
+    """A record as JSON. It names the position of the record's batch, which changes when the cleaner
+    rewrites the batch."""
 
     kind = Kind.JSON
     suffix = ".json"

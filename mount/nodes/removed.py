@@ -1,4 +1,4 @@
-"""What stands for a name that is not there any more, for who may still remove it."""
+"""The stand-in for a name that no longer exists but may still be removed by a process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .node import FILE_MODE, Attributes, File
 
 
 class RemovedName(File):
-    """One inode for all such names of a partition: there is nothing in them."""
+    """One empty file for all such names of a partition."""
 
     def __init__(self, partition: Partition) -> None:
         self.inode = member_inode(partition, Member.REMOVED)

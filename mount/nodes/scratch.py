@@ -1,4 +1,4 @@
-"""Files in memory, which programs make beside `config.properties` while they change it."""
+"""In-memory files that programs create beside `config.properties` while they change it."""
 
 from __future__ import annotations
 

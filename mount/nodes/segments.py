@@ -1,4 +1,4 @@
-"""`segments/`: the files of the partition's directory, as they are."""
+"""`segments/`: the files of the partition's directory, unchanged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .member import Member, MemberDirectory
 from .node import FILE_MODE, FIRST, Attributes, File, Listing, Run, rows_at
 from .removed import RemovedName
 
-# The files of a segment that stand for it when they are removed.
+# The files whose removal removes their segment.
 _REMOVABLE: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX)
 
 
@@ -43,7 +43,7 @@ class SegmentsDirectory(MemberDirectory):
         return SegmentFile(self.partition, name, status(self.partition, name), losses)
 
     def remove(self, name: str, pid: int) -> None:
-        """Deletes a segment and all older ones; their names are gone when this returns."""
+        """Deletes a segment and all older ones; their names no longer exist when this returns."""
         partition = self.partition
         if partition.changes is None:
             raise ReadOnly
@@ -66,13 +66,13 @@ class SegmentsDirectory(MemberDirectory):
         return self.listing()(start)
 
     def listing(self) -> Listing:
-        """In order of name. A place is that of a name among those which are there now, so that none
-        is left out because others come or go meanwhile."""
+        """Returns a listing in order of name. A place is an index into the current names, so that
+        none is skipped when files are created or deleted meanwhile."""
         entries = self.partition.log.directory.list()
         return partial(self._runs_of, sorted(entry.name for entry in entries if entry.is_file))
 
     def _runs_of(self, names: Sequence[str], start: int) -> Iterator[Run]:
-        """Those of the names that are still there."""
+        """Yields those of the names that still exist."""
         self.visit()
         losses = self.losses()
         found = statuses(self.partition, names)
@@ -85,7 +85,8 @@ class SegmentsDirectory(MemberDirectory):
 
 
 def status(partition: Partition, name: str) -> os.stat_result:
-    """Of a file in a partition's directory. NoSuchName for what is there and no regular file."""
+    """Returns the stat of a file in a partition's directory. Raises NoSuchName if it does not exist
+    or is not a regular file."""
     try:
         found = partition.log.directory.stat(name)
     except (SegmentGone, LogDirError):
@@ -96,7 +97,7 @@ def status(partition: Partition, name: str) -> os.stat_result:
 
 
 def missing_file(partition: Partition, name: str) -> NoSuchName:
-    """The error for the name of a file that a partition does not have."""
+    """Returns the error for a file that a partition does not have."""
 
     def why() -> str:
         names = [entry.name for entry in partition.log.directory.list() if entry.is_file]
@@ -108,7 +109,7 @@ def missing_file(partition: Partition, name: str) -> NoSuchName:
 def removed_file(
     directory: MemberDirectory, name: str, file: SegmentFileName | None, pid: int
 ) -> RemovedName | None:
-    """What stands for the name of a file whose segment process `pid` removed lately."""
+    """Returns the stand-in for a file whose segment process `pid` recently removed, or None."""
     by_this = directory.removed_by(name, pid)
     if by_this is None or file is None or not by_this.has_segment(file.base_offset):
         return None
@@ -116,17 +117,17 @@ def removed_file(
 
 
 def statuses(partition: Partition, names: Sequence[str]) -> Mapping[str, os.stat_result]:
-    """Of those files in a partition's directory that are still there."""
+    """Returns the stat of those files in a partition's directory that still exist."""
     entries = partition.log.directory.list(frozenset(names).__contains__)
     return {e.name: e.stat for e in entries if e.is_file and e.stat is not None}
 
 
 def _end_of_segment(partition: Partition, name: str) -> int:
-    """Base offset of the segment behind the one that a file belongs to. Forbidden for a file that
-    is none of a segment's three, Busy for those of the active one."""
+    """Returns the base offset of the segment after that of a file. Raises Forbidden if it is not
+    one of a segment's three files, Busy if it belongs to the active segment."""
     parsed = parse_segment_file(name)
     if parsed is None or parsed.kind not in _REMOVABLE or parsed.state is not FileState.LIVE:
-        raise Forbidden(f"{printable(name)} goes with its segment or topic only")
+        raise Forbidden(f"{printable(name)} can only be removed with its segment or topic")
     bases = [segment.base_offset for segment in partition.view().segments]
     at = bisect_left(bases, parsed.base_offset)
     if bases[at : at + 1] != [parsed.base_offset]:
@@ -137,8 +138,8 @@ def _end_of_segment(partition: Partition, name: str) -> int:
 
 
 class SegmentFile(File):
-    """One of the broker's files, as it was when `status` was taken. `losses`: those of the
-    directory before."""
+    """One of the broker's files, as of the time of `status`. `losses`: those of the directory
+    before that."""
 
     def __init__(
         self, partition: Partition, name: str, status: os.stat_result, losses: int
@@ -172,9 +173,9 @@ class SegmentFile(File):
 
 
 def _is_final(partition: Partition, name: str) -> bool:
-    """Whether the file's bytes will stay: the `.log` of a segment that is not the active one.
+    """Returns whether the file can no longer change: the `.log` of an inactive segment.
 
-    Its indexes may be made again when the broker starts after a crash.
+    A broker that starts after a crash may rebuild the indexes.
     """
     parsed = parse_segment_file(name)
     if parsed is None or parsed.kind is not FileKind.LOG or parsed.state is not FileState.LIVE:
@@ -191,13 +192,13 @@ def _inode(partition: Partition, name: str) -> int:
 
 
 def _digest(name: str) -> int:
-    """A number for a name that carries none: 36 bits of its hash."""
+    """Returns a number for a name that has none: 36 bits of its hash."""
     digest = hashlib.blake2b(os.fsencode(name), digest_size=8).digest()
     return int.from_bytes(digest, "big") & NUMBER_MASK
 
 
 def segment_file_by_inode(partition: Partition, inode: Inode, number: int) -> SegmentFile:
-    """The file that an inode number was given to; `number` is its whole number. Stale."""
+    """Returns the file of an inode number; `number` is its full number. Raises Stale."""
     directory = SegmentsDirectory(partition)
     try:
         if inode.kind >= Kind.SEGMENT_FILE:

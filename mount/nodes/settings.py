@@ -1,4 +1,4 @@
-"""`<topic>/config.properties` on a writable mount."""
+"""`<topic>/config.properties` on a writable mount: the topic's configs."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .node import AttributeChanges, Attributes, File
 
 
 class SettingsNode(File):
-    """Its size is exact, as editors and programs that write behind the end need it. Making one may
-    wait for the disk."""
+    """The file of a topic's configs. Its size is exact, as needed by editors and by programs that
+    append. The constructor may block on the disk."""
 
     def __init__(self, inode: int, file: TopicSettingsFile) -> None:
         self.inode = inode

@@ -1,4 +1,4 @@
-"""`values`, `keys`, `records.jsonl`, `records.arrow`, and `follow`: a partition as one stream."""
+"""A partition as one stream: `values`, `keys`, `records.jsonl`, `records.arrow`, and `follow`."""
 
 from __future__ import annotations
 
@@ -44,35 +44,35 @@ from .node import FILE_MODE, STREAM_BLOCK, Attributes, File, MeasuredFile, strea
 
 Render = Callable[[Columns, str, int], Data]
 
-# Columns with more data than this are rendered in parts: JSON can be six times as long.
+# Columns with more data than this are rendered in parts: their JSON may be six times as long.
 _RENDERED_AT_ONCE: Final = 4 << 20
-# Processors that a stream of lines keeps busy without another thread that reads: lines are made so
-# fast that with two processors such a thread is in the way.
+# A stream of lines uses a separate reading thread only on more processors than this: lines are made
+# so fast that with two processors such a thread is in the way.
 _BUSY: Final = 2
 
 
 def arrow_batch(columns: Columns, topic: str, partition: int) -> Data:
-    """The message of a record batch."""
+    """Returns the Arrow message of a record batch."""
     from kafkafs.storage.format.arrow import to_message  # pyarrow is large
 
     return to_message(columns, topic, partition)
 
 
 def arrow_schema() -> Data:
-    """The message that begins an Arrow stream."""
+    """Returns the first message of an Arrow stream."""
     from kafkafs.storage.format.arrow import SCHEMA
 
     return memoryview(SCHEMA.serialize())
 
 
-#: A message's continuation marker with a length of 0: the end of a stream.
+#: A continuation marker and a length of 0: the end of an Arrow stream.
 ARROW_END: Final = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How records become bytes. `is_text`: pieces may be cut anywhere between records, because
-    joined they are the same; else they are the same only when a segment is begun at its start."""
+    """How records become bytes. `is_text`: pieces may be cut anywhere between records without
+    changing the whole; otherwise the bytes depend on starting at a segment's beginning."""
 
     render: Render
     is_text: bool = True
@@ -86,7 +86,7 @@ FORMATS: Final[dict[Member, Format]] = {
     Member.VALUES: Format(values_lines),
     Member.KEYS: Format(keys_lines),
 }
-#: Streams of nothing but lines of one field.
+#: Streams that consist of lines of one field.
 FIELDS: Final = {Member.VALUES: VALUE_START, Member.KEYS: KEY_START}
 FOLLOWED: Final[dict[Member, Render]] = {
     Member.FOLLOW: values_lines,
@@ -104,9 +104,9 @@ STREAM_NAMES: Final = {
 
 
 def stream_file(catalog: Catalog, partition: Partition, member: Member) -> StreamFile:
-    """A stream of what the partition serves now."""
+    """Returns the stream of what the partition serves now."""
     seen = partition.seen()
-    # What the bytes follow from: nothing is removed or replaced without a loss being counted.
+    # The key determines the bytes: every removal or replacement counts as a loss.
     key = (partition, member, seen.losses, partition.bound(seen.view))
 
     def make(inode: int, reported: Reported) -> StreamFile:
@@ -123,8 +123,8 @@ def latest_file(
     reported: Reported,
     make: Callable[[int, Reported], MeasuredFile],
 ) -> MeasuredFile:
-    """The file for `key`: the first whose reported size has not been outgrown. `make` makes one
-    with an inode number and what is known of its size."""
+    """Returns the file for `key`: the first whose reported size has not been outgrown. `make`
+    creates one from an inode number and what is known of its size."""
     number = 0
     while True:
         file = catalog.contents.file((key, number), partial(_made, make, reported))
@@ -212,16 +212,16 @@ class StreamFile(MeasuredFile):
 
 
 def measured_attributes(inode: int, size: StreamSize, mtime_ns: int) -> Attributes:
-    """Those of a stream, with its size, or a bound that programs will go by."""
+    """Returns a stream's attributes, with its size or a bound that programs will rely on."""
     bytes_ = size.report()
     lifetime = NOT_AT_ALL if size.exact is None else BRIEFLY
     return Attributes(inode, FILE_MODE, bytes_, mtime_ns, NOT_AT_ALL, lifetime, STREAM_BLOCK)
 
 
 def pinned(view: View) -> View:
-    """The same to be read whatever is deleted meanwhile. Raises SegmentGone.
+    """Returns the view with its segments pinned, so that it stays readable. Raises SegmentGone.
 
-    A view of the reader's own: the log keeps the one that it gave, and with it all that is pinned.
+    It is a copy: the log holds on to the original, and would so keep all pinned segments.
     """
     own = replace(view, _pinned=[])
     own.pin()
@@ -229,7 +229,7 @@ def pinned(view: View) -> View:
 
 
 class Records(Protocol):
-    """A view, or what is left of one."""
+    """A view, or a compacted view."""
 
     def bound(self, isolation: Isolation) -> int: ...
     @property
@@ -242,8 +242,8 @@ class Records(Protocol):
 
 
 class PartitionSource:
-    """The records of a view, rendered a run at a time. What is rendered from the beginning of a
-    part to its end is measured on the way."""
+    """The records of a view, rendered a run at a time. Parts rendered from beginning to end are
+    measured on the way."""
 
     def __init__(
         self,
@@ -253,8 +253,8 @@ class PartitionSource:
         index: StreamIndex | None = None,
         key: Hashable = None,
     ) -> None:
-        """`index`: where to keep what is measured; `key`: what the bytes of a part follow from,
-        beside its segment."""
+        """`index`: stores the measurements; `key`: determines the bytes of a part, together with
+        its segment."""
         self._view = view
         self._isolation = partition.isolation
         self._format = made
@@ -305,7 +305,7 @@ class PartitionSource:
         return self.pieces_between(begin, self._scan_end(part))
 
     def pieces_between(self, begin: int, end: int | None) -> Iterator[Piece | CorruptError]:
-        """The records with `begin` <= offset < `end`, up to the end of the log for None."""
+        """Yields the records with `begin` <= offset < `end`; None means the end of the log."""
         restart = begin
         for found in self._found(begin, end):
             if isinstance(found, Damage):
@@ -321,7 +321,7 @@ class PartitionSource:
                 restart = -1
 
     def _scan_end(self, part: Part) -> int | None:
-        """None for the last part, which damage behind the last record belongs to."""
+        """Returns None for the last part, as it includes damage after the last record."""
         return None if part is self.parts[-1] else part.end
 
     def _found(self, begin: int, end: int | None) -> Iterator[Lines | Columns | Damage]:
@@ -337,7 +337,7 @@ class PartitionSource:
 
 
 class LinesSource(PartitionSource):
-    """Lines of one field (KEY_START, VALUE_START), mostly made without a look at the others."""
+    """Lines of one field (KEY_START, VALUE_START), mostly made without reading other fields."""
 
     def __init__(
         self,
@@ -356,7 +356,7 @@ class LinesSource(PartitionSource):
 
 
 def _rendered(render: Render, topic: str, partition: int, columns: Columns) -> Iterator[Data]:
-    """The bytes of columns, a bounded number of rows at a time."""
+    """Yields the bytes of columns, a bounded number of rows at a time."""
     if len(columns.data) <= _RENDERED_AT_ONCE:
         yield render(columns, topic, partition)
         return

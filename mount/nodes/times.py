@@ -43,7 +43,7 @@ class TimeDirectory(MemberDirectory):
         return TimeLink(self.partition, timestamp)
 
     def remove(self, name: str, pid: int) -> None:
-        """Deletes the records before the one that the name leads to."""
+        """Deletes the records before the one that the link leads to."""
         partition = self.partition
         if partition.changes is None:
             raise ReadOnly
@@ -58,7 +58,7 @@ class TimeDirectory(MemberDirectory):
             raise _none_since(partition, name, timestamp)
 
     def removed(self, name: str, pid: int) -> RemovedName | None:
-        """The records at a time and after it may have been removed by their offsets."""
+        """Returns a stand-in if the records since then may have been removed by offset."""
         if self.removed_by(name, pid) is None or parse_time(name) is None:
             return None
         return RemovedName(self.partition)
@@ -67,12 +67,12 @@ class TimeDirectory(MemberDirectory):
         return False
 
     def listing(self) -> Listing:
-        """Ends with the latest time: there is no end of those that come later."""
+        """Returns a listing that ends with the current latest time; otherwise it might not end."""
         end = _place_behind(self.partition.view().max_timestamp)
         return partial(ending_at, end, self.runs)
 
     def runs(self, start: int) -> Iterator[Run]:
-        """Rows end in the time + 1, behind the places of `.` and `..`."""
+        """Yields rows that end in the time + 1, after the places of `.` and `..`."""
         partition = self.partition
         view = partition.view()
         latest = _latest_served(partition, view)
@@ -90,7 +90,7 @@ class TimeDirectory(MemberDirectory):
 
 
 def _timestamp(name: str) -> int:
-    """Milliseconds since 1970. NoSuchName unless `name` is a time."""
+    """Returns milliseconds since 1970. Raises NoSuchName if `name` is not a time."""
     timestamp = parse_time(name)
     if timestamp is None:
         raise NoSuchName(name, lambda: not_a_time(name))
@@ -98,7 +98,7 @@ def _timestamp(name: str) -> int:
 
 
 def _none_since(partition: Partition, name: str, timestamp: int) -> NoSuchName:
-    """The error where no record is as late as `name`, which means `timestamp`."""
+    """Returns the error if no record is as late as `name`, which means `timestamp`."""
 
     def why() -> str:
         latest = _latest_served(partition, partition.view())
@@ -115,7 +115,7 @@ def _place_behind(timestamp: int) -> int:
 
 
 def _indexed(view: View, after: int, latest: int) -> Iterator[int]:
-    """The times in the indexes of a view that are > `after` and than all before them, and
+    """Yields the times in the indexes of a view that exceed `after` and all earlier ones, and are
     <= `latest`."""
     for segment in view.segments:
         index = segment.files.time_index()
@@ -128,10 +128,10 @@ def _indexed(view: View, after: int, latest: int) -> Iterator[int]:
 
 
 def _latest_served(partition: Partition, view: View) -> int:
-    """The greatest timestamp at or after which a record is served, -1 when there is none.
+    """Returns the greatest timestamp at or after which a record is served; -1 if there is none.
 
-    Mostly the greatest of all. It is not where the newest records are hidden or damaged, and then
-    it is found by bisection, because later times only ever find less.
+    It is mostly the view's greatest timestamp. If the newest records are hidden or damaged, it is
+    found by bisection, as a later time never finds more records than an earlier one.
     """
     high = view.max_timestamp
     if high < 0 or _is_found(partition, high):
@@ -154,7 +154,8 @@ def _is_found(partition: Partition, timestamp: int) -> bool:
 
 
 def first_since(partition: Partition, timestamp: int) -> int | None:
-    """Offset of the first record served at or after a time. CorruptError when it may be damaged."""
+    """Returns the offset of the first record served at or after a time, or None. Raises
+    CorruptError if it may be damaged."""
     try:
         return partition.view().offset_for_time(timestamp, partition.isolation)
     except CorruptError as error:
@@ -163,7 +164,7 @@ def first_since(partition: Partition, timestamp: int) -> int | None:
 
 
 class TimeLink(Link):
-    """Asked anew each time: retention moves where it leads."""
+    """A link whose target is determined at each use, because retention moves it."""
 
     def __init__(self, partition: Partition, timestamp: int) -> None:
         """`timestamp` is in ms since 1970, not negative."""

@@ -1,4 +1,4 @@
-"""The top of the mount, and `.kafkafs/`: what is known of the mount as a whole."""
+"""The root directory of the mount, and `.kafkafs/` with the state of the mount as a whole."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DELETED = "deleted"
 
 
 class Top(IntEnum):
-    """The number in an inode number of Kind.TOP; the first is the kernel's choice."""
+    """The `number` in an inode number of Kind.TOP; the kernel prescribes that of the root."""
 
     ROOT = ROOT
     ABOUT = 2
@@ -41,7 +41,7 @@ class Top(IntEnum):
     DELETED = 8
 
 
-# What is in `.kafkafs`, in the order in which it is listed.
+# The names in `.kafkafs`, in listing order.
 _NAMES: Final = {
     STATUS: Top.STATUS,
     SETTINGS: Top.SETTINGS,
@@ -73,15 +73,15 @@ class RootDirectory(Directory):
         return TopicDirectory(self._catalog, name)
 
     def make_directory(self, name: str) -> Directory:
-        """A topic with one partition."""
+        """Creates a topic with one partition."""
         changes = self._catalog.changes
         if changes is None:
-            raise Forbidden("nothing can be made here")
+            raise Forbidden("nothing can be created here")
         changes.topics.make(name)
         return TopicDirectory(self._catalog, name)
 
     def remove_directory(self, name: str) -> None:
-        """A topic without records."""
+        """Removes a topic without records."""
         changes = self._catalog.changes
         if changes is None or name == ABOUT:
             raise Forbidden(f"{printable(name)} cannot be removed")
@@ -95,7 +95,7 @@ class RootDirectory(Directory):
         return rows_of(((name, self._listed(name)) for name in names), start)
 
     def _listed(self, name: str) -> Directory:
-        """What a name in the listing is, without looking again whether it is there."""
+        """Returns the node of a listed name, without checking again that it exists."""
         if name == ABOUT:
             return AboutDirectory(self._catalog)
         return TopicDirectory(self._catalog, name)
@@ -145,7 +145,7 @@ class AboutDirectory(Directory):
 
 
 def top_node(catalog: Catalog, number: int) -> Node:
-    """The node of an inode number of Kind.TOP. Stale when there is none."""
+    """Returns the node of an inode number of Kind.TOP. Raises Stale if there is none."""
     if number == Top.ROOT:
         return RootDirectory(catalog)
     about = AboutDirectory(catalog)

@@ -1,4 +1,4 @@
-"""`<topic>/`: its partitions by number, and its settings."""
+"""`<topic>/`: the topic's partitions by number, and its configs."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from .settings import SettingsNode
 SETTINGS = "config.properties"
 DIRECTORY_NUMBER, SETTINGS_NUMBER = range(2)
 
-# Where things are in the listing of a topic that can be changed, so that a listing that was begun
-# goes on behind what came or went: partitions by their numbers, then scratch files, the settings.
+# Places in the listing of a topic that can be changed, chosen so that a listing in progress can
+# continue after additions and removals: partitions by number, then scratch files, then configs.
 _SCRATCH_AT: Final = 1 << 32
 _SETTINGS_AT: Final = 1 << 61
 _RENAME_NOREPLACE: Final = 1
-# Of the greatest number that a partition can have.
+# The number of digits of the greatest partition number.
 _MAX_DIGITS: Final = len(str(MAX_INT32))
 
 
@@ -60,7 +60,7 @@ class TopicDirectory(Directory):
 
     @property
     def inode_place(self) -> int:
-        """The place in its inode number."""
+        """The place in the topic's inode number."""
         return self._place
 
     def attributes(self) -> Attributes:
@@ -91,7 +91,7 @@ class TopicDirectory(Directory):
         return self._changes is None or name != SETTINGS
 
     def partition(self, number: int) -> PartitionDirectory:
-        """The directory of a partition. NoSuchName."""
+        """Returns the directory of a partition. Raises NoSuchName."""
         try:
             partition = self._partition(number)
         except (UnknownTopic, UnknownPartition) as error:
@@ -122,7 +122,7 @@ class TopicDirectory(Directory):
             yield str(node.partition.number), node
 
     def _changeable(self, changes: Changes) -> Iterator[tuple[int, str, Node]]:
-        """The names with their places. `rm -r` comes to the settings last."""
+        """Yields the names with their places. The configs are last for `rm -r`."""
         for node in self._partitions():
             number = node.partition.number
             yield FIRST + number, str(number), node
@@ -142,11 +142,12 @@ class TopicDirectory(Directory):
 
     @property
     def _changes(self) -> Changes | None:
-        """None also for the topic that only the quorum changes."""
+        """The operations of a writable mount; None also for the topic that only the quorum may
+        change."""
         return self._catalog.changes if self.name != METADATA_TOPIC else None
 
     def _changeable_here(self) -> Changes:
-        """Forbidden."""
+        """Returns the operations. Raises Forbidden if the topic cannot be changed."""
         refuse_quorum(self.name)
         if self._catalog.changes is None:
             raise Forbidden("nothing can be changed here")
@@ -156,7 +157,7 @@ class TopicDirectory(Directory):
         return changes.settings_file(self._place, self.name, self._catalog.started_ns)
 
     def remove_topic(self) -> None:
-        """NoSuchName, NotEmpty, Forbidden."""
+        """Deletes the topic. Raises NoSuchName, NotEmpty or Forbidden."""
         changes = self._changeable_here()
         beside = changes.scratch.names(self._place)
         if beside:
@@ -172,7 +173,7 @@ class TopicDirectory(Directory):
         return self.partition(int(name))
 
     def remove_directory(self, name: str) -> None:
-        """A partition stays; what is removed is the topic."""
+        """Accepts an empty partition, but only the topic as a whole is removed."""
         self._changeable_here()
         directory = self.child(name)
         if not isinstance(directory, PartitionDirectory):
@@ -215,13 +216,13 @@ class TopicDirectory(Directory):
             changes.scratch.remove(self._place, name)
 
     def rename(self, name: str, target: Directory, new_name: str, flags: int) -> None:
-        """Of files beside each other, or beside those of another topic."""
+        """Renames a file within the topic, or into another topic."""
         changes = self._changeable_here()
         if not isinstance(target, TopicDirectory):
             raise Forbidden(f"{printable(name)} cannot be moved there")
         target._changeable_here()
         if flags & ~_RENAME_NOREPLACE:
-            raise Invalid("files are not exchanged here")
+            raise Invalid("exchanging files is not supported here")
         self._refuse_directory(name)
         refuse_number(new_name)
         if flags and target.has(new_name):
@@ -234,7 +235,7 @@ class TopicDirectory(Directory):
             changes.scratch.rename(self._place, name, target._place, new_name)
 
     def has(self, name: str) -> bool:
-        """Whether there is anything of this name."""
+        """Returns whether the name exists."""
         try:
             self.child(name)
         except NoSuchName:
@@ -243,10 +244,10 @@ class TopicDirectory(Directory):
 
     def _refuse_directory(self, name: str) -> None:
         if isinstance(self.child(name), PartitionDirectory):
-            raise Forbidden(f"{self.name}/{name} is a partition and stays where it is")
+            raise Forbidden(f"{self.name}/{name} is a partition and cannot be moved")
 
     def _move_settings(self, changes: Changes, target: TopicDirectory, new_name: str) -> None:
-        """The text goes, the settings stay."""
+        """Moves the text; the topic keeps its configs."""
         file = self._settings_file(changes)
         data = file.content()
         if new_name == SETTINGS:

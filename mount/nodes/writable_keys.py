@@ -1,5 +1,4 @@
-"""`key/` on a writable mount: a file that is written becomes a record, and a removed one a
-tombstone."""
+"""`key/` on a writable mount: writing a file appends a record, removing one appends a tombstone."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ from .keys import KeyDirectory
 from .node import AttributeChanges, Attributes, File
 from .record import ValueFile, locate, mtime_ns
 
-if TYPE_CHECKING:  # no mount that only reads loads what writes
+if TYPE_CHECKING:  # a read-only mount does not load the code that writes
     from ..changing.key_writing import KeyContent, KeyHandle
     from ..changing.own_writes import Written
 
@@ -31,7 +30,7 @@ _MODE: Final = stat.S_IFREG | 0o644
 
 
 class WritableKeyDirectory(KeyDirectory):
-    """Its files are not those of `offset/`, as these have the same bytes for ever."""
+    """The directory `key`. Its files differ from those of `offset/`, whose bytes never change."""
 
     listed_kind = Kind.KEYED
     listed_mode = _MODE
@@ -59,7 +58,7 @@ class WritableKeyDirectory(KeyDirectory):
         return written is not None and written.size >= 0
 
     def _written(self, name: str) -> Written | None:
-        """The record that a name leads to, if it was written last."""
+        """Returns the record that a name leads to if it was written recently through the mount."""
         key = key_of(os.fsencode(name))
         if isinstance(key, CutName):
             return None
@@ -67,7 +66,7 @@ class WritableKeyDirectory(KeyDirectory):
         return self._changes.keys.written.latest(self.partition, writer, key)
 
     def _content(self, name: str) -> KeyContent | None:
-        """That of a key without a value which is open for writing."""
+        """Returns the content of a key without a value that is open for writing, or None."""
         key = key_of(os.fsencode(name))
         if isinstance(key, CutName):
             return None
@@ -83,13 +82,13 @@ class WritableKeyDirectory(KeyDirectory):
         return found
 
     def create(self, name: str, flags: int) -> tuple[File, KeyHandle]:
-        """Invalid for a name that no key has, or one that tells only how a key begins."""
+        """Opens a key's file. Raises Invalid if the name is not that of a key, or is cut."""
         try:
             key = key_of(os.fsencode(name))
         except NoSuchName:
-            raise Invalid(f"no name of a key: {name}") from None
+            raise Invalid(f"not the name of a key: {name}") from None
         if isinstance(key, CutName):
-            raise Invalid("the name is that of a key too long to be named")
+            raise Invalid("a key too long for a file name cannot be written through one")
         return self._create(key, name, flags)
 
     def _create(self, key: bytes, name: str, flags: int) -> tuple[File, KeyHandle]:
@@ -110,13 +109,13 @@ class WritableKeyDirectory(KeyDirectory):
 
 
 class WritableKeyFile(File):
-    """`key/K`: the latest record of K, and what its next one will be."""
+    """`key/K`: the latest record of K; writing it appends the next one."""
 
     def __init__(
         self, changes: Changes, partition: Partition, offset: int, written: Written | None = None
     ) -> None:
-        """`written`: the record, where it is known without reading it. Otherwise OffsetNotFound or
-        CorruptError."""
+        """`written`: the record, if it is known without reading it. Otherwise raises OffsetNotFound
+        or CorruptError."""
         self._changes = changes
         self.partition = partition
         self._offset = offset
@@ -140,7 +139,7 @@ class WritableKeyFile(File):
         return located.columns.key(located.row) or b""
 
     def attributes(self) -> Attributes:
-        """While it is being written, its size is that of what was written."""
+        """While the file is being written, the size is that of the written data."""
         size, keys = self._size, self._changes.keys
         if keys.are_open(self.partition):
             content = keys.find(self.partition, self.key)
@@ -165,14 +164,14 @@ class WritableKeyFile(File):
         truncate(self, size)
 
     def change_attributes(self, changes: AttributeChanges) -> None:
-        """`cp -p` and `mv` give what they have written the attributes of what they read."""
+        """Does nothing: `cp -p` and `mv` set attributes on what they have written."""
 
     def sync(self) -> None:
         self._changes.sync(self.partition)
 
 
 class NewKeyFile(File):
-    """`key/K` of a key without a value, as long as it is open for writing."""
+    """`key/K` of a key without a value, while it is open for writing."""
 
     def __init__(self, changes: Changes, partition: Partition, content: KeyContent) -> None:
         self._changes = changes
@@ -185,7 +184,7 @@ class NewKeyFile(File):
         return Attributes(self.inode, _MODE, self._content.size, 0, NOT_AT_ALL, AT_ONCE)
 
     def open(self, *, waits: bool = True) -> Handle:
-        """There is no record yet."""
+        """Opens an empty file: there is no record yet."""
         return BytesHandle(b"", direct_io=True)
 
     def open_writing(self, flags: int) -> KeyHandle:
@@ -197,11 +196,11 @@ class NewKeyFile(File):
         truncate(self, size)
 
     def change_attributes(self, changes: AttributeChanges) -> None:
-        """As for a key that has a value."""
+        """Does nothing, as for a key that has a value."""
 
 
 def truncate(file: WritableKeyFile | NewKeyFile, size: int) -> None:
-    """truncate(2), which has no file open."""
+    """Implements truncate(2) on a file that is not open."""
     handle = file.open_writing(os.O_WRONLY)
     try:
         handle.truncate(size)
@@ -211,8 +210,8 @@ def truncate(file: WritableKeyFile | NewKeyFile, size: int) -> None:
 
 
 def written_file(partition: Partition, number: int) -> WritableKeyFile | None:
-    """The file of `key/` that a number stands for, if that was written last; else it has to be
-    looked at."""
+    """Returns the file of `key/` with an inode's number if it was written recently; else None, and
+    it has to be read."""
     changes = partition.changes
     if changes is None:
         return None
@@ -223,7 +222,7 @@ def written_file(partition: Partition, number: int) -> WritableKeyFile | None:
 
 
 def key_file_by_inode(partition: Partition, inode: Inode, number: int) -> File:
-    """The file of `key/` that an inode's number stands for. Stale when it has gone."""
+    """Returns the file of `key/` with an inode's number. Raises Stale if it no longer exists."""
     changes = partition.changes
     if changes is None:
         raise Stale

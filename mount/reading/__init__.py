@@ -1,1 +1,1 @@
-"""Bytes that are made as they are read: streams, those without an end, and compacted ones."""
+"""Streams whose bytes are made as they are read: of fixed size, followed, and compacted."""

@@ -1,8 +1,8 @@
-"""Files that have to be written before they can be read: temporary ones, without a name, in
-`$TMPDIR` or /var/tmp.
+"""Files that have to be written before they can be read, as unnamed temporary files in `$TMPDIR` or
+/var/tmp.
 
-All of them have at most so many bytes together. For a new one those that nobody has open go, the
-one used longest ago first; whoever wants one of them again makes it again.
+Their total size is bounded. To make space for a new one, files that are not open are deleted, the
+least recently used first; they are written again when needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DIRECTORY: Final = "/var/tmp"
 
 
 class Copy:
-    """A temporary file of `size` bytes, which `users` have open."""
+    """A temporary file of `size` bytes, open `users` times."""
 
     def __init__(self) -> None:
         directory = os.environ.get("TMPDIR") or _DIRECTORY
@@ -34,7 +34,7 @@ class Copy:
         self.users = 0
 
     def read(self, position: int, size: int) -> bytes:
-        """`size` bytes from `position`, fewer only at the end. OSError."""
+        """Returns `size` bytes from `position`, fewer only at the end. Raises OSError."""
         wanted = max(min(size, self.size - position), 0)
         data = os.pread(self._fd, wanted, position)
         if len(data) < wanted:
@@ -42,33 +42,33 @@ class Copy:
         return data
 
     def write(self, data: memoryview) -> None:
-        """Writes all of `data` behind what was written before. OSError."""
+        """Appends all of `data`. Raises OSError."""
         while data:
             data = data[os.write(self._fd, data) :]
 
     def close(self) -> None:
-        """Nothing may be read or written any more. Safe to repeat."""
+        """Closes the file; it must not be used afterwards. Idempotent."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
-    __del__ = close  # with the tree, where nobody mounts it
+    __del__ = close  # when the tree is deleted, if it is not mounted
 
 
 class Copies:
     """The temporary files of a mount. Any thread may use it."""
 
     def __init__(self, most: int) -> None:
-        """`most`: bytes that they may have together."""
+        """`most`: the limit of their total size, in bytes."""
         self.most = most
         self._size = 0
-        self._kept: OrderedDict[Copy, None] = OrderedDict()  # the one used last comes last
-        self._lock = threading.Lock()  # guards all of these
+        self._kept: OrderedDict[Copy, None] = OrderedDict()  # least recently used first
+        self._lock = threading.Lock()  # guards all of the above
 
     def make(self, write: Callable[[Output], None], check: Callable[[], None]) -> Copy:
-        """What `write` writes, which nobody has open. `check` is called before each write. Raises
-        TooLarge for more than `most` bytes, NoRoom if files that are open leave too little room,
-        and OSError."""
+        """Returns a new copy with the output of `write`, not yet open. Calls `check` before each
+        write. Raises TooLarge if it needs more than `most` bytes, NoRoom if open files leave too
+        little space, and OSError."""
         copy = Copy()
         try:
             write(Output(self, copy, check))
@@ -80,9 +80,9 @@ class Copies:
         return copy
 
     def reserve(self, copy: Copy, size: int) -> None:
-        """Room for `copy` to grow by `size` bytes. Raises as `make` does."""
+        """Reserves space for `copy` to grow by `size` bytes. Raises as `make` does."""
         if copy.size + size > self.most:
-            raise TooLarge(f"it would take more than kafkafs.range.parquet.bytes={self.most}")
+            raise TooLarge(f"it would need more than kafkafs.range.parquet.bytes={self.most}")
         with self._lock:
             self._make_room(size)
             self._size += size
@@ -94,10 +94,10 @@ class Copies:
                 return
             self._remove(idle)
         if self._size + size > self.most:
-            raise NoRoom(f"others that are open take kafkafs.range.parquet.bytes={self.most}")
+            raise NoRoom(f"other open files use up kafkafs.range.parquet.bytes={self.most}")
 
     def take(self, copy: Copy) -> bool:
-        """Have it stay until `let_go`. False if it has gone."""
+        """Keeps `copy` until `let_go`. Returns False if it was already deleted."""
         with self._lock:
             if copy not in self._kept:
                 return False
@@ -110,7 +110,7 @@ class Copies:
             copy.users -= 1
 
     def drop(self, copy: Copy) -> None:
-        """Nobody will take it any more. It goes at once unless it is open."""
+        """Deletes `copy` if it is not open; it will not be needed again."""
         with self._lock:
             if copy in self._kept and not copy.users:
                 self._remove(copy)
@@ -127,7 +127,7 @@ class Copies:
 
 
 class Output(io.RawIOBase):
-    """What a copy is written to, from its beginning to its end."""
+    """A write-only file object for a copy, from its beginning to its end."""
 
     def __init__(self, copies: Copies, copy: Copy, check: Callable[[], None]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A stream without an end: the records served so far, then those to come."""
+"""An endless stream: the records served so far, then new ones as they arrive."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from ..errnos import Idle, WouldBlock
 from ..handles import IDLE_SECONDS, Data, Handle
 from ..partition import Partition
 
-# How often it looks meanwhile, where nothing else tells it of new records.
+# Polling interval, where there is no notification of new records.
 _POLL_SECONDS: Final = 0.1
-# Bytes made before a read is answered, at most (a piece more, where records are large).
+# Maximum number of bytes made before a read is answered (plus a piece, if records are large).
 _ENOUGH: Final = 1 << 20
-# How often what is read may vanish under a reader before it is asked to come again.
+# How often a read retries when segments are deleted under it.
 _ATTEMPTS: Final = 8
 
 
 class FollowHandle(Handle):
-    """Gives each record once, in order of offsets. One thread at a time may read.
+    """Returns each record once, in order of offsets. One thread at a time may read.
 
-    The place in the log is an offset and not a position in a file, so rolled, deleted and replaced
-    segments make no difference: what is asked of the newest view is always "from here on".
+    The position in the log is an offset, not a position in a file, so rolled, deleted and replaced
+    segments make no difference: the newest view is always scanned from that offset on.
     """
 
     direct_io = True
@@ -59,8 +59,8 @@ class FollowHandle(Handle):
         self._ended = False
 
     def read(self, position: int, size: int) -> Data:
-        """What comes next, at least a byte; `position` is where the last read ended. Nothing when
-        the partition was deleted, CorruptError at damage, Idle when nothing came for a while."""
+        """Returns the next bytes, at least one; `position` is where the last read ended. Returns
+        nothing if the partition was deleted. Raises CorruptError at damage, Idle on a timeout."""
         deadline = time.monotonic() + IDLE_SECONDS
         while (data := self.take(size)) is None:
             if not self.waits:
@@ -71,8 +71,8 @@ class FollowHandle(Handle):
         return data
 
     def take(self, size: int) -> Data | None:
-        """The same without waiting for records: None when there is nothing yet. May read from
-        disk."""
+        """Returns the next bytes without waiting for records: None if there are none yet. May read
+        from disk."""
         if not self._ready and not self._ended:
             self._produce()
         return self.at_hand(0, size)
@@ -98,7 +98,7 @@ class FollowHandle(Handle):
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def is_ready(self) -> bool:
-        """Whether a read would not have to wait. May read from disk."""
+        """Returns whether a read would not have to wait. May read from disk."""
         if not self._ready and not self._ended:
             self._produce()
         return bool(self._ready) or self._ended
@@ -109,12 +109,12 @@ class FollowHandle(Handle):
         self._ended = True
 
     def _produce(self) -> None:
-        """Render what is served from `_next_offset` on, until there is enough for one read."""
+        """Renders served records from `_next_offset` on, until they suffice for one read."""
         made = attempts = 0
         while made < _ENOUGH and attempts < _ATTEMPTS:
             try:
                 part = self._next_part()
-            except SegmentGone:  # deleted or replaced under us; a newer view goes on
+            except SegmentGone:  # deleted or replaced; continue with a newer view
                 self._parts = self._view = None
                 attempts += 1
                 continue
@@ -135,7 +135,7 @@ class FollowHandle(Handle):
             made += len(data)
 
     def _next_part(self) -> Columns | Damage | None:
-        """None when everything served has been given."""
+        """Returns the next part; None if everything served was returned."""
         while True:
             if self._parts is None:
                 view = self._newer_view()
@@ -148,18 +148,18 @@ class FollowHandle(Handle):
                 return part
             self._parts = None
             if self._view is not None:
-                # Nothing below is served any more: hidden, compacted away, or given already.
+                # All offsets below are hidden, compacted away, or already returned.
                 self._next_offset = max(self._next_offset, self.partition.bound(self._view))
 
     def _newer_view(self) -> View | None:
-        """What the partition looks like now, None when nothing changed. UnknownPartition."""
+        """Returns the current view, or None if nothing changed. Raises UnknownPartition."""
         if not self._is_current(self.partition):
             raise UnknownPartition(self.partition.topic, self.partition.number)
         view = self.partition.view()
         return None if view is self._view else view
 
     def _note_damage(self, error: CorruptError) -> int:
-        """Queue damage that was not met before, as the one byte that a read for it costs."""
+        """Queues damage not met before; returns its size in a read, one byte, or 0."""
         self.partition.note_damage(error)
         place = (error.file, error.position)
         if place in self._damage_met:

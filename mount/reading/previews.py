@@ -1,11 +1,11 @@
-"""What compaction would leave of partitions, found when somebody asks, and kept.
+"""Previews of compaction: what it would retain of a partition, computed on demand and cached.
 
-Finding it takes as long as a cleaning, so it is found once for each state of a partition, and of
-one partition at a time: that also bounds the memory, to what `storage/cleaner/preview.py` says. Of
-what was found the partitions asked for last are kept, up to `_KEPT_BYTES` or one of any size. What
-stays may be known before it is known how much goes: who asks for it `in_full`, asks for both.
+A preview takes as long as a cleaning, so it is computed once for each state of a partition, and for
+one partition at a time, which also bounds the memory (see `storage/cleaner/preview.py`). The most
+recently used previews are cached, up to `_KEPT_BYTES` or one of any size. The retained records may
+be known before the number of discarded ones; `in_full` requests both.
 
-What was found in vain, because of damage, is not tried again before the log has changed.
+A failure because of damage is cached until the log changes.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from ..pending import Pending
 logger = logging.getLogger(__name__)
 
 _KEPT_BYTES: Final = 64 << 20
-# How often is begun anew when segments vanish meanwhile.
+# How often a preview is restarted when segments are deleted meanwhile.
 _ATTEMPTS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why there is no preview of a log in this state."""
+    """The reason why a log in this state has no preview."""
 
     stamp: Stamp
     error: CorruptError
@@ -53,7 +53,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a preview is that is being found: bytes read, and to be read so far as is known."""
+    """The progress of a running preview: bytes read, and the currently known total."""
 
     done: int
     total: int
@@ -61,7 +61,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was given last, and when, by `monotonic`."""
+    """The last result, and when it was returned, by `monotonic`."""
 
     compacted: CompactedView
     given_at: float
@@ -72,13 +72,13 @@ Show = Callable[[], AbstractContextManager[Told]]
 
 @contextmanager
 def nobody_watches() -> Iterator[Told]:
-    """Progress is shown in `status.json` only."""
+    """Yields a callback that does nothing: progress appears in `status.json` only."""
     yield lambda done, total: None
 
 
 class Previews:
-    """The compacted views of a mount's partitions. Any thread may use it. `show`: gives what else
-    is told of progress while one is found."""
+    """The compacted views of a mount's partitions. Any thread may use it. `show`: returns a context
+    manager around each computation; it yields a callback for its progress."""
 
     show: Show
 
@@ -86,8 +86,8 @@ class Previews:
         self._engine = engine
         self._clock = clock
         self._broker = broker_config(engine.settings)
-        self._finding = threading.Lock()  # held while one is found
-        self._lock = threading.Lock()  # guards what follows, for no longer than a look
+        self._finding = threading.Lock()  # held while a preview is computed
+        self._lock = threading.Lock()  # guards what follows, for lookups only
         self._known: OrderedDict[Partition, Preview] = OrderedDict()
         self._failures: dict[Partition, Failure] = {}
         self._answers: dict[Partition, Answer] = {}
@@ -96,7 +96,7 @@ class Previews:
         self.show = nobody_watches
 
     def pending(self, partition: Partition, *, in_full: bool = False) -> Pending | None:
-        """What `of` may have to do that takes long; None when it was asked a moment ago. Costs
+        """Returns the long-running part of `of`; None if `of` was called a moment ago. Costs
         nothing."""
         fresh, seen = self._at_hand(partition, in_full), partition.last_seen
         if fresh is not None and seen is not None and fresh.question.whole is seen.view:
@@ -108,8 +108,9 @@ class Previews:
         )
 
     def of(self, partition: Partition, *, in_full: bool = False) -> CompactedView:
-        """The partition as compaction would leave it now. CorruptError, with file and position,
-        where that would stop for damage. May take long, and waits for whoever finds one."""
+        """Returns the partition as compaction would leave it now. Raises CorruptError, with file
+        and position, if damage would stop compaction. May take long, and waits for other previews
+        in progress."""
         for _ in range(_ATTEMPTS):
             try:
                 found = self._look(partition, in_full)
@@ -122,14 +123,14 @@ class Previews:
         raise SegmentGone(partition.log.path)
 
     def known(self, partition: Partition, *, in_full: bool = False) -> CompactedView | None:
-        """What `of` gives, if that takes no search. May read from disk."""
+        """Returns what `of` does, or None if that must be computed. May read from disk."""
         try:
             return self._look(partition, in_full)
         except (SegmentGone, CorruptError):
             return None
 
     def _look(self, partition: Partition, in_full: bool) -> CompactedView | None:
-        """What is known and still holds. CorruptError if it is known that there is damage."""
+        """Returns a cached, still valid result. Raises CorruptError if damage is known."""
         fresh = self._at_hand(partition, in_full)
         if fresh is not None and fresh.question.whole is partition.view():
             return fresh
@@ -146,7 +147,7 @@ class Previews:
         return compacted
 
     def _at_hand(self, partition: Partition, in_full: bool) -> CompactedView | None:
-        """What was given a moment ago, whatever happened since."""
+        """Returns the result of a moment ago, even if the log has changed since."""
         answer = self._answers.get(partition)
         if answer is None or monotonic() - answer.given_at >= FRESH_SECONDS:
             return None
@@ -155,7 +156,7 @@ class Previews:
         return answer.compacted
 
     def status(self, partition: Partition) -> dict[str, Any]:
-        """What `status.json` says of it."""
+        """Returns the preview's entry in `status.json`."""
         progress = self._progress.get(partition)
         if progress is not None:
             return {"state": "computing", "done": progress.done, "total": progress.total}
@@ -164,7 +165,7 @@ class Previews:
         return {"state": "known" if partition in self._known else "unknown"}
 
     def forget(self, partition: Partition) -> None:
-        """The partition is no longer there."""
+        """Forgets a partition that no longer exists."""
         with self._lock:
             self._known.pop(partition, None)
             self._failures.pop(partition, None)
@@ -182,8 +183,8 @@ class Previews:
         )
 
     def _remembered(self, partition: Partition, question: Question) -> Preview | None:
-        """The preview that answers the question, if it is known. CorruptError if it is known that
-        there is none."""
+        """Returns the cached preview that answers the question. Raises CorruptError if it is known
+        to fail."""
         with self._lock:
             failure = self._failures.get(partition)
             if failure is not None and failure.stamp == question.stamp():
@@ -195,12 +196,12 @@ class Previews:
             return known
 
     def end(self) -> None:
-        """Give up what is being found, and find nothing more: the mount ends."""
+        """Aborts the running preview and starts no more: the mount is shutting down."""
         self._is_ending = True
 
     def _check(self) -> None:
         if self._is_ending:
-            raise CleaningAborted("the mount ends")
+            raise CleaningAborted("the mount is shutting down")
 
     def _find(self, partition: Partition, in_full: bool) -> CompactedView:
         question = self._ask(partition)
@@ -218,7 +219,7 @@ class Previews:
         finally:
             del self._progress[partition]
         where, seconds = (partition.topic, partition.number), monotonic() - started
-        done = "found in %.3f s what compaction would leave"
+        done = "computed in %.3f s what compaction would leave"
         if short is not None:
             done = "counted in %.3f s what compaction would remove"
         logger.info("%s-%d: %s", *where, done % seconds)

@@ -1,20 +1,19 @@
 """Ranges of offsets as files of exact size.
 
-A range lies between the log's start and the end of what is served. Its records can only go, by
-retention or compaction, and then it is another range (`Range.version`); so its files never change.
-How large a file is takes a pass over the records, which is made once, by whoever needs the size
-first (`Ranges.pending`).
+A range lies between the log's start and the end of what is served. Its records can only be removed,
+by retention or compaction, and then it is another range (`Range.version`); so its files never
+change. Finding a file's size takes a pass over the records, made once, by the first caller that
+needs the size (`Ranges.pending`).
 
 Invariants:
 
-1. The bytes of a file follow from its records alone, wherever a reading of them begins: a `Piece`
-   comes out the same whenever its source is started there.
-2. A file has a size only if every record in it can be read. Damage is an error for whoever looks
-   the file up, and for whoever reads it if the damage came later: no read gives fewer bytes than
-   the size promises.
+1. The bytes of a file follow from its records alone, wherever reading begins: a `Piece` is the same
+   whenever its source is started there.
+2. A file has a size only if every record in it can be read. Damage fails the lookup of the file, or
+   the read if the damage appeared later: no read returns fewer bytes than the size promises.
 
-Text and Arrow streams are made as they are read. A Parquet file has its table of contents at the
-end, so that it cannot be: it is written to a temporary file first (`copies.py`).
+Text and Arrow streams are made as they are read. A Parquet file cannot be, as its metadata is at
+its end: it is written to a temporary file first (`copies.py`).
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ from ..pending import Pending
 from .copies import Copies, Copy, Output
 from .streams import Checkpoints, Source, StreamHandle
 
-# How many ranges have an inode number at a time, and of how many files the size is remembered.
+# Number of ranges with an inode number at a time, and of files whose size is remembered.
 _MOST_RANGES: Final = 1 << 16
 _MOST_FOUND: Final = 1024
 _MOST_CHECKPOINTS: Final = 256
-# A failure answers for so long all that a program asks, which is several things of each file.
+# How long a failure is cached: a program makes several requests for each file.
 _FAILURE_SECONDS: Final = 5.0
 _ATTEMPTS: Final = 8
 _MEMBER_BITS: Final = 3
@@ -64,7 +63,7 @@ class RangeMember(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Offsets `first` to `last`, both inclusive, of a partition in one of its histories."""
+    """Offsets `first` to `last`, both inclusive, of a partition in one of its versions."""
 
     partition: Partition
     version: int
@@ -76,7 +75,7 @@ class Range:
         return f"{self.first}-{self.last}"
 
     def view(self) -> View:
-        """A view that has the range. Raises Stale if none has it any longer."""
+        """Returns a view that covers the range. Raises Stale if the range is no longer served."""
         seen = self.partition.seen()
         view = seen.view
         is_served = view.start_offset <= self.first and self.last < self.partition.bound(view)
@@ -85,7 +84,7 @@ class Range:
         return view
 
     def pinned_view(self) -> View:
-        """The same, to be read whatever is deleted meanwhile."""
+        """Returns such a view with its segments pinned, so that it stays readable."""
         for _ in range(_ATTEMPTS):
             view = replace(self.view(), _pinned=[])
             try:
@@ -96,27 +95,27 @@ class Range:
         raise Stale
 
     def mtime_ns(self, view: View) -> int:
-        """When the segment of its last offset was written last, in ns since 1970."""
+        """Returns when the segment of the last offset was last written, in ns since 1970."""
         return view.segments[max(view.segments.floor_index(self.last), 0)].mtime_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Streamed:
-    """What is in a file that can be made piece by piece: `source` gives it, and raises errors."""
+    """The content of a file that is made piece by piece by `source`, which raises errors."""
 
     source: Callable[[Range, View], Source]
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What is in a file that has to be written in one go."""
+    """The content of a file that has to be written in one go."""
 
     write: Callable[[Range, View, Output], None]
 
 
 @dataclass(slots=True, weakref_slot=True)
 class Measured:
-    """What is known of a file: its size in bytes, its time, and where reading may begin."""
+    """What is known of a file: size in bytes, time, and checkpoints to start reading from."""
 
     size: int
     mtime_ns: int
@@ -126,7 +125,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """Why a file has no size, and when that was found, by `monotonic`."""
+    """Why a file has no size, and when it was found out, by `monotonic`."""
 
     error: Exception
     at: float
@@ -139,22 +138,22 @@ class Ranges:
     """The ranges of a mount. Any thread may use it."""
 
     def __init__(self, most_copied: int) -> None:
-        """`most_copied`: how many bytes all Parquet files may have together."""
+        """`most_copied`: limit of the total size of all Parquet files, in bytes."""
         self._numbers: RecentPlaces[Range] = RecentPlaces(_MOST_RANGES)
         self._copies = Copies(most_copied)
-        self._lock = threading.Lock()  # guards what follows, for no longer than a look
+        self._lock = threading.Lock()  # guards what follows, for lookups only
         self._found: OrderedDict[Key, Measured | _Failure] = OrderedDict()
         self._in_use: WeakValueDictionary[Key, Measured] = WeakValueDictionary()
         self._finding: dict[Key, threading.Lock] = {}
         self._is_ending = False
 
     def inode(self, range_: Range, member: RangeMember) -> int:
-        """The number of a range's directory or file."""
+        """Returns the inode number of a range's directory or file."""
         number = self._numbers.number(range_) << _MEMBER_BITS | member
         return pack(Kind.RANGE, 0, 0) | number
 
     def by_inode(self, inode: int) -> Key:
-        """What `inode` gave the number to. Raises Stale if that is forgotten."""
+        """Returns the range and member of an inode number. Raises Stale if it is forgotten."""
         number = inode - pack(Kind.RANGE, 0, 0)
         try:
             member = RangeMember(number & (1 << _MEMBER_BITS) - 1)
@@ -163,8 +162,8 @@ class Ranges:
         return self._numbers[number >> _MEMBER_BITS], member
 
     def known(self, key: Key) -> Measured | None:
-        """What is known of a file; None if that is nothing. Raises why it has no size, if that was
-        found a moment ago. Costs nothing."""
+        """Returns what is known of a file, or None. Raises the error of a failed measurement of a
+        moment ago. Costs nothing."""
         with self._lock:
             found = self._found.get(key) or self._in_use.get(key)
             if isinstance(found, _Failure):
@@ -176,14 +175,14 @@ class Ranges:
             return found
 
     def at_hand(self, key: Key) -> Measured | None:
-        """The same, and None where there is no size."""
+        """Returns the same, but None for a failure."""
         try:
             return self.known(key)
         except (StorageError, TreeError, OSError):
             return None
 
     def pending(self, key: Key, content: Streamed | Written) -> Pending | None:
-        """What `measured` has to do first; None when it has been done."""
+        """Returns the work that `measured` has to do; None if it is done."""
         if self._is_answered(key):
             return None
         return Pending(key, lambda: self._is_answered(key), lambda: self.measured(key, content))
@@ -195,8 +194,8 @@ class Ranges:
             return True
 
     def measured(self, key: Key, content: Streamed | Written) -> Measured:
-        """What is known of a file, found if need be, which may take long. Raises Stale, and what
-        reading all of it raises: CorruptError where a record is damaged."""
+        """Returns what is known of a file, measuring it if necessary, which may take long. Raises
+        Stale, and the errors of reading all of it: CorruptError if a record is damaged."""
         with self._finder(key):
             found = self.known(key)
             if found is None:
@@ -205,7 +204,7 @@ class Ranges:
 
     @contextmanager
     def _finder(self, key: Key) -> Iterator[None]:
-        """One thread at a time finds what there is to know of a file."""
+        """Locks out other threads that would measure the same file."""
         with self._lock:
             one = self._finding.setdefault(key, threading.Lock())
         try:
@@ -260,11 +259,11 @@ class Ranges:
             raise Ending
 
     def end(self) -> None:
-        """Nothing more is found: the mount ends."""
+        """Stops measuring: the mount is shutting down."""
         self._is_ending = True
 
     def open(self, key: Key, content: Streamed | Written) -> Handle:
-        """A file. Raises what `measured` does."""
+        """Opens a file. Raises what `measured` does."""
         range_, _ = key
         found = self.measured(key, content)
         view = range_.pinned_view()
@@ -281,14 +280,14 @@ class Ranges:
 
 
 class RangeHandle(StreamHandle):
-    """An open file that is made as it is read, with a size that is known."""
+    """An open file of known size that is made as it is read."""
 
     def __init__(self, range_: Range, source: Source, measured: Measured) -> None:
         note_damage = range_.partition.note_damage
         super().__init__(source, note_damage, measured.checkpoints.copy())
         self.direct_io = False
         self._range = range_
-        self._measured = measured  # known for as long as the file is open
+        self._measured = measured  # stays known while the file is open
 
     def at_hand(self, position: int, size: int) -> Data | None:
         wanted = min(size, self._measured.size - position)
@@ -296,19 +295,19 @@ class RangeHandle(StreamHandle):
             return b""
         data = super().at_hand(position, wanted)
         if data is not None and memoryview(data).nbytes < wanted:
-            # The kernel would take it for the end of the file, and so would every program.
+            # The kernel and every program would take it for the end of the file.
             what = f"range {self._range.name} ends before its size of {self._measured.size} bytes"
             raise CorruptError(what, self._range.partition.log.path)
         return data
 
 
 class CopyHandle(Handle):
-    """An open file that was written to a temporary one. Any number of threads may read."""
+    """An open file with the content of a temporary file. Any number of threads may read."""
 
     def __init__(self, copies: Copies, measured: Measured, copy: Copy) -> None:
-        """`copy` was taken."""
+        """`copy` must have been taken; `close` releases it."""
         self._copies = copies
-        self._measured = measured  # known for as long as the file is open
+        self._measured = measured  # stays known while the file is open
         self._copy = copy
 
     def read(self, position: int, size: int) -> Data:

@@ -1,32 +1,32 @@
-"""What programs were told of the size of a stream before it was known."""
+"""Sizes that were reported for streams before their true size was known."""
 
 from __future__ import annotations
 
 import threading
 from typing import Final
 
-# How much larger than what was seen of a stream its bound is.
+# Ratio of a bound to the bytes of the stream seen so far.
 _MARGIN: Final = 1.5
-# Every bound is a multiple of this, and so of the size of a page, whatever the machine: of a file
-# with any other size `wc -c` prints that size without reading the file.
+# Every bound is a multiple of this, and so of the page size of any machine: for a file of any other
+# size `wc -c` prints the size without reading the file.
 _BOUND_STEP: Final = 1 << 16
 
 
 class Reported:
-    """The bound that was reported for the size of the stream `name`, and how many bytes the stream
-    has at least. A stream with more bytes than its bound is outgrown: a program that goes by the
-    bound would lose some of them. Any thread may use it."""
+    """The size bound that was reported for the stream `name`, and how many bytes the stream has at
+    least. A stream longer than its bound is *outgrown*: a program that relies on the bound would
+    lose the rest. Any thread may use it."""
 
     def __init__(self, name: str, reached: int = 0) -> None:
         self.name = name
         self._lock = threading.Lock()
         self._reached = reached
-        #: In bytes; None while none was reported.
+        #: In bytes; None until one is reported.
         self.bound: int | None = None
 
     @property
     def reached(self) -> int:
-        """Bytes that the stream has at least."""
+        """Minimum size of the stream, in bytes."""
         return self._reached
 
     @property
@@ -34,25 +34,25 @@ class Reported:
         return self.bound is not None and self._reached > self.bound
 
     def note_reached(self, position: int) -> None:
-        """The stream has so many bytes at least."""
+        """Notes that the stream has at least `position` bytes."""
         if position > self._reached:
             with self._lock:
                 self._reached = max(self._reached, position)
 
     def bound_from(self, estimate: int) -> int:
-        """The bound that was reported, or what can be: `estimate`, or more."""
+        """Returns the reported bound, or else one of at least `estimate` bytes."""
         if self.bound is not None:
             return self.bound
         least = max(estimate, int(self._reached * _MARGIN), 1)
         return -(-least // _BOUND_STEP) * _BOUND_STEP
 
     def report(self, bound: int) -> int:
-        """The bound that programs are told from now on: this one, unless there was one before."""
+        """Reports `bound` unless a bound was reported before; returns the reported one."""
         with self._lock:
             if self.bound is None:
                 self.bound = bound
             return self.bound
 
     def successor(self) -> Reported:
-        """For the file that takes the place of an outgrown one."""
+        """Returns the record for the file that replaces an outgrown one."""
         return Reported(self.name, self._reached)

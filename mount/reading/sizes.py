@@ -1,15 +1,13 @@
-"""How large a stream is: exactly, once all its parts were measured, and until then no more than a
-bound.
+"""The size of a stream: exact once all its parts are measured, and a bound until then.
 
-The bound keeps a stream from looking empty, or shorter than it is, while its size is not known. It
-is what was measured, and for the rest the bytes in the log times what samples of it, or what was
-measured so far, became, and half as much again. The first bound that is reported stays until the
-size is known.
+The bound keeps a stream of unknown size from looking empty or too short. It is the length of the
+measured parts plus, for the rest, its bytes in the log times the expansion of samples or of the
+measured parts, and half as much again. The first bound reported stays until the size is known.
 
-Where the records between the samples are of another kind, even that is too small. A program that
-reads no further than the reported size would then lose the rest without an error. So whoever
-reaches the reported size of a stream that goes on gets an error (`StreamHandle`), the stream is
-*outgrown*, and its name leads to another file with a larger bound.
+If the records between the samples are of another kind, even that is too small. A program that reads
+no further than the reported size would then lose the rest without an error. So a read that reaches
+the reported size of a longer stream fails (`StreamHandle`), the stream is *outgrown*, and its name
+leads to another file with a larger bound.
 """
 
 from __future__ import annotations
@@ -26,24 +24,24 @@ from .reported import Reported
 from .stream_index import Measured, Part, StreamIndex
 from .streams import Piece, Source
 
-# Where nothing is known of a log its bytes become at most so many times as many; nearly always.
+# The assumed expansion of log bytes without a sample, nearly always an upper limit.
 _UNSAMPLED: Final = 16.0
-# How much more than the samples the rest may become.
+# How much more than the samples the rest may expand.
 _MARGIN: Final = 1.5
 _SAMPLES: Final = 8
-# For what a few records may take more than the samples.
+# Allowance for a few records that expand more than the samples.
 _SLACK_BYTES: Final = 1 << 16
-# Bytes of log and stream together that are measured in a second, before that is known. A program
-# that waits in vain waits no longer than a second.
+# The assumed speed in bytes per second, of log and stream together, before it is measured. If it is
+# too high, a program waits in vain, but no longer than a second.
 _FIRST_SPEED: Final = 1e9
-# Of a speed that was measured so much counts.
+# The weight of the newest measurement of the speed.
 _LEARNING: Final = 0.5
-# Measuring fewer bytes tells nothing of the speed.
+# Measurements of fewer bytes are not used for the speed.
 _TELLING_BYTES: Final = 1 << 20
 
 
 class MeasurableSource(Source, Protocol):
-    """A stream that consists of `head`, parts, and `tail`."""
+    """A stream that consists of `head`, `parts`, and `tail`."""
 
     @property
     def head(self) -> bytes: ...
@@ -53,15 +51,15 @@ class MeasurableSource(Source, Protocol):
     def parts(self) -> Sequence[Part]: ...
 
     def part_pieces(self, part: Part, begin: int) -> Iterator[Piece | CorruptError]:
-        """The pieces of a part from an offset on."""
+        """Yields the pieces of a part from offset `begin` on."""
 
     def sample(self, part: Part, begin: int) -> float | None:
-        """How many bytes one byte of the log becomes at an offset of the part; None if no record
-        follows in it."""
+        """Returns the bytes made of one byte of the log at offset `begin` of the part; None if no
+        record follows in it."""
 
 
 class Speeds:
-    """Bytes measured in a second, by kind of stream: those of the log and of what becomes of it, as
+    """Bytes measured per second, by kind of stream: bytes of the log plus those of the stream, as
     either may be much larger than the other. Threads may share it."""
 
     def __init__(self) -> None:
@@ -77,8 +75,8 @@ class Speeds:
 
 
 def _spread(parts: Sequence[Part], count: int) -> Iterator[tuple[Part, int]]:
-    """Some places that are about as many bytes of the log from each other: parts, and offsets in
-    them. The first is the beginning."""
+    """Yields `count` places about equally many log bytes apart, each a part and an offset in it.
+    The first is the beginning."""
     total, before, taken = sum(part.log_bytes for part in parts), 0, 0
     for part in parts:
         while taken < count and total * taken < count * (before + part.log_bytes):
@@ -102,9 +100,9 @@ class StreamSize:
         reported: Reported,
         ceiling: Callable[[], int] | None = None,
     ) -> None:
-        """`source` is asked for its parts only, `pin` gives the same stream with its files held
-        open. `kind`: streams that are measured at one speed. `reported`: what was said of the size
-        before now. `ceiling`: what bounds the size in place of a sample."""
+        """`source` is used for its parts only; `pin` returns the same stream with its files held
+        open. `kind`: groups streams measured at the same speed. `reported`: sizes reported so far.
+        `ceiling`: gives a bound of the size, in place of samples."""
         self._source = source
         self._index = index
         self._pin = pin
@@ -116,20 +114,20 @@ class StreamSize:
         self._pass: Generator[int] | None = None  # under _measuring
         self._state = threading.Lock()  # guards what follows
         self._parts: list[Measured | None] = [None] * len(source.parts)
-        self._starts = [len(source.head)]  # of the first parts, and where the next one begins
+        self._starts = [len(source.head)]  # of the first known parts, then the end of the last
         self._ratio: float | None = None
-        #: What programs were told before the size was known.
+        #: Sizes reported before the size was known.
         self.reported = reported
         #: In bytes; None until it is known.
         self.exact: int | None = None
-        #: Whether bytes of the stream cannot be read; good where `exact` is known.
+        #: Whether bytes of the stream cannot be read; valid once `exact` is known.
         self.is_damaged = False
         self.look()
 
     # -- what is known --------------------------------------------------------------------------
 
     def look(self) -> int | None:
-        """The size, if that is known by now. Costs nothing."""
+        """Returns the size if all parts are measured by now. Costs nothing."""
         if self.exact is not None:
             return self.exact
         with self._state:
@@ -154,7 +152,7 @@ class StreamSize:
             self.reported.note_reached(self._starts[-1])
 
     def size(self) -> int:
-        """The size, or what now bounds it where that is not known. Costs nothing."""
+        """Returns the size, or its current bound while it is not known. Costs nothing."""
         exact = self.look()
         if exact is not None:
             return exact
@@ -162,8 +160,8 @@ class StreamSize:
             return self.reported.bound_from(self._bound())
 
     def report(self) -> int:
-        """The same for programs that will go by it: a bound stays as it is until the size is
-        known. Costs nothing."""
+        """Returns the same for programs that will rely on it: a bound, once reported, stays the
+        same until the size is known. Costs nothing."""
         exact = self.look()
         return exact if exact is not None else self.reported.report(self.size())
 
@@ -174,7 +172,7 @@ class StreamSize:
         return known + int(left * self._expected_ratio() * _MARGIN) + _SLACK_BYTES
 
     def _known(self) -> int:
-        """Bytes of the stream that were measured."""
+        """Returns how many bytes of the stream were measured."""
         ends = len(self._source.head) + len(self._source.tail)
         return ends + sum(each.length for each in self._parts if each is not None)
 
@@ -183,8 +181,8 @@ class StreamSize:
         return sum(part.log_bytes for part, measured in pairs if measured is None)
 
     def _expected_ratio(self) -> float:
-        """What one byte of the log becomes: the most of the samples, or what was measured if that
-        is more."""
+        """Returns the bytes made of one byte of the log: the maximum of the samples and of the
+        average of the measured parts."""
         if self._ratio is None:
             return _UNSAMPLED
         pairs = [pair for pair in zip(self._source.parts, self._parts, strict=True) if pair[1]]
@@ -193,7 +191,7 @@ class StreamSize:
         return max(self._ratio, made / max(taken, 1))
 
     def before(self, position: int) -> tuple[int, int]:
-        """The last place at or before `position` where the source can be started, and with which
+        """Returns the last position <= `position` where the source can be started, and its
         restart."""
         with self._state:
             number = min(bisect_right(self._starts, position), len(self._parts)) - 1
@@ -206,7 +204,7 @@ class StreamSize:
             return (start, self._source.parts[number].begin) if number else (0, -1)
 
     def seconds_left(self) -> float:
-        """How long measuring the rest will take, about. Costs nothing."""
+        """Estimates the seconds needed to measure the rest. Costs nothing."""
         if self.look() is not None:
             return 0.0
         with self._state:
@@ -219,7 +217,7 @@ class StreamSize:
         return (left + made) / self._speeds.of(self._kind)
 
     def _left(self, part: Part) -> float:
-        """The bytes of the log that are to be measured of a part."""
+        """Returns how many log bytes of a part remain to be measured."""
         known = self._index.prefix(part)
         share = (part.end - known.end) / max(part.end - part.begin, 1)
         return part.log_bytes * share
@@ -231,7 +229,7 @@ class StreamSize:
         return self.look() is None and self._ratio is None and self._ceiling is None
 
     def sample(self) -> None:
-        """Looks at a few records for a tighter bound. Raises SegmentGone, OSError."""
+        """Reads a few records for a tighter bound. Raises SegmentGone or OSError."""
         if not self.needs_sample:
             return
         source = self._pin()
@@ -246,8 +244,8 @@ class StreamSize:
             self._ratio = max(ratios, default=_UNSAMPLED)
 
     def measure(self, seconds: float) -> bool:
-        """Measures for about so long; True if the size is known then. Raises SegmentGone and
-        OSError; damage is no error, as the bytes that can be read are counted."""
+        """Measures for about so many seconds; returns whether the size is known then. Raises
+        SegmentGone or OSError; damage is no error, as the readable bytes are counted."""
         with self._measuring:
             deadline = monotonic() + seconds
             if self.look() is not None:
@@ -270,7 +268,7 @@ class StreamSize:
             return self.look() is not None
 
     def _measured_pieces(self) -> Generator[int]:
-        """Measures part by part; after each piece, how many bytes it has and took of the log."""
+        """Measures part by part; yields the bytes of each piece plus those it took of the log."""
         source = self._pin()
         for number, part in enumerate(source.parts):
             if self._parts[number] is not None or self._index.find(part) is not None:
@@ -297,19 +295,18 @@ class StreamSize:
             yield int(left * max(part.end - at, 0) / records)
 
     def _note_measured(self, number: int, length: int) -> None:
-        """A part has so many bytes at least."""
+        """Notes that a part has at least `length` bytes."""
         with self._state:
             if number < len(self._starts):
                 self.reported.note_reached(self._starts[number] + length)
 
     @property
     def is_measuring(self) -> bool:
-        """Whether there is anything for `stop` to give up."""
+        """Whether there is anything for `stop` to abort."""
         return self._pass is not None
 
     def stop(self) -> None:
-        """Gives up what is being measured; parts that were measured stay known. May wait for a
-        piece to be made."""
+        """Aborts measuring; completed parts stay known. May wait for a piece to be made."""
         with self._measuring:
             self._stop()
 

@@ -1,12 +1,12 @@
 """How many bytes each segment contributes to a stream, so that a size is a sum.
 
-A segment's share of a stream, its *part*, follows from the segment alone. Whoever renders a part
-from its beginning to its end has measured it, be it a reader or the pass that looks for the size
-(`sizes.py`), and keeps the result here, with checkpoints at some distance for seeking.
+A segment's share of a stream, its *part*, follows from the segment alone. Rendering a part from
+beginning to end measures it, be it for a reader or for the pass that determines the size
+(`sizes.py`); the result is stored here, with checkpoints for seeking.
 
-The part of the active segment grows. Where the bytes of more records are simply appended (lines),
-a measured part is a prefix of the larger one, and only what is new has to be rendered. Of Arrow,
-whose messages depend on how much was read at a time, every larger part is another one.
+The part of the active segment grows. In line formats, new records only append bytes: a measured
+part is a prefix of the larger one, and only the rest has to be rendered. Arrow messages depend on
+how much was read at a time, so there every larger part is a different one.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final
 
-# Memory for what is kept, in bytes: some hundred thousand parts, or 2 TiB of large segments.
+# Memory limit in bytes: some hundred thousand parts, or 2 TiB of large segments.
 _MOST_BYTES: Final = 32 << 20
-# What an entry takes beside its checkpoints, about.
+# Approximate size of an entry without its checkpoints.
 _ENTRY_BYTES: Final = 400
 #: Distance of checkpoints in bytes of the stream.
 CHECKPOINT_DISTANCE: Final = 8 << 20
@@ -29,8 +29,8 @@ CHECKPOINT_DISTANCE: Final = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A segment's share of a stream: the records with `begin` <= offset < `end`. `key`: what its
-    bytes follow from, beside `end`. `log_bytes`: the size of the segment."""
+    """A segment's share of a stream: the records with `begin` <= offset < `end`. `key`: determines
+    its bytes, together with `end`. `log_bytes`: the size of the segment."""
 
     key: Hashable
     begin: int
@@ -40,9 +40,9 @@ class Part:
 
 @dataclass(slots=True)
 class Measured:
-    """What is known of a part up to offset `end`: its length in bytes, whether bytes in it cannot
-    be read, and checkpoints, which are positions in the part, ascending, each with the offset where
-    the source must be started to go on there."""
+    """The measurement of a part up to offset `end`: its length in bytes, whether it has unreadable
+    bytes, and checkpoints: ascending positions in the part, each with the offset at which the
+    source must be started to continue there."""
 
     end: int
     length: int = 0
@@ -55,7 +55,7 @@ class Measured:
         return _ENTRY_BYTES + 16 * len(self.positions)
 
     def add(self, size: int, restart: int) -> None:
-        """A piece of `size` bytes that comes next; `restart` is -1 if nothing can start there."""
+        """Appends a piece of `size` bytes; `restart` is -1 if the source cannot start there."""
         last = self.positions[-1] if self.positions else 0
         if restart >= 0 and self.length >= last + CHECKPOINT_DISTANCE:
             self.positions.append(self.length)
@@ -63,16 +63,16 @@ class Measured:
         self.length += size
 
     def before(self, position: int) -> tuple[int, int] | None:
-        """The last checkpoint at or before a position, and its restart."""
+        """Returns the last checkpoint at or before a position, and its restart, or None."""
         at = bisect_right(self.positions, position) - 1
         return (self.positions[at], self.restarts[at]) if at >= 0 else None
 
     def copy(self) -> Measured:
-        """The same, to be added to."""
+        """Returns a copy that may be extended."""
         return Measured(self.end, self.length, self.is_damaged, self.positions[:], self.restarts[:])
 
     def up_to(self, end: int) -> Measured | None:
-        """What is known up to an offset <= `end`; None for nothing."""
+        """Returns the measurement up to some offset <= `end`; None if there is none."""
         if self.end <= end:
             return self.copy()
         count = bisect_right(self.restarts, end)
@@ -89,7 +89,7 @@ class Measured:
 
 
 class StreamIndex:
-    """The parts measured last, of all streams of a mount. Any thread may use it."""
+    """The most recently measured parts of all streams of a mount. Any thread may use it."""
 
     def __init__(self, most_bytes: int = _MOST_BYTES) -> None:
         self._most_bytes = most_bytes
@@ -98,7 +98,7 @@ class StreamIndex:
         self._bytes = 0
 
     def find(self, part: Part) -> Measured | None:
-        """What is known of the whole part."""
+        """Returns the measurement of the whole part, or None."""
         with self._lock:
             known = self._known.get(part.key)
             if known is None or known.end != part.end:
@@ -107,14 +107,14 @@ class StreamIndex:
             return known
 
     def prefix(self, part: Part) -> Measured:
-        """What is known of the part's beginning, to be added to."""
+        """Returns the measurement of the part's beginning, to be extended."""
         with self._lock:
             known = self._known.get(part.key)
             found = known.up_to(part.end) if known is not None else None
             return found or Measured(part.begin)
 
     def keep(self, part: Part, measured: Measured) -> None:
-        """`measured` is all of the part, and is not changed any more."""
+        """Stores the measurement of a whole part; it must not be changed any more."""
         with self._lock:
             known = self._known.get(part.key)
             if known is not None and known.end > measured.end:
@@ -131,5 +131,5 @@ class StreamIndex:
 
     @property
     def memory(self) -> int:
-        """Bytes of memory held, about."""
+        """Memory used, in bytes, roughly."""
         return self._bytes

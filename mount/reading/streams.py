@@ -1,23 +1,22 @@
 """A partition as one stream of bytes: made piece by piece, readable at any position.
 
-How long a stream is, and which record lies at a position, is not known before everything in front
-of it was rendered once (`sizes.py`). So a `StreamHandle` keeps
+The length of a stream, and the record at a position, are not known before everything up to there
+was rendered once (`sizes.py`). So a `StreamHandle` keeps
 
-- a *window*: the consecutive pieces around the place that is being read;
-- *checkpoints*: positions at which rendering can be taken up, and with which offset. Going forward
-  renders and discards; going back starts at the nearest checkpoint before.
+- a *window*: the consecutive pieces around the read position;
+- *checkpoints*: positions at which rendering can start, each with its offset. Seeking forward
+  renders and discards; seeking back starts at the nearest checkpoint before.
 
 Invariants:
 
-1. The window is what the source gives behind some checkpoint; its end is where the source goes on.
-2. A piece that a checkpoint stands before comes out the same, byte for byte, whenever the source is
-   started there: records do not change, and the view is pinned.
-3. Damage has a position, that of the next byte which can be read. A read stops short of it; the
-   read that begins there fails once, and from then on the damage is no more than a place where
-   nothing was.
+1. The window is what the source yields after some checkpoint; at its end the source continues.
+2. A piece after a checkpoint is the same, byte for byte, whenever the source is started there:
+   records do not change, and the view is pinned.
+3. Damage has a position, that of the next readable byte. A read stops before it; the read that
+   begins there fails once; from then on the damage is skipped.
 
-One thread at a time produces (`_producing`); what it made is handed over under `_state`, which is
-never held for longer than a copy. A thread in `keep_ahead` produces while the reader reads on.
+One thread at a time produces (`_producing`); it hands over pieces under `_state`, which is never
+held for longer than a copy. A thread in `keep_ahead` produces while the reader goes on reading.
 """
 
 from __future__ import annotations
@@ -37,79 +36,80 @@ from ..handles import Data, Handle
 from ..pending import Pending
 from .reported import Reported
 
-#: Bytes that are made ahead of a reader. Less than half of them wakes the thread that makes more:
-#: that is more than a piece mostly has, or the reader would be there before the next one is.
+#: Bytes that are made ahead of a reader. The producing thread wakes up when less than half is left;
+#: half must exceed most pieces, or the reader would arrive before the next piece is ready.
 READ_AHEAD: Final = 24 << 20
-#: A read so many bytes ahead of what can be made at once rather waits until the size is known.
+#: A read this many bytes beyond the window and checkpoints first waits until the size is known.
 FAR: Final = 64 << 20
-# How long that thread waits for a reader who pauses.
+# How long the producing thread waits for a pausing reader.
 _PAUSE_SECONDS: Final = 0.1
-# Bytes kept behind the place read last, for readers that step back a little (less, tail).
+# Bytes kept before the last read position, for readers that step back a little (less, tail).
 _KEPT_BEHIND: Final = 1 << 20
-# What the page cache reads is a multiple of this.
+# The page cache reads multiples of this.
 _PAGE: Final = 4096
-# How often a read that may be the page cache's is interrupted at damage. It takes four to give up.
+# How often a read that may be the page cache's is interrupted at damage. The page cache gives up
+# after four.
 _INTERRUPTIONS: Final = 16
-# Distance of checkpoints at first; it doubles when there are too many of them.
+# Initial distance of checkpoints; it doubles when there are too many.
 _CHECKPOINT_DISTANCE: Final = 4 << 20
 _MAX_CHECKPOINTS: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Some bytes of a stream. `restart`: where the source must be started so that it begins with
-    this very piece; -1 when it cannot be."""
+    """Some bytes of a stream. `restart`: where to start the source so that this piece comes first;
+    -1 if that is impossible."""
 
     data: Data
     restart: int = -1
 
 
 class Source(Protocol):
-    """What a stream is made of."""
+    """The producer of a stream."""
 
     def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
-        """The pieces from the very beginning (`restart` -1) or a piece's `restart` on; where bytes
-        could not be read, the error."""
+        """Yields the pieces from the very beginning (`restart` -1) or from a piece's `restart` on,
+        and an error for bytes that cannot be read."""
 
 
 class Size(Protocol):
-    """What is known of how large a stream is."""
+    """What is known of the size of a stream."""
 
     @property
     def exact(self) -> int | None:
-        """In bytes; None while it is not known."""
+        """The size in bytes; None while it is not known."""
 
     @property
     def is_damaged(self) -> bool:
-        """Whether bytes of the stream cannot be read; good where `exact` is known."""
+        """Whether bytes of the stream cannot be read; valid once `exact` is known."""
 
     def before(self, position: int) -> tuple[int, int]:
-        """The last place at or before `position` where the source can be started, and with which
+        """Returns the last position <= `position` where the source can be started, and its
         restart."""
 
     @property
     def reported(self) -> Reported:
-        """What programs were told before it was known."""
+        """Sizes reported before the size was known."""
 
 
 class StreamHandle(Handle):
     """An open stream. Any thread may read.
 
-    The kernel may keep what it reads if the size is known when the stream is opened, and all of the
-    bytes can be read: to a page cache any read that gives fewer bytes is the end of the file. Other
-    streams are read past it. What goes through it all the same are private mappings, splice(2) and
-    sendfile(2): see `guards_page_cache`. sendfile leaves a stream alone that cannot be seeked, such
-    as one that is known to be damaged.
+    The kernel may cache the stream if its size is known when it is opened, and all bytes can be
+    read: the page cache takes any short read for the end of the file. Reads of other streams bypass
+    the page cache, except those of private mappings, splice(2) and sendfile(2): see
+    `guards_page_cache`. sendfile(2) rejects a stream that is not seekable, such as one that is
+    known to be damaged.
 
-    Where the size was not known, programs were told a bound. No read gives the last byte below it
-    if the stream goes on there: a program that stops at the bound has met an error.
+    If the size was not known, a bound was reported. No read returns the last byte before the bound
+    if the stream goes on there, so a program that stops at the bound has met an error.
     """
 
-    #: Whether reads may come from a page cache although the stream is read past it. One that comes
-    #: to damage is then interrupted some times. Programs repeat such a read; the page cache repeats
-    #: it a few times, and gives up with an error, where it would take damage for the end of the
-    #: file. If it was made to repeat it by a program that does so itself, then it still gets fewer
-    #: bytes, and `was_cut`; what is behind the damage it never gets.
+    #: Whether reads may come from the page cache although the stream bypasses it. A read that
+    #: reaches damage is then interrupted some times. Programs repeat such a read; the page cache
+    #: repeats it a few times and gives up with an error, instead of taking damage for the end of
+    #: the file. If a program's own retries exhaust the interruptions, the page cache still gets a
+    #: short read, and `was_cut`; it never gets the bytes after the damage.
     guards_page_cache = False
 
     def __init__(
@@ -119,8 +119,8 @@ class StreamHandle(Handle):
         checkpoints: Checkpoints | None = None,
         size: Size | None = None,
     ) -> None:
-        """`checkpoints`: those that are known already, for this handle to add to. `size`: what is
-        known of the stream's size, now or later."""
+        """`checkpoints`: known ones, which the handle extends. `size`: what is known of the
+        stream's size, now or later."""
         self._size = size
         self._is_sized = size is not None and size.exact is not None and not size.is_damaged
         self.direct_io = not self._is_sized
@@ -131,20 +131,20 @@ class StreamHandle(Handle):
         self._pieces: Iterator[Piece | CorruptError] | None = None  # under _producing
         self._checkpoints = checkpoints or Checkpoints()  # under _producing
         self._state = threading.Lock()  # guards what follows
-        self._moved = threading.Condition(self._state)  # the reader did
+        self._moved = threading.Condition(self._state)  # the reader moved
         self._window: deque[tuple[int, memoryview]] = deque()
         self._window_end = 0
         self._length: int | None = None  # once the end was seen
-        self._damage: dict[int, CorruptError] = {}  # not yet told, by position
+        self._damage: dict[int, CorruptError] = {}  # not yet raised, by position
         self._told: set[int] = set()
         self._cut_at = -1  # where damage ended the last read
         self._interrupted = (-1, 0)  # a position, and how often a read there was interrupted
-        self._position = 0  # where the last read began, and where it ended or wants to end
+        self._position = 0  # where the last read began; it ended, or should end, at _reached
         self._reached = 0
         self._closed = False
 
     def read(self, position: int, size: int) -> Data:
-        """CorruptError once for each damage, when `position` is where it lies."""
+        """Reads bytes. Raises CorruptError once for each damage, if it is at `position`."""
         with self._producing:
             while (data := self.at_hand(position, size)) is None:
                 self._go_to(position)
@@ -157,7 +157,7 @@ class StreamHandle(Handle):
         return self._at_hand(position, size)
 
     def _exactly(self, position: int, size: int) -> Data | None:
-        """As `at_hand` where the size is known and nothing is damaged."""
+        """Implements `at_hand` if the size is known and nothing is damaged."""
         wanted = min(size, self._known_end() - position)
         if wanted <= 0:
             return b""
@@ -169,15 +169,15 @@ class StreamHandle(Handle):
         return data
 
     def _known_end(self) -> int:
-        """Where the stream ends; -1 while that is not known."""
+        """Returns where the stream ends; -1 while that is not known."""
         if self._length is not None:
             return self._length
         exact = self._size.exact if self._size is not None else None
         return -1 if exact is None else exact
 
     def is_far(self, position: int) -> bool:
-        """Whether a read at `position` would first have to make much of the stream, and perhaps
-        find that it ends before."""
+        """Returns whether a read at `position` would first have to make much of the stream, and
+        might find that it ends before."""
         if self._size is None or self._known_end() >= 0:
             return False
         return position - max(self._window_end, self._start_before(position)[0]) > FAR
@@ -196,7 +196,7 @@ class StreamHandle(Handle):
             return self._below_bound(self._size.reported, position, size)
 
     def _below_bound(self, reported: Reported, position: int, size: int) -> Data | None:
-        """As `_gather`, for programs that may go by a size that was only a bound."""
+        """Does as `_gather`, for programs that may rely on a size that was only a bound."""
         is_known = self._known_end() >= 0
         if self.direct_io and is_known and self._known_end() < position:
             raise PastEnd(reported.name, position, self._known_end())
@@ -207,7 +207,7 @@ class StreamHandle(Handle):
             if reported.is_outgrown or bound in self._damage:
                 raise Outgrown(reported.name, bound)
             if not is_known:
-                return None  # whether the stream goes on is to be found first
+                return None  # find out first whether the stream goes on
         data = self._gather(position, position + size)
         if data is not None and self.direct_io:
             end = position + len(data)
@@ -217,7 +217,7 @@ class StreamHandle(Handle):
         return data
 
     def _interrupt(self, position: int, size: int) -> None:
-        """Raises Interrupted if a read may be a page cache's, and it was not for long."""
+        """Raises Interrupted if the read may be the page cache's, a limited number of times."""
         if not self.guards_page_cache or position % _PAGE or size % _PAGE:
             return
         at, count = self._interrupted
@@ -226,24 +226,24 @@ class StreamHandle(Handle):
             raise Interrupted
 
     def was_cut(self, position: int, size: int) -> bool:
-        """Whether a read gave so few bytes because of damage behind them."""
+        """Returns whether a read was short because of damage after it."""
         return position + size == self._cut_at
 
     def wants_more(self) -> bool:
-        """Whether there should be more bytes ahead of the reader."""
+        """Returns whether more bytes should be made ahead of the reader."""
         with self._state:
             return self._goes_on() and self._ahead() * 2 < READ_AHEAD
 
     def keep_ahead(self, note_progress: Callable[[], object]) -> None:
-        """Make pieces ahead of the reader, until the stream ends or the reader pauses or goes
-        elsewhere. After each of them `note_progress` is called."""
+        """Makes pieces ahead of the reader, until the stream ends or the reader pauses or seeks
+        away. Calls `note_progress` after each."""
         try:
             while self._wait_for_room():
                 with self._producing:
                     self._produce(self._position)
                 note_progress()
         except (StorageError, OSError):
-            return  # the read that comes there will meet it again, and tell
+            return  # the read that arrives there will raise it again
 
     def _wait_for_room(self) -> bool:
         with self._state:
@@ -268,14 +268,14 @@ class StreamHandle(Handle):
         return self._window_end - self._reached
 
     def _goes_on(self) -> bool:
-        """Whether to go on making pieces leads to what the reader wants."""
+        """Returns whether making more pieces leads to the position of the reader."""
         window_start = self._window[0][0] if self._window else self._window_end
         is_near = window_start <= self._position <= self._window_end
         return is_near and self._length is None and not self._closed
 
     def _gather(self, position: int, end: int) -> Data | None:
-        """Bytes of the window up to `end`, less where damage or the stream's end comes before;
-        None when the window does not have them all."""
+        """Returns the bytes of the window up to `end`, fewer before damage or the stream's end;
+        None if the window does not have them all."""
         stop = min((at for at in self._damage if position < at < end), default=end)
         if self._length is not None and position >= self._length:
             return b""
@@ -299,8 +299,8 @@ class StreamHandle(Handle):
     # -- under _producing -----------------------------------------------------------------------
 
     def _go_to(self, position: int) -> None:
-        """Start anew where that is nearer to `position` than to go on, or where going on leads
-        away from it."""
+        """Restarts the source if that is nearer to `position` than continuing, or if `position` is
+        before the window."""
         start, restart = self._start_before(position)
         window_start = self._window[0][0] if self._window else self._window_end
         if self._pieces is not None and (window_start <= position and start <= self._window_end):
@@ -316,14 +316,14 @@ class StreamHandle(Handle):
         return found if self._size is None else max(found, self._size.before(position))
 
     def _produce(self, position: int) -> None:
-        """One piece more, or the end. What lies well before `position` is dropped."""
+        """Makes one more piece, or finds the end. Drops what lies well before `position`."""
         if self._pieces is None:
             self._go_to(self._window_end)
         assert self._pieces is not None
         try:
             piece = next(self._pieces, None)
         except (StorageError, OSError):
-            self._pieces = None  # a generator that raised gives nothing more
+            self._pieces = None  # a generator that raised yields nothing more
             raise
         if isinstance(piece, CorruptError):
             self._note_damage(piece)
@@ -346,14 +346,14 @@ class StreamHandle(Handle):
 
 
 class PreparedSource(Source, Protocol):
-    """One for which something must be done before it gives pieces."""
+    """A source that needs preparation before it yields pieces."""
 
     def pending(self) -> Pending | None:
-        """What that is; None when it has been done. Costs nothing."""
+        """Returns the preparation; None if it is done. Costs nothing."""
 
 
 class PreparedStreamHandle(StreamHandle):
-    """A stream of such a source. Whoever reads before that was done does it, or waits for it."""
+    """A stream of a `PreparedSource`. A read prepares the source, or waits until it is prepared."""
 
     def __init__(
         self,
@@ -375,22 +375,22 @@ def _joined(parts: list[memoryview]) -> memoryview:
 
 
 class Checkpoints:
-    """Positions, ascending, and what the source is started with there. The first is the begin."""
+    """Ascending positions, each with its restart for the source. The first is the beginning."""
 
     def __init__(self, most: int = _MAX_CHECKPOINTS) -> None:
-        """`most`: how many are kept."""
+        """`most`: the maximum number of positions."""
         self._most = most
         self._positions = [0]
         self._restarts = [-1]
         self._distance = _CHECKPOINT_DISTANCE
 
     def before(self, position: int) -> tuple[int, int]:
-        """The last position <= `position`, and its restart."""
+        """Returns the last position <= `position`, and its restart."""
         at = bisect_right(self._positions, position) - 1
         return self._positions[at], self._restarts[at]
 
     def copy(self) -> Checkpoints:
-        """The same, to be added to."""
+        """Returns a copy that may be extended."""
         copy = Checkpoints(self._most)
         copy._positions, copy._restarts = self._positions.copy(), self._restarts.copy()
         copy._distance = self._distance

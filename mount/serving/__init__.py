@@ -1,1 +1,1 @@
-"""The kernel's requests answered from the tree: the event loop, which alone needs trio."""
+"""Answers the kernel's FUSE requests from the tree. Only this package needs trio."""

@@ -1,8 +1,8 @@
-"""What a program asked for a moment ago, for when it opens that next.
+"""The last lookup of each thread, so that an open() right after it gets the same inode.
 
-cp and other programs ask for a file's attributes, open it, and give up if they then have another
-inode. A name that leads to other bytes every time, such as that of the metrics, could never be
-copied. So a thread that looked a name up is led to the same file again, until it opens any.
+cp and other programs stat a file, open it, and give up if the open file has another inode. A file
+whose content is different each time, such as the metrics, could therefore never be copied. So
+a thread that has looked up a name gets the same file again until it opens a file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from kafkafs.storage.errors import StorageError
 from ..errnos import TreeError
 from ..nodes.node import FixedFile
 
-# Between two calls of one program lies less, as a rule; what is appended meanwhile is seen later.
+# The time between stat and open in one program is usually shorter. It delays how soon appended
+# records become visible.
 _SECONDS: Final = 0.1
 _MOST_THREADS: Final = 256
 
@@ -30,20 +31,21 @@ class _Answer:
 
 
 class Asked:
-    """The last answer to each thread. The event loop alone uses it."""
+    """The last answer given to each thread. Only the event loop uses it."""
 
     def __init__(self) -> None:
         self._answers: OrderedDict[int, _Answer] = OrderedDict()
 
     def note(self, pid: int, parent_inode: int, name: bytes, file: FixedFile) -> None:
-        """The thread was led to `file`."""
+        """Records that the thread's lookup returned `file`."""
         self._answers[pid] = _Answer((parent_inode, name), file, monotonic())
         self._answers.move_to_end(pid)
         if len(self._answers) > _MOST_THREADS:
             self._answers.popitem(last=False)
 
     def find(self, pid: int, parent_inode: int, name: bytes) -> FixedFile | None:
-        """Where the name led a moment ago; None if it was not asked for, or does not lead there."""
+        """Returns the file of the thread's last lookup; None if that was of another name, is too
+        old, or its file is no longer valid."""
         answer = self._answers.get(pid)
         if answer is None or answer.name != (parent_inode, name):
             return None
@@ -56,5 +58,5 @@ class Asked:
         return None
 
     def forget(self, pid: int) -> None:
-        """The thread opened a file."""
+        """Discards the thread's answer, because it opened a file."""
         self._answers.pop(pid, None)

@@ -1,7 +1,7 @@
-"""The handlers of a writable mount: those of `operations.py`, and what changes something.
+"""The FUSE handlers of a writable mount: those of `operations.py` plus the ones that modify.
 
-Here, too: find the node, call it, reply. What may be changed and how is for the nodes to say.
-Nearly all of it may wait for the disk, and runs in threads.
+Each handler finds the node, calls it and replies. The nodes decide what may be changed and how.
+Nearly all of these calls may block on the disk, so they run in threads.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .writers import Writer
 
 logger = logging.getLogger(__name__)
 
-# What a person wants to know the reason of, beside its errno.
+# Errors whose reason is logged, because an errno does not explain them.
 _REASONED: Final = (
     *(Forbidden, Busy, NotEmpty, Exists, Invalid, TooLarge),
     *(Refused, ConfigError, TopicExists),
@@ -40,12 +40,12 @@ _REASONED: Final = (
 
 
 class ChangingOperations(Operations):
-    """Answers the kernel from a tree that can be changed. The event loop alone uses it."""
+    """Answers the kernel from a writable tree. Only the event loop uses it."""
 
     is_writable = True
 
     def tell(self, error: Exception) -> None:
-        """A refusal's reason does not fit into an errno."""
+        """Also logs why a request was refused: an errno cannot carry the reason."""
         super().tell(error)
         reason = printable(str(error))
         if isinstance(error, _REASONED) and reason and reason != self._told_last:
@@ -196,12 +196,12 @@ class ChangingOperations(Operations):
 
     @handler
     async def _forbid(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise Forbidden("neither links nor devices can be made here")
+        raise Forbidden("neither links nor devices can be created here")
 
     mknod = symlink = link = _forbid
 
     async def _unsupported(self, *args: object, **kwargs: object) -> NoReturn:
-        """As of a file system that has no such attributes to be set."""
+        """Replies as a file system without settable extended attributes does."""
         raise pyfuse3.FUSEError(errno.ENOTSUP)
 
     setxattr = removexattr = _unsupported

@@ -1,4 +1,4 @@
-"""Attributes of the tree's nodes as pyfuse3 wants them."""
+"""Converts the attributes of the tree's nodes to pyfuse3's EntryAttributes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECTOR: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who owns all files of a mount. `writable`: whether the owner may change directories."""
+    """The owner of all files of a mount. `writable`: whether the owner may change directories."""
 
     writable: bool = False
     uid: int = field(default_factory=os.getuid)
@@ -50,8 +50,8 @@ class Owner:
         return pyfuse3.ModeT(mode | stat.S_IWUSR if changeable else mode)
 
     def record_entry(self, record: RecordFile) -> pyfuse3.EntryAttributes:
-        """The same for a record's file. It is the same object each time: an answer is copied before
-        the next one is made."""
+        """Returns the same for a record's file. The object is reused by the next call: pyfuse3 has
+        copied it by then."""
         entry = self._record
         entry.st_ino = pyfuse3.InodeT(record.inode)
         entry.st_size = size = record.size

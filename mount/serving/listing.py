@@ -1,4 +1,4 @@
-"""An open directory: where a listing is, and how it goes on."""
+"""An open directory: the state of a listing and how it continues."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .entries import SECTOR, Owner
 logger = logging.getLogger(__name__)
 
 _DOT, _DOT_DOT = 1, 2
-# How few rows are left when the next run is made.
+# When fewer rows than this are left, the next run is prepared.
 _FEW_ROWS: Final = 2048
 
 
 class _WithoutNode:
-    """An inode number of an entry that the kernel is to keep no inode for.
+    """The inode number of an entry for which the kernel must not create an inode.
 
-    pyfuse3 takes two numbers from one value: first the entry's node id, then its inode number.
-    The kernel reads a node id of 0 as "no attributes given" (fuse_direntplus_link): it hands the
-    name to the program that lists, and looks it up when a program asks for more than the name. To
-    make an inode costs it some ten times as much.
+    pyfuse3 converts this value twice: first to the entry's node id, then to its inode number. The
+    kernel reads a node id of 0 as "no attributes given" (fuse_direntplus_link): it returns the name
+    to the listing program and looks it up if a program needs more than the name. Creating an inode
+    costs the kernel about ten times as much.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class _WithoutNode:
 
 
 def _can_omit_nodes() -> bool:
-    """Whether this pyfuse3 takes its numbers as `_WithoutNode` expects."""
+    """Returns whether this pyfuse3 reads inode numbers as `_WithoutNode` expects."""
     entry = pyfuse3.EntryAttributes()
     entry.st_ino = _WithoutNode().of(pyfuse3.InodeT(2))
     return entry.st_ino == 0
@@ -61,20 +61,20 @@ _CAN_OMIT_NODES: Final = _can_omit_nodes()
 class Lister:
     """Lists one directory. The kernel asks for one part at a time, nearly always the next.
 
-    Of `_rows` those from `_at` on were not handed over yet, and `_next_start` is where the first of
-    them belongs. They come from `_feed`, behind the one that the kernel had no room for, if there
-    is one in `_refused`. While the kernel works on its last rows the next run is made; more is not
-    in memory.
+    The rows of `_rows` from `_at` on have not been sent yet; `_next_start` is the position of the
+    first of them. They are read from `_feed`, after the row in `_refused`, if any, which did not
+    fit into the kernel's buffer. While the kernel processes the last rows of a run, the next run is
+    prepared; no more than that is in memory.
 
-    A listing ends with what was there when its first run was made: what grows faster than somebody
-    reads would else be listed for ever.
+    A listing ends with the entries that existed when its first run was made: otherwise listing a
+    directory that grows faster than it is read would never end.
 
-    The first part comes with attributes; a directory is seldom larger. From then on only names are
-    handed over, which is all that `ls` wants, until a name is looked up in the directory: a program
-    like `find -newermt` asks about each, so that the rest has attributes again (`was_looked_up`).
+    The first part carries attributes; few directories are larger. Then only names are sent, which
+    is all that `ls` needs, until a name is looked up in the directory (`was_looked_up`): a program
+    like `find -newermt` needs the attributes of every entry, so the rest carries them again.
 
-    When names may have gone since a run was made it is made again, so that the kernel is never told
-    of a name after it was told to forget it.
+    If names may have been deleted since a run was made, the run is made again, so that the kernel
+    never gets a name after it was told to forget it.
     """
 
     def __init__(
@@ -84,14 +84,14 @@ class Lister:
         nursery: trio.Nursery,
         limiter: trio.CapacityLimiter | None = None,
     ) -> None:
-        """`limiter`: of the threads in which runs are made."""
+        """`limiter`: limits the threads in which runs are made."""
         self.directory = directory
         self._limiter = limiter
         self._owner = owner
         self._nursery = nursery
-        self._one = trio.Lock()  # one at a time makes runs
+        self._one = trio.Lock()  # held while a run is made
         self._entry = owner.entry(directory.attributes())
-        self._size = self._mtime_ns = -1  # what `_entry` says
+        self._size = self._mtime_ns = -1  # those in `_entry`
         self._next_start = -1
         self._without_node = _WithoutNode()
         self.was_looked_up = False
@@ -109,7 +109,7 @@ class Lister:
         self._next_start = start
 
     async def reply(self, start: int, token: pyfuse3.ReaddirToken) -> None:
-        """Hand names from `start` on to the kernel, until it has no room for another."""
+        """Sends names from `start` on to the kernel until its buffer is full."""
         names_only = _CAN_OMIT_NODES and start >= _DOT_DOT and not self.was_looked_up
         if start < _DOT_DOT:
             self._begun = _Begun(self.directory)
@@ -133,10 +133,10 @@ class Lister:
         return pyfuse3.readdir_reply(token, pyfuse3.FileNameT(b".."), entry, _DOT_DOT)
 
     def _reply_rows(self, token: pyfuse3.ReaddirToken, names_only: bool) -> bool:
-        """False when the kernel has no room left.
+        """Sends the rows of the present run; returns False if the kernel's buffer is full.
 
-        The loop runs once for each name that is listed, and setting an attribute is the most of it:
-        all rows use the same object, and what stays the same is not set."""
+        The loop runs once per listed name, and most of its time is spent setting attributes: so all
+        rows share one object, and unchanged attributes are not set again."""
         entry, reply, taken = self._entry, pyfuse3.readdir_reply, 0
         said_size, said_mtime_ns = self._size, self._mtime_ns
         without_node = self._without_node.of
@@ -161,7 +161,8 @@ class Lister:
         return not refused
 
     async def _go_on(self) -> bool:
-        """Take the next run when all rows were handed over; False at the end of the directory."""
+        """Continues with the next run if all rows were sent; returns False at the end of the
+        directory."""
         async with self._one:
             while self._at >= len(self._rows):
                 if self._losses != self.directory.losses():
@@ -177,16 +178,16 @@ class Lister:
             return True
 
     async def _prepare(self) -> None:
-        """Make the next run. An error in it is met again when it is asked for."""
+        """Makes the next run ahead of time. An error in it occurs again when the run is needed."""
         try:
             async with self._one:
                 if self._upcoming is None:
                     self._upcoming = await self._make_run()
         except (StorageError, OSError):
-            self._runs = None  # it gives nothing more; begin again behind what was made
+            self._runs = None  # a failed iterator yields no more: restart after the last row
         except Exception:
             self._runs = None
-            logger.exception("listing ahead failed")  # a fault of ours, which will be met again
+            logger.exception("listing ahead failed")  # a bug of ours, which will occur again
 
     async def _make_run(self) -> Run | None:
         if self._runs is None:
@@ -196,7 +197,7 @@ class Lister:
         return run if runs is self._runs else None
 
     def _behind_ready(self) -> int:
-        """Where the first name belongs that is not ready yet."""
+        """Returns the position of the first name that is not in memory yet."""
         return self._rows.next_starts[-1] if self._at < len(self._rows) else self._next_start
 
     def close(self) -> None:
@@ -204,7 +205,7 @@ class Lister:
 
 
 class _Begun:
-    """A listing from its beginning, however often it is taken up."""
+    """A listing from its beginning; it keeps its end however often it is resumed."""
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory

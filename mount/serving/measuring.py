@@ -1,8 +1,8 @@
-"""Finds the sizes of streams while they are open, or asked for, in one thread at a time.
+"""Measures the sizes of streams that are open or being looked up, in one thread at a time.
 
-A step of some milliseconds goes to whoever waits for a size; while nobody does, streams that are
-open are measured as long as nobody reads from any. The last one who closes a stream, or gives up
-waiting for its size, ends that; parts that were measured stay known.
+The thread works in steps of some milliseconds. Sizes that a request waits for are measured first;
+otherwise open streams are measured while no stream is being read. Measuring a stream stops when its
+last reader closes it and no request waits for its size; measured parts stay known.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from ..reading.sizes import StreamSize
 
 logger = logging.getLogger(__name__)
 
-# How long the thread works before it looks who is next, in seconds.
+# Seconds that the thread works on one size before it selects the next.
 _STEP_SECONDS: Final = 0.05
-# Nobody reads from streams when nobody did for so long.
+# Seconds without a read after which streams count as not being read.
 _QUIET_SECONDS: Final = 0.1
-# Who asks for the size of a stream that is not open, of which there may be thousands, waits a
-# shorter time than who opens one.
+# Looking up a stream that is not open waits for this fraction of the time that opening one waits:
+# there may be thousands of lookups.
 _BRIEF: Final = 0.05
 
 
 class Measuring:
-    """Sizes that are being found. The event loop alone uses it."""
+    """Sizes that are being measured. Only the event loop uses it."""
 
     def __init__(self, nursery: trio.Nursery, most_seconds: float = 1.0) -> None:
-        """`most_seconds`: who opens a stream, or asks for the size of an open one, waits if finding
-        it is expected to take no longer; and no longer than that."""
+        """`most_seconds`: opening a stream, or a request for the size of an open one, waits for the
+        size if measuring it is expected to take no longer, and never waits longer than this."""
         self._nursery = nursery
         self.most_seconds = most_seconds
         self._one = trio.CapacityLimiter(1)
@@ -46,17 +46,19 @@ class Measuring:
         self._last_read = 0.0
 
     def note_read(self) -> None:
-        """Somebody reads from a stream."""
+        """Records that a stream is being read."""
         self._last_read = trio.current_time()
 
     async def find(self, size: StreamSize, *, opens: bool = False) -> None:
-        """Finds the size if that does not take long, else a bound. `opens`: for who opens it."""
+        """Finds the size if that does not take long, otherwise an upper bound. `opens`: the stream
+        is about to be opened."""
         if size.look() is not None:
             return
         is_short = not opens and not self._open[size]
         seconds = self.most_seconds * (_BRIEF if is_short else 1.0)
         if size.needs_sample and size.seconds_left() > seconds:
-            # Compressed logs may become a hundred times as large, and others smaller.
+            # A compressed log may be a hundred times larger decompressed; other streams may be
+            # smaller than the log.
             await trio.to_thread.run_sync(_sample, size)
         if size.seconds_left() <= seconds:
             await self.wait(size, seconds)
@@ -64,7 +66,7 @@ class Measuring:
             await trio.to_thread.run_sync(_sample, size)
 
     async def wait(self, size: StreamSize, seconds: float) -> None:
-        """Until the size is known, or so many seconds have passed, or it cannot be found."""
+        """Waits until the size is known or cannot be found, for at most `seconds`."""
         self._waiting[size] += 1
         try:
             with trio.move_on_after(seconds):
@@ -76,13 +78,13 @@ class Measuring:
             await self._leave(size)
 
     def opened(self, size: StreamSize) -> None:
-        """A stream was opened."""
+        """Records that a stream was opened, and measures it from now on."""
         self._open[size] += 1
         self._failed.discard(size)
         self._run()
 
     async def closed(self, size: StreamSize) -> None:
-        """It was closed, as often as that."""
+        """Records that a stream was closed; call once for each `opened`."""
         self._open[size] -= 1
         await self._leave(size)
 
@@ -101,7 +103,7 @@ class Measuring:
             self._nursery.start_soon(self._work)
 
     def _next(self) -> StreamSize | None:
-        """What is measured next: of what somebody waits for the shortest."""
+        """Returns the size to measure next: of the awaited ones the shortest, else an open one."""
         awaited = self._unknown(self._waiting)
         return min(awaited, key=StreamSize.seconds_left, default=None) or next(
             iter(self._unknown(self._open)), None
@@ -131,14 +133,15 @@ class Measuring:
 
 
 def _measure(size: StreamSize) -> bool:
-    """False if it cannot be found: who reads the stream will meet the reason."""
+    """Does one step; returns False if the size cannot be found. Reading the stream then raises the
+    reason."""
     try:
         size.measure(_STEP_SECONDS)
     except (StorageError, OSError) as error:
         logger.debug("a stream's size cannot be found: %s", error)
         return False
     except Exception:
-        logger.exception("finding a stream's size failed")  # a fault of ours
+        logger.exception("finding a stream's size failed")  # a bug of ours
         return False
     return True
 

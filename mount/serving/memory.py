@@ -1,13 +1,13 @@
-"""What the daemon does with memory that it does not use any more: keep it, but not for ever.
+"""Tunes glibc's malloc for the daemon: freed memory is kept for reuse and trimmed periodically.
 
-Pieces of streams come and go by the megabyte. glibc's malloc would give each back to the kernel and
-be given empty pages for the next one: a sixth of the time that a stream takes. So it is told to
-keep them.
+Streams allocate and free pieces of about a megabyte. By default glibc's malloc returns each to the
+kernel and gets zeroed pages for the next one, which costs a sixth of a stream's time. `keep` makes
+it retain them.
 
-But between them comes to lie what lives longer, a batch in a cache, a record that was looked up.
-Soon no gap is large enough for a next piece, and the heap grows although ever more of it is free.
-So from time to time the pages in the gaps are given back all the same. Other C libraries have
-nothing of the kind.
+Longer-lived objects, such as cached batches and looked-up records, are then allocated between
+them. Soon no gap is large enough for another piece, and the heap grows although more and more of
+it is free. So `give_back` returns the free pages from time to time. With other C libraries neither
+function does anything.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final
 
 # malloc.h: M_MMAP_THRESHOLD, M_TRIM_THRESHOLD (bytes), M_ARENA_MAX.
 _MALLOC: Final = {-3: 32 << 20, -1: 64 << 20, -8: 1}
-# Less free memory than this is left as it is, in bytes.
+# Below this many free bytes nothing is trimmed.
 _LITTLE: Final = 16 << 20
 _LIBC: Final = ctypes.CDLL(None)
 
@@ -35,7 +35,7 @@ class _MallInfo(ctypes.Structure):
 
 
 def keep() -> None:
-    """From now on freed memory is used again."""
+    """Makes malloc keep freed memory for reuse from now on."""
     mallopt = getattr(_LIBC, "mallopt", None)
     if mallopt is not None:
         for parameter, value in _MALLOC.items():
@@ -43,15 +43,16 @@ def keep() -> None:
 
 
 def give_back() -> None:
-    """Gives the kernel what is free, if that is worth while. To be called now and then, by a
-    thread: it takes some milliseconds."""
+    """Returns free memory to the kernel if there is enough of it. To be called periodically and in
+    a thread: it takes some milliseconds."""
     trim = getattr(_LIBC, "malloc_trim", None)
     if trim is not None and _free_bytes() >= _LITTLE:
         trim(0)
 
 
 def _free_bytes() -> int:
-    """Bytes that malloc has and nobody uses; where it does not say, as before glibc 2.33, many."""
+    """Returns the free bytes in malloc's heap; where they are unknown (before glibc 2.33),
+    `_LITTLE`, so that the heap is trimmed."""
     mallinfo = getattr(_LIBC, "mallinfo2", None)
     if mallinfo is None:
         return _LITTLE

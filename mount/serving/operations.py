@@ -1,7 +1,7 @@
-"""The handlers that pyfuse3 calls: find the node, call it, reply. No policy.
+"""The handlers that pyfuse3 calls: each finds the node, calls it and replies. No policy.
 
-A handler runs in the event loop and answers at once what memory and cached pages can answer; for
-all else it goes to a thread (`CONCURRENCY.md`). Every error leaves through `_refused`.
+A handler runs in the event loop and answers at once if memory and cached pages suffice; everything
+else runs in a thread (`CONCURRENCY.md`). Every error passes through `refusal`.
 """
 
 from __future__ import annotations
@@ -57,27 +57,27 @@ T = TypeVar("T")
 OperationsT = TypeVar("OperationsT", bound="Operations")
 Handler = Callable[Concatenate[OperationsT, P], Coroutine[Any, Any, T]]
 
-# A record that was looked up is opened next, as a rule. So many are kept, of those that are small.
+# How many looked-up small records are kept: a record that was looked up is usually opened next.
 _RECENT: Final = 16384
-# When a call in the event loop takes longer than this because the disk had to be read, calls go to
-# threads for some time: what is not cached seldom comes alone.
+# When a call in the event loop takes longer than this because it read from the disk, calls run in
+# threads for some time: page cache misses seldom come alone.
 _LONG_SECONDS: Final = 0.002
 _DISK_SECONDS: Final = 0.25
 _MAX_NAME: Final = 255
-# Threads for directories that may read all of a partition, so that others are left for the rest.
+# The most threads used by directories that may read a whole partition, so that others stay free.
 _MUCH_THREADS: Final = 8
-# Threads that find out sizes.
+# The most threads that prepare file attributes such as sizes.
 _MEASURING_THREADS: Final = 4
 
 
 def _blocks_read() -> int:
-    """How often this thread has read from a disk so far."""
+    """Returns how often this thread has read from a disk so far."""
     return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
 
 
 def handler(function: Handler[OperationsT, P, T]) -> Handler[OperationsT, P, T]:
-    """Errors as pyfuse3 wants them: anything but a FUSEError would end the mount. Counts and times
-    the request."""
+    """Converts errors to FUSEErrors, since anything else would end the mount, and counts and times
+    the requests."""
     operation = function.__name__
 
     @wraps(function)
@@ -89,7 +89,7 @@ def handler(function: Handler[OperationsT, P, T]) -> Handler[OperationsT, P, T]:
             self.tell(error)
             raise self.refusal(operation, error) from None
         except Exception as error:
-            logger.exception("%s failed, which is a fault of kafkafs", operation)
+            logger.exception("%s failed, which is a bug in kafkafs", operation)
             raise self.refusal(operation, error) from None
         finally:
             self.metrics.add(operation, perf_counter() - started)
@@ -98,8 +98,8 @@ def handler(function: Handler[OperationsT, P, T]) -> Handler[OperationsT, P, T]:
 
 
 class Operations(pyfuse3.Operations):
-    """Answers the kernel from a tree: what mounts that are only read and those that can be changed
-    have in common. The event loop alone uses it."""
+    """Answers the kernel from a tree: the part that read-only and writable mounts share. Only the
+    event loop uses it."""
 
     supports_dot_lookup = False
     #: Whether the owner may change directories.
@@ -131,15 +131,15 @@ class Operations(pyfuse3.Operations):
         self.metrics.open_directories = self._directories.__len__
 
     def tell(self, error: Exception) -> None:
-        """Log what is wrong with the disk or the log directories, not again and again. Damage was
-        told where it was met; what else is refused is for who asked."""
+        """Logs errors of the disk or the log directories, but not the same one twice in a row.
+        Damage is logged where it is found; all other errors concern only the caller."""
         is_wrong = isinstance(error, OSError | LogDirError | PastEnd | Outgrown)
         if is_wrong and str(error) != self._told_last:
             self._told_last = str(error)
             logger.warning("%s", printable(str(error)))
 
     def refusal(self, operation: str, error: Exception) -> pyfuse3.FUSEError:
-        """What the kernel is told of an error."""
+        """Counts an error and returns the reply to the kernel."""
         number = errno_of(error)
         self.metrics.errors[operation, number] += 1
         return pyfuse3.FUSEError(number)
@@ -148,7 +148,7 @@ class Operations(pyfuse3.Operations):
         return [reader.node for reader in self._files.values()]
 
     def end(self) -> None:
-        """The mount ends: nobody waits any longer for what may never come."""
+        """Ends all waiting, because the mount ends."""
         self.watch.end()
         self._tree.catalog.previews.end()
         self._tree.catalog.ranges.end()
@@ -158,7 +158,7 @@ class Operations(pyfuse3.Operations):
     # -- nodes ----------------------------------------------------------------------------------
 
     async def _run(self, is_near: bool, function: Callable[..., T], *args: Any) -> T:
-        """Call in the event loop what is quick, all else in a thread."""
+        """Calls `function` in the event loop if it is quick, otherwise in a thread."""
         started = perf_counter()
         if not is_near or started < self._disk_until:
             return await trio.to_thread.run_sync(function, *args)
@@ -168,7 +168,7 @@ class Operations(pyfuse3.Operations):
             self._note_call(started)
 
     def _note_call(self, started: float) -> None:
-        """Something was called in the event loop. Did it wait for the disk?"""
+        """Checks whether a call in the event loop waited for the disk."""
         ended = perf_counter()
         if ended - started > _LONG_SECONDS:
             before, self._blocks = self._blocks, _blocks_read()
@@ -182,7 +182,7 @@ class Operations(pyfuse3.Operations):
         return await self._run(self._tree.is_near(inode), self._tree.node, inode)
 
     async def _prepared(self, inode: int) -> Node:
-        """The node, when what it needs and takes long has been done."""
+        """Returns the node after its slow preparations have been done."""
         node = await self._node(inode)
         pending = node.pending()
         if pending is not None:
@@ -190,7 +190,7 @@ class Operations(pyfuse3.Operations):
         return node
 
     async def _measured(self, node: Node) -> None:
-        """What the attributes of a file need and takes long has been tried."""
+        """Waits until the slow preparations for a file's attributes have been attempted."""
         pending = node.pending() if isinstance(node, File) else None
         if pending is not None:
             await self._ranges.wait(pending)
@@ -213,8 +213,8 @@ class Operations(pyfuse3.Operations):
     async def look_up(
         self, parent_inode: int, name: bytes, pid: int = 0
     ) -> pyfuse3.EntryAttributes:
-        """`pid`: the thread that asks."""
-        if len(name) > _MAX_NAME:  # Linux lets four times as much through
+        """Looks a name up for thread `pid`."""
+        if len(name) > _MAX_NAME:  # Linux passes names four times as long
             raise NameTooLong
         for lister in self._listers.get(parent_inode, ()):
             lister.was_looked_up = True
@@ -248,8 +248,8 @@ class Operations(pyfuse3.Operations):
         return self._owner.entry(node.attributes())
 
     def _record_entry(self, offsets: Directory, name: bytes) -> pyfuse3.EntryAttributes | None:
-        """What nearly all look-ups are for, a record's value, without any turn that it does not
-        need; None when it has to be looked up anew, or the disk to be waited for."""
+        """Looks up a record's value, as nearly all lookups do, on the shortest path; returns None
+        if the general path is needed or the disk may have to be read."""
         started = perf_counter()
         if started < self._disk_until:
             return None
@@ -274,7 +274,7 @@ class Operations(pyfuse3.Operations):
         return self._owner.entry(node.attributes())
 
     def _open_node(self, inode: int) -> Node:
-        """What has gone, but is open. Stale."""
+        """Returns a deleted node that is still open. Raises Stale if there is none."""
         node = next((node for node in self._open_nodes() if node.inode == inode), None)
         if node is None:
             raise Stale
@@ -290,7 +290,7 @@ class Operations(pyfuse3.Operations):
     @handler
     async def getxattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> bytes:
         text = os.fsdecode(name)
-        if text.startswith(render.XATTR_PREFIX):  # ls and cp ask for those of others all the time
+        if text.startswith(render.XATTR_PREFIX):  # ls and cp request foreign ones all the time
             value = (await self._xattrs(inode)).get(text)
             if value is not None:
                 return value
@@ -313,7 +313,7 @@ class Operations(pyfuse3.Operations):
         return answer
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
-        """Inode numbers are computed: there is nothing to forget."""
+        """Does nothing: inode numbers are computed, so there is nothing to forget."""
 
     # -- files ----------------------------------------------------------------------------------
 
@@ -329,7 +329,7 @@ class Operations(pyfuse3.Operations):
             return pyfuse3.FileInfo(fh=self._files.add(Reader(node, node.open())))
         held: object = None
         if isinstance(node, MeasuredFile):
-            # First of all: a cleaner may replace segments while the size is found.
+            # This must come first: a cleaner may replace segments while the size is being found.
             held = await trio.to_thread.run_sync(node.hold)
             await self._search(node)
             if (size := node.stream_size) is not None:
@@ -345,7 +345,7 @@ class Operations(pyfuse3.Operations):
         )
 
     async def _search(self, node: MeasuredFile) -> None:
-        """What the size of a file depends on has been found, if that does not take long."""
+        """Finds what a file's size depends on, if that does not take long."""
         pending = node.search()
         if pending is None:
             return
@@ -367,7 +367,7 @@ class Operations(pyfuse3.Operations):
 
     @handler
     async def read(self, fh: int, off: int, size: int) -> bytes:
-        # Any buffer will do; the types of pyfuse3 know of one kind only.
+        # pyfuse3 accepts any buffer, although its types say bytes.
         data = cast(bytes, await self._files[fh].read(off, size))
         self.metrics.bytes_read += len(data)
         return data
@@ -415,8 +415,8 @@ class Operations(pyfuse3.Operations):
 
 
 class ReadOnlyOperations(Operations):
-    """Of a mount that changes nothing. The kernel refuses changes itself, unless somebody remounts
-    with `rw`."""
+    """The handlers of a read-only mount. The kernel itself rejects changes unless the mount is
+    remounted with `rw`."""
 
     @handler
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:

@@ -1,12 +1,12 @@
-"""Small files handed to the kernel before it asks.
+"""Stores small files in the kernel's page cache as they are opened, before they are read.
 
-Who opens a record reads it next, and that would be another request. The bytes are known when the
-file is opened, so they are put into the kernel's page cache then and the read never comes here.
+A program that opens a record reads it next, which would be another request. The bytes are known
+when the file is opened, so they are stored in the page cache then, and the read never arrives here.
 
-The kernel locks the pages that it is given. A page may be locked by a read that waits for an answer
-from us, and then to give it pages here, in the event loop, would wait for ever. So they are given
-only while nobody has the file open: every read comes from an open file, and the kernel tells of a
-file's last closing only when all of them are answered.
+The kernel locks the pages that it stores. A page may already be locked by a read that waits for an
+answer from us, and storing pages here, in the event loop, would then deadlock. So pages are stored
+only while the file is not open elsewhere: every read belongs to an open file, and the kernel sends
+a file's last release only after all its reads were answered.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from ..nodes.record import RecordFile
 
 logger = logging.getLogger(__name__)
 
-# Files that were given before are not given again at once; if the kernel needed the memory for
-# something else, it asks for them as usual.
+# Recently stored files are not stored again; if the kernel has dropped their pages, it reads them
+# as usual.
 _REMEMBERED: Final = 16384
 
 
 class PageCache:
-    """What the kernel was given. The event loop alone uses it."""
+    """The files stored in the kernel's page cache. Only the event loop uses it."""
 
     def __init__(self) -> None:
         self._open: dict[int, int] = {}  # how often each record is open, by inode number
         self._given: OrderedDict[int, None] = OrderedDict()
 
     def offer(self, file: RecordFile) -> None:
-        """Give the kernel the bytes of a small record that is being opened, unless it has them."""
+        """Stores the bytes of a small record that is being opened, unless the kernel has them."""
         inode = file.inode
         opened = self._open.get(inode, 0)
         self._open[inode] = opened + 1
@@ -51,7 +51,7 @@ class PageCache:
             self._given.popitem(last=False)
 
     def note_closed(self, node: Node) -> None:
-        """A file was closed, perhaps one that was offered."""
+        """Records that a file was closed; it may or may not have been offered."""
         opened = self._open.get(node.inode, 0)
         if opened > 1:
             self._open[node.inode] = opened - 1

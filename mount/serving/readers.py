@@ -1,6 +1,6 @@
-"""Open files as the event loop reads them: at once where bytes are at hand, else in a thread.
+"""Serves reads of open files: at once where the bytes are in memory, otherwise in a thread.
 
-While a stream's bytes are on their way to the reader a thread makes the next ones. A reader of
+While a stream's bytes are on their way to the reader, a thread produces the next ones. A reader of
 `follow` sleeps until the watch sees the partition change.
 """
 
@@ -28,19 +28,18 @@ logger = logging.getLogger(__name__)
 _READABLE: Final = select.POLLIN | select.POLLRDNORM
 
 
-# Threads that make streams ahead of their readers, all together. A stream for which there is none
-# is made as it is read.
+# The total number of threads that read ahead. A stream that gets none is produced as it is read.
 _AHEAD_THREADS: Final = 8
 
 
 class AheadThreads:
-    """How many of them are free."""
+    """Counts the free read-ahead threads."""
 
     def __init__(self) -> None:
         self._free = _AHEAD_THREADS
 
     def take(self) -> bool:
-        """Take one; False when none is free."""
+        """Takes a thread; returns False if none is free."""
         if not self._free:
             return False
         self._free -= 1
@@ -51,7 +50,7 @@ class AheadThreads:
 
 
 class Reader:
-    """An open file of the kernel's. `node` is what was opened."""
+    """A file that the kernel has open. `node` is what was opened."""
 
     def __init__(self, node: Node, handle: Handle) -> None:
         self.node = node
@@ -64,7 +63,7 @@ class Reader:
         return data
 
     async def poll(self, poll_handle: pyfuse3.PollHandle | None) -> int:
-        """The events that are there now. `poll_handle` is to be told when there are more."""
+        """Returns the present poll events. `poll_handle` is notified when there are more."""
         return _READABLE
 
     async def close(self) -> None:
@@ -72,7 +71,7 @@ class Reader:
 
 
 class StreamReader(Reader):
-    """Reads a stream and keeps a thread busy ahead of it."""
+    """Reads a stream while a thread reads ahead."""
 
     def __init__(
         self,
@@ -89,12 +88,12 @@ class StreamReader(Reader):
         self._nursery = nursery
         self._threads = threads
         self._is_kept_ahead = False
-        self._progress = trio.Event()  # a new one after each piece that is waited for
-        self._is_awaited = False  # a piece is; the thread that makes it looks at this
+        self._progress = trio.Event()  # a new one after each awaited piece
+        self._is_awaited = False  # whether a piece is; read by the thread that reads ahead
         handle.guards_page_cache = handle.direct_io
 
     def _begin_measuring(self) -> StreamSize | None:
-        """Have the stream's size found while it is open."""
+        """Has the stream's size measured while it is open."""
         size = self.node.stream_size if isinstance(self.node, MeasuredFile) else None
         if size is not None:
             self._measuring.opened(size)
@@ -108,7 +107,7 @@ class StreamReader(Reader):
                 raise Idle
         data = self._stream.at_hand(position, size)
         while data is None and self._is_kept_ahead:
-            # First this, then another look: or what comes between would not be told.
+            # Set this before checking again: otherwise a piece made in between would not wake us.
             self._is_awaited = True
             data = self._stream.at_hand(position, size)
             if data is None:
@@ -117,8 +116,8 @@ class StreamReader(Reader):
         if data is None:
             data = await trio.to_thread.run_sync(self._stream.read, position, size)
         if self._stream.was_cut(position, len(data)):
-            # If the page cache reads, it must not take this for the end of the file: its next read
-            # then meets the damage.
+            # The page cache must not take this short read for the end of the file: its next read
+            # then raises the error for the damage.
             pyfuse3.invalidate_inode(pyfuse3.InodeT(self.node.inode), attr_only=True)
         if not self._is_kept_ahead and self._stream.wants_more() and self._threads.take():
             self._is_kept_ahead = True
@@ -129,16 +128,16 @@ class StreamReader(Reader):
         token = trio.lowlevel.current_trio_token()
 
         def note_progress() -> None:
-            # To wake the event loop for nothing would cost more than making a piece.
+            # Waking the event loop needlessly would cost more than producing a piece.
             if self._is_awaited:
                 self._is_awaited = False
                 token.run_sync_soon(self._note_progress, idempotent=True)
 
         try:
-            limiter = trio.CapacityLimiter(1)  # these are counted elsewhere
+            limiter = trio.CapacityLimiter(1)  # `AheadThreads` counts these threads
             await trio.to_thread.run_sync(self._stream.keep_ahead, note_progress, limiter=limiter)
         except Exception:
-            logger.exception("reading ahead failed")  # a fault of ours; the read will meet it, too
+            logger.exception("reading ahead failed")  # a bug of ours; the read will fail, too
         finally:
             self._threads.give_back()
             self._is_kept_ahead = False
@@ -155,8 +154,8 @@ class StreamReader(Reader):
 
 
 class PreparedStreamReader(StreamReader):
-    """Reads a stream once what it needs has been done; until then a read ends with EINTR from time
-    to time, as one of `follow` does."""
+    """Reads a stream after its preparations are done; until then reads return EINTR from time to
+    time, as those of `follow` do."""
 
     def __init__(
         self,
@@ -184,17 +183,17 @@ class PreparedStreamReader(StreamReader):
 
 
 class Changes(Protocol):
-    """What tells of changes: the watch."""
+    """The source of change events: the watch."""
 
     def next_change(self, partition: Partition) -> trio.Event:
-        """Set when the partition has changed after this call, or the mount ends."""
+        """Returns an event that is set when the partition changes or the mount ends."""
 
     @property
     def is_ending(self) -> bool: ...
 
 
 class FollowReader(Reader):
-    """Reads what comes. One read, or look for something to read, at a time."""
+    """Reads records as they arrive. Only one read or readiness check runs at a time."""
 
     def __init__(
         self, node: Node, handle: FollowHandle, nursery: trio.Nursery, changes: Changes

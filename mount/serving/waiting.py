@@ -1,4 +1,4 @@
-"""What takes long is done once, while all who need it wait."""
+"""Runs slow preparations in threads, each only once for all requests that wait for it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ logger = logging.getLogger(__name__)
 
 
 class Waiting:
-    """What is being done in threads of its own: however many wait, they take none of the threads
-    that others need. The event loop alone uses it."""
+    """Preparations in threads of their own: however many requests wait for them, the threads of
+    other requests stay free. Only the event loop uses it."""
 
     def __init__(self, nursery: trio.Nursery, threads: int = 1) -> None:
-        """`threads`: how many things are done at a time."""
+        """`threads`: how many preparations run at a time."""
         self._nursery = nursery
         self._threads = trio.CapacityLimiter(threads)
         self._done: dict[Hashable, trio.Event] = {}
 
     async def wait(self, pending: Pending) -> None:
-        """Until it has been tried: an error in it is met again by who then asks the node."""
+        """Waits until `pending` has been attempted. Errors in it are not raised here: the node
+        raises them again when it is used."""
         done = self._done.get(pending.key)
         if done is None:
             done = self._done[pending.key] = trio.Event()
@@ -40,7 +41,7 @@ class Waiting:
         except (StorageError, TreeError, OSError):
             pass
         except Exception:
-            logger.exception("what a file is made from could not be made")  # a fault of ours
+            logger.exception("preparing a file's content failed")  # a bug of ours
         finally:
             del self._done[pending.key]
             done.set()

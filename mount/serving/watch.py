@@ -1,11 +1,11 @@
-"""Growth and deletion seen: readers that wait are woken, the kernel's caches are told.
+"""Polls partitions for growth and deletion, wakes waiting readers, invalidates kernel caches.
 
-Nothing tells a reader of a broker's directory that it changed, so it is looked at: two system calls
-for a partition in which nothing happened, and only for partitions whose records somebody looked up.
+A reader of a broker's directory gets no notification of changes, so partitions are polled: two
+system calls for one that did not change, and only those whose records were looked up.
 
-What the kernel must forget when records or segments go is not listed anywhere (see `inodes.py`).
-But it forgets everything below a directory when it is told to forget the directory's name, except
-for files that are open at that moment; and those we know.
+No list exists of the names that the kernel has to forget when records or segments are deleted (see
+`inodes.py`). But invalidating a directory's name makes the kernel forget everything below it except
+files that are open at that moment, and those we know.
 """
 
 from __future__ import annotations
@@ -31,28 +31,29 @@ from . import memory
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks at partitions that somebody follows, and at all others. With BRIEFLY,
-#: the time for which names are believed, the second stays below one second.
+#: Seconds between two polls of followed partitions, and of all others. The latter plus BRIEFLY, the
+#: time for which the kernel may cache names, is less than one second.
 FOLLOWED_SECONDS: Final = 0.1
 OTHERS_SECONDS: Final = 0.4
-#: After so long without a look-up a partition is no longer looked at, once the kernel has forgotten
-#: its names: of thousands of partitions that were visited few are in use.
+#: After this long without a lookup a partition is no longer polled, once the kernel has forgotten
+#: its names: of thousands of visited partitions only a few are in use.
 VISIT_SECONDS: Final = 30.0
 
-#: How often files that were removed are let go of, so that their room on the disk is free, and
-#: memory is given back.
+#: Seconds between two sweeps, which close removed files, so that their disk space becomes free, and
+#: return memory to the kernel.
 SWEEP_SECONDS: Final = 10.0
 
 Name = tuple[int, bytes]  # a directory's inode number, a name in it
-# Files whose names the kernel keeps for ever, and cannot forget with their directory while open.
+# Files whose names the kernel caches for ever. While they are open, invalidating their directory
+# does not make it forget them.
 _HELD: Final = (RecordFile, SegmentFile)
 
 
 class Watch:
-    """Looks at the partitions in use while `run` runs. The event loop alone uses it."""
+    """Polls the partitions in use while `run` runs. Only the event loop uses it."""
 
     def __init__(self, catalog: Catalog, open_nodes: Callable[[], Iterable[Node]]) -> None:
-        """`open_nodes`: the nodes that are open now."""
+        """`open_nodes` returns the nodes that are open now."""
         self._catalog = catalog
         self._open_nodes = open_nodes
         self._past: dict[Partition, Seen] = {}
@@ -64,17 +65,17 @@ class Watch:
         return self._ending
 
     def next_change(self, partition: Partition) -> trio.Event:
-        """Set when the partition has changed after this call, or the mount ends."""
+        """Returns an event that is set when the partition changes or the mount ends."""
         return self._changes.setdefault(partition, trio.Event())
 
     def end(self) -> None:
-        """Wake everybody who waits; nobody will wait again."""
+        """Wakes all waiting readers; none will wait again."""
         self._ending = True
         for event in self._changes.values():
             event.set()
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Polls until cancelled."""
         look_at_all = sweep = -math.inf
         while True:
             await trio.sleep(FOLLOWED_SECONDS if self._changes else OTHERS_SECONDS)
@@ -93,11 +94,11 @@ class Watch:
         try:
             self._catalog.engine.let_go_of_removed()
         except (StorageError, OSError) as error:
-            logger.debug("nothing could be let go of: %s", error)
+            logger.debug("removed files could not be closed: %s", error)
         memory.give_back()
 
     def _visited(self) -> list[Partition]:
-        """The partitions of which the kernel may know names."""
+        """Returns the partitions of which the kernel may know names."""
         since = monotonic() - VISIT_SECONDS
         held = {node.partition for node in self._open_nodes() if isinstance(node, _HELD)}
         return [
@@ -108,7 +109,7 @@ class Watch:
         ]
 
     async def _leave(self) -> None:
-        """Stop looking at partitions that nobody visits, when the kernel has forgotten them."""
+        """Stops polling partitions that are no longer visited and makes the kernel forget them."""
         visited = set(self._visited())
         left = [partition for partition in self._past if partition not in visited]
         for partition in left:
@@ -143,7 +144,8 @@ class Watch:
             event.set()
 
     def _names_to_forget(self, lost: list[Partition]) -> Iterable[Name]:
-        lost = [each for each in lost if each.changes is None]  # else no name is believed
+        # In a writable mount the kernel caches no names.
+        lost = [each for each in lost if each.changes is None]
         for node in self._open_nodes():
             if not isinstance(node, _HELD) or node.partition not in lost:
                 continue
@@ -158,7 +160,8 @@ class Watch:
 
 
 def _look(catalog: Catalog, partitions: list[Partition]) -> dict[Partition, Seen | None]:
-    """What the partitions are like now; those that cannot be looked at are left out."""
+    """Returns each partition's present state, None if it was deleted; partitions that could not be
+    examined are left out."""
     found: dict[Partition, Seen | None] = {}
     for partition in partitions:
         try:
@@ -166,13 +169,13 @@ def _look(catalog: Catalog, partitions: list[Partition]) -> dict[Partition, Seen
         except UnknownPartition:
             found[partition] = None
         except (StorageError, OSError) as error:
-            logger.debug("%r cannot be looked at: %s", partition, error)
+            logger.debug("%r cannot be examined: %s", partition, error)
     return found
 
 
 def _forget(names: list[Name]) -> None:
-    """Make the kernel forget names. It may wait for requests that are being answered, so this is no
-    work for the event loop."""
+    """Makes the kernel forget names. This may wait for requests that are being answered, so the
+    event loop must not call it."""
     for directory, name in names:
         try:
             pyfuse3.invalidate_entry(pyfuse3.InodeT(directory), pyfuse3.FileNameT(name))

@@ -1,5 +1,4 @@
-"""Open files as the event loop writes them: one call at a time for each, in a thread if it may have
-to wait for anything."""
+"""Serves writes to open files: one call at a time for each file, in a thread if it may block."""
 
 from __future__ import annotations
 
@@ -13,19 +12,19 @@ from ..nodes.node import Node
 from ..write_handle import WriteHandle
 from .readers import Reader
 
-# A write that was taken for a short one, and took longer than this, sends those behind it to
-# threads for some time: the disk is slow, or the lines are such as take long to read.
+# After a write in the event loop that took longer than this, the following writes use threads for
+# some time: the disk is slow, or the lines take long to parse.
 _LONG_SECONDS: Final = 0.005
 _SLOW_SECONDS: Final = 0.25
 
 
 class Writer(Reader):
-    """An open file of the kernel's that can be written."""
+    """A file that the kernel has open for writing."""
 
     def __init__(self, node: Node, handle: WriteHandle) -> None:
         super().__init__(node, handle)
         self._writes = handle
-        self._one = trio.Lock()  # fair: writes are taken in the order in which they came
+        self._one = trio.Lock()  # fair: writes are done in the order of their arrival
         self._slow_until = 0.0
 
     async def read(self, position: int, size: int) -> Data:
@@ -33,8 +32,8 @@ class Writer(Reader):
             return await trio.to_thread.run_sync(self._writes.read, position, size)
 
     async def write(self, position: int, data: bytes, is_alone: bool = False) -> int:
-        """`is_alone`: no other file is open, so that hardly anybody waits when the event loop does
-        a short write itself. To have a thread do it would take an eighth longer."""
+        """Writes `data`. `is_alone`: no other file is open, so that a short write in the event loop
+        delays hardly anything. In a thread it would take an eighth longer."""
         writes = self._writes
         if self._is_free:
             if writes.writes_near:
@@ -82,5 +81,5 @@ class Writer(Reader):
 
     @property
     def _is_free(self) -> bool:
-        """Whether a call can be made here and now: none is under way, and none waits."""
+        """Whether a call can be made at once: none is running or waiting."""
         return not self._one.locked()

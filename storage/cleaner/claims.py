@@ -1,8 +1,8 @@
-"""Who may work on a partition just now: one cleaning at a time, and none while it is paused.
+"""Tracks which partitions are being cleaned and which ones have their cleaning paused.
 
-The states of Kafka's LogCleanerManager. Cleaning and retention of a compacted log take a partition,
-and leave it alone when somebody has it. What cuts, deletes or configures it pauses its cleaning:
-one that is under way is given up first.
+This is the LogCleaningState of Kafka's LogCleanerManager. Cleaning, and retention of a compacted
+log, claim a partition and skip it if it is already claimed. Truncating, deleting or reconfiguring a
+partition pauses its cleaning; a cleaning in progress is aborted first.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ TopicPartition = tuple[str, int]
 
 
 class Claims:
-    """Any thread may call."""
+    """The cleaning state of all partitions. All methods are thread-safe."""
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()  # guards what follows
+        self._changed = threading.Condition()  # guards the attributes below
         self._taken: set[TopicPartition] = set()
         self._pauses: Counter[TopicPartition] = Counter()
         self._is_stopped = False
 
     def is_free(self, key: TopicPartition) -> bool:
-        """Whether `take` would give it."""
+        """Returns whether `take` would succeed."""
         with self._changed:
             return self._is_free(key)
 
     @contextmanager
     def take(self, key: TopicPartition) -> Iterator[bool]:
-        """Has a partition for the block, if that gets True. Whoever has it calls `check` now and
-        then."""
+        """Claims the partition for the duration of the block; yields whether it succeeded. The
+        holder must call `check` regularly."""
         with self._changed:
             is_mine = self._is_free(key)
             if is_mine:
@@ -49,15 +49,15 @@ class Claims:
                     self._changed.notify_all()
 
     def check(self, key: TopicPartition) -> None:
-        """CleaningAborted when the partition is to be given back."""
+        """Raises CleaningAborted if the holder must give the partition up."""
         with self._changed:
             if self._is_stopped:
                 raise CleaningAborted("the engine is being closed")
             if self._pauses[key]:
-                raise CleaningAborted("the partition is cut, deleted or configured")
+                raise CleaningAborted("the partition is being truncated, deleted or reconfigured")
 
     def wait(self, key: TopicPartition, seconds: float) -> None:
-        """Waits so long, or until `check` would raise."""
+        """Waits `seconds`, or less if `check` would raise."""
         end = time.monotonic() + seconds
         with self._changed:
             while not (self._is_stopped or self._pauses[key]):
@@ -67,7 +67,8 @@ class Claims:
 
     @contextmanager
     def paused(self, key: TopicPartition) -> Iterator[None]:
-        """Nobody has the partition during the block; who had it has been made to give it back."""
+        """Keeps the partition unclaimed during the block; first aborts the current holder and waits
+        for it."""
         with self._changed:
             self._pauses[key] += 1
             self._changed.notify_all()
@@ -80,12 +81,12 @@ class Claims:
                 self._pauses -= Counter((key,))
 
     def abort(self, key: TopicPartition) -> None:
-        """Has the partition given back, if somebody has it, and waits for that."""
+        """Aborts the partition's holder, if there is one, and waits until it has stopped."""
         with self.paused(key):
             pass
 
     def stop(self) -> None:
-        """Has everything given back, for good."""
+        """Aborts all holders and refuses every later claim."""
         with self._changed:
             self._is_stopped = True
             self._changed.notify_all()

@@ -1,7 +1,7 @@
-"""A segment that the cleaner writes, under names that no reader takes for a segment's.
+"""A segment that the cleaner writes, in `.cleaned` files that no reader mistakes for a segment.
 
-Rules: Kafka's `UnifiedLog.createNewCleanedSegment` and what `Cleaner.cleanSegments` does with it.
-What is left of one that was not finished stays until it is made again, set aside or purged (see
+Follows Kafka's `UnifiedLog.createNewCleanedSegment` and its use in `Cleaner.cleanSegments`. Files
+of an unfinished segment remain until the segment is written again, set aside or purged (see
 `log.leftovers`).
 """
 
@@ -20,19 +20,19 @@ from ..segment.index_builder import IndexBuilder
 from ..segment.stored import FILES
 from ..segment.txn_index import AbortedTxn, format_aborted_txns
 
-# The disk begins with so many bytes while the next ones are made.
+# Writeback is started after this many bytes, so that it overlaps with producing the next ones.
 _SYNC_BYTES: Final = 8 << 20
 
 
 class CleanedSegment:
-    """`B.log.cleaned` and its indexes while they are filled. One thread at a time.
+    """`B.log.cleaned` and its indexes while they are being written. Not thread-safe.
 
-    `size`: bytes of its batches. After any error it is good for nothing but `discard`.
+    `size`: bytes of its batches. After an error only `discard` may be called.
     """
 
     def __init__(self, directory: WritableDirectory, base_offset: int, config: TopicConfig) -> None:
-        """An empty one; what an old one of that base has left is gone. When it raises OSError
-        nothing of it is left, if that can be."""
+        """Creates an empty segment in place of leftovers with the same base offset. If it raises
+        OSError, it has removed its files as far as possible."""
         self.base_offset = base_offset
         self.size = 0
         self._directory = directory
@@ -41,7 +41,7 @@ class CleanedSegment:
         )
         self._aborted: WritableFile | None = None
         self._aborted_size = 0
-        self._synced = 0  # up to here the disk is at it
+        self._synced = 0  # writeback was started up to this position
         try:
             directory.remove(self._name(FileKind.TXNINDEX), missing_ok=True)
             self._log = directory.create(self._name(FileKind.LOG))
@@ -53,17 +53,17 @@ class CleanedSegment:
 
     @property
     def largest_timestamp(self) -> int:
-        """The largest timestamp of its batches in ms, -1 when none has one."""
+        """The largest timestamp of its batches in ms, -1 if none has one."""
         return self._builder.largest.timestamp
 
     @property
     def room(self) -> int:
-        """How many batches can be added before an index is full, at least."""
+        """A lower bound for the number of batches that can be appended before an index is full."""
         return max(self._builder.room, 0)
 
     def append(self, data: Buffer, table: BatchTable) -> None:
-        """Add whole batches, one after the other in `data`, and their index entries; positions in
-        `table` are those in `data`, and are changed to those in the segment."""
+        """Appends the whole consecutive batches in `data` and their index entries. Changes the
+        positions in `table` from positions in `data` to positions in the segment."""
         if not len(table):
             return
         table.rows[:, b.POSITION] += self.size
@@ -81,7 +81,7 @@ class CleanedSegment:
             self._synced = self.size
 
     def append_aborted(self, aborted: Sequence[AbortedTxn]) -> None:
-        """Add entries to the transaction index, which is made for the first of them."""
+        """Appends entries to the transaction index, which is created for the first one."""
         if not aborted:
             return
         if self._aborted is None:
@@ -91,9 +91,9 @@ class CleanedSegment:
         self._aborted_size += len(data)
 
     def finish(self, mtime_ns: int | None = None) -> None:
-        """Nothing more comes: the last time entry is added, the log and its two indexes get this
-        mtime, if one is given (by which retention goes where records have no timestamp), and all
-        files are durable; their names are not."""
+        """Completes the segment: appends the last time index entry and makes all files durable, but
+        not their names. The log and its two indexes get `mtime_ns` if it is given, because
+        retention uses the mtime of segments without timestamps."""
         times_end = self._builder.time_count * time_index.ENTRY.size
         if entry := self._builder.finish():
             self._times.write(times_end, entry)
@@ -104,16 +104,17 @@ class CleanedSegment:
             file.sync()
 
     def discard(self) -> None:
-        """Remove its files, those that still have their names. OSError when one stays."""
+        """Removes those of its files that still exist under their names. Raises OSError if one
+        cannot be removed."""
         for kind in FILES:
             self._directory.remove(self._name(kind), missing_ok=True)
 
     def _discard_after(self, error: OSError) -> None:
-        """What went wrong first is what is to be told."""
+        """Discards the segment; the original error is the one to report."""
         try:
             self.discard()
         except OSError as another:
-            error.add_note(f"then, removing what was made: {another}")
+            error.add_note(f"also failed to remove the unfinished segment: {another}")
 
     def _files(self) -> Iterator[WritableFile]:
         yield from (self._log, self._offsets, self._times)

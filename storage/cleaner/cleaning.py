@@ -1,12 +1,11 @@
-"""One pass of the cleaner over one log.
+"""One pass of the log cleaner over one log.
 
-Rules: Kafka's `Cleaner.doClean`. First the newest offsets of the keys are learned from the dirty
-part of the log, as far as the map has room: up to there the pass cleans, and there the next one
-goes on. Then all segments up to there are gone through from the first one on, those together that
-become one: each batch is judged, and what stays of it goes into a sink. Whether that writes files
-or only counts, is its own affair.
+Follows Kafka's `Cleaner.doClean`. The pass first builds the offset map from the dirty part of the
+log, as far as the map has capacity: it cleans up to that offset, and the next pass continues there.
+Then it goes through all segments below that offset, group by group of segments that are merged into
+one, and passes the retained records of each batch to a sink, which writes or only counts them.
 
-Input comes from a view, which is only read. Damage in it ends the pass.
+The input is a view, which is only read. Damage in it ends the pass.
 """
 
 from __future__ import annotations
@@ -36,23 +35,23 @@ from .throttle import Throttle
 
 
 class Sink(Protocol):
-    """Takes what a pass keeps, group after group of segments that become one."""
+    """Receives what a pass retains, one group of merged segments after the other."""
 
     def begin(self, segments: Sequence[SegmentToClean]) -> None:
-        """What comes now is of these segments."""
+        """Starts the group of `segments`."""
 
     def put(self, judged: Judged) -> int:
-        """Takes some batches, in order. The bytes that stay of them."""
+        """Adds consecutive batches; returns the number of bytes retained of them."""
 
     def end(self) -> None:
-        """All of the group was put."""
+        """Completes the group."""
 
     def discard(self) -> None:
-        """The pass has failed: nothing may be left of a group that did not end."""
+        """Removes whatever an incomplete group has left, because the pass has failed."""
 
 
 class CleanedSink:
-    """Makes of each group of segments a new one, `.cleaned`, and has it take their place."""
+    """Writes a new `.cleaned` segment for each group and swaps it in for the group's segments."""
 
     def __init__(
         self,
@@ -60,9 +59,8 @@ class CleanedSink:
         config: TopicConfig,
         replace: Callable[[CleanedSegment, Sequence[int]], None],
     ) -> None:
-        """`replace` puts a new segment, which is on the disk for certain, in the place of those
-        with these base offsets. What it raises, other than LogDirOffline and SyncFailed, means that
-        nothing has changed."""
+        """`replace` swaps in a new segment, which is durable, for those with the given base
+        offsets. If it raises anything but LogDirOffline and SyncFailed, nothing has changed."""
         self._directory = directory
         self._config = config
         self._replace = replace
@@ -96,7 +94,7 @@ class CleanedSink:
         try:
             self._replace(self._cleaned, [segment.base_offset for segment in self._group])
         except (LogDirOffline, SyncFailed):
-            self._cleaned = None  # what is left of it tells the next loading what counts
+            self._cleaned = None  # the next loading needs its files to complete or undo the swap
             raise
         self._cleaned = None
 
@@ -107,10 +105,10 @@ class CleanedSink:
 
 @dataclass(frozen=True, slots=True)
 class CleaningResult:
-    """What a pass did. `end_offset`: up to there the log is clean now, the new checkpoint.
-    `counts`: the records that it went through by their fate. `keys`: how many the map held.
-    `tombstones`: those that stayed. Bytes are those of the `.log` files that were gone through, and
-    of what stayed of them."""
+    """What a pass did. `end_offset`: the log is clean up to this offset, the new checkpoint.
+    `counts`: the number of records processed, by their fate. `keys`: the number of keys in the map.
+    `tombstones`: the number retained. Bytes are those of the `.log` files that were read, and of
+    what was retained of them."""
 
     end_offset: int
     segments_before: int
@@ -125,10 +123,10 @@ class CleaningResult:
 def clean(
     log: LogToClean, offset_map: OffsetMap, sink: Sink, throttle: Throttle | None = None
 ) -> CleaningResult:
-    """Clean a log, using `offset_map`, whatever it holds.
+    """Cleans a log by means of `offset_map`, whose content is overwritten.
 
-    CorruptError, with file and position, for damage in a segment. Whatever ends the pass, the sink
-    is told to discard what it has not ended.
+    Raises CorruptError, with file and position, if a segment is damaged. After any error the sink
+    discards its incomplete group.
     """
     with log.view.context.decoder() as decoder:
         cleaning = Cleaning(log, decoder, throttle)
@@ -140,14 +138,14 @@ def clean(
 def legacy_horizon_ms(
     segments: Sequence[SegmentToClean], first_dirty: int, config: TopicConfig
 ) -> int:
-    """When a segment must have been written last for its tombstones of magic 0 and 1 to go: so long
-    before the last one was that was cleaned before."""
+    """Returns the latest mtime in ms of a segment whose tombstones of magic 0 and 1 are deleted:
+    `delete.retention.ms` before the mtime of the last segment that is already clean, or 0."""
     clean = [s.mtime_ms for s in segments if s.base_offset < first_dirty]
     return clean[-1] - config.delete_retention_ms if clean else 0
 
 
 class Copying:
-    """Groups of segments on their way into a sink, the records in them judged and counted."""
+    """Filters groups of segments into a sink and counts their records."""
 
     def __init__(
         self,
@@ -156,7 +154,7 @@ class Copying:
         read: Callable[[Segment], Iterator[Chunk]],
         pay: Callable[[int], None] = lambda kept: None,
     ) -> None:
-        """`pay` is told how many bytes stay."""
+        """`pay` is called with the number of bytes retained of each chunk."""
         self._judge = judge
         self._decoder = decoder
         self._read = read
@@ -166,7 +164,7 @@ class Copying:
         self._written = 0
 
     def put(self, segments: Sequence[SegmentToClean], sink: Sink) -> None:
-        """Give the sink what stays of the segments, the next ones of the log."""
+        """Passes what is retained of the log's next segments to the sink."""
         for segment in segments:
             for chunk in self._read(segment.segment):
                 kept = 0
@@ -180,7 +178,7 @@ class Copying:
     def result(
         self, end_offset: int, before: int, after: int, bytes_before: int, keys: int
     ) -> CleaningResult:
-        """What it came to; the arguments are as in the result."""
+        """Returns the result so far; the parameters are fields of it."""
         counts = {fate: int(self._counts[fate]) for fate in Fate}
         return CleaningResult(
             end_offset, before, after, bytes_before, self._written, counts, keys, self._tombstones
@@ -188,7 +186,7 @@ class Copying:
 
 
 class Cleaning:
-    """One pass, in its two steps."""
+    """The two steps of one pass."""
 
     def __init__(self, log: LogToClean, decoder: Decoder, throttle: Throttle | None = None) -> None:
         self._log = log
@@ -205,16 +203,16 @@ class Cleaning:
         self._total = self._size
 
     def learn(self, offset_map: OffsetMap) -> bool:
-        """Put the newest offsets of keys into a map, whatever it held. Whether nothing but the keys
-        decides what stays; as `Learning`."""
+        """Builds the offset map, whose content is overwritten. Returns whether keys alone decide
+        what is retained (see `Learning.keys_decide`)."""
         learning = Learning(self._log, self._segments, offset_map)
         self._done, self._total = learning.skipped, self._size + learning.nbytes
         learning.learn(self._spend)
         return learning.keys_decide
 
     def go_through(self, newest: Newest, sink: Sink) -> CleaningResult:
-        """Judge all segments up to where `newest` ends, and give the sink what stays; where that
-        fails, it is told to discard what has not ended. `keys` of the result is 0."""
+        """Filters all segments up to the latest offset of `newest` into the sink. If that fails,
+        the sink discards its incomplete group. `keys` of the result is 0."""
         try:
             return self._go_through(newest, sink)
         except BaseException as error:
@@ -234,7 +232,7 @@ class Cleaning:
         copying = Copying(judge, self._decoder, self._read, self._pay)
         for segments in groups:
             judge.set_producers(log.producers())
-            with uninterrupted:  # what is begun can be discarded
+            with uninterrupted:  # else a group that was just started could not be discarded
                 sink.begin(segments)
             copying.put(segments, sink)
             log.check()
@@ -261,7 +259,7 @@ class Cleaning:
             yield chunk
 
     def _spend(self, count: int) -> None:
-        """So many bytes were read."""
+        """Accounts for bytes read: checks for an abort, reports progress and throttles."""
         self._log.check()
         self._done += count
         self._log.told(self._done, self._total)
@@ -273,8 +271,8 @@ class Cleaning:
 
 
 def _discard(sink: Sink, error: BaseException) -> None:
-    """What went wrong first is what is to be told."""
+    """Discards the incomplete group; the original error is the one to report."""
     try:
         sink.discard()
     except OSError as another:
-        error.add_note(f"then, removing what was written: {another}")
+        error.add_note(f"also failed to remove the unfinished segment: {another}")

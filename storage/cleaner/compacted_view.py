@@ -1,4 +1,4 @@
-"""A view of a partition without what compaction, and then retention, would remove now."""
+"""A view of a partition without the records that compaction and retention would remove now."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .fates import Fate
 from .plan import SegmentToClean, segments_of
 from .preview import Preview, Question
 
-#: What goes, by the names of `summary.json`.
+#: Why records are discarded, by the names in `summary.json`.
 REASONS: Final = {
     "superseded": Fate.SUPERSEDED,
     "tombstone": Fate.TOMBSTONE,
@@ -39,10 +39,10 @@ REASONS: Final = {
 
 @dataclass(frozen=True)
 class CompactedView:
-    """What `question` asks of, and a preview that answers it.
+    """The result of the preview that answers `question`.
 
-    As in Kafka's cleaner, retention comes before compaction and once more afterwards, when it
-    deletes segments as the passes would write them.
+    As in Kafka's cleaner, retention precedes compaction and also follows it, when it deletes
+    segments as the passes would write them.
     """
 
     question: Question
@@ -57,29 +57,29 @@ class CompactedView:
         return self.view.segments
 
     def bound(self, isolation: Isolation) -> int:
-        """The offset where reading stops."""
+        """Returns the offset where reading stops."""
         return self.view.bound(isolation)
 
     def pinned(self) -> CompactedView:
-        """The same with every `.log` held open, as `View.pin` does it, for as long as it lives.
-        SegmentGone."""
+        """Returns the same view with every `.log` held open for its lifetime, as `View.pin` does.
+        Raises SegmentGone if a segment no longer exists."""
         return CompactedView(self.question.pinned(), self.preview)
 
     @cached_property
     def start_offset(self) -> int:
-        """The log start offset that retention leaves."""
+        """The log start offset after retention."""
         if self.preview.totals is None:
             return self.view.start_offset  # retention does not delete for size or time
         return max(self._retention.start_offset, self.view.start_offset)
 
     def keeps(self, offset: int) -> bool:
-        """Whether the record at `offset`, where there is one, stays."""
+        """Returns whether a record at `offset` would be retained."""
         if offset < self.start_offset:
             return False
         return offset >= self.preview.end_offset or offset in self.preview.kept
 
     def mask(self, offsets: b.Int64s) -> NDArray[np.bool_]:
-        """The same for some ascending offsets: bool of shape (n,)."""
+        """Returns which of the ascending offsets would be retained: bool of shape (n,)."""
         stays: NDArray[np.bool_] = self.preview.mask(offsets) & (offsets >= self.start_offset)
         return stays
 
@@ -91,7 +91,7 @@ class CompactedView:
         *,
         ahead: bool = False,
     ) -> Generator[Columns | Damage]:
-        """As `View.scan`: the records that stay."""
+        """Yields the records that would be retained, as `View.scan` does."""
         low = self.start_offset if start is None else max(start, self.start_offset)
         for part in self.view.scan(low, end, isolation, ahead=ahead, choose=self._left_of):
             if isinstance(part, Columns):
@@ -101,14 +101,14 @@ class CompactedView:
             yield part
 
     def _left_of(self, table: BatchTable) -> NDArray[np.bool_]:
-        """Which batches may have records that stay; those of magic 0 and 1 do not say where they
-        begin."""
+        """Returns which batches may contain retained records. Batches of magic 0 and 1 are always
+        included, because their headers lack the first offset."""
         lows, highs = table.column(b.BASE_OFFSET), table.column(b.LAST_OFFSET)
         left = (highs >= self.preview.end_offset) | (table.column(b.MAGIC) < 2)
         return left | self.preview.kept.any_between(lows, highs)
 
     def first(self, isolation: Isolation = Isolation.READ_COMMITTED) -> int | None:
-        """Offset of the first record that stays, None when none does. Damage is passed over."""
+        """Returns the offset of the first retained record, None without one. Skips damage."""
         kept = self.preview.kept.ceiling(self.start_offset)
         low = self.preview.end_offset if kept is None else kept
         for part in self.scan(low, isolation=isolation):
@@ -117,7 +117,7 @@ class CompactedView:
         return None
 
     def last(self, isolation: Isolation = Isolation.READ_COMMITTED) -> int | None:
-        """Offset of the last record that stays, None when none does. Damage is passed over."""
+        """Returns the offset of the last retained record, None without one. Skips damage."""
         scan = partial(self.scan, isolation=isolation)
         return last_offset(scan, self.start_offset, self.view.bound(isolation))
 
@@ -125,18 +125,19 @@ class CompactedView:
 
     @property
     def totals(self) -> Totals:
-        """Those of a preview in full."""
+        """The totals; only a full preview has them."""
         assert self.preview.totals is not None, "the preview was cut short"
         return self.preview.totals
 
     @cached_property
     def _left(self) -> Sequence[SegmentToClean]:
-        """The segments that no pass goes over."""
+        """The segments that no pass covers."""
         return [s for s in segments_of(self.view) if s.base_offset >= self.preview.end_offset]
 
     @cached_property
     def _retention(self) -> RetentionPlan:
-        """What goes of the segments that the passes write and of those behind them."""
+        """Which of the segments that the passes write, and of those after them, retention
+        deletes."""
         end = self.view.end_offset
         segments: list[Candidate] = [*self.totals.groups, *self._left]
         log = retention.LogState(segments, self.view.start_offset, end, end)
@@ -145,8 +146,8 @@ class CompactedView:
     # -- the summary ----------------------------------------------------------------------------
 
     def summary(self) -> dict[str, Any]:
-        """What `summary.json` says, of a preview in full. Records are those from the log start
-        offset on, those of aborted and of open transactions among them; bytes are those of the
+        """Returns the content of `summary.json`; needs a full preview. Records are counted from the
+        log start offset, including those of aborted and open transactions; bytes are those of the
         `.log` files."""
         question, planned = self.question, self.question.planned
         return {
@@ -168,7 +169,7 @@ class CompactedView:
         }
 
     def _sizes(self) -> dict[str, Any]:
-        """How much there is before and after, and what goes by reason."""
+        """Returns the sizes before and after, and the number of records discarded by reason."""
         groups, left, deleted = self.totals.groups, self._left, self._retention.count
         of_groups = [group.records for group in groups]
         of_left = [records_in(segment.segment, self.view) for segment in left]
@@ -185,21 +186,22 @@ class CompactedView:
             "bytes": {"before": before, "after": after, "saved": before - after},
             "segments": {
                 "before": len(whole.segments),
-                "after": max(len(sizes) - deleted, 1),  # the last one is never missed
+                "after": max(len(sizes) - deleted, 1),  # a log always has a segment
             },
             "gone": gone,
             "markersGone": self.totals.markers,
         }
 
     def _bound(self) -> str | None:
-        """Why nothing is cleaned from `firstUncleanableOffset` on; None in an empty partition."""
+        """Returns why nothing from `firstUncleanableOffset` on is cleaned; None if the partition is
+        empty."""
         bounds = zip(self.view.segments, self.question.planned.bounds, strict=True)
         end = self.question.planned.first_uncleanable
         return next((str(bound) for segment, bound in bounds if segment.base_offset >= end), None)
 
 
 def records_in(segment: Segment, view: View) -> int:
-    """The records of a segment from the log start offset on, damaged ones left out."""
+    """Returns the number of undamaged records of a segment from the log start offset on."""
 
     def count() -> int:
         found = _counted_in_headers(segment, view)
@@ -213,8 +215,8 @@ def records_in(segment: Segment, view: View) -> int:
 
 
 def _counted_in_headers(segment: Segment, view: View) -> int | None:
-    """None where headers do not tell: wrappers do not say how many messages they hold, and the log
-    may start within a batch."""
+    """Returns the number of records according to the headers. None if they do not suffice: headers
+    of wrappers do not contain a count, and the log may start within a batch."""
     if segment.base_offset < view.start_offset:
         return None
     count = 0

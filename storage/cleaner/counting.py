@@ -1,4 +1,4 @@
-"""A cleaner's sink that counts what passes would write, and what would go."""
+"""A cleaner sink that counts what passes would write and discard, for a dry run."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ _DATA_FATES: Final = (Fate.SUPERSEDED, Fate.TOMBSTONE, Fate.ABORTED, Fate.KEYLES
 
 @dataclass(frozen=True, slots=True)
 class CleanedGroup:
-    """A segment that a pass would write. `records` are those from the log start offset on;
-    `largest_timestamp` is that of its batches or, when none has one, the mtime it would get, in
-    ms."""
+    """A segment that a pass would write. `records` counts from the log start offset on;
+    `largest_timestamp` in ms is that of its batches or, if none has one, the mtime it would get."""
 
     base_offset: int
     size: int
@@ -37,11 +36,11 @@ class CleanedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What passes over a log would write, and what would go.
+    """What passes over a log would write and discard.
 
-    `gone`: records that go, by fate. `markers`: transaction markers that go, which are no records.
-    `expires_at_ms`: when a delete horizon passes next, None for never. `tombstones`: those that
-    stay.
+    `gone`: the number of discarded records, by fate. `markers`: the number of discarded transaction
+    markers, which are not records. `expires_at_ms`: when the next delete horizon passes, None for
+    never. `tombstones`: the number retained.
     """
 
     groups: tuple[CleanedGroup, ...]
@@ -53,14 +52,14 @@ class Totals:
 
 
 class Counting:
-    """A cleaner's sink that counts what is put into it and remembers which offsets stay."""
+    """A cleaner sink that counts its input and remembers the retained offsets."""
 
     def __init__(self, start_offset: int, now_ms: int) -> None:
         self._start_offset = start_offset
         self._now_ms = now_ms
         self._counts = np.zeros(len(Fate), dtype=np.int64)
         self._expires_at = MAX_OFFSET
-        # Of the passes before: what they kept, and the offset up to which they went.
+        # Of the previous passes: the retained offsets, and the end of what they covered.
         self._before = KeptOffsets()
         self._before_end = 0
         self.begin_pass()
@@ -71,8 +70,8 @@ class Counting:
         self._groups: list[CleanedGroup] = []
 
     def end_pass(self, end_offset: int, view: View) -> None:
-        """The pass had room for the keys below `end_offset`, and went over the segments that begin
-        below that."""
+        """Ends a pass whose map held the keys below `end_offset`, so that it covered the segments
+        that begin below it."""
         self._kept.finish()
         self._before = self._kept
         at = view.segments.floor_index(end_offset - 1)
@@ -80,7 +79,7 @@ class Counting:
 
     @property
     def kept(self) -> KeptOffsets:
-        """The offsets of what the last pass has left."""
+        """The offsets that the last pass retained."""
         return self._before
 
     def totals(self, passes: int) -> Totals:
@@ -126,10 +125,10 @@ class Counting:
         self._groups.append(CleanedGroup(base, self._size, largest, self._records))
 
     def discard(self) -> None:
-        """There is nothing to be taken back."""
+        """Does nothing: nothing was written."""
 
     def _there(self, offsets: b.Int64s) -> NDArray[np.bool_] | None:
-        """Which rows the passes before have left; None for all."""
+        """Returns which rows the previous passes retained; None for all."""
         below = int(offsets.searchsorted(self._before_end))
         if not below:
             return None
@@ -138,7 +137,7 @@ class Counting:
         return there
 
     def _count(self, judged: Judged, there: NDArray[np.bool_] | None) -> None:
-        """Each record by its fate, once, from the log start offset on."""
+        """Counts each record from the log start offset on once, by its fate."""
         columns = judged.columns
         first = int(columns.offsets.searchsorted(self._start_offset))
         if first or there is not None:
@@ -153,7 +152,8 @@ class Counting:
             np.add.at(self._counts, judged.batch_fates[unread][new], batches[new, b.RECORD_COUNT])
 
     def _remember(self, columns: Columns, keep: NDArray[Any]) -> None:
-        """What stays, markers among it, that later passes find there; they are no records."""
+        """Remembers what is retained, including markers, because later passes find it there.
+        Markers do not count as records."""
         rows = keep.astype(np.bool_)
         offsets = columns.offsets[rows]
         try:
@@ -168,7 +168,7 @@ class Counting:
         self._records += len(offsets) - int(offsets.searchsorted(self._start_offset))
 
     def _note_horizons(self, table: BatchTable) -> None:
-        """When the next of the delete horizons passes that batches have now."""
+        """Updates when the next of the batches' present delete horizons passes."""
         if table.union(b.ATTRIBUTES) & DELETE_HORIZON_MASK:
             horizons = table.select(table.flagged(DELETE_HORIZON_MASK)).column(b.BASE_TIMESTAMP)
             to_come = horizons[horizons > self._now_ms]

@@ -1,12 +1,13 @@
-"""What becomes of each batch and each record when a log is cleaned.
+"""Decides which batches and records a cleaning retains.
 
-Rules: Kafka's `Cleaner.cleanInto`, `Cleaner.shouldRetainRecord`, `CleanedTransactionMetadata` and
-`MemoryRecords.filterTo`. A record stays if it is the newest of its key. A tombstone that is the
-newest stays until its delete horizon, which the pass sets that comes to it first; so does the
-marker of a transaction, from the first pass on that finds nothing of the transaction before it.
-What an aborted transaction wrote goes, and a record without a key, which no reader could miss.
+Follows Kafka's `Cleaner.cleanInto`, `Cleaner.shouldRetainRecord`, `CleanedTransactionMetadata` and
+`MemoryRecords.filterTo`. A record is retained if it is the newest of its key. A newest record that
+is a tombstone is retained until its delete horizon, which the first pass that reaches it sets; so
+is a transaction's marker, whose horizon is set by the first pass that finds no data of the
+transaction before it. Data of aborted transactions is discarded, and so are records without a key,
+which no reader could miss.
 
-Whether a transaction was aborted is asked its marker, as reading does. Nothing is written here.
+As in reading, a transaction's marker decides whether it was aborted. Nothing is written here.
 """
 
 from __future__ import annotations
@@ -47,32 +48,33 @@ from .reading import Chunk
 
 Bools = NDArray[np.bool_]
 
-_LATEST_MS: Final = 2**63 - 1  # a time behind it never comes
+_LATEST_MS: Final = 2**63 - 1  # the largest time that fits in a horizon
 
 
 class Fate(IntEnum):
-    """What becomes of a record, and why."""
+    """Whether a record is retained, and if not, why."""
 
     KEPT = kernel.KEPT
     SUPERSEDED = kernel.SUPERSEDED  # its key has a newer record
     TOMBSTONE = kernel.TOMBSTONE  # it has no value, and its delete horizon has passed
     ABORTED = 3  # its transaction was aborted
     KEYLESS = kernel.KEYLESS
-    MARKER = 5  # it ends a transaction of which nothing is left, and its horizon has passed
+    MARKER = 5  # no data of its transaction is left, and its delete horizon has passed
 
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Some consecutive batches of a segment and what becomes of them; good until the next are
-    asked for.
+    """Consecutive batches of a segment and the decisions about them; valid until the next are
+    requested.
 
-    `data`: bytes that hold the batches, `data[0]` being position `base` of the file. `columns`: the
-    n rows of the records that were read, of all b batches; a batch whose records need not be read
-    to know that they go has no row, and in `batch_fates` (uint8 of shape (b,)) another fate than
-    KEPT. `fates`, `keep` (uint8, shape (n,)): each row's fate, and whether it stays. `actions`
-    (int8), `horizons` (int64, both of shape (b,)): as `rewrite` takes them. `aborted`: entries of
-    the transaction index that stay with these batches. `counted`: how many rows have each fate
-    (int64 of shape (len(Fate),)). `has_tombstones`: whether any row that stays has no value.
+    `data`: bytes that contain the batches; `data[0]` is position `base` of the file. `columns`: the
+    n rows of the records that were read, of all b batches. A batch that is discarded without
+    reading its records has no rows, and a fate other than KEPT in `batch_fates` (uint8 of shape
+    (b,)). `fates`, `keep` (uint8, shape (n,)): the fate of each row, and whether it is retained.
+    `actions` (int8), `horizons` (int64, both of shape (b,)): as `rewrite` takes them. `aborted`:
+    entries of the transaction index that are retained with these batches. `counted`: the number of
+    rows by fate (int64 of shape (len(Fate),)). `has_tombstones`: whether any retained row has no
+    value.
     """
 
     data: memoryview
@@ -88,13 +90,14 @@ class Judged:
     has_tombstones: bool
 
     def tombstones(self, keep: NDArray[Any]) -> int:
-        """How many records without a value `keep`, which is 0 where `self.keep` is, has left."""
+        """Returns the number of rows without a value that `keep` selects; it must be 0 where
+        `self.keep` is."""
         if not self.has_tombstones:
             return 0
         return int(np.count_nonzero((self.columns.spans[:, VALUE_SIZE] < 0) & (keep != 0)))
 
     def counts(self) -> Int64s:
-        """How many records have each fate, those that were not read among them."""
+        """Returns the number of records by fate, including those that were not read."""
         unread = self.batch_fates != Fate.KEPT
         if not unread.any():
             return self.counted
@@ -106,11 +109,12 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class _Verdicts:
-    """What the headers of a chunk's batches decide, and its markers; all of shape (b,).
+    """The decisions that follow from the headers of a chunk's batches and its markers; all of shape
+    (b,).
 
-    `discards`: a transaction's data that were aborted, or its marker once nothing of it is left.
-    `unread_fates`: the fate of the records of a batch that need not be read, else KEPT. `rules`: as
-    the kernel takes them.
+    `discards`: data of an aborted transaction, or a marker without remaining data. `unread_fates`:
+    the fate of the records of a batch that need not be read, else KEPT. `rules`: as the kernel
+    takes them.
     """
 
     discards: Bools
@@ -121,22 +125,22 @@ class _Verdicts:
 
 
 class Newest(Protocol):
-    """What tells which records are the newest of their keys.
+    """Knows which records are the newest of their keys.
 
-    `latest_offset`: records behind it are not looked at.
+    `latest_offset`: records with larger offsets are not considered.
     """
 
     @property
     def latest_offset(self) -> int: ...
 
     def of(self, columns: Columns) -> Int64s:
-        """Of each row the offset of the newest record of its key, or some later one than its own
-        where there is a newer record; -1, or its own, where none is known."""
+        """Returns for each row the offset of the newest record of its key, or any later offset than
+        its own if there is a newer record; -1 or its own offset if none is known."""
 
 
 class NewestInMap:
-    """What an offset map tells, which has the keys of the log from `first_dirty` on, up to its
-    latest offset."""
+    """The newest records according to an offset map, which has the keys of the log from
+    `first_dirty` up to its latest offset."""
 
     def __init__(self, offset_map: OffsetMap, first_dirty: int) -> None:
         self._map = offset_map
@@ -147,13 +151,13 @@ class NewestInMap:
         return self._map.latest_offset
 
     def of(self, columns: Columns) -> Int64s:
-        """What was put into the map need not be looked for again."""
+        """Returns the newest offsets; rows that were put into the map need no lookup."""
         newest = self._newest.of(columns.offsets) if self._newest and len(columns) else None
         return self._map.get(columns.data, columns.spans) if newest is None else newest
 
 
 class NewestAmong:
-    """What is known of a log up to its latest offset: the offsets of the newest records."""
+    """The newest records up to a latest offset, given by their offsets."""
 
     def __init__(self, offsets: KeptOffsets, latest_offset: int) -> None:
         self._offsets = offsets
@@ -165,8 +169,8 @@ class NewestAmong:
 
 
 class Judge:
-    """Judges the batches of one log in one pass, in order from its first segment on, or from
-    another one on, if it is told which transactions were open there."""
+    """Decides what one pass retains of a log: all batches in order, from the first segment on, or
+    from a later one if the transactions that are open there are given."""
 
     def __init__(
         self,
@@ -178,8 +182,8 @@ class Judge:
         legacy_horizon_ms: int,
         begun: Mapping[int, int] | None = None,
     ) -> None:
-        """`legacy_horizon_ms`: tombstones of magic 0 and 1 go from a segment that was last written
-        then or before. `begun`: as of `OpenTransactions`."""
+        """`legacy_horizon_ms`: tombstones of magic 0 and 1 are discarded from segments with this
+        mtime or an earlier one. `begun`: see `OpenTransactions`."""
         self._newest = newest
         self._last_offset = first_uncleanable - 1
         self._now_ms = now_ms
@@ -190,12 +194,13 @@ class Judge:
         self._producers = _LastRecords(())
 
     def set_producers(self, states: Iterable[ProducerState]) -> None:
-        """The producers that are active now: the last batch of each stays, that what it sends next
-        can be judged."""
+        """Sets the active producers. The last batch of each is retained, because the sequence
+        number of its next batch is checked against it."""
         self._producers = _LastRecords(states)
 
     def judge(self, chunk: Chunk, decoder: Decoder) -> Iterator[Judged]:
-        """The batches of a chunk, in order. CorruptError where one cannot be decoded."""
+        """Yields the decisions about a chunk's batches, in order. Raises CorruptError if a batch
+        cannot be decoded."""
         verdicts = self._verdicts(chunk)
         aborted = verdicts.aborted
         for columns, batches in _stretches(chunk, verdicts.unread_fates, decoder):
@@ -233,7 +238,8 @@ class Judge:
         )
 
     def _horizons(self, table: BatchTable, discards: Bools, tombstones: UInt8s) -> Int64s:
-        """The horizons to be set: of what waits from now on, and has none yet."""
+        """Returns the delete horizons to set: for batches that must wait from now on and have none
+        yet."""
         horizons = np.full(len(table), NO_HORIZON, dtype=np.int64)
         waits = tombstones.view(np.bool_) | (discards & table.flagged(CONTROL_MASK))
         if waits.any():
@@ -263,7 +269,7 @@ class Judge:
 
 
 class _LastRecords:
-    """Where each active producer stopped."""
+    """The position of each active producer."""
 
     def __init__(self, states: Iterable[ProducerState]) -> None:
         found = sorted((state.producer_id, _last_offset(state), state.epoch) for state in states)
@@ -271,8 +277,8 @@ class _LastRecords:
         self._ids, self._offsets, self._epochs = fields.T.copy()
 
     def last_batches(self, table: BatchTable, control: Bools) -> Bools:
-        """Which batches are the last of a producer: of its data or, where the last thing that is
-        known of it is the end of a transaction, markers with its epoch."""
+        """Returns which batches are the last of a producer: its last data batch or, if only the end
+        of a transaction is known of it, markers with its epoch."""
         ids = table.column(b.PRODUCER_ID)
         if not len(self._ids) or int(ids.max(initial=NO_PRODUCER_ID)) == NO_PRODUCER_ID:
             return np.zeros(len(table), dtype=np.bool_)
@@ -285,20 +291,20 @@ class _LastRecords:
 
 
 def _last_offset(state: ProducerState) -> int:
-    """That of a producer's last batch of data, -1 where none is known."""
+    """Returns the last offset of a producer's last data batch, -1 if none is known."""
     return state.batches[-1].last_offset if state.batches else -1
 
 
 class Outcomes:
-    """How the transactions of a log ended, for whoever goes through it in order. Each marker is
-    looked for once, however many batches it decides."""
+    """How the transactions of a log ended, for going through the log in order. Each marker is
+    looked up once, however many batches it decides."""
 
     def __init__(self, view: View) -> None:
         self._fates = Fates(tuple(view.segments), view.context)
-        self._deciding: dict[int, tuple[int, bool]] = {}  # of each producer: offset, is it an abort
+        self._deciding: dict[int, tuple[int, bool]] = {}  # marker's offset, is an abort
 
     def aborted(self, chunk: Chunk, batches: Int64s) -> list[bool]:
-        """Whether these batches of a chunk, which are transactions' data, were aborted."""
+        """Returns for batches of a chunk with transactional data whether they were aborted."""
         fields = chunk.table.rows[batches][:, (b.PRODUCER_ID, b.BASE_OFFSET)].tolist()
         deciding, aborted = self._deciding, []
         for producer_id, offset in fields:
@@ -312,10 +318,11 @@ class Outcomes:
 
 
 class OpenTransactions:
-    """The transactions that are open where one has come to in a log, and which ended on the way.
+    """The transactions that are open at the current position in a log, and those that have ended so
+    far.
 
-    `begun`: of each producer the offset of the first batch of its transaction that was read.
-    `ended`: the producers of whose transactions an end was read.
+    `begun`: by producer id, the offset of the first batch read of its transaction. `ended`: the ids
+    of producers that had a transaction end.
     """
 
     def __init__(self, begun: Mapping[int, int]) -> None:
@@ -325,9 +332,10 @@ class OpenTransactions:
     def follow(
         self, chunk: Chunk, data: Bools, control: Bools
     ) -> Iterator[tuple[int, ControlType | None, int | None]]:
-        """Goes on over a chunk, of whose batches `data` are those of transactions: the number of
-        each control batch, how it ends a transaction, if it does, and where what is known of that
-        began. While one is looked at, this stands right behind it."""
+        """Advances over a chunk; `data` selects its batches of transactional data. Yields for each
+        control batch its number, how it ends a transaction (None if it does not), and the first
+        known offset of that transaction. At each yield the state is that directly after the control
+        batch."""
         table = chunk.table
         done = 0
         for end in np.flatnonzero(control).tolist():
@@ -356,21 +364,21 @@ class OpenTransactions:
 
 
 class _Transactions:
-    """The transactions of a log, as a pass comes along (`CleanedTransactionMetadata`).
+    """The transactions of a log during a pass (`CleanedTransactionMetadata`).
 
-    A marker stays as it is while anything of its transaction was read before it in this pass, even
-    if that goes; the entry of an aborted one stays in the transaction index just as long.
+    A marker is retained unchanged as long as this pass has read data of its transaction before it,
+    even if that is discarded; so is the transaction index entry of an aborted transaction.
     """
 
     def __init__(self, view: View, open_transactions: OpenTransactions) -> None:
         self._outcomes = Outcomes(view)
         self._open = open_transactions
-        self._indexed: dict[int, AbortedTxn] = {}  # by marker, of the segment that is gone through
+        self._indexed: dict[int, AbortedTxn] = {}  # by the marker's offset, of the current segment
         self._segment: Segment | None = None
 
     def follow(self, chunk: Chunk, control: Bools) -> tuple[Bools, Sequence[AbortedTxn]]:
-        """Which batches of a chunk can be discarded as far as their transactions go, and entries of
-        the transaction index that stay."""
+        """Returns which batches of a chunk may be discarded as far as transactions are concerned,
+        and the transaction index entries to retain."""
         table = chunk.table
         discards = np.zeros(len(table), dtype=np.bool_)
         data = table.flagged(TRANSACTIONAL_MASK) & ~control
@@ -390,8 +398,8 @@ class _Transactions:
         return discards, aborted
 
     def _entry(self, segment: Segment, marker: BatchHeader, first_offset: int) -> AbortedTxn:
-        """That of an aborted transaction: the one that is in the index, or made anew where the
-        index has lost it (`ProducerStateManager.lastStableOffset`)."""
+        """Returns the index entry of an aborted transaction: the existing one, or a new one if the
+        index lacks it (`ProducerStateManager.lastStableOffset`)."""
         if segment is not self._segment:
             self._indexed, self._segment = _indexed(segment), segment
         known = self._indexed.get(marker.base_offset)
@@ -402,23 +410,23 @@ class _Transactions:
 
 
 def _indexed(segment: Segment) -> dict[int, AbortedTxn]:
-    """The entries of a segment's transaction index by the offsets of their markers; those that can
-    be read."""
+    """Returns the readable entries of a segment's transaction index by the offsets of their
+    markers."""
     name = segment.files.name(FileKind.TXNINDEX)
     found: dict[int, AbortedTxn] = {}
     try:
         for entry in TransactionIndex.open(segment.files.directory, name).entries():
             found[entry.last_offset] = entry
     except (SegmentGone, CorruptError):
-        pass  # there is none, or it is damaged: what is missing is made anew
+        pass  # missing or damaged: missing entries are recreated
     return found
 
 
 def _stretches(
     chunk: Chunk, unread_fates: UInt8s, decoder: Decoder
 ) -> Iterator[tuple[Columns, slice]]:
-    """All batches of a chunk, with the records of those that are to be read, and where in the chunk
-    they are."""
+    """Yields all batches of a chunk, with the records of those that must be read, and their slice
+    of the chunk."""
     table = chunk.table
     wanted = (unread_fates == Fate.KEPT) & (table.column(b.RECORD_COUNT) != 0)
     chosen = table if wanted.all() else table.select(wanted)
@@ -438,7 +446,8 @@ def _stretches(
 
 
 def _among(part: Columns, table: BatchTable, at: Int64s) -> Columns:
-    """The same rows as of all batches in `table`, those that have rows being at `at`."""
+    """Returns the same rows as columns of all batches in `table`; the batches that have rows are at
+    `at`."""
     counts = np.zeros(len(table) + 1, dtype=np.int64)
     counts[at + 1] = np.diff(part.first_row)
     first_row = counts.cumsum()
@@ -448,7 +457,7 @@ def _among(part: Columns, table: BatchTable, at: Int64s) -> Columns:
 
 
 def _without_rows(chunk: Chunk, first: int, end: int) -> Columns:
-    """Batches of a chunk of which nothing was read."""
+    """Returns columns without rows for batches that are not read."""
     none = np.empty(0, dtype=np.int64)
     spans = np.empty((0, 6), dtype=np.int32)
     table = chunk.table.select(slice(first, end))

@@ -1,8 +1,8 @@
-"""When the cleaner may delete the tombstones and the transaction markers of a segment.
+"""Finds out when the cleaner may delete the tombstones and transaction markers of a segment.
 
-A batch that a cleaning copied with a tombstone, or a marker whose transaction has no records left,
-has a delete horizon since (KIP-534): the first cleaning at or after it deletes them. The horizon
-stays in a batch when its tombstones have gone, so that the records have to be looked at, too.
+When a cleaning copies a batch with a tombstone, or a marker whose transaction has no records left,
+it sets the batch's delete horizon (KIP-534); the first cleaning at or after that time deletes them.
+A batch keeps its horizon after its tombstones are deleted, so the records must be examined, too.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ NO_HORIZON: Final = -1
 
 
 def next_horizon(segment: Segment, context: ReadContext) -> int:
-    """The least delete horizon, in ms since 1970, of a batch that has a tombstone or a marker; -1
-    when there is none. Damage is passed over. Remembered as long as the segment stays as it is."""
+    """Returns the smallest delete horizon, in ms since 1970, of a batch with a tombstone or a
+    marker; -1 without one. Skips damage. The result is cached while the segment is unchanged."""
 
     def find() -> int:
         return min(_horizons(segment, context), default=NO_HORIZON)
@@ -36,7 +36,7 @@ def next_horizon(segment: Segment, context: ReadContext) -> int:
 
 
 def _horizons(segment: Segment, context: ReadContext) -> Iterator[int]:
-    """Of each run of batches with something that a horizon is for, the least one."""
+    """Yields the smallest relevant horizons, one or more for each run of batches."""
     limit = context.limits.max_batch_bytes
     first = _first_with_horizon(segment, limit)
     if first < 0:
@@ -56,7 +56,7 @@ def _horizons(segment: Segment, context: ReadContext) -> Iterator[int]:
 
 
 def _first_with_horizon(segment: Segment, max_batch_bytes: int) -> int:
-    """Position of the first batch that has a horizon and a record, -1 without one."""
+    """Returns the position of the first batch with a horizon and a record, -1 without one."""
     for table in walk_headers(extent_from(segment, 0, max_batch_bytes)):
         if not isinstance(table, Fault) and len(found := _with_horizon(table)):
             return int(found.rows[0, b.POSITION])
@@ -68,7 +68,7 @@ def _with_horizon(table: BatchTable) -> BatchTable:
 
 
 def _of_tombstones(columns: Columns) -> Iterator[int]:
-    """The least horizon of the batches that hold a record without a value."""
+    """Yields the smallest horizon of the batches with a tombstone, if there is one."""
     rows = np.flatnonzero(columns.spans[:, VALUE_SIZE] < 0)
     if len(rows):
         batches = np.searchsorted(columns.first_row, rows, side="right") - 1

@@ -1,9 +1,9 @@
-"""Offsets of the records that a pass of the cleaner keeps, in little memory.
+"""A compact set of offsets, for the records that a cleaning retains.
 
-They come in ascending order and are stored in chunks of 65,536. A chunk is a bitmap over its
-offsets, a bit for each between its first and its last one, or, where they lie so far apart that a
-list takes less, a list. So an offset costs a bit for each record of an ordinary log, kept or not,
-and never more than 8 bytes, however large the gaps are that somebody made up.
+Offsets are added in ascending order and stored in chunks of 65,536. A chunk is a bitmap from its
+first to its last offset or, if the offsets are so sparse that this is smaller, a list. A set for an
+ordinary log thus takes one bit for each record, retained or not, and never more than 8 bytes for
+each offset, even if a forged log has huge gaps.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ..format.batch import Int64s
 Mask = NDArray[np.bool_]
 
 _CHUNK_OFFSETS: Final = 1 << 16
-# A bitmap with more bits than this for each offset is larger than a list of 4 bytes for each.
+# A bitmap with more bits than this per offset is larger than a list with 4 bytes per offset.
 _BITS_IN_LIST: Final = 32
 
 
 class _Bitmap:
-    """Offsets from ``first`` to ``last``, both in it, as bits."""
+    """Offsets from `first` to `last`, inclusive, as bits."""
 
     __slots__ = ("_bits", "first", "last")
 
@@ -39,9 +39,9 @@ class _Bitmap:
         return self._bits.nbytes
 
     def mask(self, offsets: Int64s) -> Mask:
-        """Which of some ascending offsets within the chunk's range are in it."""
+        """Returns which of some ascending offsets in the chunk's range it contains."""
         low, high = int(offsets[0]) - self.first, int(offsets[-1]) - self.first + 1
-        if high - low == len(offsets):  # no gap in them
+        if high - low == len(offsets):  # without gaps
             marks = np.unpackbits(self._bits[low >> 3 : (high + 7) >> 3], bitorder="little")
             return marks[low & 7 : (low & 7) + len(offsets)].view(np.bool_)
         at = offsets - self.first
@@ -49,7 +49,7 @@ class _Bitmap:
         return found
 
     def offsets(self, low: int, high: int) -> Int64s:
-        """Those from ``low`` to ``high``, both in it."""
+        """Returns its offsets from `low` to `high`, inclusive."""
         begin = max(low - self.first, 0) >> 3
         end = (min(high, self.last) - self.first >> 3) + 1
         marks = np.unpackbits(self._bits[begin:end], bitorder="little")
@@ -58,7 +58,7 @@ class _Bitmap:
 
 
 class _List:
-    """The same as numbers above ``first``."""
+    """Offsets from `first` to `last`, inclusive, as distances from `first`."""
 
     __slots__ = ("_above", "first", "last")
 
@@ -72,7 +72,7 @@ class _List:
         return self._above.nbytes
 
     def mask(self, offsets: Int64s) -> Mask:
-        # It is short beside what is asked about: so it is what is looked for.
+        # The list is short compared with `offsets`, so its elements are searched for.
         wanted = self.offsets(int(offsets[0]), int(offsets[-1]))
         at = offsets.searchsorted(wanted)
         found: Mask = np.zeros(len(offsets), dtype=np.bool_)
@@ -80,7 +80,7 @@ class _List:
         return found
 
     def offsets(self, low: int, high: int) -> Int64s:
-        """Those from ``low`` to ``high``, both in it."""
+        """Returns its offsets from `low` to `high`, inclusive."""
         kind = self._above.dtype.type
         begin = self._above.searchsorted(kind(max(low, self.first) - self.first))
         end = self._above.searchsorted(kind(min(high, self.last) - self.first), side="right")
@@ -89,8 +89,8 @@ class _List:
 
 
 class KeptOffsets:
-    """A set of offsets that grows at its end. One thread adds; when it has called ``finish``, any
-    number may ask."""
+    """A set of offsets that grows at its end. One thread may add; after `finish` any number of
+    threads may read."""
 
     def __init__(self) -> None:
         self._chunks: list[_Bitmap | _List] = []
@@ -105,15 +105,16 @@ class KeptOffsets:
 
     @property
     def nbytes(self) -> int:
-        """Memory that the chunks hold, in bytes."""
+        """Memory of the chunks in bytes."""
         return sum(chunk.nbytes for chunk in self._chunks)
 
     def add(self, offsets: Int64s) -> None:
-        """Ascending offsets, above all that were added before; else ValueError."""
+        """Adds ascending offsets. Raises ValueError if they do not ascend above all earlier
+        ones."""
         if not len(offsets):
             return
         if offsets[0] <= self._last or (np.diff(offsets) <= 0).any():
-            raise ValueError(f"offsets from {offsets[0]} on do not rise above {self._last}")
+            raise ValueError(f"offsets from {offsets[0]} on do not ascend above {self._last}")
         self._last = int(offsets[-1])
         self._count += len(offsets)
         self._pending.append(offsets.copy())
@@ -122,7 +123,7 @@ class KeptOffsets:
             self._seal()
 
     def finish(self) -> None:
-        """No more come."""
+        """Completes the set; nothing may be added afterwards."""
         self._seal()
 
     def _seal(self) -> None:
@@ -137,7 +138,7 @@ class KeptOffsets:
             self._firsts.append(int(part[0]))
 
     def mask(self, offsets: Int64s) -> Mask:
-        """Which of some ascending offsets are in the set: bool of shape (n,)."""
+        """Returns which of some ascending offsets are in the set: bool of shape (n,)."""
         found: Mask = np.zeros(len(offsets), dtype=np.bool_)
         if not len(offsets):
             return found
@@ -153,8 +154,8 @@ class KeptOffsets:
         return found
 
     def any_between(self, lows: Int64s, highs: Int64s) -> Mask:
-        """Which of some ranges near to each other, both ends in them, have any offset of the set:
-        bool of shape (n,)."""
+        """Returns which of some ranges, close to each other and with both ends inclusive, contain
+        an offset of the set: bool of shape (n,)."""
         if not len(lows):
             return np.zeros(0, dtype=np.bool_)
         found = self._between(int(lows.min()), int(highs.max()))
@@ -162,7 +163,7 @@ class KeptOffsets:
         return some
 
     def _between(self, low: int, high: int) -> Int64s:
-        """The offsets from ``low`` to ``high``, both in it."""
+        """Returns the offsets from `low` to `high`, inclusive."""
         parts: list[Int64s] = [np.zeros(0, dtype=np.int64)]
         for chunk in self._chunks[max(bisect_right(self._firsts, low) - 1, 0) :]:
             if chunk.first > high:
@@ -172,7 +173,7 @@ class KeptOffsets:
         return np.concatenate(parts)
 
     def ceiling(self, offset: int) -> int | None:
-        """The least that is not below ``offset``, None without one."""
+        """Returns the smallest offset that is at least `offset`, None without one."""
         for chunk in self._chunks[max(bisect_right(self._firsts, offset) - 1, 0) :]:
             if chunk.first >= offset:
                 return chunk.first

@@ -1,13 +1,14 @@
-"""Keys of records in files: by their hashes, with their offsets, those of a slice of all hashes
-together. What one process has read of a log another can put into an offset map from there.
+"""Files of hashed record keys and their offsets, grouped by slices of the hash range. A process
+puts the keys that another one has read into its offset map from such a file.
 
-A file holds runs of entries, 24 bytes each (two words of the hash and the offset, in the byte order
-of the machine), each run in the order of the slices. Behind them are, for each run, the number of
-the entry that each slice begins at and the last one ends at, then a note, how many bytes that and
-how many runs there are, and the CRC-32C of all that; all numbers int64.
+A file contains runs of entries of 24 bytes (two words of the hash and the offset, in the machine's
+byte order); each run is sorted by slice. After them follow, for each run, the entry numbers at
+which each slice begins and the last one ends; a note; the length of the note and the number of
+runs; and the CRC-32C of everything before it. All numbers are int64.
 
-Of a key that comes again soon only the latest offset is written, if that is all that is wanted, and
-if keys mostly do. A file is not made durable: what a power cut has left of one, its checksum tells.
+If only the latest offsets are needed and keys mostly repeat, only the latest offset of a key that
+soon repeats is written. Files are not made durable: the checksum reveals a file that a power
+failure has damaged.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from ..format.columns import Columns
 from ..format.kernels import offset_map as kernel
 from .offset_map import SLOT_BYTES, Entries
 
-#: Entries of a run, which are in memory twice: 50 MB.
+#: Entries of a run; two buffers of this size are in memory: 50 MB.
 RUN_ENTRIES = 1 << 20
-# Keys that are recognized when they come again; what knows them should stay in a processor's cache.
+# The number of keys whose repetition is detected; their table should fit in a processor's cache.
 _RECENT: Final = 1 << 16
-# Less than this part of the rows must be left as entries for that to be worth the search.
+# Detection pays off only if it leaves less than this part of the rows as entries.
 _WORTH: Final = 0.8
 _TRAILER_BYTES: Final = 24
 _CHECKED_AT_ONCE: Final = 4 << 20
@@ -40,7 +41,7 @@ HashKey = tuple[int, int]
 
 
 def checksum(file: OpenFile, size: int) -> int:
-    """The CRC-32C of the first `size` bytes."""
+    """Returns the CRC-32C of the first `size` bytes."""
     crc = 0
     for position in range(0, size, _CHECKED_AT_ONCE):
         crc = crc32c(file.read(position, min(_CHECKED_AT_ONCE, size - position)), crc)
@@ -48,18 +49,19 @@ def checksum(file: OpenFile, size: int) -> int:
 
 
 def new_hash_key() -> HashKey:
-    """One that nobody could have made up colliding keys for."""
+    """Returns a random hash key, so that nobody can prepare colliding keys."""
     return secrets.randbits(64), secrets.randbits(64)
 
 
 @lru_cache(maxsize=1)
 def _rooms(entries: int) -> tuple[Entries, Entries]:
-    """Room for a run, twice: memory is dear to touch for the first time."""
+    """Returns two buffers for a run; they are reused because touching new memory is slow."""
     return np.empty((entries, 3), dtype=np.uint64), np.empty((entries, 3), dtype=np.uint64)
 
 
 class EntryWriter:
-    """Writes the keys of records to a new file. One at a time in a process."""
+    """Writes the keys of records to a new file. Only one may be in use in a process, as all share
+    buffers."""
 
     def __init__(self, file: WritableFile, hash_key: HashKey, slices: int) -> None:
         self._file = file
@@ -69,14 +71,15 @@ class EntryWriter:
         self._recent = np.zeros(_RECENT, dtype=np.uint64)
         self._none = np.zeros(0, dtype=np.uint64)
         self._count = 0
-        self._rows = 0  # of the run, those that were looked for
+        self._rows = 0  # put into the current run
         self._written = 0
         self._crc = 0
         self._ends: list[Int64s] = []
 
     def put(self, columns: Columns, low: int, high: int, latest: bool) -> None:
-        """The keys of rows [`low`, `high`), behind all that came before. `latest`: of each the
-        latest offset is enough, also of those before that were put so."""
+        """Writes the keys of rows [`low`, `high`), which must follow all earlier ones. `latest`:
+        only the latest offset of each key is needed, and that may also replace earlier ones put
+        so."""
         recent = self._recent if latest else self._none
         self._rows += high - low
         while low < high:
@@ -90,7 +93,7 @@ class EntryWriter:
             self._recent = self._none
 
     def finish(self, note: bytes) -> None:
-        """Nothing more comes."""
+        """Completes the file."""
         self._flush()
         ends = np.array(self._ends, dtype=np.int64)
         counts = np.array([len(note), len(self._ends)], dtype=np.int64)
@@ -113,10 +116,11 @@ class EntryWriter:
 
 
 class EntryFile:
-    """A file of entries, to read."""
+    """A readable file of entries."""
 
     def __init__(self, directory: Directory, name: str, slices: int) -> None:
-        """CorruptError when it is none, or one of another number of slices."""
+        """Raises CorruptError if the file is not a key entry file or has another number of
+        slices."""
         self._file = directory.open(name)
         self._slices = slices
         size = self._file.size()
@@ -130,14 +134,14 @@ class EntryFile:
             raise CorruptError("not a file of keys", self._file.path)
 
     def is_whole(self) -> bool:
-        """Whether it is as it was written; reads all of it."""
+        """Returns whether the checksum matches; reads the whole file."""
         return bool(checksum(self._file, self._file.size() - 8) == self._crc)
 
     def note(self) -> bytes:
         return self._file.read(self._note_at, self._note_bytes)
 
     def entries(self, run: int, number: int) -> Entries:
-        """Those of one slice in one run."""
+        """Returns the entries of one slice in one run."""
         at = self._ends_at + (run * (self._slices + 1) + number) * 8
         low, high = np.frombuffer(self._file.read(at, 16), dtype=np.int64).tolist()
         if not 0 <= low <= high <= self._ends_at // SLOT_BYTES:
@@ -147,5 +151,5 @@ class EntryFile:
             return found
         room = found.reshape(-1).view(np.uint8).data
         if self._file.read_into(low * SLOT_BYTES, room) < found.nbytes:
-            raise CorruptError("the file was cut", self._file.path)
+            raise CorruptError("the file is truncated", self._file.path)
         return found

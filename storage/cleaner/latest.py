@@ -1,16 +1,15 @@
-"""The latest record of a key, and all keys that have one: what a compacted log is read for.
+"""Looks up the latest record of a key in a compacted log, and lists all keys that have one.
 
-A log has no index by key. So what a look-up had to read is remembered, in an `OffsetMap` of the
-keys in a *suffix* of what is served, [low, high), which
+A log has no index by key, so what lookups had to read is cached, in an `OffsetMap` of the keys in a
+*suffix* of the readable offsets, [low, high). The suffix
 
-- begins empty at the end, and grows downward, newest records first, as far as the keys that are
-  looked up make it;
+- starts empty at the end, and grows downward, newest records first, as far as the lookups require;
 - grows upward when the log has grown;
-- is given up when the log was truncated, or a segment in it replaced;
-- grows no further when its memory is used up: what lies below is read for the one key alone.
+- is discarded if the log was truncated or one of its segments was replaced;
+- stops growing when its memory is used up: lower offsets are then read for each lookup.
 
-The map knows keys by their hashes. What it says is only where to look: either the record there has
-the key, or all of the log is read.
+The map identifies keys by their hashes, so its answer is only a hint: if the record found has
+another key, the whole log is read.
 """
 
 from __future__ import annotations
@@ -34,20 +33,21 @@ from .offset_map import SLOT_BYTES, OffsetMap
 
 T = TypeVar("T")
 
-# What of a map a suffix fills as it grows downward: the rest is for what will be appended.
+# The part of a map that a suffix fills while it grows downward; the rest is for appended records.
 _DOWNWARD_PART: Final = 0.75
-# Offsets that are read in one step downward, at first. Each further step takes more.
+# Offsets read in the first step downward; each further step is larger by the growth factor.
 _STEP: Final = 1 << 14
 _STEP_GROWTH: Final = 4
 
-#: The last row of columns that somebody looks for, -1 for none.
+#: Returns the last matching row of some columns, -1 for none.
 LastRow = Callable[[Columns], int]
 
 
 @dataclass
 class _Suffix:
-    """Keys in [``low``, ``high``) with their latest offsets; a smaller offset in the map means
-    nothing. ``segments``: the `.log` files with those offsets. ``damage``: the last in it."""
+    """Keys in [`low`, `high`) with their latest offsets; offsets in the map below `low` are
+    invalid. `segments`: identities of the `.log` files with those offsets. `damage`: the last in
+    the range."""
 
     keys: OffsetMap
     view: View
@@ -60,27 +60,27 @@ class _Suffix:
 
 @dataclass
 class _Known:
-    """What is remembered of one log under one isolation. ``used``: by a count of all look-ups."""
+    """What is cached for one log and isolation. `used`: the number of the lookup that last used
+    it."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock)  # guards the suffix
+    lock: threading.Lock = field(default_factory=threading.Lock)  # guards `suffix`
     suffix: _Suffix | None = None
     used: int = 0
     live: tuple[View, KeptOffsets] | None = None
 
 
 class LatestRecords:
-    """Answers by key for all logs of an engine. Any thread may ask; those that ask for keys of one
-    log wait for each other.
+    """Looks up keys in all logs of an engine. Thread-safe; lookups in the same log are serialized.
 
-    Holds at most ``cache_bytes`` of memory, half as much more while a map grows; the logs asked
-    least recently are forgotten first. To list keys takes as much again, and from then on a bit for
-    each record of that log.
+    Uses at most `cache_bytes` of memory, and half as much again while a map grows; the least
+    recently used logs are evicted first. Listing keys takes as much again, and afterwards one bit
+    for each record of the log.
     """
 
     def __init__(self, cache_bytes: int) -> None:
         self._cache_bytes = max(cache_bytes, 2 * SLOT_BYTES)
-        self._listing = threading.Lock()  # one at a time has the memory for it
-        self._lock = threading.Lock()  # guards what follows
+        self._listing = threading.Lock()  # bounds memory: one listing at a time
+        self._lock = threading.Lock()  # guards the attributes below
         self._known: WeakKeyDictionary[Log, dict[Isolation, _Known]] = WeakKeyDictionary()
         self._count = 0
 
@@ -91,11 +91,11 @@ class LatestRecords:
         isolation: Isolation = Isolation.READ_COMMITTED,
         view: Callable[[], View] | None = None,
     ) -> tuple[Columns, int] | None:
-        """The last record with ``key`` that the isolation shows, as its decoded batch and its row
-        there; None when there is none. A tombstone is a record, too.
+        """Returns the last record with `key` visible under the isolation, as its decoded batch and
+        its row there; None without one. A tombstone counts as a record.
 
-        CorruptError when it may be a later one, which is damaged. ``view``: what gives the log as
-        it is now, where that is not the log itself.
+        Raises CorruptError if a damaged record might be a later one. `view`: returns the current
+        view of the log, if not `log.view`.
         """
         known = self._used(log, isolation)
 
@@ -112,7 +112,8 @@ class LatestRecords:
         isolation: Isolation = Isolation.READ_COMMITTED,
         view: Callable[[], View] | None = None,
     ) -> bytes | None:
-        """The key of the last record for which ``last_row`` looks; reads until it is found."""
+        """Returns the key of the last record that `last_row` matches; reads backward until it is
+        found."""
 
         def look(now: View) -> bytes | None:
             offset, _ = _last(now, now.start_offset, now.bound(isolation), isolation, last_row)
@@ -129,11 +130,11 @@ class LatestRecords:
         isolation: Isolation = Isolation.READ_COMMITTED,
         view: Callable[[], View] | None = None,
     ) -> KeptOffsets:
-        """The offsets of the records that are the latest of their keys and no tombstones. Damaged
-        records are passed over, as if they were not there.
+        """Returns the offsets of the records that are the latest of their keys and not tombstones.
+        Skips damaged records.
 
-        Reads all of the log twice, and where there are more keys than memory twice for each part
-        of them, when it is another than it was the last time.
+        If the log has changed since the last call, reads the whole log twice, or, if its keys
+        exceed the memory, twice for each part of the keys.
         """
         known = self._used(log, isolation)
 
@@ -141,7 +142,7 @@ class LatestRecords:
             live = known.live
             if live is None or live[0] is not now:
                 with self._listing:
-                    live = known.live  # whoever was waited for may have made it
+                    live = known.live  # another thread may have listed it during the wait
                     if live is None or live[0] is not now:
                         live = known.live = now, live_keys(now, isolation, self._cache_bytes)
             return live[1]
@@ -149,7 +150,8 @@ class LatestRecords:
         return look_again(lambda: look((view or log.view)()))
 
     def newest(self, view: View, isolation: Isolation = Isolation.READ_COMMITTED) -> KeptOffsets:
-        """As `live`, for one view and with the tombstones; nothing of it is kept."""
+        """Returns the same as `live` for one view, including tombstones; the result is not
+        cached."""
         return live_keys(view, isolation, self._cache_bytes, with_tombstones=True)
 
     def _used(self, log: Log, isolation: Isolation) -> _Known:
@@ -160,7 +162,7 @@ class LatestRecords:
             return known
 
     def _make_room(self, known: _Known, nbytes: int) -> None:
-        """Drop others' maps until one of ``known`` can take so much memory."""
+        """Evicts other logs' maps until one of `known` can take `nbytes`."""
         with self._lock:
             others = [
                 other
@@ -170,7 +172,7 @@ class LatestRecords:
             ]
             others.sort(key=lambda other: other.used, reverse=True)
             while others and nbytes + sum(map(_nbytes, others)) > self._cache_bytes:
-                others.pop().suffix = None  # who is using it now goes on with it
+                others.pop().suffix = None  # a lookup that is using it keeps its reference
 
     def _new_map(self, known: _Known) -> OffsetMap:
         nbytes = min(FIRST_BYTES, self._cache_bytes)
@@ -178,7 +180,7 @@ class LatestRecords:
         return OffsetMap(nbytes)
 
     def _larger(self, known: _Known, keys: OffsetMap) -> OffsetMap | None:
-        """``keys`` with more room, None when there is no more memory for it."""
+        """Returns `keys` with more capacity, None if the memory limit is reached."""
         nbytes = keys.larger_bytes(self._cache_bytes)
         if nbytes is None:
             return None
@@ -192,7 +194,7 @@ def _nbytes(known: _Known) -> int:
 
 
 class _Search:
-    """One question to one log, as a view shows it."""
+    """One lookup in one log, as a view shows it."""
 
     def __init__(
         self, owner: LatestRecords, known: _Known, view: View, isolation: Isolation
@@ -214,17 +216,17 @@ class _Search:
             if columns.key(row) == key:
                 return columns, row
         except OffsetNotFound:
-            pass  # as if it were another's
+            pass  # treat it as a record with another key
         return self._found_without_map(key)
 
     def _found_without_map(self, key: bytes) -> tuple[Columns, int] | None:
-        """Where two keys have one hash."""
+        """Reads the log without the map, because another key has the same hash."""
         offset, damage = self._last(key, self._view.start_offset, self._bound)
         self._refuse_damage(damage, offset)
         return None if offset < 0 else self._view.locate(offset, self._isolation)
 
     def _refuse_damage(self, damage: Damage | None, offset: int) -> None:
-        """CorruptError when a record behind ``offset`` may have been in it."""
+        """Raises CorruptError if the damage may have contained a record after `offset`."""
         if damage is not None and damage.first_offset > offset:
             is_deleted = 0 <= damage.next_offset <= self._view.start_offset
             if not is_deleted:
@@ -237,7 +239,7 @@ class _Search:
         return _last(self._view, low, high, self._isolation, last_row)
 
     def _offset_of(self, suffix: _Suffix, key: bytes) -> tuple[int, Damage | None]:
-        """The offset that the key seems to have, -1 for none, and the last damage on the way."""
+        """Returns the offset that the key probably has, -1 for none, and the last damage read."""
         step = _STEP
         start = self._view.start_offset
         while (offset := suffix.keys.get_key(key)) < suffix.low:
@@ -256,7 +258,7 @@ class _Search:
     # -- the suffix -----------------------------------------------------------------------------
 
     def _current(self) -> _Suffix:
-        """What is known, brought in line with the view."""
+        """Returns the cached suffix, brought up to date with the view, or an empty one."""
         suffix = self._known.suffix
         if suffix is None or not self._still_holds(suffix) or not self._grown_upward(suffix):
             suffix = self._known.suffix = self._empty()
@@ -269,8 +271,8 @@ class _Search:
         return _Suffix(keys, view, bound, bound, {})
 
     def _still_holds(self, suffix: _Suffix) -> bool:
-        """Whether the records in [low, high) are those that they were. What retention deleted from
-        the front does no harm."""
+        """Returns whether the records in [low, high) are unchanged. Deletions at the front by
+        retention are harmless."""
         view = self._view
         if suffix.view is view:
             return True
@@ -282,12 +284,13 @@ class _Search:
         return before == now
 
     def _grown_upward(self, suffix: _Suffix) -> bool:
-        """Whether the records that came are in the suffix; not worth it where they are more."""
+        """Adds the newly appended records to the suffix. Returns False if there were more of them
+        than the suffix has, or no memory: then a new suffix is better."""
         high = self._bound
         if high == suffix.high:
             return True
         known = suffix.high - max(suffix.low, self._view.start_offset)
-        self._known.suffix = None  # should it be left half-way
+        self._known.suffix = None  # in case an error leaves it incomplete
         if high - suffix.high > max(known, _STEP) or not self._take_in(suffix, suffix.high, high):
             return False
         suffix.high = high
@@ -296,8 +299,8 @@ class _Search:
         return True
 
     def _take_in(self, suffix: _Suffix, low: int, high: int, most: float = 1.0) -> bool:
-        """Put the keys of [``low``, ``high``) into the map; False when it has no room for all of
-        them. ``most``: the part of a map to be filled."""
+        """Puts the keys of [`low`, `high`) into the map; returns False if they do not all fit.
+        `most`: the part of the map that may be filled."""
         damage = None
         for part in self._view.scan(low, high, self._isolation):
             if isinstance(part, Damage):
@@ -321,13 +324,15 @@ class _Search:
 
 
 def _segments(view: View, low: int, high: int) -> dict[int, tuple[int, int]]:
-    """Identities of the `.log` files with offsets in [``low``, ``high``), by base offset."""
+    """Returns the identities of the `.log` files with offsets in [`low`, `high`), by base
+    offset."""
     found = view.segments.from_offset(low) if low < high else ()
     return {s.base_offset: s.files.identity for s in found if s.base_offset < high}
 
 
 def _step_below(view: View, high: int, step: int) -> int:
-    """Where a step downward from ``high`` ends: within one segment, in which it is read forward."""
+    """Returns where a step downward from `high` ends: in the same segment, which is read
+    forward."""
     base = view.segments[max(view.segments.floor_index(high - 1), 0)].base_offset
     return max(view.start_offset, base, high - step)
 
@@ -335,8 +340,8 @@ def _step_below(view: View, high: int, step: int) -> int:
 def _last(
     view: View, low: int, high: int, isolation: Isolation, last_row: LastRow
 ) -> tuple[int, Damage | None]:
-    """Offset of the last record in [``low``, ``high``) that ``last_row`` finds, -1 for none, and
-    the last damage, if there is any behind that record."""
+    """Returns the offset of the last record in [`low`, `high`) that `last_row` matches, -1 for
+    none, and the last damage after that record, if any."""
     step = _STEP
     last_damage = None
     while high > low:

@@ -1,7 +1,8 @@
-"""The first step of a pass: which offset is the newest of each key, in the dirty part of a log.
+"""Builds the offset map: the first step of a cleaning pass, which finds the newest offset of each
+key in the dirty part of the log.
 
-Rules: Kafka's `Cleaner.buildOffsetMap`. Where that is quicker, two threads read the log and hash
-its keys by turns, and a third one puts them into the map.
+Follows Kafka's `Cleaner.buildOffsetMap`. For previews, two threads take turns to read the log and
+hash its keys, and a third one puts them into the map.
 """
 
 from __future__ import annotations
@@ -26,18 +27,17 @@ from .offset_map import Entries, OffsetMap
 from .plan import LogToClean, SegmentToClean
 from .reading import Chunk, read_chunks
 
-# Threads that find keys, where other threads do it: two and the one that puts them into the map
-# are about as busy.
+# Threads that hash keys for a preview: two are about as busy as the one that fills the map.
 _HASHERS: Final = 2
-# As many keys, 24 bytes each, are found in a chunk before they are asked for.
+# The number of keys, 24 bytes each, that are hashed in advance for a chunk.
 _ENTRIES_AHEAD: Final = 1 << 20
 
 
 def learned(
     chunk: Chunk, low: int, outcomes: Outcomes, decoder: Decoder
 ) -> Iterator[tuple[Columns, int]]:
-    """The records of a chunk whose keys a pass has to know, and the first row of each that counts,
-    with an offset from `low` on: all but markers and what was aborted."""
+    """Yields the records of a chunk for the offset map, all but markers and aborted records, each
+    with the first row whose offset is at least `low`."""
     table = chunk.table
     wanted = table.column(b.RECORD_COUNT) != 0
     wanted &= table.column(b.LAST_OFFSET) >= low
@@ -50,12 +50,11 @@ def learned(
 
 
 class Learning:
-    """Puts the newest offsets of the keys from the first dirty offset on into a map, as far as it
-    has room.
+    """Builds an offset map of the keys from the first dirty offset on, as far as it has capacity.
 
-    `nbytes`: of the segments to be read; `skipped`: those in front of the dirty part.
-    `keys_decide`: whether nothing but its key decides if a record stays that was learned from:
-    there was no marker, no delete horizon and no batch of magic 0 or 1.
+    `nbytes`: size of the segments to read; `skipped`: bytes in them before the dirty part.
+    `keys_decide`: whether its key alone decides if a record is retained, because there was no
+    marker, no delete horizon and no batch of magic 0 or 1.
     """
 
     def __init__(
@@ -75,7 +74,8 @@ class Learning:
         self.skipped = sum(self._starts)
 
     def learn(self, spend: Callable[[int], None]) -> None:
-        """Whatever the map held before. `spend` is told how many bytes were read."""
+        """Builds the map, whose content is overwritten. `spend` is called with the number of bytes
+        read."""
         self._map.clear()
         with closing(self._hashed()) as hashed:
             for keys in chain.from_iterable(hashed):
@@ -92,14 +92,14 @@ class Learning:
         return (hasher.keys(chunk) for chunk in self._chunks())
 
     def _chunks(self) -> Generator[Chunk | int]:
-        """Those of the dirty part; and behind each segment how far it reaches."""
+        """Yields the chunks of the dirty part, and after each segment its last possible offset."""
         shown = self._log.is_shown
         for segment, start in zip(self._segments, self._starts, strict=True):
             yield from read_chunks(segment, start, self._limit, stay_good=shown, together=shown)
-            yield segment.next_base - 1  # there may be a gap
+            yield segment.next_base - 1  # the segment may end with a gap
 
     def _put(self, keys: _Keys) -> bool:
-        """False when the map is full."""
+        """Puts keys into the map; returns False if it is full."""
         entries, table = keys.entries, keys.table
         if table is None:
             self._reach(keys.reached)
@@ -117,16 +117,16 @@ class Learning:
         return True
 
     def _reach(self, offset: int) -> None:
-        """All that is to be put up to this offset has been (`updateLatestOffset`)."""
+        """Records that the map is complete up to this offset (`updateLatestOffset`)."""
         if offset >= self._log.first_dirty:
             self._map.latest_offset = max(self._map.latest_offset, offset)
 
 
 @dataclass(frozen=True, slots=True)
 class _Keys:
-    """The next keys that a pass has to know: of batches of `table`. `nbytes`: of all batches if no
-    more of them follow, else 0. `reached`: where a segment is through, without keys: all that is to
-    be known lies there or below."""
+    """The next keys for the offset map, of batches of `table`. `nbytes`: bytes of all of its
+    batches if these keys are the last of them, else 0. `table` is None after a segment: the map is
+    then complete up to `reached`."""
 
     table: BatchTable | None
     entries: Entries | None = None
@@ -135,7 +135,7 @@ class _Keys:
 
 
 class _Hasher:
-    """Finds the keys in chunks of a log, ascending ones. One thread at a time."""
+    """Hashes the keys in chunks of a log, in ascending order. Not thread-safe."""
 
     def __init__(self, log: LogToClean, offset_map: OffsetMap) -> None:
         self._context = log.view.context
@@ -156,7 +156,7 @@ class _Hasher:
         yield _Keys(chunk.table, entries, chunk.nbytes)
 
     def begin(self, chunk: Chunk | int) -> Iterator[_Keys]:
-        """The same, found before they are asked for, as far as that takes little memory."""
+        """Returns the same keys, hashed in advance as far as memory allows."""
         rest = self.keys(chunk)
         made: list[_Keys] = []
         room = _ENTRIES_AHEAD
@@ -169,7 +169,8 @@ class _Hasher:
 
 
 def _last_before(table: BatchTable, offset: int) -> int:
-    """The last offset of the batch in front of that of a record, -1 where it is a table's first."""
+    """Returns the last offset of the batch before the one that contains `offset`, -1 if that is the
+    table's first."""
     at = int(table.column(b.LAST_OFFSET).searchsorted(offset))
     return int(table.rows[at - 1, b.LAST_OFFSET]) if at else -1
 

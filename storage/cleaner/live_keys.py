@@ -1,8 +1,8 @@
-"""All keys that have a latest record, in memory of a fixed size.
+"""Lists the latest records of all keys in a fixed amount of memory.
 
-The log is read twice: for the latest offsets of the keys, and for the records that are there. Where
-the map does not take all keys it is filled with those of one class of hashes after the other, and
-of what was found so far a copy is made for each.
+The log is read twice: for the latest offset of each key, and for the records at these offsets. If
+the map cannot hold all keys, it is filled with one class of hashes after the other, and the set of
+offsets found so far is copied for each class.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from ..log.view import View
 from .kept_offsets import KeptOffsets
 from .offset_map import CLASSES, OffsetMap
 
-# A map's memory at first; it doubles.
+# A map's initial memory; it doubles as needed.
 FIRST_BYTES: Final = 1 << 20
 
 
 def live_keys(
     view: View, isolation: Isolation, most_bytes: int, with_tombstones: bool = False
 ) -> KeptOffsets:
-    """The offsets of the records that are the latest of their keys, and no tombstones if not
-    ``with_tombstones``. Damaged records are passed over.
+    """Returns the offsets of the records that are the latest of their keys; tombstones are included
+    only with `with_tombstones`. Skips damaged records.
 
-    Uses at most ``most_bytes`` for keys. ConfigError when even one class of them does not fit.
+    Uses at most `most_bytes` for keys. Raises ConfigError if not even one class of them fits.
     """
     found = KeptOffsets()
     found.finish()
@@ -52,7 +52,7 @@ def live_keys(
 def _filled(
     keys: OffsetMap, view: View, isolation: Isolation, classes: tuple[int, int], most_bytes: int
 ) -> OffsetMap | None:
-    """``keys``, or a larger map, with all keys of [``classes``); None when they are too many."""
+    """Returns `keys`, or a larger map, with all keys of [`classes`); None if there are too many."""
     for part in _columns(view, isolation):
         spans = _of_classes(keys, part, classes)
         row = 0
@@ -72,8 +72,8 @@ def _with_latest(
     classes: tuple[int, int],
     with_tombstones: bool,
 ) -> KeptOffsets:
-    """``found``, and the offsets of values, or tombstones, too, that are the latest according to
-    ``keys``."""
+    """Returns `found` and the offsets of values, and optionally tombstones, that are the latest
+    according to `keys`."""
     more = KeptOffsets()
     for part in _columns(view, isolation):
         is_latest = keys.get(part.data, _of_classes(keys, part, classes)) == part.offsets
@@ -91,7 +91,7 @@ def _columns(view: View, isolation: Isolation) -> Iterator[Columns]:
 
 
 def _of_classes(keys: OffsetMap, columns: Columns, classes: tuple[int, int]) -> Int32s:
-    """The spans of columns, with keys of other classes made null."""
+    """Returns the spans of columns, with the keys of other classes set to null."""
     low, high = classes
     if (low, high) == (0, CLASSES):
         return columns.spans

@@ -1,9 +1,10 @@
-"""Which log is cleaned next, and what becomes of its cleaning.
+"""Selects the log to clean next, and records the outcome of each cleaning.
 
-Kafka's LogCleanerManager with the loop of its LogCleaner. A log is a candidate while its topic is
-compacted, nobody has paused it and no cleaning of it failed by what is in it: such a one is
-`uncleanable` until the engine is opened anew. Of the candidates that are worth it, the dirtiest is
-cleaned first. How far a log was cleaned is in the `cleaner-offset-checkpoint` of its directory.
+Kafka's LogCleanerManager with the loop of its LogCleaner. A log is a candidate if its topic is
+compacted, its cleaning is not paused and no cleaning of it has failed because of its content; such
+a failure makes it `uncleanable` until the engine is reopened. Of the eligible candidates, the
+dirtiest is cleaned first. The `cleaner-offset-checkpoint` of a log directory contains the offsets
+up to which its logs are clean.
 """
 
 from __future__ import annotations
@@ -40,18 +41,18 @@ from .throttle import Throttle
 
 logger = logging.getLogger(__name__)
 
-# What is raised for a log that is just being deleted, or files of it.
+# Raised if a log or files of it are being deleted.
 _GONE = (SegmentGone, UnknownPartition, UnknownTopic)
 
 Told = Callable[[int, int], None]
-#: Puts a new segment in the place of those with these base offsets: `LogWriter.replace_segments`.
+#: Swaps in a new segment for those with these base offsets: `LogWriter.replace_segments`.
 Replace = Callable[[LoadedSegment, Sequence[int]], None]
-#: Cleans a log, and replaces what it has cleaned.
+#: Cleans a log and swaps in the new segments.
 Work = Callable[[LogToClean, Replace], CleaningResult]
 
 
 class CleanedDir(Protocol):
-    """What is asked of a log directory."""
+    """The interface of a log directory that the manager needs."""
 
     @property
     def logs(self) -> Mapping[TopicPartition, LogWriter]: ...
@@ -63,8 +64,7 @@ class CleanedDir(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A compacted log, and what of it can be cleaned. `rolled` and `view` are those that `plan` is
-    about."""
+    """A compacted log and what can be cleaned of it. `plan` is based on `rolled` and `view`."""
 
     key: TopicPartition
     log_dir: CleanedDir
@@ -75,9 +75,9 @@ class Candidate:
 
 
 class CleanerManager:
-    """Cleans the logs of an engine, one at a time. Any thread may call.
+    """Cleans the logs of an engine, one at a time. Thread-safe.
 
-    `uncleanable`: the logs that are not cleaned any more, and why.
+    `uncleanable`: the logs that are no longer cleaned, and why.
     """
 
     def __init__(
@@ -96,17 +96,17 @@ class CleanerManager:
 
     @property
     def problems(self) -> list[str]:
-        """Why logs are not cleaned any more, a line each."""
+        """Why logs are no longer cleaned, one line for each."""
         return [
-            f"{topic}-{number}: not cleaned until it is opened anew: {why}"
+            f"{topic}-{number}: not cleaned until the log directory is reopened: {why}"
             for (topic, number), why in sorted(self.uncleanable.items())
         ]
 
-    # -- choosing --------------------------------------------------------------------------------
+    # -- selection -------------------------------------------------------------------------------
 
     def candidate(self, key: TopicPartition) -> Candidate | None:
-        """What of a log could be cleaned now; None when it is not compacted, uncleanable, or
-        somebody has it."""
+        """Returns what could be cleaned of a log now; None if it is not compacted, uncleanable, or
+        its partition is claimed or paused."""
         for log_dir in self._dirs:
             writer = log_dir.logs.get(key)
             if writer is not None and self._is_wanted(key, writer):
@@ -114,9 +114,9 @@ class CleanerManager:
         return None
 
     def due(self) -> list[Candidate]:
-        """The logs that Kafka would clean now, the dirtiest first
-        (LogCleanerManager.grabFilthiestCompactedLog). One that cannot be judged becomes
-        uncleanable."""
+        """Returns the logs that Kafka would clean now, the dirtiest first
+        (LogCleanerManager.grabFilthiestCompactedLog). A log for which this cannot be determined
+        becomes uncleanable."""
         found = []
         for key, log_dir, writer in self._compacted():
             if not writer.has_rolled:
@@ -143,23 +143,23 @@ class CleanerManager:
         return is_compacted and key not in self.uncleanable and self.claims.is_free(key)
 
     def _planned(self, key: TopicPartition, log_dir: CleanedDir, writer: LogWriter) -> Candidate:
-        # Asked for before the view is made: what is rolled or decided after it waits.
+        # Read before the view is made: later rolls and commits have to wait for the next pass.
         rolled = writer.rolled()
         view = self._view_of(key)
         stable = min(rolled.stable_offset, rolled.end_offset)
         state = state_of(view, log_dir.cleaner_offset(key), stable)
         planned = plan(state, writer.config, self._clock.now_ms())
         if planned.resets_checkpoint:
-            logger.warning("%s-%d: cleaned from its start on: the checkpoint cannot be right", *key)
+            logger.warning("%s-%d: cleaning from the log start: checkpoint out of range", *key)
             log_dir.put_cleaner_offset(key, planned.first_dirty)
         return Candidate(key, log_dir, writer, rolled, view, planned)
 
     # -- cleaning --------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Cleans every log that is due until none is, each time followed by the retention of all
-        compacted logs (LogCleaner.cleanFilthiestLog). An OSError that held up one of them is raised
-        when all were tried; what is wrong with a log or a directory is known there."""
+        """Cleans logs until none is due, and after each applies retention to all compacted logs
+        (LogCleaner.cleanFilthiestLog). An OSError that stopped one of them is raised after all were
+        tried; errors of a log or a directory are recorded there."""
         failures: list[OSError] = []
         passed_over: set[TopicPartition] = set()
         offset_map: OffsetMap | None = None
@@ -176,24 +176,24 @@ class CleanerManager:
             try:
                 raise failures[0]
             finally:
-                del failures  # else they and this frame would keep each other
+                del failures  # avoids a reference cycle between the errors and this frame
 
     def _cleans(self, chosen: Candidate, offset_map: OffsetMap, failures: list[OSError]) -> bool:
-        """Whether a pass got on, and another one may be made at once."""
+        """Returns whether a pass made progress, so that the next one may follow at once."""
         try:
             return self.clean(chosen, offset_map).end_offset > chosen.plan.first_dirty
         except OSError as error:
             failures.append(error)
         except Exception:
-            # It is in `uncleanable`, or offline; or somebody wanted it to stop.
+            # The log is in `uncleanable`, its directory is offline, or the cleaning was aborted.
             logger.debug("%s-%d: the cleaning ended", *chosen.key, exc_info=True)
         return False
 
     def clean(
         self, chosen: Candidate, offset_map: OffsetMap, told: Told | None = None
     ) -> CleaningResult:
-        """One pass over a log. `told` is called with the bytes gone through, and of how many.
-        Raises what `clean_by` does."""
+        """Makes one pass over a log. `told` is called with the bytes processed and the total.
+        Raises the same errors as `clean_by`."""
         writer = chosen.writer
         most = self._config.log_cleaner_io_max_bytes_per_second
 
@@ -205,22 +205,23 @@ class CleanerManager:
         return self.clean_by(chosen, work, told)
 
     def clean_by(self, chosen: Candidate, work: Work, told: Told | None = None) -> CleaningResult:
-        """One pass over a log, which `work` does.
+        """Makes one pass over a log by calling `work`.
 
-        CleaningAborted when the log was cut or deleted, or somebody else has it; LogDirOffline, or
-        OSError (ENOSPC) that says nothing about the disk. After any other error, such as
-        CorruptError, the log is uncleanable. What was swapped in before an error stays.
+        Raises CleaningAborted if the log was truncated or deleted, or its partition is claimed;
+        LogDirOffline; or an OSError that does not mean a failed disk (ENOSPC). Any other error,
+        such as CorruptError, makes the log uncleanable. Segments swapped in before an error are
+        kept.
         """
         key, log_dir, writer = chosen.key, chosen.log_dir, chosen.writer
         with self.claims.take(key) as is_mine:
             if not is_mine:
-                raise CleaningAborted("the partition is cleaned or changed by somebody else")
+                raise CleaningAborted("the partition is already being cleaned or changed")
             try:
                 with log_dir.guarded():
-                    # It may have been cut since it was chosen.
+                    # The log may have been truncated since it was selected.
                     now = self._planned(key, log_dir, writer)
-                    # Nothing may go for what a power cut could still take: a later record, or the
-                    # end of its transaction, which may lie behind all that is cleaned.
+                    # A record may only be discarded if a power failure cannot undo the reason: a
+                    # later record, or the end of its transaction, possibly above the cleaned part.
                     writer.flush()
                     result = self._clean(now, work, told or (lambda done, of: None))
                     log_dir.put_cleaner_offset(key, result.end_offset)
@@ -239,7 +240,7 @@ class CleanerManager:
         set_aside_unfinished(now.writer.directory)
         log = self.log_to_clean(now, check, told)
         result = work(log, lambda new, bases: now.writer.replace_segments(new, bases, now.rolled))
-        check()  # what is cut just now does not count as cleaned
+        check()  # a log about to be truncated must not get a checkpoint
         return result
 
     def log_to_clean(
@@ -248,7 +249,8 @@ class CleanerManager:
         check: Callable[[], None] = lambda: None,
         told: Told = lambda done, of: None,
     ) -> LogToClean:
-        """What a pass over a candidate is about, begun now; nothing keeps anybody from it yet."""
+        """Returns the input of a pass over a candidate that starts now. Does not claim the
+        partition."""
         return LogToClean(
             view=chosen.view,
             config=chosen.writer.config,
@@ -261,7 +263,8 @@ class CleanerManager:
         )
 
     def new_map(self) -> OffsetMap:
-        """An offset map as the settings want it. ConfigError when no key would fit into it."""
+        """Returns an offset map sized by the broker configs. Raises ConfigError if not even one key
+        would fit."""
         size = self._config.log_cleaner_dedupe_buffer_size // max(
             self._config.log_cleaner_threads, 1
         )
@@ -273,36 +276,37 @@ class CleanerManager:
     # -- retention -------------------------------------------------------------------------------
 
     def retain(self, key: TopicPartition, writer: LogWriter) -> RetentionPlan | None:
-        """Retention of one log, compacted or not, unless it is just being cleaned; what went."""
+        """Applies retention to one log, compacted or not, unless it is being cleaned; returns what
+        was deleted."""
         with self.claims.take(key) as is_mine:
             return writer.retain() if is_mine else None
 
     def delete_below_start(self, key: TopicPartition, writer: LogWriter) -> int | None:
-        """Deletes the segments of one log that lie below its start, unless it is just being
-        cleaned; how many."""
+        """Deletes the segments of one log below its log start offset, unless it is being cleaned;
+        returns how many."""
         with self.claims.take(key) as is_mine:
             return writer.delete_below_start() if is_mine else None
 
     def _retain(self) -> list[OSError]:
-        """Retention of all compacted logs, which also takes what lies below the log start offset of
-        those that are never deleted from; what failed."""
+        """Applies retention to all compacted logs, and returns the errors. Without `delete` in the
+        cleanup.policy, it only deletes segments below the log start offset."""
         failures: list[OSError] = []
         for key, log_dir, writer in self._compacted():
             try:
-                with suppress(StorageError), log_dir.guarded():  # told where it is offline
+                with suppress(StorageError), log_dir.guarded():  # recorded in the directory
                     self.retain(key, writer)
             except OSError as error:
                 failures.append(error)
         return failures
 
-    # -- what others do --------------------------------------------------------------------------
+    # -- lifecycle -------------------------------------------------------------------------------
 
     def forget(self, key: TopicPartition) -> None:
-        """The partition is there no more."""
+        """Drops the state of a deleted partition."""
         self.uncleanable.pop(key, None)
 
     def stop(self) -> None:
-        """Has what is under way given up; nothing is cleaned any more."""
+        """Aborts the current cleaning; no other can start."""
         self.claims.stop()
 
     def _give_up(self, key: TopicPartition, error: Exception) -> None:

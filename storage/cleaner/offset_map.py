@@ -1,9 +1,8 @@
-"""The greatest offset of each key, in memory of a fixed size: keys by their hashes alone.
+"""Maps each key to its largest offset in a fixed amount of memory, by storing hashes of the keys.
 
-As Kafka's ``SkimpyOffsetMap``: slots of 24 bytes, a hash of 16 and an offset of 8. Its hash is MD5,
-for which anybody can make up keys that collide; here it is SipHash-2-4 with an output of 128 bits
-and a key of its own for each map, which nobody outside knows. Two keys are taken for one with
-probability n² / 2¹²⁹ for n keys.
+Like Kafka's `SkimpyOffsetMap`, it has slots of 24 bytes: a hash of 16 and an offset of 8. Kafka's
+hash is MD5, for which anybody can construct colliding keys; here it is SipHash-2-4 with 128 bits of
+output and a secret key for each map. The probability that two of n keys collide is n² / 2¹²⁹.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from ..format.columns import Columns
 from ..format.kernels import offset_map as kernel
 from ..format.layout import MAX_OFFSET
 
-#: Keys by their hashes with their offsets: two words and one, shape (n, 3).
+#: Hashes of keys (two words) and their offsets (one word), shape (n, 3).
 Entries = NDArray[np.uint64]
 
 SLOT_BYTES: Final = 24
-#: How many classes of keys ``OffsetMap.classes`` knows.
+#: The number of classes that `OffsetMap.classes` divides keys into.
 CLASSES: Final = 1 << 16
-# Keys hashed before the first of them is looked up; what is made of them stays in the first cache.
+# Keys hashed before the first of them is looked up; their hashes fit in the L1 cache.
 _BLOCK: Final = 256
 _SLOTS_AT_ONCE: Final = 1 << 20
-# A slot is chosen with 32 bits of the hash.
+# 32 bits of the hash select a slot.
 _MAX_SLOTS: Final = (1 << 32) - 1
 
 
@@ -38,15 +37,15 @@ _NOT_RECENT: Final[NDArray[np.uint64]] = np.zeros(0, dtype=np.uint64)
 
 
 class OffsetMap:
-    """Offsets by key, for at most ``capacity`` keys. One thread at a time.
+    """Offsets by key, for at most `capacity` keys. Not thread-safe.
 
-    ``latest_offset``: the greatest offset put, -1 for none; whoever knows that nothing to be put
-    lies in front of a later one may set it (``SkimpyOffsetMap.updateLatestOffset``).
+    `latest_offset`: the largest offset put, -1 for none. The caller may raise it to an offset up to
+    which there is nothing left to put (`SkimpyOffsetMap.updateLatestOffset`).
     """
 
     def __init__(self, memory_bytes: int, load_factor: float = 0.9) -> None:
-        """``load_factor``: the part of the slots that is used, in (0, 1]. ValueError when the
-        memory does not do for a key; OSError when there is none."""
+        """`load_factor`: the part of the slots that is used, in (0, 1]. Raises ValueError if
+        `memory_bytes` are not enough for one key, OSError if the memory is not available."""
         self.slots = min(memory_bytes // SLOT_BYTES, _MAX_SLOTS)
         self.capacity = int(self.slots * load_factor)
         if not 0 < load_factor <= 1 or self.capacity < 1:
@@ -62,22 +61,22 @@ class OffsetMap:
         self.latest_offset = -1
 
     def __len__(self) -> int:
-        """Keys in the map."""
+        """Returns the number of keys in the map."""
         return self._entries
 
     @property
     def nbytes(self) -> int:
-        """Memory held once it is full, in bytes."""
+        """Memory of the full map in bytes."""
         return self.slots * SLOT_BYTES
 
     def put(
         self, data: Bytes, spans: Int32s, offsets: Int64s, low: int = 0, high: int | None = None
     ) -> int:
-        """Put the keys of rows [``low``, ``high``) of columns with their offsets; null keys are
-        passed over, and of a key's offsets the greatest stays.
+        """Puts the keys of rows [`low`, `high`) of columns with their offsets; skips null keys, and
+        keeps the largest offset of each key.
 
-        The row where it stopped for being full, which as in Kafka is the next with any key, known
-        or not; else ``high``.
+        Returns the row at which the map was full, which as in Kafka is the next one with any key,
+        new or not; else `high`.
         """
         high = len(spans) if high is None else high
         if low >= high:
@@ -93,8 +92,8 @@ class OffsetMap:
         return int(stop)
 
     def entries(self, columns: Columns, low: int = 0) -> Entries:
-        """The keys of rows from ``low`` on, hashed as this map hashes them, and their offsets; null
-        keys are left out. Any thread may ask."""
+        """Returns the keys of rows from `low` on, hashed for this map, with their offsets; null
+        keys are omitted. Thread-safe."""
         room: Entries = np.empty((len(columns) - low, 3), dtype=np.uint64)
         _, count = kernel.hashed(
             *self._hash_key, columns.data, columns.spans, columns.offsets, low, len(columns),
@@ -103,9 +102,9 @@ class OffsetMap:
         return room[:count]
 
     def put_entries(self, entries: Entries, low: int = 0, least: int = 0) -> int:
-        """Put keys from row ``low`` of entries on, those with offsets from ``least`` on. All are
-        this map's own, or all of another hasher (see `key_entries`) and none by ``put``. The row
-        where it stopped for being full, else their number."""
+        """Puts the entries from row `low` on whose offsets are at least `least`. All entries of a
+        map must be its own or, if `put` is not used, of the same other hasher (see `key_entries`).
+        Returns the row at which the map was full, else the number of entries."""
         stop, added = kernel.put_entries(
             self._table, self.slots, entries, low, least, self.capacity - self._entries,
             self._scratch,
@@ -114,26 +113,27 @@ class OffsetMap:
         return int(stop)
 
     def get_entries(self, entries: Entries) -> Int64s:
-        """For each of some entries the offset of its key in the map, -1 where it is not there."""
+        """Returns for each entry the offset of its key in the map, -1 if it is not there."""
         found: Int64s = np.empty(len(entries), dtype=np.int64)
         kernel.get_entries(self._table, self.slots, entries, found)
         return found
 
     def offsets(self) -> Int64s:
-        """The offsets of all keys, in no order."""
+        """Returns the offsets of all keys, unordered."""
         words = self._table[2 : 3 * self.slots : 3]
         found: Int64s = words[words != 0].astype(np.int64) - 1
         return found
 
     def get(self, data: Bytes, spans: Int32s) -> Int64s:
-        """For each row of columns the offset of its key: -1 where it is null or not in the map."""
+        """Returns for each row of columns the offset of its key: -1 if it is null or not in the
+        map."""
         found: Int64s = np.empty(len(spans), dtype=np.int64)
         kernel.get(self._table, self.slots, *self._hash_key, data, spans, found, self._scratch)
         return found
 
     def newest(self, low: int) -> NewestOffsets | None:
-        """The offsets in the map, if all are from `low` on and lie so close together that they take
-        no more than a sixth of its memory."""
+        """Returns the offsets in the map, or None if any is below `low`, or if they are so far
+        apart that the result would take more than a sixth of the map's memory."""
         count = self.latest_offset + 1 - low
         if not 0 < count <= 4 * self.slots:
             return None
@@ -145,28 +145,30 @@ class OffsetMap:
             if len(offsets) and int(offsets.min()) < 0:
                 return None
             marks[offsets] = 1
-        # Two keys with one offset: no log that a broker wrote.
+        # Two keys with the same offset do not occur in a log written by a broker.
         return NewestOffsets(low, marks) if np.count_nonzero(marks) == len(self) else None
 
     def get_key(self, key: bytes) -> int:
-        """The offset of one key, -1 where it is not in the map."""
+        """Returns the offset of one key, -1 if it is not in the map."""
         return int(self.get(key, np.array([[0, len(key)]], dtype=np.int32))[0])
 
     def classes(self, data: Bytes, spans: Int32s) -> Int32s:
-        """For each row of columns the class of its key, a number below ``CLASSES`` drawn from its
-        hash; 0 where it is null. A map too small for all keys can take those of some classes."""
+        """Returns for each row of columns the class of its key, a number below `CLASSES` derived
+        from its hash; 0 if it is null. A map too small for all keys can hold those of some
+        classes."""
         found: Int32s = np.empty(len(spans), dtype=np.int32)
         kernel.classes(*self._hash_key, data, spans, found)
         return found
 
     def larger_bytes(self, most_bytes: int) -> int | None:
-        """Memory for a map twice as large, or as large as ``most_bytes`` allow; None when that is
-        no larger."""
+        """Returns the memory for a map twice as large, limited to `most_bytes`; None if that is no
+        larger."""
         nbytes = min(2 * self.nbytes, most_bytes)
         return nbytes if nbytes // SLOT_BYTES > self.slots else None
 
     def moved_to(self, memory_bytes: int) -> OffsetMap:
-        """A map of another size with the same entries, which it must have room for."""
+        """Returns a map of another size with the same entries. Raises ValueError if they do not
+        fit."""
         other = OffsetMap(memory_bytes, self._load_factor)
         if other.capacity < self._entries:
             raise ValueError(f"{memory_bytes} bytes are too few for {self._entries} keys")
@@ -176,36 +178,36 @@ class OffsetMap:
         return other
 
     def clear(self) -> None:
-        """Empty the map; its memory is given back until it is used again."""
+        """Empties the map and returns its memory to the system until it is used again."""
         self._memory.madvise(mmap.MADV_DONTNEED)
         self._entries = 0
         self.latest_offset = -1
 
 
 class NewestOffsets:
-    """Which records of a stretch of a log, all of whose keys were put into a map, are the newest of
-    their keys: those whose offsets the map has."""
+    """Which records in a range of a log are the newest of their keys: those whose offsets are in
+    the map that all keys of the range were put into."""
 
     def __init__(self, low: int, marks: NDArray[np.uint8]) -> None:
-        """`marks`: 1 for those offsets from `low` on that are in the map."""
+        """`marks`: 1 for each offset, counted from `low`, that is in the map."""
         self._low = low
         self._marks = marks
 
     def offsets(self) -> Iterator[Int64s]:
-        """All of them, ascending, some at a time."""
+        """Yields all offsets in ascending blocks."""
         for first in range(0, len(self._marks), _SLOTS_AT_ONCE):
             found: Int64s = np.flatnonzero(self._marks[first : first + _SLOTS_AT_ONCE])
             yield found + (self._low + first)
 
     def of(self, offsets: Int64s) -> Int64s | None:
-        """For each of some records with ascending offsets that of the newest of its key, or some
-        later one; a number without meaning behind the stretch, and for a record without a key.
-        None when one lies in front of the stretch."""
+        """Returns for records with ascending offsets the offset of the newest record of the key, or
+        some later one; the value is undefined above the range and for records without a key.
+        Returns None if an offset is below the range."""
         first = int(offsets[0]) - self._low
         if first < 0:
             return None
         marks = self._marks
-        if int(offsets[-1]) - self._low + 1 - first == len(offsets):  # no gap in them
+        if int(offsets[-1]) - self._low + 1 - first == len(offsets):  # without gaps
             is_newest = marks[first : first + len(offsets)]
         else:
             within = int(offsets.searchsorted(self._low + len(marks)))

@@ -1,12 +1,12 @@
-"""What of a log the cleaner may clean, whether it is worth it, and which segments become one.
+"""Determines what of a log can be cleaned, whether that is worth it, and which segments are merged.
 
-Rules: Kafka's `LogCleanerManager.cleanableOffsets`, `LogToClean` and `Cleaner.groupSegmentsBySize`.
-Nothing is cleaned here, and no clock is asked: what could be cleaned next week is `plan` with next
-week's time.
+Follows Kafka's `LogCleanerManager.cleanableOffsets`, `LogToClean` and
+`Cleaner.groupSegmentsBySize`. Nothing is cleaned here and no clock is read: `plan` with next week's
+time returns what could be cleaned next week.
 
-Offsets below `first_dirty` were cleaned before. What is to be cleaned ends at `first_uncleanable`,
-the base of a segment: the active one is never cleaned, nor one that reaches above the last stable
-offset or has a record younger than `min.compaction.lag.ms`, nor what lies behind such a one.
+Offsets below `first_dirty` are already clean. The part to clean ends at `first_uncleanable`, the
+base offset of the first segment that is active, reaches above the last stable offset or has a
+record younger than `min.compaction.lag.ms`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COMPACT = "compact"  # in cleanup.policy
 
 
 class Bound(StrEnum):
-    """How a segment stands to the next cleaning."""
+    """The status of a segment for the next cleaning."""
 
     CLEAN = "it was cleaned before"
     DIRTY = "it can be cleaned"
@@ -39,7 +39,8 @@ class Bound(StrEnum):
 
 
 class Groupable(Protocol):
-    """What grouping asks a segment: bytes of its `.log`, and of the entries in its indexes."""
+    """What grouping needs of a segment: sizes in bytes of its `.log` and of the entries in its
+    indexes."""
 
     @property
     def base_offset(self) -> int: ...
@@ -52,11 +53,11 @@ class Groupable(Protocol):
 
 
 class Candidate(Protocol):
-    """What planning asks a segment.
+    """What planning needs of a segment.
 
-    `size` is the bytes of its `.log`; `largest_timestamp` the greatest of its batches' timestamps
-    in ms or, when none has one, the mtime of the `.log`; `first_timestamp` that of its first batch,
-    -1 when it has none.
+    `size` is that of its `.log` in bytes; `largest_timestamp` the largest of its batches'
+    timestamps in ms or, if none has one, the mtime of the `.log`; `first_timestamp` that of its
+    first batch, -1 if it has none.
     """
 
     @property
@@ -71,7 +72,7 @@ class Candidate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SegmentToClean(ViewSegment):
-    """A segment of a view, as the cleaner sees it."""
+    """A segment of a view with the properties that the cleaner needs."""
 
     @property
     def first_timestamp(self) -> int:
@@ -90,17 +91,18 @@ class SegmentToClean(ViewSegment):
 
     @property
     def mtime_ms(self) -> int:
-        """When the `.log` was last written, in ms since 1970."""
+        """The mtime of the `.log` in ms since 1970."""
         return self.segment.mtime_ns // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """A log as the cleaner sees it; segments by ascending base offset, the last one active.
+    """The state of a log that planning needs; segments by ascending base offset, the last one
+    active.
 
-    `last_stable_offset`: what lies above is not cleaned: of the offset of the oldest open
-    transaction and the high watermark the lower one. `checkpoint`: from the
-    `cleaner-offset-checkpoint`, None where there is none.
+    `last_stable_offset`: the lower of the oldest open transaction's first offset and the high
+    watermark; nothing above it is cleaned. `checkpoint`: from the `cleaner-offset-checkpoint`, None
+    without an entry.
     """
 
     segments: Sequence[Candidate]
@@ -110,7 +112,8 @@ class LogState:
     checkpoint: int | None
 
     def upper_bound(self, index: int) -> int:
-        """The offset behind the segment: the next one's base, or the log end offset."""
+        """Returns the end offset of a segment: the next one's base offset, or the log end
+        offset."""
         if index + 1 < len(self.segments):
             return self.segments[index + 1].base_offset
         return self.end_offset
@@ -120,10 +123,10 @@ class LogState:
 class CleanPlan:
     """What can be cleaned: offsets in [`first_dirty`, `first_uncleanable`).
 
-    `bounds`: how each segment stands. `clean_bytes`, `cleanable_bytes`: of the segments that begin
-    below `first_dirty`, and of those that are to be cleaned (one that is both counts twice).
-    `overdue_at_ms`: from when on `max.compaction.lag.ms` demands a cleaning, None for never.
-    `resets_checkpoint`: the checkpoint cannot be right, and `first_dirty` is to take its place.
+    `bounds`: the status of each segment. `clean_bytes`, `cleanable_bytes`: sizes of the segments
+    that begin below `first_dirty`, and of those to be cleaned (a segment that is both counts
+    twice). `overdue_at_ms`: when `max.compaction.lag.ms` requires a cleaning, None for never.
+    `resets_checkpoint`: the checkpoint is out of range and must be replaced by `first_dirty`.
     """
 
     first_dirty: int
@@ -138,7 +141,7 @@ class CleanPlan:
 
     @property
     def ratio(self) -> float:
-        """The dirty part of what is or could be clean, from 0 to 1."""
+        """The dirty ratio: the dirty part of what is clean or cleanable, from 0 to 1."""
         total = self.clean_bytes + self.cleanable_bytes
         return self.cleanable_bytes / total if total else 0.0
 
@@ -149,8 +152,8 @@ class CleanPlan:
 
 
 def state_of(view: View, checkpoint: int | None, last_stable_offset: int | None = None) -> LogState:
-    """A log as its reader sees it, who takes all of it for replicated, or its writer, who knows
-    what is stable."""
+    """Returns the state of a log as seen by a reader, who assumes that all of it is replicated, or
+    by its writer, who passes the last stable offset."""
     stable = view.last_stable_offset
     if last_stable_offset is not None:
         stable = min(stable, last_stable_offset)
@@ -158,14 +161,13 @@ def state_of(view: View, checkpoint: int | None, last_stable_offset: int | None 
 
 
 def segments_of(view: View) -> list[SegmentToClean]:
-    """The segments of a view, as the cleaner sees them."""
+    """Returns the segments of a view as the cleaner needs them."""
     limit = view.context.limits.max_batch_bytes
     return [SegmentToClean(segment, limit) for segment in view.segments]
 
 
 def plan(log: LogState, config: TopicConfig, now_ms: int) -> CleanPlan:
-    """What can be cleaned at `now_ms`. A segment's timestamps are asked for only where they
-    count."""
+    """Returns what can be cleaned at `now_ms`. Reads a segment's timestamps only if they matter."""
     first_dirty, resets = _first_dirty(log)
     bounds = _bounds(log, config, first_dirty, now_ms)
     first_uncleanable = _first_uncleanable(log, bounds)
@@ -190,7 +192,7 @@ def plan(log: LogState, config: TopicConfig, now_ms: int) -> CleanPlan:
 
 
 def _first_dirty(log: LogState) -> tuple[int, bool]:
-    """Where the dirty part begins, and whether the checkpoint said something that cannot be."""
+    """Returns where the dirty part begins, and whether the checkpoint is out of range."""
     if log.checkpoint is None:
         return log.start_offset, False
     if log.start_offset <= log.checkpoint <= log.end_offset:
@@ -199,7 +201,7 @@ def _first_dirty(log: LogState) -> tuple[int, bool]:
 
 
 def _bounds(log: LogState, config: TopicConfig, first_dirty: int, now_ms: int) -> list[Bound]:
-    """How each segment stands."""
+    """Returns the status of each segment."""
     youngest = now_ms - config.min_compaction_lag_ms if config.min_compaction_lag_ms > 0 else None
     bounds: list[Bound] = []
     stays = False
@@ -221,7 +223,8 @@ def _bounds(log: LogState, config: TopicConfig, first_dirty: int, now_ms: int) -
 
 
 def _first_uncleanable(log: LogState, bounds: Sequence[Bound]) -> int:
-    """The base of the first segment that stays as it is; the log's start when there is none."""
+    """Returns the base offset of the first segment that cannot be cleaned; the log start offset
+    without one."""
     for segment, bound in zip(log.segments, bounds, strict=True):
         if bound not in (Bound.CLEAN, Bound.DIRTY):
             return segment.base_offset
@@ -229,8 +232,8 @@ def _first_uncleanable(log: LogState, bounds: Sequence[Bound]) -> int:
 
 
 def _overdue_at(log: LogState, config: TopicConfig, first_dirty: int) -> int | None:
-    """When a cleaning becomes due: `max.compaction.lag.ms` after the oldest of the dirty segments'
-    first timestamps."""
+    """Returns when a cleaning becomes due: `max.compaction.lag.ms` after the oldest of the dirty
+    segments' first timestamps."""
     if config.max_compaction_lag_ms == UNLIMITED:
         return None
     dirty = (
@@ -248,8 +251,9 @@ S = TypeVar("S", bound=Groupable)
 def group(
     segments: Sequence[S], end_offset: int, first_uncleanable: int, config: TopicConfig
 ) -> list[list[S]]:
-    """The segments that begin below `end_offset`, those together that become one: as many as fit
-    into `segment.bytes` and their indexes into `segment.index.bytes`, before anything goes."""
+    """Groups the segments that begin below `end_offset`; each group is merged into one segment. A
+    group has as many segments as fit into `segment.bytes`, and their indexes into
+    `segment.index.bytes`, before anything is discarded."""
     taken = [segment for segment in segments if segment.base_offset < end_offset]
     lasts = [segment.base_offset - 1 for segment in taken[1:]] + [first_uncleanable - 1]
     groups: list[list[S]] = []
@@ -265,15 +269,15 @@ def group(
 
 
 class _Room:
-    """What is left of one segment and its indexes, in bytes."""
+    """The remaining capacity of a segment and its indexes, in bytes."""
 
     def __init__(self, config: TopicConfig) -> None:
         self._log = config.segment_size
         self._index = self._times = config.segment_index_bytes
 
     def takes(self, segment: Groupable, highest_delta: int) -> bool:
-        """Whether there is room for a segment whose last offset is about that much above the
-        base."""
+        """Returns whether a segment fits whose last offset is about `highest_delta` above the base
+        offset."""
         return (
             segment.size <= self._log
             and segment.index_bytes <= self._index
@@ -289,13 +293,13 @@ class _Room:
 
 @dataclass(frozen=True, slots=True)
 class LogToClean:
-    """What is to be cleaned: offsets in [`first_dirty`, `first_uncleanable`) of a log, whose
-    records below `first_dirty` that they supersede go, too. `now_ms`: since 1970.
+    """The input of a pass, which cleans the offsets [`first_dirty`, `first_uncleanable`) of a log
+    and discards older records that they supersede. `now_ms`: since 1970.
 
-    `producers` tells the active producers; it is asked for each group. `check` raises what is to
-    end the pass, `told` is told its progress: bytes read, and to be read in all. `is_shown`:
-    nothing is changed, and somebody waits: other threads read and hash keys, and checksums are
-    checked together, as `read_runs` says.
+    `producers` returns the active producers; it is called for each group. `check` raises an error
+    to end the pass; `told` is called with its progress: bytes read, and total bytes to read.
+    `is_shown`: this is a preview for which a user waits: other threads read and hash keys, and
+    checksums are verified together, as `read_runs` describes.
     """
 
     view: View

@@ -1,17 +1,17 @@
-"""What would be left of a log if it were compacted now: found without writing anything.
+"""Computes what compaction would retain of a log now, without writing anything.
 
-A preview is a pass of the cleaner whose output is counted and not written, with the offsets of what
-is kept remembered as bits; where the offset map is too small for all keys, several passes, each
-over what the one before has left. It holds as long as nothing changes below the first uncleanable
-offset: what is appended meanwhile lies above it, and stays in any case.
+A preview is a pass of the cleaner whose output is counted instead of written; the retained offsets
+are remembered as bits. If the offset map is too small for all keys, several passes are made, each
+over the result of the previous one. The preview is valid as long as nothing changes below the first
+uncleanable offset: records appended meanwhile are above it and are always retained.
 
-Of a log that was never cleaned, and has no transactions, the offset map alone tells what stays. So
-who does not ask what goes, need not wait until that is counted.
+If a log was never cleaned and has no transactions, the offset map alone determines what is
+retained; a caller that does not need the totals can then skip counting.
 
-Memory: the offset map, `log.cleaner.dedupe.buffer.size`, while the passes run; `KeptOffsets`, a bit
-for each record of an ordinary log, twice while a second pass runs; four runs that are read, the
-hashed keys of three of them, 24 bytes each and at most a batch more than a million, and the buffers
-of three decoders. The number of keys makes no difference.
+Memory: the offset map, `log.cleaner.dedupe.buffer.size`, during the passes; `KeptOffsets`, a bit
+for each record of an ordinary log, twice during a second pass; four runs being read; the hashed
+keys of three of them, 24 bytes each and at most a million plus one batch; and the buffers of three
+decoders. It does not depend on the number of keys.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from .kept_offsets import KeptOffsets
 from .offset_map import SLOT_BYTES, OffsetMap
 from .plan import COMPACT, CleanPlan, LogToClean, plan, state_of
 
-#: Bytes read, and to be read, in a pass.
+#: Called with the bytes read in a pass, and the total.
 Told = Callable[[int, int], None]
 
-# The bytes of a small log.
+# The largest size of a log that counts as small.
 _FEW_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What a preview depends on: it is the same for two states of a log in which this is."""
+    """What a preview depends on: it is valid for every state of a log that has the same stamp."""
 
-    segments: tuple[tuple[tuple[int, int], int], ...]  # identity and size, of what is cleaned
+    segments: tuple[tuple[tuple[int, int], int], ...]  # identity and size
     start_offset: int
     first_dirty: int
     first_uncleanable: int
@@ -64,11 +64,11 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A log, and what decides how it would be compacted at `now_ms`.
+    """A log, and what determines how it would be compacted at `now_ms`.
 
-    `whole` is all of the log, `view` what retention leaves of it, which Kafka's cleaner asks before
-    it compacts and again afterwards. `config` has a policy that compacts; `is_compacted` is False
-    where the topic's own has not.
+    `whole` is the whole log, `view` what retention leaves of it; Kafka's cleaner applies retention
+    before it compacts and again afterwards. `config` has a cleanup.policy of compact;
+    `is_compacted` is False if the topic's own has not.
     """
 
     whole: View
@@ -88,7 +88,7 @@ class Question:
         checkpoint: int | None,
         now_ms: int,
     ) -> Question:
-        """`checkpoint`: from the `cleaner-offset-checkpoint`, None where there is none."""
+        """`checkpoint`: from the `cleaner-offset-checkpoint`, None without an entry."""
         is_compacted = COMPACT in config.cleanup_policy
         if not is_compacted:
             config = replace(config, cleanup_policy=(COMPACT,))
@@ -97,14 +97,15 @@ class Question:
         return cls(view, left, config, broker, planned, now_ms, is_compacted)
 
     def pinned(self) -> Question:
-        """The same with every `.log` held open, as `View.pin` does it. SegmentGone."""
+        """Returns the same question with every `.log` held open, as `View.pin` does. Raises
+        SegmentGone if a segment no longer exists."""
         view = replace(self.view, _pinned=[])
         view.pin()
         return replace(self, view=view)
 
     @property
     def cleaned(self) -> Sequence[Segment]:
-        """The segments that passes go over."""
+        """The segments that passes cover."""
         end = self.planned.first_uncleanable
         return [segment for segment in self.view.segments if segment.base_offset < end]
 
@@ -120,7 +121,7 @@ class Question:
 
 
 def _retained(view: View, config: TopicConfig, now_ms: int) -> View:
-    """What retention leaves of a view."""
+    """Returns what retention leaves of a view."""
     planned = retention.plan(retention.state_of(view), config, now_ms)
     if not planned.count:
         return view
@@ -130,8 +131,8 @@ def _retained(view: View, config: TopicConfig, now_ms: int) -> View:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What passes over a log would leave of it, up to `end_offset`, which is 0 when there is
-    nothing to clean. `totals`: None where they were not asked for, and were not found either."""
+    """What passes would retain of a log up to `end_offset`, which is 0 if there is nothing to
+    clean. `totals`: None if they were neither requested nor needed."""
 
     stamp: Stamp
     kept: KeptOffsets
@@ -139,13 +140,15 @@ class Preview:
     totals: Totals | None
 
     def answers(self, question: Question) -> bool:
-        """Whether it is what would be found anew. (Without totals there are no horizons.)"""
+        """Returns whether a new preview would be the same. (Without totals there are no delete
+        horizons.)"""
         expires_at_ms = self.totals.expires_at_ms if self.totals is not None else None
         is_over = expires_at_ms is not None and expires_at_ms <= question.now_ms
         return not is_over and self.stamp == question.stamp()
 
     def mask(self, offsets: b.Int64s) -> NDArray[np.bool_]:
-        """Which of the ascending offsets of some records stay: bool of shape (n,)."""
+        """Returns which of the ascending offsets of some records are retained: bool of shape
+        (n,)."""
         below = int(offsets.searchsorted(self.end_offset))
         stays = np.ones(len(offsets), dtype=np.bool_)
         if below:
@@ -154,7 +157,7 @@ class Preview:
 
 
 def _unheard(done: int, total: int) -> None:
-    """Nobody wants to be told."""
+    """Ignores progress."""
 
 
 def preview(
@@ -164,10 +167,10 @@ def preview(
     *,
     in_full: bool = True,
 ) -> Preview:
-    """What would be left. It takes about as long as a cleaning; not `in_full`, the totals are left
-    out if the offset map alone tells what stays and retention needs no sizes, which takes half of
-    that. CorruptError, with file and position, where a cleaning would stop for damage. `check` may
-    raise what is to end it."""
+    """Returns what would be retained. This takes about as long as a cleaning; without `in_full`,
+    the totals are omitted if the offset map alone determines the result and retention needs no
+    sizes, which takes half that time. Raises CorruptError, with file and position, if damage would
+    stop a cleaning. `check` may raise an error to end the preview."""
     end, first_dirty = question.planned.first_uncleanable, question.planned.first_dirty
     found = Counting(question.view.start_offset, question.now_ms)
     if first_dirty >= end or not question.cleaned:
@@ -198,7 +201,8 @@ def completed(
     told: Told = _unheard,
     check: Callable[[], None] = lambda: None,
 ) -> Preview:
-    """The same with totals, of a preview without them that answers the question. As `preview`."""
+    """Returns a preview without totals that answers the question, completed with its totals. For
+    the parameters see `preview`."""
     found = Counting(question.view.start_offset, question.now_ms)
     with question.view.context.decoder() as decoder:
         cleaning = Cleaning(_log_to_clean(question, told, check), decoder)
@@ -222,8 +226,8 @@ def _log_to_clean(question: Question, told: Told, check: Callable[[], None]) -> 
 
 
 def _told_by(offset_map: OffsetMap, question: Question) -> KeptOffsets | None:
-    """What stays where nothing but keys decides: the records that are in the map. None where that
-    does not have all keys, or was not told of all records."""
+    """Returns what is retained if keys alone decide: the records in the map. None if the map lacks
+    keys, or was not built from all records."""
     planned = question.planned
     is_whole = offset_map.latest_offset == planned.first_uncleanable - 1
     if not is_whole or planned.first_dirty > question.cleaned[0].base_offset:
@@ -239,7 +243,8 @@ def _told_by(offset_map: OffsetMap, question: Question) -> KeptOffsets | None:
 
 
 def _map_for(question: Question) -> OffsetMap:
-    """A map of the broker's size, or as large as a small log needs: its memory is dear to touch."""
+    """Returns a map of the broker's size, or only as large as a small log needs, because touching
+    new memory is slow."""
     memory = question.broker.log_cleaner_dedupe_buffer_size
     load_factor = question.broker.log_cleaner_io_buffer_load_factor
     records = _records_of_few(question)
@@ -249,8 +254,8 @@ def _map_for(question: Question) -> OffsetMap:
 
 
 def _records_of_few(question: Question) -> int | None:
-    """At least how many records can be put into the map; None where it is not worth counting, or
-    headers do not tell."""
+    """Returns an upper bound of the records put into the map of a small log; None if the log is
+    larger, or its headers do not contain record counts."""
     low, limit = question.planned.first_dirty, question.view.context.limits.max_batch_bytes
     dirty = [segment for segment in question.cleaned if segment.next_base > low]
     if sum(segment.size for segment in dirty) > _FEW_BYTES:

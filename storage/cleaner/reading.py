@@ -1,4 +1,4 @@
-"""Reading a segment to clean it: all of it, or an error. Nothing is passed over."""
+"""Reads a whole segment for the cleaner; any damage is an error."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ..segment.walk import Run, read_runs
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Some consecutive batches of a segment with right checksums; `run` is good until the next
-    chunk is asked for. `reached`: the offset behind the batch before them."""
+    """Consecutive batches of a segment with valid checksums; `run` is valid until the next chunk is
+    requested. `reached`: the end offset of the batch before them."""
 
     segment: Segment
     run: Run
@@ -33,11 +33,12 @@ class Chunk:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the batches."""
+        """The size of the batches in bytes."""
         return _end_of(self.table) - int(self.table.rows[0, b.POSITION])
 
     def decode(self, table: BatchTable, decoder: Decoder) -> Iterator[Columns]:
-        """The records of some of the batches. CorruptError where one cannot be decoded."""
+        """Yields the records of some of the batches. Raises CorruptError if a batch cannot be
+        decoded."""
         for part in decoder.decode(self.run.data, self.run.base, table, self.segment.path):
             if isinstance(part, Columns):
                 part = misplaced(part, self.table, self.reached) or part
@@ -55,9 +56,9 @@ def read_chunks(
     stay_good: bool = False,
     together: bool = False,
 ) -> Generator[Chunk]:
-    """All batches of a segment from byte `position` on, a batch boundary, up to another one, `end`,
-    or to its end. CorruptError where there is none, or one whose checksum is wrong. `stay_good`
-    and `together`: as `read_runs` takes them."""
+    """Yields all batches of a segment from byte `position` to byte `end`, both batch boundaries, or
+    to the end of the segment. Raises CorruptError if a batch is malformed or has a wrong checksum.
+    For `stay_good` and `together` see `read_runs`."""
     reached = segment.base_offset
     extent = extent_from(segment, position, max_batch_bytes)
     if end is not None:
@@ -75,7 +76,8 @@ def read_chunks(
 
 
 def _check_offsets(segment: Segment, table: BatchTable) -> None:
-    """CorruptError where an offset is too far above the segment's base for its indexes."""
+    """Raises CorruptError if an offset is too far above the segment's base offset for its
+    indexes."""
     last_offset = int(table.rows[-1, b.LAST_OFFSET])
     if last_offset - segment.base_offset <= MAX_INT32:
         return
@@ -85,6 +87,6 @@ def _check_offsets(segment: Segment, table: BatchTable) -> None:
 
 
 def _end_of(table: BatchTable) -> int:
-    """The position behind the last batch."""
+    """Returns the end position of the last batch."""
     last = table.rows[-1]
     return int(last[b.POSITION] + last[b.SIZE])

@@ -1,18 +1,17 @@
-"""A pass of the cleaner in pieces, which any number of processes do.
+"""Divides one pass of the cleaner into pieces that any number of processes can do.
 
-Each sees the log and a common place, and the pieces of one step need nothing of each other:
+All pieces use the log and a shared directory; those of the same step are independent of each other:
 
-1. `learn`: the keys of a range of the log are written down, by slices of their hashes.
-2. `decide`: of the keys of some slices it is found which records are the newest.
-3. `copy`: segments that become one are gone through, as `cleaning` does it, and what stays of them
-   becomes a `.cleaned` segment.
+1. `learn` writes the keys of a range of the log to a file, by slices of their hashes.
+2. `decide` finds which records are the newest of the keys in some slices.
+3. `copy` filters segments that are merged into one, as `cleaning` does, into a `.cleaned` segment.
 
-What is left is what one pass leaves whose offset map has room for all keys. A piece that is done
-twice, also at the same time, comes to the same; one that is done already is not done again. Nobody
-may change the log from the plan until the last piece is done.
+The result is that of a single pass whose offset map has capacity for all keys. Pieces are
+idempotent, even if done twice at the same time, and `learn` and `decide` skip a piece that is
+already done. The log must not change from the plan until the last piece is done.
 
 Memory of a piece: in `learn` two runs of entries, in `decide` the offset map of a slice and 8 bytes
-for each key, in `copy` 16 bytes for each record that stays.
+for each key, in `copy` 16 bytes for each retained record.
 """
 
 from __future__ import annotations
@@ -51,15 +50,15 @@ from .reading import Chunk, read_chunks
 from .split_plan import LOAD_FACTOR, Learned, LogRange, Piece, SegmentGroup, Shape, SplitPass
 
 _OPEN_FILES: Final = 256
-# Number of keys, and checksum.
+# The number of keys, and a checksum.
 _TRAILER_BYTES: Final = 16
 
 
-# -- learning -------------------------------------------------------------------------------------
+# -- reading keys ---------------------------------------------------------------------------------
 
 
 def learn(split: SplitPass, view: View, each: LogRange, place: WritableDirectory) -> Learned:
-    """Write down the keys of a range. CorruptError for damage."""
+    """Writes the keys of a range to a file. Raises CorruptError if the log is damaged."""
     name = _keys_name(split.shape, each.number)
     with suppress(SegmentGone, CorruptError):
         there = EntryFile(place, name, split.shape.slices)
@@ -74,7 +73,7 @@ def learn(split: SplitPass, view: View, each: LogRange, place: WritableDirectory
 
 
 class _Learning:
-    """One range on its way."""
+    """The state of one range while its keys are written."""
 
     def __init__(self, split: SplitPass, view: View, writer: EntryWriter) -> None:
         self._split = split
@@ -103,7 +102,7 @@ class _Learning:
                 pass
 
     def _put_clean(self, chunk: Chunk, decoder: Decoder) -> None:
-        """Records that were cleaned before: each is only looked for among the dirty ones."""
+        """Puts records that are already clean: each is only looked up among the dirty ones."""
         low, table = self._split.first_dirty, chunk.table
         before = (table.column(b.BASE_OFFSET) < low) | (table.column(b.MAGIC) < 2)
         before &= (table.column(b.RECORD_COUNT) != 0) & ~table.flagged(CONTROL_MASK)
@@ -115,15 +114,15 @@ class _Learning:
 
 
 def _segment(view: View, base_offset: int, size: int) -> Segment:
-    """CleaningAborted when it is another than was planned."""
+    """Returns the segment. Raises CleaningAborted if it is no longer the planned one."""
     at = view.segments.floor_index(base_offset)
     if at < 0 or view.segments[at].base_offset != base_offset or view.segments[at].size != size:
-        raise CleaningAborted(f"segment {base_offset} is another one than it was")
+        raise CleaningAborted(f"segment {base_offset} has changed since the pass was planned")
     return view.segments[at]
 
 
 def _chunks_of(segment: Segment, piece: Piece, view: View) -> Iterator[Chunk]:
-    """The batches of a piece, whatever the index says."""
+    """Yields the batches of a piece; a wrong index cannot change the result."""
     limit = view.context.limits.max_batch_bytes
     is_first = piece.start == piece.base_offset
     position = 0 if is_first else position_for(segment, piece.start - 1, limit)
@@ -143,8 +142,8 @@ def _with(chunk: Chunk, table: b.BatchTable) -> Chunk:
 
 
 def _end_of(segment: Segment, offset: int, limit: int) -> int:
-    """The position behind the batch that ends with the offset before this one, if the index knows
-    it; else one behind that."""
+    """Returns the end position of the batch whose last offset is `offset` - 1, if the index has it;
+    else a later position."""
     position = position_for(segment, offset - 1, limit) if offset < segment.next_base else 0
     header = header_at(segment.files.log(), position) if position else None
     if header is None or header.last_offset != offset - 1:
@@ -160,8 +159,8 @@ def _keys_name(shape: Shape, number: int) -> str:
 
 
 def decide(split: SplitPass, part: int, place: WritableDirectory) -> int:
-    """Find the newest records of the keys in one part of the slices; all ranges were learned. How
-    many keys there are."""
+    """Finds the newest records of the keys in one part of the slices; all ranges must be learned.
+    Returns the number of keys."""
     name = _newest_name(split.shape, part)
     with suppress(SegmentGone):
         known = _decided(place.open(name))
@@ -185,19 +184,19 @@ def decide(split: SplitPass, part: int, place: WritableDirectory) -> int:
 
 
 class _Ranges:
-    """The files of all ranges."""
+    """The key files of all ranges."""
 
     def __init__(self, split: SplitPass, place: Directory) -> None:
         self._split = split
         self._open = lru_cache(_OPEN_FILES)(
             lambda number: EntryFile(place, _keys_name(split.shape, number), split.shape.slices)
         )
-        # Ranges are in order, and those of what was cleaned before come first.
+        # Ranges are in order, those of the clean part first.
         self._first_dirty = max(bisect_right(split.bounds, split.first_dirty) - 1, 0)
 
     def newest(self, number: int) -> tuple[Int64s, int]:
-        """Of a slice: the offsets of the records that are the newest of their keys, in no order,
-        and how many keys are dirty."""
+        """Returns for a slice the offsets of the records that are the newest of their keys,
+        unordered, and the number of dirty keys."""
         low = self._split.first_dirty
         keys = OffsetMap(FIRST_BYTES, LOAD_FACTOR)
         for entries in self._entries(number):
@@ -224,7 +223,7 @@ def _newest_name(shape: Shape, part: int) -> str:
 
 
 def _decided(file: OpenFile) -> int | None:
-    """How many keys are in a part that is as it was written, else None."""
+    """Returns the number of keys if the file is intact, else None."""
     size = file.size()
     trailer = file.read(max(size - _TRAILER_BYTES, 0), _TRAILER_BYTES)
     count, crc = (int.from_bytes(word, "little") for word in (trailer[:8], trailer[8:]))
@@ -236,8 +235,8 @@ def _decided(file: OpenFile) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class StagedSegment:
-    """A `.cleaned` segment in a directory of its own, that is to take the place of those with the
-    base offsets `bases`."""
+    """A `.cleaned` segment in a directory of its own, to be swapped in for the segments with base
+    offsets `bases`."""
 
     directory: str
     base_offset: int
@@ -247,7 +246,7 @@ class StagedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """A group's new segment, and what the pass came to as far as the group goes."""
+    """The new segment of a group, and the pass's result for that group."""
 
     segment: StagedSegment
     result: CleaningResult
@@ -256,8 +255,8 @@ class Copied:
 def copy(
     split: SplitPass, view: View, each: SegmentGroup, place: Directory, into: WritableDirectory
 ) -> Copied:
-    """Make one segment of a group, `.cleaned` in the directory `into`, whole and durable; all parts
-    were decided. CorruptError for damage."""
+    """Writes a durable `.cleaned` segment for a group in the directory `into`; all parts must be
+    decided. Raises CorruptError if the log is damaged."""
     newest = NewestAmong(_newest_of(split, each, place), split.first_uncleanable - 1)
     judge = Judge(
         view,
@@ -285,7 +284,7 @@ def copy(
 
 
 def _newest_of(split: SplitPass, each: SegmentGroup, place: Directory) -> KeptOffsets:
-    """The newest records in a group, as all parts have decided."""
+    """Returns the newest records in a group, collected from all parts."""
     bounds = len(split.bounds)
     found = []
     for part in range(split.shape.parts):

@@ -1,6 +1,5 @@
-"""How a pass of the cleaner is cut into pieces that many processes do (`split_pass`): which ranges
-of the log they learn, and which segments become one. Reads indexes and nothing else.
-"""
+"""Plans how a cleaner pass is divided among many processes (see `split_pass`): which ranges of the
+log they read, and which segments are merged. Reads only indexes."""
 
 from __future__ import annotations
 
@@ -19,17 +18,17 @@ from .key_entries import HashKey, new_hash_key
 from .offset_map import SLOT_BYTES
 from .plan import LogToClean, SegmentToClean, group, segments_of
 
-# Keys of a slice whose map mostly stays in a processor's cache.
+# The keys of a slice whose map mostly fits in a processor's cache.
 _SLICE_KEYS: Final = 1 << 17
 _MOST_SLICES: Final = 1 << 12
-#: Of the map of a slice.
+#: The load factor of a slice's map.
 LOAD_FACTOR: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """How a pass is cut: ranges of about `range_bytes` of `.log`, and all hashes in `slices`, which
-    `parts` share evenly."""
+    """How a pass is divided: ranges of about `range_bytes` of `.log`, and all hashes in `slices`,
+    which `parts` share evenly."""
 
     hash_key: HashKey
     range_bytes: int
@@ -38,8 +37,9 @@ class Shape:
 
     @classmethod
     def of(cls, offsets: int, range_bytes: int, memory_bytes: int, parts: int) -> Shape:
-        """For so many dirty offsets, which are no fewer than keys. The map of a slice takes no more
-        than `memory_bytes`; `parts`, or a multiple of them, which keeps as many processors busy."""
+        """Returns the shape for a number of dirty offsets, which is at least the number of keys.
+        The map of a slice takes at most `memory_bytes`. The number of parts is `parts` or a
+        multiple of it, which occupies as many processors."""
         by_memory = -(-int(offsets * SLOT_BYTES / LOAD_FACTOR) // memory_bytes)
         parts = max(parts, 1)
         parts *= max(-(-by_memory // parts), 1)
@@ -48,7 +48,7 @@ class Shape:
 
     @property
     def tag(self) -> str:
-        """In the names of files, so that none of another shape is taken for one of this."""
+        """Part of file names, so that files of different shapes are not confused."""
         return hashlib.sha256(self.as_json()).hexdigest()[:8]
 
     def as_json(self) -> bytes:
@@ -56,7 +56,7 @@ class Shape:
 
     @classmethod
     def of_json(cls, data: bytes) -> Shape:
-        """What `as_json` gave; ValueError for anything else."""
+        """Parses the output of `as_json`. Raises ValueError for anything else."""
         try:
             found = json.loads(data)
             low, high = found.pop("hash_key")
@@ -67,8 +67,8 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The batches of a segment, which has `size` bytes, with last offsets in [`start`, `end`):
-    about `nbytes` of them."""
+    """The batches of a segment of `size` bytes whose last offsets are in [`start`, `end`): about
+    `nbytes` of it."""
 
     base_offset: int
     size: int
@@ -79,7 +79,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """What one `learn` goes over, about so many bytes."""
+    """The input of one `learn`, about `size` bytes."""
 
     number: int
     group: int
@@ -89,8 +89,8 @@ class LogRange:
 
 @dataclass(frozen=True, slots=True)
 class SegmentGroup:
-    """Segments that become one: base offset and bytes of each. `begun`: the transactions that are
-    open in front of them, as of `OpenTransactions`."""
+    """Segments that are merged into one: base offset and size of each. `begun`: the transactions
+    that are open before them, see `OpenTransactions`."""
 
     number: int
     segments: tuple[tuple[int, int], ...]
@@ -107,8 +107,8 @@ class SegmentGroup:
 
 @dataclass(frozen=True, slots=True)
 class SplitPass:
-    """What every piece knows: what `LogToClean` says, how it is cut, in how many ranges, and the
-    offsets at which groups begin, the first uncleanable one behind them."""
+    """What every piece needs: the data of `LogToClean`, the shape, the number of ranges, and the
+    offsets at which groups begin, followed by the first uncleanable one."""
 
     config: TopicConfig
     first_dirty: int
@@ -123,13 +123,13 @@ class SplitPass:
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What a range did to transactions: as of `OpenTransactions`."""
+    """The transactions that a range began and ended, see `OpenTransactions`."""
 
     begun: Mapping[int, int]
     ended: frozenset[int]
 
     def added_to(self, before: Mapping[int, int]) -> dict[int, int]:
-        """The transactions that are open behind the range, of those in front of it."""
+        """Returns the transactions that are open after the range, given those open before it."""
         left = {each: at for each, at in before.items() if each not in self.ended}
         return {**self.begun, **left}
 
@@ -144,7 +144,7 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A pass that is to be done in pieces."""
+    """A pass divided into pieces."""
 
     split: SplitPass
     ranges: tuple[LogRange, ...]
@@ -152,7 +152,7 @@ class Plan:
 
     @classmethod
     def of(cls, log: LogToClean, shape: Shape) -> Plan:
-        """Reads no more of the log than its indexes' sizes, and an entry for each cut."""
+        """Plans a pass. Reads only the sizes of the log's indexes, and one entry for each cut."""
         segments = [s for s in segments_of(log.view) if s.base_offset < log.first_uncleanable]
         groups = group(segments, log.first_uncleanable, log.first_uncleanable, log.config)
         ranges = tuple(_numbered(_ranges(groups, shape.range_bytes)))
@@ -171,7 +171,8 @@ class Plan:
         return cls(split, ranges, tuple(SegmentGroup(n, each, {}) for n, each in enumerate(named)))
 
     def with_transactions(self, learned: Sequence[Learned]) -> Plan:
-        """The same once all ranges, in order, were learned: now groups can be copied."""
+        """Returns the plan with the transactions of its groups, which `copy` needs, from the
+        results of all ranges in order."""
         begun: dict[int, int] = {}
         at_start: dict[int, dict[int, int]] = {}
         for each, found in zip(self.ranges, learned, strict=True):
@@ -182,7 +183,7 @@ class Plan:
 
 
 def fingerprint(log: LogToClean) -> str:
-    """Differs whenever what is learned and decided of a log could."""
+    """Returns a hash that differs whenever the results of `learn` and `decide` could."""
     segments = [s.segment for s in segments_of(log.view) if s.base_offset < log.first_uncleanable]
     what = [(s.base_offset, *s.files.identity, *s.state) for s in segments]
     text = repr((what, log.first_dirty, log.first_uncleanable, log.config)).encode()
@@ -192,7 +193,7 @@ def fingerprint(log: LogToClean) -> str:
 def _ranges(
     groups: Sequence[Sequence[SegmentToClean]], range_bytes: int
 ) -> Iterator[tuple[int, list[Piece]]]:
-    """The number of its group and the pieces of each range; no range is of two groups."""
+    """Yields the group number and the pieces of each range; no range spans two groups."""
     for number, segments in enumerate(groups):
         pieces: list[Piece] = []
         for segment in segments:
@@ -214,8 +215,8 @@ def _numbered(found: Iterable[tuple[int, list[Piece]]]) -> Iterator[LogRange]:
 
 
 def _cut(segment: Segment, range_bytes: int) -> Iterator[Piece]:
-    """A segment in pieces of about so many bytes, cut behind batches that its index names; wrong
-    entries make pieces of other sizes."""
+    """Divides a segment into pieces of about `range_bytes`, cut after batches that its index
+    contains; wrong entries only change the sizes of the pieces."""
     base, end, size = segment.base_offset, segment.next_base, segment.size
     parts = max(-(-size // range_bytes), 1)
     index = segment.offset_index() if parts > 1 else None

@@ -1,4 +1,4 @@
-"""How fast a cleaner may read and write."""
+"""Limits how fast the cleaner reads and writes."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from ..clock import Clock
 from ..errors import ConfigError
 
 _RATE: Final = "log.cleaner.io.max.bytes.per.second"
-# As Kafka's Throttler: a rate is looked at so often.
+# The interval at which the rate is checked, as in Kafka's Throttler.
 _CHECK_MS: Final = 300
 
 
 def check_rate(bytes_per_second: float) -> None:
-    """ConfigError for a rate at which nothing would ever be read."""
+    """Raises ConfigError for a rate at which nothing would ever be read."""
     if not bytes_per_second > 0:
-        raise ConfigError(_RATE, f"{bytes_per_second} is not more than 0")
+        raise ConfigError(_RATE, f"must be greater than 0 (got {bytes_per_second})")
 
 
 class Throttle:
-    """Bounds how many bytes a second are read and written."""
+    """Limits the bytes read and written per second."""
 
     def __init__(
         self, bytes_per_second: float, clock: Clock, wait: Callable[[float], None] = time.sleep
     ) -> None:
-        """`wait` takes seconds, and may raise what is to end the pass. ConfigError as of
+        """`wait` takes seconds, and may raise an error to end the pass. Raises ConfigError like
         `check_rate`."""
         check_rate(bytes_per_second)
         self._rate = bytes_per_second
@@ -36,7 +36,7 @@ class Throttle:
         self._bytes = 0
 
     def spend(self, count: int) -> None:
-        """`count` bytes were read or written: waits until the rate allows for it."""
+        """Accounts for `count` bytes read or written, and waits until the rate allows them."""
         self._bytes += count
         elapsed = self._clock.now_ms() - self._since_ms
         if elapsed <= _CHECK_MS:

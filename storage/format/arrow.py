@@ -1,8 +1,8 @@
-"""Records as Arrow: the schema of Spark's Kafka source, and columns of records in it.
+"""Converts records to and from Arrow, in the schema of Spark's Kafka source.
 
-A record batch is made as the message that Arrow's stream format has for it (metadata, and a body
-with all buffers one after the other), in one piece of memory and written once. As an object it is
-a view of that message.
+A record batch is written once, into one piece of memory, as an encapsulated message of Arrow's
+stream format: metadata, then a body with all buffers. The RecordBatch object is a view of that
+message.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ SCHEMA: Final = pa.schema(
         ("headers", pa.list_(_HEADER)),
     ]
 )
-# Buffers begin at multiples of this in a message's body.
+# Buffers in a message body start at multiples of this.
 _ALIGNMENT: Final = 8
-# One record that has everything, for a message that leaves nothing out.
+# A record with every field set, so that the template message has every buffer.
 _SAMPLE: Final[dict[str, Any]] = {
     "key": b"k",
     "value": b"v",
@@ -58,15 +58,15 @@ _PADDING: Final = bytes(_ALIGNMENT)
 
 
 def schema_of(names: Sequence[str] | None = None) -> pa.Schema:
-    """SCHEMA, or the fields of it that ``names`` chooses, in its order. KeyError for others."""
+    """Returns SCHEMA, or its fields in ``names``, in SCHEMA's order. Raises KeyError for others."""
     return _form(None if names is None else tuple(names))[0]
 
 
 def to_record_batch(
     columns: Columns, topic: str, partition: int, names: Sequence[str] | None = None
 ) -> pa.RecordBatch:
-    """The records as one batch, sharing no memory with ``columns``; only the chosen fields are
-    made. A timestamp of -1 (none) is null."""
+    """Returns the records as one batch of the fields in ``names``, sharing no memory with
+    ``columns``. A timestamp of -1 (none) becomes null."""
     message = pa.py_buffer(to_message(columns, topic, partition, names))
     return pa.ipc.read_record_batch(message, schema_of(names))
 
@@ -74,7 +74,7 @@ def to_record_batch(
 def to_message(
     columns: Columns, topic: str, partition: int, names: Sequence[str] | None = None
 ) -> memoryview:
-    """The same as an encapsulated message of an Arrow stream."""
+    """Returns the same batch as an encapsulated message of an Arrow stream."""
     schema, envelope = _form(None if names is None else tuple(names))
     body = _Body()
     for name in schema.names:
@@ -83,7 +83,7 @@ def to_message(
 
 
 class _Gathered:
-    """Two buffers, of a binary column: where its elements begin, and their bytes."""
+    """The two buffers of a binary column: element offsets and bytes."""
 
     __slots__ = ("column", "columns", "rows", "size", "spans")
 
@@ -101,11 +101,11 @@ class _Gathered:
 
 
 class _Body:
-    """What a message's body is to consist of: for each array its length and how many nulls it has
-    (``nodes``, one after the other), and the bytes of its buffers.
+    """The parts of a message body: the length and null count of each array (``nodes``, flattened)
+    and the bytes of its buffers.
 
-    They are copied by memoryviews and not by numpy, which would let another thread run during each
-    of the short copies, and then wait for it.
+    Memoryviews copy them, because numpy would release the GIL for each short copy and then wait to
+    get it back.
     """
 
     __slots__ = ("nodes", "parts", "sizes")
@@ -125,7 +125,7 @@ class _Body:
         self.parts.append(gathered)
 
     def write(self, out: memoryview, starts: Sequence[int]) -> None:
-        """The buffers into ``out`` at ``starts``, the last of which is the body's end."""
+        """Writes the buffers to ``out`` at ``starts``, whose last element is the body's end."""
         for end, size in zip(starts[1:], self.sizes, strict=True):
             if size % _ALIGNMENT:
                 out[end - _ALIGNMENT : end] = _PADDING
@@ -144,8 +144,8 @@ class _Body:
 
 @dataclass(frozen=True, slots=True)
 class _Envelope:
-    """A message's metadata as pyarrow writes it, and where the numbers stand in it that differ
-    from one message to the next: the sizes of everything."""
+    """A message's metadata as pyarrow writes it, and the positions in it of the numbers that vary
+    between messages: all lengths and sizes."""
 
     metadata: bytes
     rows_at: int
@@ -169,7 +169,7 @@ class _Envelope:
 
 @lru_cache(maxsize=64)
 def _form(names: tuple[str, ...] | None) -> tuple[pa.Schema, _Envelope]:
-    """The schema with these fields of SCHEMA, and the envelope of its batches."""
+    """Returns the schema with these fields of SCHEMA, and the envelope of its batches."""
     if names is None:
         return SCHEMA, _envelope(SCHEMA)
     for name in names:
@@ -180,7 +180,8 @@ def _form(names: tuple[str, ...] | None) -> tuple[pa.Schema, _Envelope]:
 
 
 def _envelope(schema: pa.Schema) -> _Envelope:
-    """Made from a message of pyarrow's: its flatbuffer has the same form for any records."""
+    """Derives the envelope from a message that pyarrow wrote: its flatbuffer has the same layout
+    for any records."""
     data = pa.RecordBatch.from_pylist([_SAMPLE], schema).serialize().to_pybytes()
     (size,) = struct.unpack_from("<i", data, 4)
     message = _at(data, 8)
@@ -188,7 +189,7 @@ def _envelope(schema: pa.Schema) -> _Envelope:
     return _Envelope(
         metadata=data[: 8 + size],
         rows_at=header + _field_at(data, header, 0),
-        # vectors have their length in front
+        # a vector is preceded by its length
         nodes_at=_at(data, header + _field_at(data, header, 1)) + 4,
         buffers_at=_at(data, header + _field_at(data, header, 2)) + 4,
         body_size_at=message + _field_at(data, message, 3),
@@ -196,12 +197,12 @@ def _envelope(schema: pa.Schema) -> _Envelope:
 
 
 def _at(data: bytes, position: int) -> int:
-    """What a flatbuffer's reference at ``position`` leads to."""
+    """Returns the target of the flatbuffer reference at ``position``."""
     return position + int(struct.unpack_from("<I", data, position)[0])
 
 
 def _field_at(data: bytes, table: int, number: int) -> int:
-    """Where a field lies in a flatbuffer's table, counted from the table's beginning."""
+    """Returns the position of a field in a flatbuffer table, relative to the table's start."""
     (back,) = struct.unpack_from("<i", data, table)
     (offset,) = struct.unpack_from("<H", data, table - back + 4 + 2 * number)
     return int(offset)
@@ -265,7 +266,7 @@ def _headers(body: _Body, columns: Columns, topic: str, partition: int) -> None:
         ends = _bytes_of(sums)
         if kernel.header_spans(columns.data, columns.spans, spans) != count:
             raise CorruptError("records changed while they were copied", columns.file)
-    body.nodes += (rows, 0, count, 0)  # the lists, and the pairs of name and value in them
+    body.nodes += (rows, 0, count, 0)  # the lists, and the (key, value) structs in them
     body.add(_NOTHING, ends, _NOTHING)
     if _are_utf8(columns, spans):
         _binary(body, columns, spans, 0)
@@ -275,7 +276,7 @@ def _headers(body: _Body, columns: Columns, topic: str, partition: int) -> None:
 
 
 def _are_utf8(columns: Columns, spans: Int32s) -> bool:
-    """Whether all names of headers are."""
+    """Returns whether all header keys are valid UTF-8."""
     for start, size in set(map(tuple, spans[:, :2].tolist())):
         try:
             str(columns.data[start : start + size], "utf-8")
@@ -285,7 +286,7 @@ def _are_utf8(columns: Columns, spans: Int32s) -> bool:
 
 
 def _names_made_utf8(body: _Body, columns: Columns, spans: Int32s) -> None:
-    """Names with replacement characters for what is not UTF-8, as in Kafka."""
+    """Adds the header keys with replacement characters for invalid UTF-8, as Kafka does."""
     data = columns.data
     names = [
         decode_utf8(bytes(data[start : start + size])).encode()
@@ -313,7 +314,7 @@ def _bytes_of(numbers: Int64s | Int32s) -> memoryview:
 
 
 def _rounded(rows: int) -> int:
-    """A power of two, so that few constants serve all batches."""
+    """Rounds up to a power of two, so that a few cached constants serve all batches."""
     return 1 << max(rows - 1, 1).bit_length()
 
 
@@ -332,7 +333,7 @@ def _constants(value: int, rows: int) -> Int32s:
 
 @lru_cache(maxsize=16)
 def _repeated(text: str, rows: int) -> tuple[memoryview, memoryview]:
-    """Where each of so many begins (int32) and the last one ends, and their bytes."""
+    """Returns the Arrow offsets (int32, ``rows`` + 1 of them) and bytes of ``text`` repeated."""
     data = text.encode()
     ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(data))
     return _bytes_of(ends), memoryview(data * rows)
@@ -351,11 +352,11 @@ _WRITERS: Final[dict[str, Callable[[_Body, Columns, str, int], None]]] = {
 
 
 def to_record_columns(table: pa.Table | pa.RecordBatch) -> RecordColumns:
-    """Records to be written, from the columns key, value, timestamp and headers of ``table``; what
-    is missing is null in every row. Values share the table's memory where they lie in one piece.
+    """Converts the columns key, value, timestamp and headers of ``table`` to records to be written;
+    a missing column is null in every row. Contiguous values share the table's memory.
 
-    TypeError for a column of another type: key and value may be binary or string, of either size;
-    timestamp any timestamp (more precise ones are cut down to ms).
+    key and value may be binary, string or their large variants; timestamp may have any unit and
+    is truncated to ms. Raises TypeError for a column of another type.
     """
     rows = table.num_rows
     columns = {name: table.column(name) for name in _WRITTEN if name in table.schema.names}
@@ -374,7 +375,7 @@ _WRITTEN: Final = ("key", "value", "timestamp", "headers")
 
 
 def _one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """A column of a table in one piece."""
+    """Returns a column as a single array."""
     if isinstance(column, pa.ChunkedArray):
         return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     return column

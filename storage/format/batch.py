@@ -1,6 +1,6 @@
-"""Batch headers: one of them as a value, many of them as a table.
+"""Parses the headers of record batches, into a table of many or a value for one.
 
-The table is what the engine works with; a ``BatchHeader`` is made where one batch is looked at.
+The engine works on the table; a ``BatchHeader`` is built to inspect a single batch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from . import layout
 from .kernels import headers as kernel
 from .layout import Codec, TimestampType
 
-# Columns of a table.
+# Columns of a BatchTable.
 POSITION: Final = 0
 SIZE: Final = 1
 BASE_OFFSET: Final = 2
@@ -33,7 +33,7 @@ PRODUCER_EPOCH: Final = 11
 BASE_SEQUENCE: Final = 12
 RECORD_COUNT: Final = 13
 
-# Bytes of a buffer, of any kind that a kernel can look into.
+# Any buffer that a kernel accepts.
 Bytes = bytes | bytearray | memoryview
 Int64s = NDArray[np.int64]
 Int32s = NDArray[np.int32]
@@ -43,10 +43,11 @@ Int32s = NDArray[np.int32]
 class BatchHeader:
     """The header of a batch (``RecordBatch``).
 
-    ``position`` is the batch's place in its file and ``size`` its whole length, both in bytes.
-    Magic 0 and 1 have no leader epoch, producer fields (-1) and, compressed, no count (-1); their
-    ``base_offset`` equals ``last_offset`` until a wrapper is opened. ``base_timestamp`` is the
-    delete horizon where ``has_delete_horizon``. Timestamps are milliseconds since 1970.
+    ``position`` is the batch's position in its file and ``size`` its total length, both in bytes.
+    Magic 0 and 1 have no leader epoch and no producer fields (-1) and, if compressed, no record
+    count (-1); their ``base_offset`` equals ``last_offset`` until the wrapper is decompressed.
+    ``base_timestamp`` is the delete horizon if ``has_delete_horizon``. Timestamps are milliseconds
+    since 1970.
     """
 
     position: int
@@ -91,11 +92,12 @@ class BatchHeader:
         return self.position + self.size
 
     def begins_after(self, offset: int) -> bool:
-        """Whether all offsets of the batch are above ``offset``; a wrapper does not tell."""
+        """Returns whether all offsets of the batch are above ``offset``; False for a wrapper, whose
+        base offset is unknown."""
         return self.record_count >= 0 and self.base_offset > offset
 
     def sequence(self, offset: int) -> int:
-        """Sequence number of the record at ``offset``; -1 without one. Wraps at 2**31."""
+        """Returns the sequence number of the record at ``offset``, -1 if none. Wraps at 2**31."""
         if self.base_sequence < 0:
             return layout.NO_SEQUENCE
         return (self.base_sequence + offset - self.base_offset) & layout.MAX_INT32
@@ -103,8 +105,8 @@ class BatchHeader:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """How a walk over headers ended: ``end`` is the position in the buffer of what was not taken,
-    ``why`` one of the kernel's reasons, ``what`` the sentence for a reason that is a fault."""
+    """How a scan over headers ended: ``end`` is the buffer position where it stopped, ``why`` one
+    of the kernel's reasons, ``what`` the message if the reason is a fault, else empty."""
 
     end: int
     why: int
@@ -116,7 +118,7 @@ class Walk:
 
 
 class BatchTable:
-    """Headers of consecutive batches, a row each: an int64 array of shape (batches, columns)."""
+    """Headers of consecutive batches, one per row: an int64 array of shape (batches, columns)."""
 
     __slots__ = ("rows",)
 
@@ -125,7 +127,7 @@ class BatchTable:
 
     @classmethod
     def empty(cls, capacity: int = 0) -> BatchTable:
-        """Room for so many rows; what they hold is not defined."""
+        """Returns a table of ``capacity`` uninitialized rows."""
         return cls(np.empty((capacity, kernel.COLUMNS), dtype=np.int64))
 
     def __len__(self) -> int:
@@ -145,11 +147,11 @@ class BatchTable:
         return BatchTable(self.rows[chosen])
 
     def union(self, column: int) -> int:
-        """The bits that are set in a column of any batch."""
+        """Returns the bitwise OR of a column over all batches."""
         return int(np.bitwise_or.reduce(self.rows[:, column]))
 
     def flagged(self, mask: int) -> NDArray[np.bool_]:
-        """Which batches have an attribute that only magic 2 knows."""
+        """Returns a mask of the batches with an attribute that only magic 2 has."""
         flagged: NDArray[np.bool_] = (self.rows[:, ATTRIBUTES] & mask) != 0
         return flagged & (self.rows[:, MAGIC] > 1)
 
@@ -164,9 +166,10 @@ def scan(
     previous_offset: int = -1,
     whole: bool,
 ) -> tuple[BatchTable, Walk]:
-    """Headers of the batches in ``data[start:available]``, as a view of the first rows of ``into``.
+    """Parses the batch headers in ``data[start:available]`` into the first rows of ``into``, and
+    returns a view of those rows.
 
-    ``whole`` takes only batches that end within the buffer; otherwise a header is enough.
+    If ``whole``, a batch must end within the buffer; otherwise its header is enough.
     """
     count, end, why = kernel.scan_headers(
         data, start, available, file_position, previous_offset, whole, into.rows, 0
@@ -176,10 +179,10 @@ def scan(
 
 
 def parse_header(data: Bytes, position: int = 0) -> BatchHeader:
-    """The header at ``data[0]``, for callers that hold one batch. CorruptError when it is none."""
+    """Parses the header at ``data[0]``. Raises CorruptError if it is not a valid batch header."""
     table, walk = scan(data, len(data), position, BatchTable.empty(1), whole=False)
     if not len(table):
-        raise CorruptError(walk.what or "no room for a batch header", position=position)
+        raise CorruptError(walk.what or "too short for a batch header", position=position)
     return table[0]
 
 
@@ -190,7 +193,7 @@ def _fault(data: Bytes, at: int, why: int) -> str:
             return "zeros where a batch should begin"
         return f"batch size field is {size}, too small for any batch of its magic"
     if why == kernel.BAD_MAGIC:
-        return f"magic is {data[at + 16]}, Kafka knows 0, 1 and 2"
+        return f"magic is {data[at + 16]}, expected 0, 1 or 2"
     if why == kernel.BAD_OFFSET:
         base = int.from_bytes(data[at : at + 8], "big", signed=True)
         return f"base offset {base} or the last offset delta is out of order"

@@ -1,8 +1,8 @@
-"""Record batches of magic 2, encoded: values in, the batch's bytes out.
+"""Encodes single record batches of magic 2 from Python values.
 
-Layout and rules: Kafka `DefaultRecordBatch`, `DefaultRecord`, `MemoryRecordsBuilder`. Nothing here
-reads or writes a file. What is given is taken as it is: offsets with gaps, batches without records,
-a delete horizon, so that everything a broker or its cleaner may leave behind can be made.
+Layout and rules: Kafka `DefaultRecordBatch`, `DefaultRecord`, `MemoryRecordsBuilder`. Input is not
+validated: gaps between offsets, empty batches and delete horizons are allowed, so that any batch a
+broker or its log cleaner may write can be built.
 """
 
 import struct
@@ -27,9 +27,9 @@ _END_TXN_VALUE = struct.Struct(">hi")
 class SimpleRecord:
     """A record to be written (Kafka `SimpleRecord`).
 
-    `timestamp` is milliseconds since 1970, -1 none; `key`, `value` and header values may be None;
-    a header's name is text, or bytes where it shall not be UTF-8; `offset` -1 means one more than
-    the record before (the first: the batch's base offset).
+    `timestamp` is milliseconds since 1970, or -1 for none. `key`, `value` and header values may be
+    None. A header key is text, or bytes if it is not UTF-8. An `offset` of -1 means the previous
+    record's plus 1 (for the first record: the batch's base offset).
     """
 
     timestamp: int = NONE
@@ -41,12 +41,12 @@ class SimpleRecord:
 
 @dataclass(frozen=True, slots=True)
 class BatchFields:
-    """Everything about a batch that its records do not say. Defaults are those of a plain producer.
+    """The fields of a batch besides its records. Defaults are those of a plain producer.
 
     `last_offset` -1: that of the last record. `level` None: Kafka's default for the codec.
-    `base_timestamp` and `max_timestamp` None: the first record's and the greatest (-1 when there is
-    no record). With LogAppendTime the append time goes into `max_timestamp`. `delete_horizon_ms`
-    -1: none; else it stands in place of the base timestamp.
+    `base_timestamp` and `max_timestamp` None: the first record's and the largest (-1 if there are
+    no records). With LogAppendTime, `max_timestamp` is the append time. `delete_horizon_ms` -1:
+    none; otherwise it replaces the base timestamp.
     """
 
     base_offset: int = 0
@@ -80,9 +80,9 @@ class BatchFields:
 
 
 def build_batch(records: Sequence[SimpleRecord], fields: BatchFields = BatchFields()) -> bytes:
-    """One batch of magic 2. Without records only the header is left, as the cleaner leaves it.
+    """Encodes one batch of magic 2. Without records it is a bare header, as the log cleaner writes.
 
-    ValueError or struct.error when a number does not fit its field.
+    Raises ValueError or struct.error if a number does not fit its field.
     """
     offsets = resolve_offsets(records, fields.base_offset)
     base_timestamp = _base_timestamp(records, fields)
@@ -109,7 +109,7 @@ def build_batch(records: Sequence[SimpleRecord], fields: BatchFields = BatchFiel
 
 
 def frame_batch(base_offset: int, leader_epoch: int, covered: bytes) -> bytes:
-    """A whole batch from the bytes its checksum covers: all from the attributes to the end."""
+    """Returns a whole batch, given the bytes that its checksum covers (attributes to end)."""
     size = layout.CRC_COVERS_FROM + len(covered)
     head = struct.pack(
         ">qiibI", base_offset, size - layout.LOG_OVERHEAD, leader_epoch, 2, crc32c(covered)
@@ -118,7 +118,7 @@ def frame_batch(base_offset: int, leader_epoch: int, covered: bytes) -> bytes:
 
 
 def encode_record(record: SimpleRecord, timestamp_delta: int, offset_delta: int) -> bytes:
-    """One record of magic 2, its length in front (Kafka `DefaultRecord.writeTo`)."""
+    """Encodes one record of magic 2, with its length prefix (Kafka `DefaultRecord.writeTo`)."""
     parts = [
         b"\x00",
         encode_varlong(timestamp_delta),
@@ -137,9 +137,9 @@ def encode_record(record: SimpleRecord, timestamp_delta: int, offset_delta: int)
 def build_end_txn_marker(
     control_type: ControlType, timestamp: int, coordinator_epoch: int, fields: BatchFields
 ) -> bytes:
-    """The COMMIT or ABORT of a transaction: a control batch of one record, 78 bytes.
+    """Encodes a COMMIT or ABORT marker: a control batch of one record, 78 bytes.
 
-    `fields` gives offset, leader epoch and producer. Rule: Kafka `EndTransactionMarker`.
+    `fields` supplies offset, leader epoch and producer. Rule: Kafka `EndTransactionMarker`.
     """
     value = _END_TXN_VALUE.pack(0, coordinator_epoch)
     key = _CONTROL_KEY.pack(0, control_type)
@@ -148,7 +148,7 @@ def build_end_txn_marker(
 
 
 def resolve_offsets(records: Sequence[SimpleRecord], base_offset: int) -> list[int]:
-    """Each record's absolute offset, filled in where it is -1."""
+    """Returns the absolute offset of each record, resolving -1."""
     offsets: list[int] = []
     following = base_offset
     for record in records:

@@ -1,7 +1,8 @@
-"""Checksums of the formats: CRC-32C in magic 2 and snapshots, CRC-32 before, xxHash in lz4.
+"""The checksums that Kafka's formats use.
 
-``crc32c`` uses the processor's instruction where it has one (24-33 GB/s were measured) and a
-table elsewhere; it takes any buffer and lets other threads run meanwhile.
+CRC-32C is in magic 2 and producer snapshots, CRC-32 in magic 0 and 1, xxHash in lz4 frames.
+``crc32c`` uses the processor's instruction if available (measured: 24-33 GB/s) and a table
+otherwise; it takes any buffer and releases the GIL.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ Bytes = bytes | bytearray | memoryview
 
 
 class Checksum(Protocol):
-    """A checksum of ``data`` as an unsigned 32-bit number; with ``value``, that of what stands in
-    front of it, of both together."""
+    """Computes the checksum of ``data`` as an unsigned 32-bit number, continuing from ``value``,
+    the checksum of the bytes before it."""
 
     def __call__(self, data: Bytes, value: int = 0, /) -> int: ...
 
 
-# CRC-32C (Castagnoli) of the data as an unsigned 32-bit number. The library's own function, since
-# a call around it would cost as much as the checksum of a small batch.
+# CRC-32C (Castagnoli). This is the library's own function, because a wrapper would cost as much as
+# the checksum of a small batch.
 crc32c: Final[Checksum] = _crc32c.crc32c
 
-# CRC-32 (zlib) in the same way.
+# CRC-32 (zlib).
 crc32: Final[Checksum] = zlib.crc32
 
 
 def xxh32(data: Bytes) -> int:
-    """xxHash of ``data``, seed 0, as an unsigned 32-bit number."""
+    """Returns the xxHash of ``data``, seed 0, as an unsigned 32-bit number."""
     return xxhash.xxh32_intdigest(data)

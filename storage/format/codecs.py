@@ -1,9 +1,9 @@
-"""Decompression of a batch's records, into a buffer that is used again.
+"""Decompresses the records of batches into a reusable buffer.
 
-What a batch says of its size is never believed: each codec writes into room that grows in steps up
-to a limit, so a bomb costs at most the limit. Framing is Kafka's (``CompressionType``,
-``Lz4BlockInputStream``, ``SnappyInputStream`` of snappy-java); the compression proper is the
-libraries'.
+A declared uncompressed size is never trusted: each codec writes to a buffer that grows in steps up
+to a limit, so a decompression bomb costs at most the limit. This module implements Kafka's framing
+(``CompressionType``, ``Lz4BlockInputStream``, ``SnappyInputStream`` of snappy-java); libraries do
+the decompression itself.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from .layout import Codec
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEADER_BYTES: Final = 16
 LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
-# Magic, flags, block descriptor, checksum; eight bytes more where the content's size is given.
+# Magic, flags, block descriptor, checksum; a content size adds eight bytes.
 LZ4_HEADER_BYTES: Final = 7
 LZ4_HAS_CONTENT_SIZE: Final = 0x08
 LZ4_HAS_BLOCK_CHECKSUMS: Final = 0x10
 _snappy_raw: Final = cramjam.snappy.decompress_raw_into
 _snappy_raw_size: Final = cramjam.snappy.decompress_raw_len
 _lz4_block: Final = cramjam.lz4.decompress_block_into
-# What the libraries raise for bytes that they cannot decompress.
+# Exceptions that the libraries raise for invalid data.
 _GARBAGE: Final[tuple[type[Exception], ...]] = (
     cramjam.DecompressionError,
     zstandard.ZstdError,
@@ -41,11 +41,11 @@ _GARBAGE: Final[tuple[type[Exception], ...]] = (
     cast(type[Exception], isal_zlib.error),  # its stub declares an instance
     ValueError,
 )
-# How much more room to make when a codec does not know its size beforehand.
+# How much the buffer grows at a time if the uncompressed size is unknown.
 _STEP: Final = 256 * 1024
-# Blocks of the snappy framing and of lz4 have their size in front, in four bytes.
+# Blocks of snappy framing and lz4 are preceded by their size in four bytes.
 _SIZE_BYTES: Final = 4
-# Read in place, which a slice for `int.from_bytes` is not: this is done for every batch.
+# Every batch needs these, and `unpack_from` avoids the slice that `int.from_bytes` would need.
 _xerial_magic: Final = struct.Struct(">8s").unpack_from
 _snappy_size: Final = struct.Struct(">i").unpack_from
 _lz4_header: Final = struct.Struct("<7s").unpack_from
@@ -53,10 +53,10 @@ _lz4_word: Final = struct.Struct("<I").unpack_from
 
 
 class Scratch:
-    """Bytes that grow at the end: room for decompressed records, kept from one run to the next.
+    """A growing buffer for decompressed records, reused from one run to the next.
 
-    ``limit`` bounds what one batch may add: it ends at ``limit_at`` at the latest. ``view`` is all
-    the room that there is, ``data`` the filled part of it, of ``used`` bytes.
+    ``limit`` bounds the bytes that one batch may add; the current batch must end at or before
+    ``limit_at``. ``view`` is the whole buffer, ``data`` its filled part of ``used`` bytes.
     """
 
     __slots__ = ("limit", "limit_at", "used", "view")
@@ -71,7 +71,8 @@ class Scratch:
         self.used = 0
 
     def room(self, size: int) -> memoryview:
-        """``size`` writable bytes after the filled ones. CorruptError over the limit."""
+        """Returns ``size`` writable bytes after the filled part, growing the buffer if needed.
+        Raises CorruptError if they exceed the limit."""
         end = self.used + size
         if end > self.limit_at:
             raise CorruptError(
@@ -86,7 +87,7 @@ class Scratch:
         return self.view[self.used : end]
 
     def room_up_to(self, size: int) -> memoryview:
-        """Room of ``size`` bytes, or what the limit leaves; CorruptError when it leaves none."""
+        """Returns ``size`` writable bytes, or fewer near the limit. Raises CorruptError at it."""
         end = self.used + size
         if end <= self.limit_at and end <= len(self.view):
             return self.view[self.used : end]  # nearly always
@@ -106,8 +107,8 @@ class Scratch:
 
 
 def decompress(codec: int, data: memoryview, at: int, end: int, magic: int, out: Scratch) -> None:
-    """Add the records of one batch, compressed in ``data[at:end]``, to ``out``. CorruptError
-    (without a position) for garbage."""
+    """Decompresses one batch's records in ``data[at:end]`` and appends them to ``out``. Raises
+    CorruptError (without a position) if they are malformed or exceed the limit."""
     out.limit_at = out.used + out.limit
     try:
         _DECOMPRESSORS[codec](data, at, end, magic, out)
@@ -117,7 +118,7 @@ def decompress(codec: int, data: memoryview, at: int, end: int, magic: int, out:
 
 
 def _gzip(data: memoryview, at: int, end: int, magic: int, out: Scratch) -> None:
-    """RFC 1952, several members in a row as ``GZIPInputStream`` takes them."""
+    """Decompresses RFC 1952 data of one or more members, as ``GZIPInputStream`` does."""
     rest: Bytes = data[at:end]
     while len(rest):
         member = isal_zlib.decompressobj(wbits=31)
@@ -129,9 +130,9 @@ def _gzip(data: memoryview, at: int, end: int, magic: int, out: Scratch) -> None
                 break
             pending = member.unconsumed_tail
             if not piece and not pending:
-                raise CorruptError("gzip payload ends in the middle")
+                raise CorruptError("gzip payload is truncated")
         rest = member.unused_data
-        if rest[:2] != b"\x1f\x8b":  # Java ignores what follows if it is no further member
+        if rest[:2] != b"\x1f\x8b":  # Java ignores trailing bytes that are not another member
             return
 
 
@@ -139,11 +140,11 @@ def _snappy(data: memoryview, at: int, end: int, magic: int, out: Scratch) -> No
     if end - at < XERIAL_HEADER_BYTES or _xerial_magic(data, at)[0] != XERIAL_MAGIC:
         _snappy_block(data[at:end], out)
         return
-    at += XERIAL_HEADER_BYTES  # snappy-java does not check the versions in it either
+    at += XERIAL_HEADER_BYTES  # snappy-java does not check the header's versions either
     while at < end:
         start = at + _SIZE_BYTES
         if start > end:
-            raise CorruptError(f"snappy block whose size is cut off: {end - at} bytes are left")
+            raise CorruptError(f"snappy block size is truncated: only {end - at} bytes are left")
         (size,) = _snappy_size(data, at)
         stop = start + size
         if start < stop <= end:
@@ -152,11 +153,11 @@ def _snappy(data: memoryview, at: int, end: int, magic: int, out: Scratch) -> No
         elif bytes(data[at : min(at + 8, end)]) == XERIAL_MAGIC:  # streams may be concatenated
             at += XERIAL_HEADER_BYTES
         else:
-            raise CorruptError(f"snappy block of {size} bytes where {end - start} are left")
+            raise CorruptError(f"snappy block of {size} bytes, but only {end - start} are left")
 
 
 def _snappy_block(block: memoryview, out: Scratch) -> None:
-    """Its size is asked for only where the room that there is does not do: to try costs less."""
+    """Tries the existing buffer first, which costs less than reading the uncompressed size."""
     try:
         out.used += _snappy_raw(block, out.view[out.used : out.limit_at])
     except cramjam.DecompressionError:
@@ -164,8 +165,9 @@ def _snappy_block(block: memoryview, out: Scratch) -> None:
 
 
 def _lz4(data: memoryview, at: int, end: int, magic: int, out: Scratch) -> None:
-    """An LZ4 frame as ``Lz4BlockInputStream`` reads it: independent blocks, content checksum
-    ignored, header checksum not looked at for magic 0 (whose writers computed it wrongly)."""
+    """Decompresses an LZ4 frame as ``Lz4BlockInputStream`` does: blocks must be independent, the
+    content checksum is ignored, and for magic 0, whose writers computed it wrongly, so is the
+    header checksum."""
     if end - at < LZ4_HEADER_BYTES:
         raise CorruptError("lz4 payload does not begin with an lz4 frame")
     (header,) = _lz4_header(data, at)
@@ -184,7 +186,7 @@ def _lz4(data: memoryview, at: int, end: int, magic: int, out: Scratch) -> None:
         size = word & 0x7FFFFFFF
         at = start + size
         if size > block_size or at > end:
-            raise CorruptError(f"lz4 block of {size} bytes, {end - start} are left")
+            raise CorruptError(f"lz4 block of {size} bytes, but only {end - start} are left")
         block = data[start:at]
         if has_checksums:
             if data[at : min(at + 4, end)] != xxh32(block).to_bytes(4, "little"):
@@ -196,15 +198,15 @@ def _lz4(data: memoryview, at: int, end: int, magic: int, out: Scratch) -> None:
         try:
             out.used += _lz4_block(block, out.room_up_to(block_size))
         except cramjam.DecompressionError:
-            out.room(block_size)  # if it is the room that was too small, say so
+            out.room(block_size)  # raises if the limit made the buffer too small
             raise
 
 
 @lru_cache(maxsize=64)
 def _lz4_frame(header: bytes, check: bool) -> tuple[bool, int]:
-    """Whether a frame's blocks have checksums, and the most bytes of one.
+    """Returns whether the blocks of a frame have checksums, and their maximum size in bytes.
 
-    Remembered, as it is the same for all that a producer writes.
+    Cached, because a producer writes the same header every time.
     """
     if header[:4] != LZ4_MAGIC:
         raise CorruptError("lz4 payload does not begin with an lz4 frame")
@@ -215,7 +217,7 @@ def _lz4_frame(header: bytes, check: bool) -> tuple[bool, int]:
     if code < 4 or code > 7 or descriptor & 0x0F:
         raise CorruptError(f"lz4 block descriptor {descriptor:#04x} is not valid")
     if len(header) < LZ4_HEADER_BYTES + (8 if flags & LZ4_HAS_CONTENT_SIZE else 0):
-        raise CorruptError("lz4 frame ends in its header")
+        raise CorruptError("lz4 frame header is truncated")
     if check and header[-1] != (xxh32(header[4:-1]) >> 8) & 0xFF:
         raise CorruptError("lz4 header checksum is wrong")
     return bool(flags & LZ4_HAS_BLOCK_CHECKSUMS), 1 << (8 + 2 * code)
@@ -225,7 +227,7 @@ _zstd_of_thread = threading.local()
 
 
 def _zstd(data: memoryview, at: int, end: int, magic: int, out: Scratch) -> None:
-    """Frames as a stream: Kafka's have no content size, and one that is there may lie."""
+    """Decompresses frames as a stream: Kafka writes no content size, and a given one may lie."""
     decompressor = getattr(_zstd_of_thread, "decompressor", None)
     if decompressor is None:
         decompressor = _zstd_of_thread.decompressor = zstandard.ZstdDecompressor()
@@ -234,11 +236,11 @@ def _zstd(data: memoryview, at: int, end: int, magic: int, out: Scratch) -> None
         room = out.room_up_to(_STEP)
         count = reader.readinto(room)
         out.used += count
-        if count < len(room):  # it stops short of filling the room only at the end
+        if count < len(room):  # only the end of the stream leaves the buffer partly filled
             return
 
 
-# By the number, which is found faster than a member of an enum.
+# Keyed by int, because looking up an enum member is slower.
 _DECOMPRESSORS: Final[dict[int, Callable[[memoryview, int, int, int, Scratch], None]]] = {
     int(Codec.GZIP): _gzip,
     int(Codec.SNAPPY): _snappy,

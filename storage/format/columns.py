@@ -1,7 +1,7 @@
-"""Records as columns: what the engine hands to whoever reads many of them.
+"""Decoded records in columnar form, which is what bulk reads return.
 
-One ``Columns`` holds records of consecutive batches. Keys, values and headers stay where they are,
-in one buffer; a record is a row of positions in it.
+One ``Columns`` holds records of consecutive batches. Keys, values and headers are not copied out of
+their buffer; a record is a row of positions in it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .java_text import decode_utf8
 from .layout import TimestampType
 from .varint import read_varint
 
-# Columns of ``spans``; sizes are -1 for null, the header start is where the first header lies.
+# Columns of ``spans``; a size of -1 is null, HEADER_START is the position of the first header.
 KEY_START, KEY_SIZE, VALUE_START, VALUE_SIZE, HEADER_START, HEADER_COUNT = range(6)
 
 Header = tuple[str, bytes | None]
@@ -27,10 +27,10 @@ Header = tuple[str, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record, with the header of the batch that it came in.
+    """One record, with the header of its batch.
 
-    ``timestamp`` is milliseconds since 1970, -1 where the format has none. A header's name that is
-    not UTF-8 comes with replacement characters, as Kafka's own consumer gives it.
+    ``timestamp`` is milliseconds since 1970, -1 if the format has none. Invalid UTF-8 in a header
+    key becomes replacement characters, as in Kafka's own consumer.
     """
 
     offset: int
@@ -43,15 +43,15 @@ class Record:
 
     @property
     def sequence(self) -> int:
-        """The producer's sequence number, -1 for none."""
+        """The producer's sequence number, -1 if none."""
         return self.batch.sequence(self.offset)
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Where a read met bytes that cannot be records.
+    """A place where a read found bytes that are not valid records.
 
-    Offsets in [``first_offset``, ``next_offset``) are lost; ``next_offset`` is -1 when nothing
+    Offsets in [``first_offset``, ``next_offset``) are lost; ``next_offset`` is -1 if nothing
     readable follows in the segment.
     """
 
@@ -62,20 +62,20 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """One field of the records of whole batches, each with a newline behind it; nothing but that
-    for null. The first of them is the first at or after ``first_offset``."""
+    """One field of the records of whole batches, each followed by a newline; null is an empty line.
+    The first line belongs to the first record at or after ``first_offset``."""
 
     data: memoryview
     first_offset: int
 
 
 class Columns:
-    """Rows of records; ascending offsets.
+    """Records as rows, in ascending order of offset.
 
     ``data``: the buffer. ``offsets``, ``timestamps``: int64 of shape (n,), ms since 1970 or -1.
     ``spans``: int32 of shape (n, 6), positions and sizes in ``data``. ``batches``: the b batches
-    that the rows came from; rows of batch i are ``first_row[i]`` up to ``first_row[i + 1]``
-    (int64 of shape (b + 1,)). ``file``: path of the segment.
+    of the rows; batch i has rows [``first_row[i]``, ``first_row[i + 1]``) (int64 of shape
+    (b + 1,)). ``file``: path of the segment.
     """
 
     __slots__ = ("batches", "data", "file", "first_row", "offsets", "spans", "timestamps")
@@ -137,14 +137,14 @@ class Columns:
         return self.batches[int(np.searchsorted(self.first_row, row, side="right")) - 1]
 
     def timestamp_types(self) -> Int32s:
-        """``TimestampType`` of every row, int32 of shape (n,)."""
+        """Returns the ``TimestampType`` of every row, int32 of shape (n,)."""
         rows = self.batches.rows
         types = ((rows[:, batch_columns.ATTRIBUTES] >> 3) & 1).astype(np.int32)
         types[rows[:, batch_columns.MAGIC] == 0] = TimestampType.NO_TIMESTAMP
         return np.repeat(types, np.diff(self.first_row))
 
     def timestamp_type(self) -> TimestampType | None:
-        """That of all rows, None when they differ (or may differ: messages of magic 0 and 1)."""
+        """Returns the type that all rows share, None if they differ (or may: magic 0 and 1)."""
         if int(self.batches.column(batch_columns.MAGIC).min(initial=2)) < 2:
             return None
         types = self.batches.column(batch_columns.ATTRIBUTES) & layout.TIMESTAMP_TYPE_MASK
@@ -165,12 +165,12 @@ class Columns:
         )
 
     def row_of(self, offset: int) -> int:
-        """Row of the record at ``offset``, -1 when it has none."""
+        """Returns the row of the record at ``offset``, -1 if there is none."""
         row = int(self.offsets.searchsorted(offset))
         return row if row < len(self) and self.offsets[row] == offset else -1
 
     def slice(self, low: int, high: int) -> Columns:
-        """Rows [low, high), sharing the buffers; batches without a row are left out."""
+        """Returns rows [low, high), sharing the buffers; batches without a row are omitted."""
         first = max(int(np.searchsorted(self.first_row, low, side="right")) - 1, 0)
         last = max(int(np.searchsorted(self.first_row, high, side="left")), first)
         return Columns(
@@ -184,8 +184,8 @@ class Columns:
         )
 
     def where(self, chosen: NDArray[np.bool_]) -> Columns:
-        """The chosen rows, sharing ``data``; unless all are chosen, batches without a row are left
-        out."""
+        """Returns the rows that ``chosen`` selects, sharing ``data``. Unless it selects all,
+        batches without a row are omitted."""
         rows = np.flatnonzero(chosen)
         if len(rows) == len(self):
             return self
@@ -202,7 +202,7 @@ class Columns:
         )
 
     def copy(self) -> Columns:
-        """The same with buffers of its own, to be kept while reading goes on."""
+        """Returns a copy that owns its buffers and so outlives the decoder's next run."""
         return Columns(
             bytes(self.data),
             self.offsets.copy(),

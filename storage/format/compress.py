@@ -1,7 +1,7 @@
-"""Compressing a batch's records, framed the way Kafka's own producers and brokers frame them.
+"""Compresses the records of a batch, with the framing of Kafka's own producers and brokers.
 
 Each function takes the concatenated records and returns the bytes that follow the batch header.
-The reading side, which accepts more than is written here, is in `codecs.py`.
+`codecs.py` decompresses, and accepts more variants than this module writes.
 """
 
 import struct
@@ -19,7 +19,7 @@ GZIP_DEFAULT_LEVEL = -1
 LZ4_DEFAULT_LEVEL = 9
 ZSTD_DEFAULT_LEVEL = 3
 
-# The operating system byte is 255, unknown, as in the JDK since 16 (GZIPOutputStream).
+# The operating system byte is 255 (unknown), as in JDK 16 and later (GZIPOutputStream).
 _GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")
 
 # snappy-java's SnappyOutputStream: magic, version 1, compatible with version 1.
@@ -31,14 +31,17 @@ _LZ4_DESCRIPTOR = bytes.fromhex("04224d186040")
 _LZ4_BLOCK_SIZE = 64 * 1024
 _LZ4_STORED = 1 << 31
 _LZ4_END_MARK = bytes(4)
-# Second byte of xxh32 of FLG and BD. Clients that wrote magic 0 hashed the frame's magic too
-# (KAFKA-3160), and brokers keep to that for messages of magic 0.
+# Second byte of xxh32 of FLG and BD. Clients that wrote magic 0 also hashed the frame's magic
+# (KAFKA-3160), and brokers still do so for messages of magic 0.
 _LZ4_HEADER_CHECKSUM = b"\x82"
 _LZ4_HEADER_CHECKSUM_MAGIC_0 = b"\x1a"
 
 
 def compress(codec: Codec, data: bytes, magic: int = 2, level: int | None = None) -> bytes:
-    """`data` under `codec`, at `level` or Kafka's default. ValueError for zstd below magic 2."""
+    """Compresses `data` with `codec`, at `level` or Kafka's default level (None).
+
+    Raises ValueError for zstd below magic 2.
+    """
     if codec is Codec.NONE:
         return data
     if codec is Codec.GZIP:
@@ -53,14 +56,14 @@ def compress(codec: Codec, data: bytes, magic: int = 2, level: int | None = None
 
 
 def gzip(data: bytes, level: int = GZIP_DEFAULT_LEVEL) -> bytes:
-    """One gzip member (RFC 1952), without a file name or time."""
+    """Returns one gzip member (RFC 1952), without a file name or time."""
     deflate = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
     body = deflate.compress(data) + deflate.flush()
     return _GZIP_HEADER + body + struct.pack("<II", zlib.crc32(data), len(data) & 0xFFFFFFFF)
 
 
 def snappy(data: bytes) -> bytes:
-    """Raw snappy blocks of 32768 bytes in the framing of snappy-java ("xerial")."""
+    """Returns raw snappy blocks of 32768 bytes in the framing of snappy-java ("xerial")."""
     out = [_XERIAL_HEADER]
     for start in range(0, len(data), _XERIAL_BLOCK_SIZE):
         block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_SIZE]))
@@ -69,9 +72,9 @@ def snappy(data: bytes) -> bytes:
 
 
 def lz4_frame(data: bytes, magic: int = 2, level: int = LZ4_DEFAULT_LEVEL) -> bytes:
-    """An LZ4 frame of independent 64 KiB blocks (Lz4BlockOutputStream).
+    """Returns an LZ4 frame of independent 64 KiB blocks (Lz4BlockOutputStream).
 
-    Level 9, Kafka's default, means the fast compressor there; any other is high compression.
+    As in Kafka, level 9 (the default) selects the fast compressor, any other high compression.
     """
     out = [_LZ4_DESCRIPTOR, _LZ4_HEADER_CHECKSUM if magic > 0 else _LZ4_HEADER_CHECKSUM_MAGIC_0]
     for start in range(0, len(data), _LZ4_BLOCK_SIZE):
@@ -91,18 +94,19 @@ def lz4_frame(data: bytes, magic: int = 2, level: int = LZ4_DEFAULT_LEVEL) -> by
 
 
 def zstd(data: bytes, level: int = ZSTD_DEFAULT_LEVEL) -> bytes:
-    """One zstd frame as a stream: no content size, no checksum, ended by an empty last block."""
+    """Returns one streamed zstd frame: no content size or checksum, and an empty last block."""
     stream = _zstd_compressor(level).compressobj()
     body = stream.compress(data) + stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK)
     return body + stream.flush(zstandard.COMPRESSOBJ_FLUSH_FINISH)
 
 
-# A compressor takes longer to make than a batch to compress, and serves one thread at a time.
+# Cached, because creating a compressor takes longer than compressing a batch; per thread, because
+# a compressor is not thread-safe.
 _zstd_of_thread = threading.local()
 
 
 def _zstd_compressor(level: int) -> zstandard.ZstdCompressor:
-    """This thread's, of the level that it used last."""
+    """Returns this thread's compressor, which is recreated if the level changes."""
     if getattr(_zstd_of_thread, "level", None) != level:
         params = zstandard.ZstdCompressionParameters.from_level(
             level, write_content_size=False, write_checksum=False, write_dict_id=False

@@ -1,7 +1,7 @@
-"""Control batches: the ends of transactions, and what Kafka's own quorum writes.
+"""Parses control batches: transaction markers and the control records of a KRaft quorum.
 
 Rule: ``ControlRecordType``, ``EndTransactionMarker``. A control batch is never compressed and has
-one record; a batch without one is what the cleaner left of it.
+one record, or none after the log cleaner has emptied it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _END_TXN_VALUE = Struct(">hi")  # version, coordinator epoch
 
 @dataclass(frozen=True, slots=True)
 class EndTxnMarker:
-    """The end of a transaction: ``coordinator_epoch`` of who ordered it, ``timestamp`` of its
-    record in ms since 1970."""
+    """The marker that ends a transaction: ``coordinator_epoch`` of the coordinator that wrote it,
+    ``timestamp`` of its record in ms since 1970."""
 
     is_commit: bool
     coordinator_epoch: int
@@ -28,7 +28,7 @@ class EndTxnMarker:
 
 @dataclass(frozen=True, slots=True)
 class _ControlRecord:
-    """Type (None: unknown), timestamp delta in ms, and where in its batch the value's size is."""
+    """Type (None: unknown), timestamp delta in ms, position of the value's size in the batch."""
 
     control_type: ControlType | None
     timestamp_delta: int
@@ -36,16 +36,16 @@ class _ControlRecord:
 
 
 def control_type(data: Bytes) -> ControlType | None:
-    """Type of the (first) record of a control batch, None for one that is cut off or unknown."""
+    """Returns the type of a control batch's (first) record, None if truncated or unknown."""
     record = _read(data)
     return None if record is None else record.control_type
 
 
 def parse_end_txn_marker(data: Bytes) -> EndTxnMarker | None:
-    """The marker in the control batch that ``data`` begins with; None for a batch that is emptied,
-    cut off or of another type.
+    """Returns the marker in the control batch at the start of ``data``; None if the batch is empty,
+    truncated or of another type.
 
-    CorruptError when there is no batch header.
+    Raises CorruptError if there is no batch header.
     """
     header = parse_header(data)
     if header.record_count == 0:
@@ -63,7 +63,7 @@ def parse_end_txn_marker(data: Bytes) -> EndTxnMarker | None:
 
 
 def _coordinator_epoch(data: Bytes, at: int) -> int | None:
-    """From the value of a marker; None when it is too short or of no version."""
+    """Reads the epoch from a marker's value; None if it is too short or its version is negative."""
     try:
         size, at = read_varint(data, at)
     except IndexError:
@@ -75,7 +75,7 @@ def _coordinator_epoch(data: Bytes, at: int) -> int | None:
 
 
 def _read(data: Bytes) -> _ControlRecord | None:
-    """The record behind a batch header, None when it is cut off. Key: int16 version, int16 type."""
+    """Reads the record after a batch header, None if truncated. Key: int16 version, int16 type."""
     at = RECORD_BATCH_OVERHEAD
     try:
         _, at = read_varint(data, at)

@@ -1,8 +1,8 @@
-"""Batches to columns: checksums, decompression, and the kernels put together.
+"""Decodes record batches into columns: verifies checksums, decompresses, and runs the kernels.
 
-A ``Decoder`` owns the buffers that columns are written to and uses them again for every run,
-because touching fresh memory costs more than decoding. So what ``decode`` yields is good until the
-next is asked for.
+A ``Decoder`` owns the buffers that columns are written to and reuses them for every run, because
+touching fresh memory costs more than decoding. So an item that ``decode`` yields is valid only
+until the next one is requested.
 """
 
 from __future__ import annotations
@@ -28,69 +28,72 @@ from .kernels import legacy as legacy_kernel
 from .kernels import records as records_kernel
 from .rooms import ROOMS
 
-# Decompressed bytes after which columns are handed out, so that they are still in the cache.
+# Yield columns after this many decompressed bytes, so that they are still in the CPU cache.
 _STRETCH_BYTES: Final = 768 << 10
-# Records that are decoded at once, unless one batch has more: each takes 40 bytes of columns, and
-# may be no longer than 7 itself.
+# The most records decoded at once, unless one batch has more: each takes 40 bytes of columns, while
+# the record itself may be as short as 7 bytes.
 _PIECE_ROWS: Final = 1 << 16
-# Larger batches are never made lines of: those would be several times what is rendered at once.
+# Larger batches are not rendered as lines directly: the result would be several times the usual
+# rendering unit.
 _LINES_BYTES: Final = 4 << 20
 _OVERHEAD: Final = layout.RECORD_BATCH_OVERHEAD
 _MIN_RECORD: Final = layout.MIN_RECORD_BYTES
 _CODEC_MASK: Final = layout.CODEC_MASK
 _PLAIN, _COMPRESSED, _MESSAGE, _WRAPPER = range(4)
 _CHECKSUM_FIELDS: Final = (b.POSITION, b.SIZE, b.MAGIC, b.CRC)
-# What decompressing needs to know of a batch.
+# The fields of a batch that decompression needs.
 _PAYLOAD_FIELDS: Final = (b.POSITION, b.SIZE, b.ATTRIBUTES, b.RECORD_COUNT)
 
 _RECORD_ERRORS: Final = {
-    records_kernel.RECORD_LENGTH: "a record's length is negative or goes past its batch",
-    records_kernel.VARINT: "a varint is too long or cut off",
-    records_kernel.KEY_LENGTH: "a key goes past the end of its record",
-    records_kernel.VALUE_LENGTH: "a value goes past the end of its record",
-    records_kernel.HEADERS: "headers go past the end of their record",
-    records_kernel.RECORD_END: "a record is not as long as it says",
+    records_kernel.RECORD_LENGTH: "a record's length is negative or extends past its batch",
+    records_kernel.VARINT: "a varint is too long or truncated",
+    records_kernel.KEY_LENGTH: "a key extends past the end of its record",
+    records_kernel.VALUE_LENGTH: "a value extends past the end of its record",
+    records_kernel.HEADERS: "headers extend past the end of their record",
+    records_kernel.RECORD_END: "a record's length does not match its content",
     records_kernel.BATCH_END: "bytes remain after the last record, or records are missing",
-    records_kernel.OFFSET: "record offsets do not rise, or leave the range of their batch",
+    records_kernel.OFFSET: "record offsets do not ascend, or leave the range of their batch",
 }
 _MESSAGE_ERRORS: Final = {
-    legacy_kernel.KEY_LENGTH: "a key goes past the end of its message",
-    legacy_kernel.VALUE_LENGTH: "a value goes past the end of its message",
-    legacy_kernel.MESSAGE_END: "a message is not as long as it says",
+    legacy_kernel.KEY_LENGTH: "a key extends past the end of its message",
+    legacy_kernel.VALUE_LENGTH: "a value extends past the end of its message",
+    legacy_kernel.MESSAGE_END: "a message's size does not match its content",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class BadBatch:
-    """A batch that could not be decoded; the error's position is that of the batch in its file."""
+    """A batch that could not be decoded; the error has the position of the batch in its file."""
 
     batch: BatchHeader
     error: CorruptError
 
 
-# What is made of the records of magic 2 batches.
+# The results of decoding, and the method that builds them from magic 2 batches.
 Decoded = Iterator[Columns | Lines | BadBatch]
 _Make = Callable[[memoryview, Int64s, Int64s, BatchTable, str], Decoded]
 
 
 def checksum_is_right(data: memoryview, header: BatchHeader, base: int) -> bool:
-    """Whether the batch has the CRC that its header says. ``data[0]`` is file position ``base``."""
+    """Returns whether the batch matches the CRC in its header. ``data[0]`` is at file position
+    ``base``."""
     return _computed_crc(data, header.position - base, header.size, header.magic) == header.crc
 
 
 def checksums_add_up(data: memoryview, table: BatchTable, base: int) -> bool:
-    """Whether the CRC of all bytes is what those of the batches give together; of magic 2 alone.
+    """Returns whether the CRC of all bytes equals the combined CRCs of the batches; False unless
+    all batches have magic 2.
 
-    Several times as fast as looking at each. A wrong batch among right ones always shows; several
-    are as unlikely to make up for each other as a CRC is to hide what is wrong with one, but may be
-    made to.
+    Several times as fast as checking each batch. A single corrupt batch is always detected. Several
+    corrupt batches cancel each other out only as rarely as a CRC misses an error in one batch,
+    unless someone constructs them to.
     """
     expected: int = checksums_kernel.combined(data, base, table.rows, *_CRC_TABLES)
     return expected >= 0 and crc32c(data[_extent_of(table, base)]) == expected
 
 
 def first_bad_checksum(data: memoryview, table: BatchTable, base: int) -> int:
-    """Index of the first batch whose CRC is wrong, the table's length when none is."""
+    """Returns the index of the first batch with a wrong CRC, the table's length if none has."""
     fields = table.rows[:, _CHECKSUM_FIELDS].tolist()
     for index, (position, size, magic, crc) in enumerate(fields):
         at = position - base
@@ -104,7 +107,7 @@ def first_bad_checksum(data: memoryview, table: BatchTable, base: int) -> int:
 
 
 def _extent_of(table: BatchTable, base: int) -> slice:
-    """Where batches that follow each other lie, the first byte being at file position ``base``."""
+    """Returns the slice of adjacent batches in a buffer that starts at file position ``base``."""
     first, last = table.rows[0], table.rows[-1]
     return slice(int(first[b.POSITION]) - base, int(last[b.POSITION] + last[b.SIZE]) - base)
 
@@ -134,7 +137,7 @@ def _computed_crc(data: memoryview, at: int, size: int, magic: int) -> int:
 
 
 class Decoder:
-    """Decodes runs of batches. One at a time: its buffers are shared by all that it yields."""
+    """Decodes runs of batches, one run at a time, because all its results share its buffers."""
 
     def __init__(self, max_batch_bytes: int) -> None:
         self._scratch = Scratch(max_batch_bytes)
@@ -149,17 +152,17 @@ class Decoder:
     def decode(
         self, data: memoryview, base: int, table: BatchTable, file: str
     ) -> Iterator[Columns | BadBatch]:
-        """Columns of the batches in ``table``, whose bytes lie in ``data`` (``data[0]`` being file
-        position ``base``) and whose checksums were found right."""
+        """Yields columns of the batches in ``table``. Their bytes are in ``data`` (``data[0]`` is
+        at file position ``base``), and the caller has verified their checksums."""
         parts = self._decode(data, base, table, file, self._records)
         return cast(Iterator[Columns | BadBatch], parts)
 
     def lines(
         self, data: memoryview, base: int, table: BatchTable, file: str, field: int
     ) -> Decoded:
-        """The same for who wants no more than lines of one field, KEY_START or VALUE_START, which
-        are to be kept: in one go, without columns. Where batches are of another magic or large,
-        there are columns all the same."""
+        """Yields lines of one field, KEY_START or VALUE_START, straight from the batches. Unlike
+        columns, they remain valid. Large batches and those of magic 0 and 1 still become columns.
+        """
         return self._decode(data, base, table, file, partial(self._lines, field))
 
     def _decode(
@@ -186,7 +189,7 @@ class Decoder:
     def _compressed(
         self, data: memoryview, base: int, table: BatchTable, file: str, make: _Make
     ) -> Decoded:
-        """Decompress some batches side by side into the scratch, and decode them in one go."""
+        """Decompresses several batches into the scratch buffer, then decodes them at once."""
         fields = table.rows[:, _PAYLOAD_FIELDS].tolist()
         first = 0
         while first < len(fields):
@@ -204,8 +207,8 @@ class Decoder:
     def _decompress(
         self, data: memoryview, base: int, fields: list[list[int]], first: int
     ) -> tuple[list[int], CorruptError | None]:
-        """Fill the scratch from the batch ``first`` on: where each batch ends in it, and what was
-        wrong with the one after these, if anything."""
+        """Fills the scratch buffer, starting with batch ``first``. Returns where each batch ends in
+        it, and the error of the batch after these, if any."""
         scratch = self._scratch
         scratch.clear()
         ends: list[int] = []
@@ -229,7 +232,7 @@ class Decoder:
     def _records(
         self, data: memoryview, starts: Int64s, ends: Int64s, table: BatchTable, file: str
     ) -> Iterator[Columns | BadBatch]:
-        """Decode magic 2 batches whose records lie at ``data[starts[i]:ends[i]]``."""
+        """Decodes magic 2 batches whose records are in ``data[starts[i]:ends[i]]``."""
         self._reserve(int(table.column(b.RECORD_COUNT).sum()))
         first = 0
         while first < len(table):
@@ -256,7 +259,7 @@ class Decoder:
         table: BatchTable,
         file: str,
     ) -> Decoded:
-        """As ``_records``, straight from the batches to lines."""
+        """Like ``_records``, but renders lines without building columns."""
         size = int((ends - starts).sum())
         if size > _LINES_BYTES:
             yield from self._records(data, starts, ends, table, file)
@@ -278,7 +281,7 @@ class Decoder:
     def _messages(
         self, data: memoryview, base: int, table: BatchTable, file: str
     ) -> Iterator[Columns | BadBatch]:
-        """Uncompressed messages of magic 0 and 1: each is a batch of its own."""
+        """Decodes uncompressed messages of magic 0 and 1, each of which is a batch of its own."""
         self._reserve(len(table))
         starts = table.column(b.POSITION) - base
         first = 0
@@ -300,7 +303,7 @@ class Decoder:
     def _wrappers(
         self, data: memoryview, base: int, table: BatchTable, file: str
     ) -> Iterator[Columns | BadBatch]:
-        """Compressed message sets of magic 0 and 1, one at a time."""
+        """Decodes compressed message sets of magic 0 and 1, one at a time."""
         for index, header in enumerate(table):
             try:
                 alone = table.select(slice(index, index + 1))
@@ -367,8 +370,8 @@ class Decoder:
 
 
 def decode_alone(data: memoryview, header: Sequence[int], file: str) -> Columns | None:
-    """The columns, to be kept, of one uncompressed batch of magic 2 that is all of ``data``; None
-    when something is wrong with its records."""
+    """Decodes one uncompressed batch of magic 2, which is all of ``data``, into columns that own
+    their arrays. Returns None if its records are malformed."""
     rows = header[b.RECORD_COUNT]
     table = BatchTable(np.array([header], dtype=np.int64))
     offsets, timestamps = np.empty((2, rows), dtype=np.int64)
@@ -381,12 +384,12 @@ def decode_alone(data: memoryview, header: Sequence[int], file: str) -> Columns 
 
 
 def _stretches(table: BatchTable) -> Iterator[tuple[int, BatchTable]]:
-    """Batches that follow each other and need the same: _PLAIN, _COMPRESSED, _MESSAGE, _WRAPPER."""
+    """Yields runs of batches of one kind: _PLAIN, _COMPRESSED, _MESSAGE or _WRAPPER."""
     if not len(table):
         return
     magics = table.column(b.MAGIC)
     if int(magics.min()) == 2 and not table.union(b.ATTRIBUTES) & layout.CODEC_MASK:
-        yield _PLAIN, table  # nearly always, or what follows is dearer than this
+        yield _PLAIN, table  # the common case: skips the costlier code below
         return
     compressed = (table.column(b.ATTRIBUTES) & layout.CODEC_MASK) != 0
     kinds = np.where(magics == 2, _PLAIN, _MESSAGE) + compressed
@@ -401,7 +404,7 @@ def _bad_records(header: BatchHeader, error: int, at: int) -> BadBatch:
 
 
 def _cut(room: memoryview, size: int) -> memoryview:
-    """The first bytes of a room that was lent, in a smaller one where most of it would be empty."""
+    """Returns the first ``size`` bytes of a buffer, copied if they fill less than half of it."""
     return room[:size] if 2 * size >= len(room) else memoryview(bytes(room[:size]))
 
 
@@ -410,7 +413,7 @@ def _too_few(count: int, size: int) -> CorruptError:
 
 
 def _pieces(table: BatchTable) -> Iterator[BatchTable]:
-    """The batches in pieces of at most _PIECE_ROWS records, or of one batch."""
+    """Yields the batches in pieces of at most _PIECE_ROWS records, or of one larger batch."""
     rows = np.cumsum(table.column(b.RECORD_COUNT))
     first, done = 0, 0
     while first < len(table):
@@ -426,17 +429,18 @@ def _located(error: CorruptError, header: BatchHeader) -> CorruptError:
 
 
 def inner_messages(data: memoryview, header: BatchHeader) -> BatchTable:
-    """Headers of the messages in a decompressed set (``AbstractLegacyRecordBatch``)."""
+    """Returns the headers of the messages in a decompressed set (``AbstractLegacyRecordBatch``).
+    Raises CorruptError if they are not valid."""
     room = BatchTable.empty(len(data) // (layout.LOG_OVERHEAD + layout.V0_MIN_SIZE) + 1)
     inner, walk = b.scan(data, len(data), 0, room, whole=True)
     if walk.is_fault or walk.end != len(data):
-        raise CorruptError(f"inside a compressed message: {walk.what or 'the last one is cut off'}")
+        raise CorruptError(f"inside a compressed message: {walk.what or 'the last is truncated'}")
     if not len(inner):
         raise CorruptError("a compressed message holds no messages")
     if (inner.column(b.MAGIC) != header.magic).any():
         raise CorruptError("inside a compressed message: magic differs from the outer one")
     if (inner.column(b.ATTRIBUTES) & layout.CODEC_MASK).any():
-        raise CorruptError("inside a compressed message: compressed again")
+        raise CorruptError("inside a compressed message: a message is compressed")
     bad = first_bad_checksum(data, inner, 0)
     if bad < len(inner):
         raise CorruptError(
@@ -446,8 +450,8 @@ def inner_messages(data: memoryview, header: BatchHeader) -> BatchTable:
 
 
 def _inner_base(header: BatchHeader, inner: BatchTable) -> int:
-    """What to add to inner offsets. Magic 0 has absolute ones; magic 1 counts from the first, the
-    wrapper having the last one's, or 0 when an old librdkafka wrote it."""
+    """Returns what to add to inner offsets. In magic 0 they are absolute; in magic 1 relative to
+    the first, while the wrapper has the last one's offset (0 if an old librdkafka wrote it)."""
     if header.last_offset == 0:
         return 0
     last = int(inner.column(b.LAST_OFFSET)[-1])

@@ -1,7 +1,7 @@
-"""Records to batches: columns in, the bytes of as many batches of magic 2 as they need out.
+"""Encodes columns of records into as many batches of magic 2 as they need.
 
-``builder.py`` makes one batch from values, with anything in it that a log may hold; this makes what
-a producer makes, fast. The two give the same bytes for the same batch.
+This produces, fast, what a producer would send; ``builder.py`` builds a single batch with anything
+that a log may hold. Both produce the same bytes for the same batch.
 """
 
 from __future__ import annotations
@@ -37,14 +37,13 @@ from .layout import Codec, TimestampType
 if TYPE_CHECKING:
     import pyarrow as pa
 
-# Kafka's batch.size, the most bytes of a producer's batch.
+# The default of Kafka's batch.size, the maximum size of a producer's batch in bytes.
 DEFAULT_BATCH_BYTES: Final = 16384
-# The most bytes that a record takes beside its key, value and headers: length, attributes,
-# timestamp and offset delta, lengths of key and value, number of headers. A header takes two
-# lengths.
+# The maximum size of a record in bytes without key, value and headers: length, attributes,
+# timestamp delta, offset delta, key length, value length, header count. A header has two lengths.
 RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
 _HEADER_OVERHEAD: Final = 5 + 5
-# From the leader epoch on, as a batch header has them: what is the same in all batches of a run.
+# A batch header with the fields that all batches of a run share; the others are zero.
 _TEMPLATE: Final = struct.Struct(">8xiiBIhiqqqhii")
 _SIZE: Final = struct.Struct(">i")
 _NOTHING: Final[Int64s] = np.empty(0, dtype=np.int64)
@@ -52,12 +51,12 @@ _NOTHING: Final[Int64s] = np.empty(0, dtype=np.int64)
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """What batches have in common, and how large they get.
+    """The fields that all batches share, and their maximum size.
 
-    `batch_bytes`: the most bytes of a batch, its header and its records before compression (a
-    record that alone takes more gets a batch of its own). `level` None: Kafka's default for the
-    codec. `append_time`: ms since 1970, the greatest timestamp of every batch with LogAppendTime.
-    `base_sequence`: that of the first record; it goes on from batch to batch and wraps at 2**31.
+    `batch_bytes`: the maximum size of header and uncompressed records (a larger record gets a batch
+    of its own). `level` None: Kafka's default for the codec. `append_time`: ms since 1970, the max
+    timestamp of every batch with LogAppendTime. `base_sequence`: that of the first record; it
+    continues from batch to batch and wraps at 2**31.
     """
 
     base_offset: int = 0
@@ -85,8 +84,8 @@ class BatchPlan:
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """Whole batches, one after the other in ``data``; their headers, positions from the start of
-    ``data``. Whoever has it owns it: the memory is shared with nothing."""
+    """Consecutive batches in ``data``, which shares no memory, and their headers in ``table``, with
+    positions relative to ``data``."""
 
     data: memoryview
     table: BatchTable
@@ -94,8 +93,8 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column of bytes: int64 ``starts`` and ``sizes`` of shape (n,), places in ``data``; size -1
-    is null. Without any sizes every row is null."""
+    """A column of byte strings: int64 ``starts`` and ``sizes`` of shape (n,), which refer to
+    ``data``; size -1 is null. If the arrays are empty, every row is null."""
 
     data: Bytes
     starts: Int64s
@@ -114,7 +113,7 @@ class Field:
 
     @classmethod
     def joined(cls, fields: Sequence[Field], rows: Sequence[int]) -> Field:
-        """All of them one after the other, each of so many rows; all their bytes are copied."""
+        """Concatenates fields, of which ``rows`` gives the row counts; copies all their bytes."""
         if not any(len(field.sizes) for field in fields):
             return cls.nulls()
         before = np.cumsum([0, *(len(field.data) for field in fields[:-1])])
@@ -127,32 +126,32 @@ class Field:
 
     @classmethod
     def nulls(cls) -> Field:
-        """Null in every row."""
+        """Returns a field that is null in every row."""
         return cls(b"", _NOTHING, _NOTHING)
 
     @property
     def nbytes(self) -> int:
-        """At least the bytes that the values take."""
+        """An upper bound of the bytes of the values."""
         return int(self.sizes.sum()) + len(self.sizes) if len(self.sizes) else 0
 
     def is_null(self, rows: int) -> NDArray[np.bool_]:
-        """Which of the rows are null."""
+        """Returns a mask of the null rows."""
         nulls: NDArray[np.bool_] = self.sizes < 0
         return nulls if len(nulls) else np.ones(rows, dtype=np.bool_)
 
     def filled(self, rows: int) -> Field:
-        """The same, with a size for each of the rows."""
+        """Returns the field with a start and size for every row, even if all are null."""
         if len(self.sizes):
             return self
         nulls = np.full(rows, -1, dtype=np.int64)
         return Field(self.data, np.zeros_like(nulls), nulls)
 
     def slice(self, low: int, high: int) -> Field:
-        """Rows [low, high), sharing the buffer."""
+        """Returns rows [low, high), sharing the buffer."""
         return Field(self.data, self.starts[low:high], self.sizes[low:high])
 
     def take(self, rows: Int64s) -> Field:
-        """These rows, in this order, sharing the buffer."""
+        """Returns these rows, in this order, sharing the buffer."""
         if not len(self.sizes):
             return self
         return Field(self.data, self.starts[rows], self.sizes[rows])
@@ -160,8 +159,8 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Headers:
-    """Headers of n records: record i has those in rows [``bounds[i]``, ``bounds[i + 1]``) of
-    ``spans``, int64 of shape (m, 4): name start and size, value start and size in ``data``."""
+    """Headers of n records: those of record i are rows [``bounds[i]``, ``bounds[i + 1]``) of
+    ``spans``, int64 of shape (m, 4): key start and size, value start and size in ``data``."""
 
     data: Bytes
     spans: Int64s
@@ -169,7 +168,7 @@ class Headers:
 
     @classmethod
     def none(cls) -> Headers:
-        """No record has any."""
+        """Returns headers of records that have none."""
         return cls(b"", np.empty((0, 4), dtype=np.int64), _NOTHING)
 
     @classmethod
@@ -186,13 +185,13 @@ class Headers:
 
     @property
     def nbytes(self) -> int:
-        """The most bytes that they take encoded."""
+        """An upper bound of their encoded size in bytes."""
         if not len(self.spans):
             return 0
         return int(self.spans[:, 1::2].sum()) + (_HEADER_OVERHEAD + 1) * len(self.spans)
 
     def take(self, rows: Int64s) -> Headers:
-        """Those of these records, in this order, sharing the buffer."""
+        """Returns the headers of these records, in this order, sharing the buffer."""
         if not len(self.bounds):
             return self
         counts = np.diff(self.bounds)[rows]
@@ -203,7 +202,7 @@ class Headers:
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """Records to be written, a row each. ``timestamps``: int64, ms since 1970, -1 none."""
+    """Records to be written, one per row. ``timestamps``: int64, ms since 1970, -1 for none."""
 
     timestamps: Int64s
     keys: Field
@@ -212,8 +211,7 @@ class RecordColumns:
 
     @classmethod
     def from_records(cls, records: Sequence[SimpleRecord]) -> RecordColumns:
-        """From values. Offsets in them are not looked at: whoever writes the records gives them
-        theirs."""
+        """Converts records, ignoring their offsets, which are assigned on append."""
         return cls(
             np.fromiter((record.timestamp for record in records), np.int64, len(records)),
             Field.of([record.key for record in records]),
@@ -228,7 +226,7 @@ class RecordColumns:
         keys: Sequence[bytes | None] | None = None,
         timestamp: int = layout.NO_TIMESTAMP,
     ) -> RecordColumns:
-        """From lists of values, and of keys if there are any; all with the same timestamp."""
+        """Converts lists of values and optional keys; all records get the same timestamp."""
         count = len(values)
         return cls(
             np.full(count, timestamp, dtype=np.int64),
@@ -239,7 +237,7 @@ class RecordColumns:
 
     @classmethod
     def from_columns(cls, columns: Columns) -> RecordColumns:
-        """From records as they were read, sharing their buffer."""
+        """Converts decoded records, sharing their buffer."""
         spans = columns.spans
         places = np.ascontiguousarray(spans[:, :HEADER_START].T, dtype=np.int64)
         counts = spans[:, HEADER_COUNT]
@@ -257,15 +255,15 @@ class RecordColumns:
 
     @classmethod
     def from_arrow(cls, table: pa.Table | pa.RecordBatch) -> RecordColumns:
-        """From key, value, timestamp and headers as ``arrow.SCHEMA`` has them; a column that is
-        missing is null in every row, other columns are not looked at. Buffers are shared."""
-        from .arrow import to_record_columns  # pyarrow takes long to import
+        """Converts the columns key, value, timestamp and headers of ``arrow.SCHEMA``, sharing their
+        buffers. A missing column is null in every row; other columns are ignored."""
+        from .arrow import to_record_columns  # pyarrow is slow to import
 
         return to_record_columns(table)
 
     @classmethod
     def joined(cls, parts: Sequence[RecordColumns]) -> RecordColumns:
-        """All of them one after the other; their headers are left out."""
+        """Concatenates records, dropping their headers."""
         rows = [len(part.timestamps) for part in parts]
         return cls(
             np.concatenate([part.timestamps for part in parts]),
@@ -278,15 +276,15 @@ class RecordColumns:
         return len(self.timestamps)
 
     def stamped(self, now_ms: int) -> RecordColumns:
-        """The same, records without a timestamp having this one, as a producer's get the time when
-        they are sent."""
+        """Returns the records with ``now_ms`` in place of missing timestamps, as a producer does on
+        send."""
         if len(self) and self.timestamps.min() != layout.NO_TIMESTAMP:
             return self
         missing = self.timestamps == layout.NO_TIMESTAMP
         return replace(self, timestamps=np.where(missing, now_ms, self.timestamps))
 
     def slice(self, low: int, high: int) -> RecordColumns:
-        """Rows [low, high), sharing the buffers."""
+        """Returns rows [low, high), sharing the buffers."""
         headers = self.headers
         if len(headers.bounds):
             headers = replace(headers, bounds=headers.bounds[low : high + 1])
@@ -298,7 +296,7 @@ class RecordColumns:
         )
 
     def take(self, rows: Int64s) -> RecordColumns:
-        """These rows, in this order, sharing the buffers."""
+        """Returns these rows, in this order, sharing the buffers."""
         return RecordColumns(
             self.timestamps[rows],
             self.keys.take(rows),
@@ -308,14 +306,14 @@ class RecordColumns:
 
 
 def encode(records: RecordColumns, plan: BatchPlan) -> Encoded:
-    """Batches of the records at consecutive offsets from ``plan.base_offset`` on, with checksums.
+    """Encodes records as batches with checksums, at consecutive offsets from ``plan.base_offset``.
 
-    InvalidTimestamp for one below -1, MessageTooLarge for a record that fits no batch at all (2
-    GiB). Nothing else is judged here: limits of the topic are ``validate.py``'s.
+    Raises InvalidTimestamp for a timestamp below -1 and MessageTooLarge for a record that fits in
+    no batch (2 GiB). ``validate.py`` checks the limits of the topic.
     """
     payload = records.keys.nbytes + records.values.nbytes + records.headers.nbytes
     most = payload + RECORD_OVERHEAD * len(records)
-    # two batches in a row are longer than the limit together
+    # any two consecutive batches together exceed the limit
     batches = min(len(records), 2 * most // max(plan.batch_bytes, 1) + 1)
     out = np.empty(most + batches * layout.RECORD_BATCH_OVERHEAD, dtype=np.uint8)
     table = BatchTable.empty(batches)
@@ -350,19 +348,19 @@ def encode(records: RecordColumns, plan: BatchPlan) -> Encoded:
 
 
 def put_checksums(data: memoryview, table: BatchTable) -> None:
-    """Compute the CRC of every batch of magic 2, and set it there and in the table."""
+    """Computes the CRC of every batch of magic 2, and stores it in ``data`` and the table."""
     kernel.put_checksums(data, table.rows, checksums(data, table))
 
 
 def checksums(data: memoryview, table: BatchTable) -> list[int]:
-    """The CRC of every batch of magic 2, as it is by its bytes; positions are those in ``data``."""
+    """Computes the CRC of every batch of magic 2; positions are relative to ``data``."""
     starts = (table.column(b.POSITION) + layout.CRC_COVERS_FROM).tolist()
     ends = (table.column(b.POSITION) + table.column(b.SIZE)).tolist()
     return [crc32c(data[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
 def _fill(table: BatchTable, plan: BatchPlan) -> None:
-    """What is the same in all rows."""
+    """Sets the columns that are the same in all rows."""
     table.rows[:, b.LEADER_EPOCH] = plan.leader_epoch
     table.rows[:, b.MAGIC] = 2
     table.rows[:, b.ATTRIBUTES] = plan.attributes
@@ -378,7 +376,7 @@ def _template(plan: BatchPlan) -> bytes:
 
 
 def _compress(data: memoryview, table: BatchTable, plan: BatchPlan) -> memoryview:
-    """The batches with their records compressed; the table is changed to fit."""
+    """Returns the batches with compressed records, and updates the table to match."""
     out = bytearray()
     for row in table.rows:
         position, size = row[: b.SIZE + 1].tolist()
@@ -395,7 +393,7 @@ def _refusal(why: int, row: int, records: RecordColumns) -> Exception:
     if why == kernel.NEGATIVE_TIMESTAMP:
         return InvalidTimestamp(f"timestamp {records.timestamps[row]} is negative", row)
     if why == kernel.TOO_LARGE:
-        return MessageTooLarge("the record fits no batch: it takes more than 2 GiB", row)
+        return MessageTooLarge("the record takes more than 2 GiB, so it fits in no batch", row)
     return ValueError(f"record {row}: a key, value or header lies outside its buffer")
 
 

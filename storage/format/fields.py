@@ -1,8 +1,8 @@
-"""Kafka's flexible encoding (KIP-482): numbers, strings, arrays and tagged fields of a message.
+"""Decodes Kafka's flexible encoding (KIP-482) and the classic encoding that preceded it.
 
-A compact string is its length plus 1 (0 is null) as an unsigned varint, then UTF-8; an array the
-same with its elements. Structures end in tagged fields: how many, and of each its number, its size
-and its bytes.
+A compact string is its length plus 1 (0 is null) as an unsigned varint, then UTF-8; a compact array
+is its length plus 1, then its elements. A structure ends in tagged fields: their count, then the
+tag, size and bytes of each.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ _FLOAT64: Final = Struct(">d")
 
 
 class Fields:
-    """Takes one field after the other from a message, each only if it is wholly there."""
+    """Reads the fields of a message in sequence. Raises CorruptError if a field is malformed or
+    truncated."""
 
     def __init__(self, data: bytes | memoryview) -> None:
         self._data = memoryview(data)
         self._position = 0
 
     def rest(self) -> memoryview:
-        """What was not taken yet."""
+        """Returns the bytes not read yet."""
         return self._data[self._position :]
 
     def unsigned_varint(self) -> int:
@@ -67,12 +68,12 @@ class Fields:
 
     def nullable_array(self, element: Callable[[], T]) -> list[T] | None:
         start, length = self._position, self._array_length()
-        if length > len(self._data) - self._position:  # each element takes a byte at least
-            raise CorruptError(f"an array of {length} goes past its record", position=start)
+        if length > len(self._data) - self._position:  # each element takes at least one byte
+            raise CorruptError(f"an array of {length} extends past its record", position=start)
         return None if length < 0 else [element() for _ in range(length)]
 
     def tags(self) -> Iterator[tuple[int, Fields]]:
-        """The tagged fields at the end of a structure: each one's number, and what it holds."""
+        """Yields the tagged fields at the end of a structure: the tag and content of each."""
         for _ in range(self.unsigned_varint()):
             tag = self.unsigned_varint()
             yield tag, Fields(self._take(self.unsigned_varint(), "a tagged field"))
@@ -84,7 +85,7 @@ class Fields:
         start = self._position
         text = self.nullable_string()
         if text is None:
-            raise CorruptError("null where a string must be", position=start)
+            raise CorruptError("null in place of a non-nullable string", position=start)
         return text
 
     def nullable_bytes(self) -> bytes | None:
@@ -109,13 +110,13 @@ class Fields:
     def _take(self, size: int, what: str) -> bytes:
         start, self._position = self._position, self._position + size
         if self._position > len(self._data):
-            raise CorruptError(f"{what} goes past the end of its record", position=start)
+            raise CorruptError(f"{what} extends past the end of its record", position=start)
         return bytes(self._data[start : self._position])
 
 
 class ClassicFields(Fields):
-    """The encoding before that: the length of a string is an int16, of bytes and arrays an int32,
-    -1 for null, and there are no tagged fields."""
+    """The classic encoding: the length of a string is an int16, of bytes and arrays an int32, -1 is
+    null, and there are no tagged fields."""
 
     def tags(self) -> Iterator[tuple[int, Fields]]:
         return iter(())

@@ -1,7 +1,7 @@
-"""Records of the topics that Kafka keeps for itself, as text: kafka-dump-log's decoders.
+"""Formats records of Kafka's internal topics as text, like the decoders of kafka-dump-log.
 
-Each gives a record's key and payload as they are printed, None for what is not. Of a key that
-stands for no message, and of bytes that are none, that is said instead.
+Each decoder returns a record's key and payload as the tool prints them, None for a part that it
+does not print. For an unknown key type or malformed bytes the text describes the error.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from .messages import Message, Schema, parse_schemas, to_json
 from .metadata import FRAME_VERSION
 from .schemas import group_coordinator, metadata, share_coordinator, transaction_coordinator
 
-#: Offset, key and value of a record to what is printed of the two.
+#: Takes offset, key and value of a record, and returns the printed key and payload.
 RecordDecoder = Callable[[int, bytes | None, bytes | None], tuple[str | None, str | None]]
 
 _TYPE_BYTES: Final = 2
-# What stands for null where a message should be: the record deletes what its key is of.
+# Printed for a null value, which is a tombstone for the key.
 _DELETED: Final = "<DELETE>"
 
 
 def as_text(offset: int, key: bytes | None, value: bytes | None) -> tuple[str | None, str | None]:
-    """Of any other topic: what they are as UTF-8 (`StringDecoder`)."""
+    """Decodes key and value as UTF-8, for any other topic (`StringDecoder`)."""
     return _text(key), _text(value)
 
 
@@ -37,24 +37,24 @@ def _text(data: bytes | None) -> str | None:
 
 
 def offsets_decoder() -> RecordDecoder:
-    """Of `__consumer_offsets` (`OffsetsMessageParser`)."""
+    """Returns the decoder of `__consumer_offsets` (`OffsetsMessageParser`)."""
     schemas = parse_schemas(group_coordinator.SCHEMAS)
     by_name = {schema.name: schema for schema in schemas}
     return _coordinator(schemas, partial(_open_members, by_name))
 
 
 def transaction_log_decoder() -> RecordDecoder:
-    """Of `__transaction_state` (`TransactionLogMessageParser`)."""
+    """Returns the decoder of `__transaction_state` (`TransactionLogMessageParser`)."""
     return _coordinator(parse_schemas(transaction_coordinator.SCHEMAS))
 
 
 def share_group_state_decoder() -> RecordDecoder:
-    """Of `__share_group_state` (`ShareGroupStateMessageParser`)."""
+    """Returns the decoder of `__share_group_state` (`ShareGroupStateMessageParser`)."""
     return _coordinator(parse_schemas(share_coordinator.SCHEMAS))
 
 
 def cluster_metadata_decoder() -> RecordDecoder:
-    """Of `__cluster_metadata` (`ClusterMetadataLogMessageParser`)."""
+    """Returns the decoder of `__cluster_metadata` (`ClusterMetadataLogMessageParser`)."""
     schemas = {schema.number: schema for schema in parse_schemas(metadata.SCHEMAS)}
 
     def decode(offset: int, key: bytes | None, value: bytes | None) -> tuple[None, str]:
@@ -66,7 +66,7 @@ def cluster_metadata_decoder() -> RecordDecoder:
     return decode
 
 
-#: By the topic that they are for.
+#: Topic name to the function that returns its decoder.
 DECODERS: Final[Mapping[str, Callable[[], RecordDecoder]]] = {
     "__consumer_offsets": offsets_decoder,
     "__transaction_state": transaction_log_decoder,
@@ -76,14 +76,15 @@ DECODERS: Final[Mapping[str, Callable[[], RecordDecoder]]] = {
 
 
 def _metadata(schemas: Mapping[int, Schema], value: bytes) -> str:
-    """A frame version, then a message: number, version, and itself (`MetadataRecordSerde`)."""
+    """Formats a value: frame version, then message number, version and content
+    (`MetadataRecordSerde`)."""
     fields = Fields(value)
     if (frame := fields.unsigned_varint()) != FRAME_VERSION:
-        raise CorruptError(f"frame version {frame} of a metadata record, not {FRAME_VERSION}")
+        raise CorruptError(f"metadata record has frame version {frame}, expected {FRAME_VERSION}")
     number, version = fields.unsigned_varint(), fields.unsigned_varint()
     schema = schemas.get(number)
     if schema is None:
-        raise CorruptError(f"metadata records of type {number} are not known")
+        raise CorruptError(f"unknown metadata record type {number}")
     name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", schema.name).upper()
     data = schema.read(fields.rest(), version)
     return to_json({"type": name, "version": version, "data": data})
@@ -92,8 +93,8 @@ def _metadata(schemas: Mapping[int, Schema], value: bytes) -> str:
 def _coordinator(
     schemas: Sequence[Schema], finish: Callable[[Message], object] | None = None
 ) -> RecordDecoder:
-    """Of a coordinator's topic: a key begins with its type, a value with its version
-    (`CoordinatorRecordSerde`). `finish` changes the message of a value."""
+    """Returns the decoder of a coordinator's topic, whose keys start with their type and values
+    with their version (`CoordinatorRecordSerde`). `finish` modifies a value's message in place."""
     keys = {schema.number: schema for schema in schemas if schema.name.endswith("Key")}
     values = {schema.number: schema for schema in schemas if schema.name.endswith("Value")}
 
@@ -123,12 +124,13 @@ def _coordinator(
 
 
 def _open_members(schemas: Mapping[str, Schema], message: Message) -> None:
-    """Of a classic group of consumers: what members told each other, where that can be read."""
+    """Decodes the subscriptions and assignments of a classic consumer group's members in place,
+    where they are valid."""
     if message.get("protocolType") != "consumer":
         return
     for member in message["members"]:
         for field, name in _MEMBERS_OWN.items():
-            with suppress(CorruptError):  # it stays bytes
+            with suppress(CorruptError):  # leaves the bytes as they are
                 data, schema = member[field], schemas[name]
                 version = min(Fields(data).int16(), schema.versions[1])
                 member[field] = schema.read(data[_TYPE_BYTES:], version)

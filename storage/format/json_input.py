@@ -1,11 +1,11 @@
-"""JSON lines in the one schema as records to be written.
+"""Parses JSON lines into records to be written.
 
-What `lines` writes is read back here, so that a partition's `records.jsonl` can be appended to
-another one. A line's record keeps `key`, `value`, `headers` and `timestamp`; where it came from
-(`topic`, `offset` and such) is not looked at.
+This reads what `lines` writes, so that one partition's `records.jsonl` can be appended to another.
+It uses the fields `key`, `value`, `headers` and `timestamp` of a line and ignores those that
+describe its origin (`topic`, `offset` and so on).
 
-A kernel reads the lines that look as they mostly do. `json` decides about every other line: whether
-it is a record, which, and what is wrong with it.
+A kernel parses lines of the usual form. For every other line, `json` decides whether it is a
+record, and what is wrong if it is not.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .encoder import Field, Headers, RecordColumns
 from .kernels import json_input as kernel
 from .text_input import Parsed
 
-# Lines are seldom shorter on average.
+# The average line is rarely shorter.
 _LINE_BYTES: Final = 64
 _MAX_INT64: Final = 2**63 - 1
-_SHOWN: Final = 40  # characters of a line's content in a message
+_SHOWN: Final = 40  # the most characters of a value quoted in a message
 
-# Said of a record that was read, and of no meaning for one that is written.
+# Fields of a record that was read, which mean nothing for one to be written.
 _IGNORED: Final = frozenset(
     (
         *("topic", "partition", "offset", "timestampType", "leaderEpoch", "codec", "batch"),
@@ -38,15 +38,14 @@ _IGNORED: Final = frozenset(
 )
 _WRITTEN: Final = frozenset(("key", "value", "timestamp", "headers"))
 
-# As the kernel wants them: the names of fields with their closing quotes, and where each begins.
+# For the kernel: the field names with their closing quotes, and the start of each.
 _NAMES: Final = "".join(f'{name}"' for name in kernel.FIELDS).encode()
 _MARKS: Final = np.cumsum([0, *(len(name) + 1 for name in kernel.FIELDS)]).astype(np.int32)
 _BASE64: Final = b'base64"'
 
 
 def parse_json(data: bytes) -> Parsed:
-    """Each line is a JSON object in the one schema; all but `value` may be missing, and a record
-    without a timestamp has none."""
+    """Parses lines of JSON objects. Only `value` is required; a missing timestamp is -1."""
     records = _read(data)
     timestamps, *places = records.table
     keys, values = Field(records.data, *places[:2]), Field(records.data, *places[2:])
@@ -57,8 +56,8 @@ def parse_json(data: bytes) -> Parsed:
 
 
 class _Records:
-    """The records of lines, whose bytes are in `data` where those lines are: in the lines
-    themselves or, if they have escapes, in a copy. `error` is about the first line that is none."""
+    """The records of the lines. Their bytes are in `data`, at the positions of the lines: in the
+    input itself or, if a line has escapes, in a copy. `error` describes the first invalid line."""
 
     def __init__(self, data: bytes) -> None:
         self.rows = 0
@@ -82,17 +81,17 @@ class _Records:
 
     @property
     def spans(self) -> Int64s:
-        """As in `Headers`."""
+        """Laid out as in `Headers`."""
         return self._spans[: self.headers]
 
     @property
     def bounds(self) -> Int64s:
-        """As in `Headers`."""
+        """Laid out as in `Headers`."""
         return self._bounds[: self.rows + 1]
 
     def read(self, at: int) -> tuple[int, int]:
-        """Read lines from `at` on: start of the first one that the kernel is not sure about, and
-        why it ended."""
+        """Reads lines from `at` on. Returns the start of the first line that the kernel cannot
+        decide, and why it stopped."""
         while True:
             at, self.rows, self.headers, why = kernel.read_lines(
                 self._data,
@@ -118,12 +117,12 @@ class _Records:
                 return at, why
 
     def _copy(self) -> None:
-        """For what stands in the lines in another way than in its record."""
+        """Copies the input, so that unescaped bytes can be written over the line they are from."""
         if not self._room:
             self._room += self._data
 
     def add(self, at: int, record: SimpleRecord) -> None:
-        """Add the record of the line that begins at `at`. Its bytes take no more than the line."""
+        """Adds the record of the line at `at`. Its bytes overwrite the line and fit in it."""
         self._copy()
         headers = [
             (name.encode() if isinstance(name, str) else name, value)
@@ -142,7 +141,7 @@ class _Records:
         self._bounds[self.rows] = self.headers
 
     def _put(self, at: int, data: bytes | None) -> tuple[int, int, int]:
-        """Put bytes at `at`: the position after them, their start and their size."""
+        """Writes bytes at `at`. Returns the position after them, their start and their size."""
         if data is None:
             return at, 0, NONE
         end = at + len(data)
@@ -150,7 +149,7 @@ class _Records:
         return end, at, len(data)
 
     def _make_room(self, rows: int, headers: int) -> None:
-        """For so many rows and headers, and for many more if there is less."""
+        """Ensures capacity for these counts of rows and headers; growing doubles it."""
         if rows > self._table.shape[1]:
             table: Int64s = np.empty((5, 2 * rows), dtype=np.int64)
             bounds: Int64s = np.zeros(2 * rows + 1, dtype=np.int64)
@@ -164,7 +163,7 @@ class _Records:
 
 
 def _read(data: bytes) -> _Records:
-    """The records of all lines up to the first that is none."""
+    """Parses all lines up to the first invalid one."""
     records = _Records(data)
     at, why = records.read(0)
     while why == kernel.UNSURE:
@@ -179,23 +178,23 @@ def _read(data: bytes) -> _Records:
 
 
 class _Wrong(Exception):
-    """What is wrong with a line."""
+    """A line is not a valid record."""
 
 
 def _record(line: bytes) -> SimpleRecord:
     try:
         found = json.loads(line.decode())
     except (ValueError, RecursionError) as error:
-        raise _Wrong(f"no JSON: {printable(str(error))}") from None
+        raise _Wrong(f"invalid JSON: {printable(str(error))}") from None
     if not isinstance(found, dict):
-        raise _Wrong("no JSON object")
+        raise _Wrong("not a JSON object")
     unknown = found.keys() - _WRITTEN - _IGNORED
     if unknown:
         raise _Wrong(f"{_shown(min(unknown))} is not a field of a record")
     if "value" not in found:
-        raise _Wrong("no value, not even null")
+        raise _Wrong("value is missing; null is allowed")
     if found.get("isControl"):
-        raise _Wrong("a control record, which only a log itself writes")
+        raise _Wrong("control records cannot be appended")
     return SimpleRecord(
         _timestamp(found.get("timestamp")),
         _bytes(found.get("key"), "key"),
@@ -213,14 +212,14 @@ def _timestamp(value: Any) -> int:
 
 
 def _bytes(value: Any, what: str) -> bytes | None:
-    """A string's UTF-8, the bytes of {"base64": "…"}, or null."""
+    """Returns a string's UTF-8, the bytes of {"base64": "…"}, or None for null."""
     if value is None:
         return None
     if isinstance(value, str):
         try:
             return value.encode()
         except UnicodeEncodeError:
-            raise _Wrong(f"{what}: a lone surrogate, which no UTF-8 has") from None
+            raise _Wrong(f"{what}: a lone surrogate is not valid in UTF-8") from None
     if isinstance(value, dict) and value.keys() == {"base64"} and isinstance(value["base64"], str):
         try:
             return base64.b64decode(value["base64"], validate=True)

@@ -1,4 +1,4 @@
-"""Constants of Kafka's record formats. ``FORMAT.md`` shows them as tables; change both together.
+"""Constants of Kafka's record formats. ``FORMAT.md`` has them as tables; change both together.
 
 Sources: ``DefaultRecordBatch``, ``LegacyRecord``, ``Records`` and ``CompressionType`` of Apache
 Kafka; KIP-98 (magic 2), KIP-32 (magic 1), KIP-405 and KIP-534 (delete horizon).
@@ -7,9 +7,9 @@ Kafka; KIP-98 (magic 2), KIP-32 (magic 1), KIP-405 and KIP-534 (delete horizon).
 from enum import IntEnum
 from typing import Final
 
-# Every batch, of whatever magic, begins with int64 offset and int32 size; size counts what follows.
+# A batch of any magic starts with int64 offset and int32 size, the number of bytes that follow.
 LOG_OVERHEAD: Final = 12
-# Smallest prefix that tells the magic: offset, size, and (v2) leader epoch or (v0, v1) CRC, magic.
+# Shortest prefix that includes the magic: offset, size, leader epoch (v2) or CRC (v0, v1), magic.
 MAGIC_END: Final = 17
 
 # Magic 2: offset 0 int64 base offset, 8 int32 length, 12 int32 leader epoch, 16 int8 magic,
@@ -19,7 +19,7 @@ MAGIC_END: Final = 17
 RECORD_BATCH_OVERHEAD: Final = 61
 CRC_POSITION: Final = 17
 CRC_COVERS_FROM: Final = 21
-# null key, null value, no headers: length, attributes, four one-byte varints, header count
+# Null key, null value, no headers: length, attributes, four one-byte varints, header count.
 MIN_RECORD_BYTES: Final = 7
 
 # Magic 0 and 1: 12 uint32 CRC-32 of [16, end), 16 int8 magic, 17 int8 attributes, (magic 1:
@@ -63,7 +63,7 @@ class Codec(IntEnum):
 
 
 class TimestampType(IntEnum):
-    """Whose clock a timestamp is (``org.apache.kafka.common.record.TimestampType``)."""
+    """The source of a timestamp (``org.apache.kafka.common.record.TimestampType``)."""
 
     NO_TIMESTAMP = -1
     CREATE_TIME = 0

@@ -1,6 +1,6 @@
-"""Messages of magic 0 and 1 and their compressed wrappers, encoded.
+"""Encodes messages of magic 0 and 1 and their compressed wrappers, which only old logs contain.
 
-Layout and rules: Kafka `LegacyRecord` and `AbstractLegacyRecordBatch`; only old logs have them.
+Layout and rules: Kafka `LegacyRecord` and `AbstractLegacyRecordBatch`.
 """
 
 import struct
@@ -16,11 +16,11 @@ from .layout import Codec, TimestampType
 
 @dataclass(frozen=True, slots=True)
 class MessageFields:
-    """How messages are written, beside what their records say.
+    """The fields of messages besides their records.
 
-    `magic` is 0 or 1; with a codec all records go into one wrapper. `inner_absolute` None: as the
-    magic wants it (0 absolute, 1 relative to the first record). `wrapper_offset` -1: the last
-    record's offset. `log_append_time` -1: CreateTime, each record its own timestamp.
+    `magic` is 0 or 1; with a codec, one wrapper holds all records. `inner_absolute` None: the
+    default of the magic (0 absolute, 1 relative to the first record). `wrapper_offset` -1: the last
+    record's offset. `log_append_time` -1: CreateTime, each record with its own timestamp.
     """
 
     magic: int = 1
@@ -33,7 +33,7 @@ class MessageFields:
 
     @property
     def timestamp_type(self) -> TimestampType:
-        """LogAppendTime when there is such a time; magic 0 has no timestamps at all."""
+        """LogAppendTime if `log_append_time` is set; magic 0 has no timestamps."""
         if self.magic == 0:
             return TimestampType.NO_TIMESTAMP
         if self.log_append_time == NONE:
@@ -42,7 +42,7 @@ class MessageFields:
 
 
 def build_messages(records: Sequence[SimpleRecord], fields: MessageFields) -> bytes:
-    """The records as single messages one after another, or as one wrapper if there is a codec."""
+    """Encodes the records as consecutive messages, or as one wrapper if there is a codec."""
     if fields.codec is not Codec.NONE:
         return _build_wrapper(records, fields)
     out = []

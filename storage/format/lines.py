@@ -1,7 +1,7 @@
-"""Records as text: ``values`` and ``keys`` lines, and JSON lines in the one schema.
+"""Renders records as lines of text: plain values, plain keys, or JSON.
 
-The JSON line names what Spark's Kafka source names: key, value, topic, partition, offset,
-timestamp, timestampType, headers. It loses nothing: bytes that are UTF-8 are a string, others
+A JSON line has the fields of Spark's Kafka source: key, value, topic, partition, offset, timestamp,
+timestampType, headers. It is lossless: bytes that are UTF-8 become a string, others
 ``{"base64": "…"}``.
 """
 
@@ -23,27 +23,26 @@ from .rooms import ROOMS
 
 _NULL: Final = b"null"
 _BASE64: Final = b'{"base64":"'
-# For each byte how many more it takes in a string, if it is printable ASCII.
+# The number of extra bytes that escaping adds to each byte, valid for printable ASCII.
 _QUOTING: Final = bytes(byte in b'"\\' for byte in range(256))
-# What goes beyond the room that was reckoned is made in pieces of this size, unless a record takes
-# more.
+# Output beyond the estimated size is rendered in pieces of this size, unless a record is larger.
 _PIECE_BYTES: Final = 1 << 20
-# Digits of an offset and a timestamp, as they mostly are.
+# The usual number of digits of an offset and a timestamp together.
 _NUMBERS: Final = 24
 
 
 def values_lines(columns: Columns, topic: str, partition: int) -> memoryview:
-    """Every value and a newline; an empty line for null."""
+    """Renders every value and a newline; null is an empty line."""
     return lines_of(columns, VALUE_START)
 
 
 def keys_lines(columns: Columns, topic: str, partition: int) -> memoryview:
-    """Every key and a newline; an empty line for null."""
+    """Renders every key and a newline; null is an empty line."""
     return lines_of(columns, KEY_START)
 
 
 def lines_of(columns: Columns, field: int) -> memoryview:
-    """The same by the number of the field, as in ``View.lines``."""
+    """Renders one field per line: KEY_START or VALUE_START, as in ``View.lines``."""
     total = gather.measure(columns.spans, field)[0] + len(columns)
     out = ROOMS.lend(total)
     if kernel.write_lines(columns.data, columns.spans, field, out) != total:
@@ -52,7 +51,7 @@ def lines_of(columns: Columns, field: int) -> memoryview:
 
 
 def json_lines(columns: Columns, topic: str, partition: int) -> memoryview:
-    """A line of JSON for every record."""
+    """Renders a line of JSON for every record."""
     texts, marks = _texts(topic, partition)
     types = columns.timestamp_types()
     pieces: list[memoryview] = []
@@ -85,15 +84,15 @@ def json_lines(columns: Columns, topic: str, partition: int) -> memoryview:
 
 
 def _room_for(columns: Columns, texts: int) -> int:
-    """Bytes that do for all lines, unless much in them is to be escaped or there are headers.
-    ``texts``: how many are around the fields of each."""
+    """Estimates the bytes of all lines, assuming no headers and little escaping. ``texts``: the
+    constant bytes per line."""
     fields = sum(gather.measure(columns.spans, field)[0] for field in (KEY_START, VALUE_START))
     return int(fields) + len(columns) * (texts + _NUMBERS) + _PIECE_BYTES // 4
 
 
 @lru_cache(maxsize=256)
 def _texts(topic: str, partition: int) -> tuple[bytes, Int32s]:
-    """What stands between the fields, and where each piece begins; as the kernel wants it."""
+    """Returns the constant texts of a line, concatenated for the kernel, and their starts."""
     place = f',"topic":{json.dumps(topic)},"partition":{partition},"offset":'
     texts = [
         '{"key":',

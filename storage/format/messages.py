@@ -1,16 +1,16 @@
-"""Kafka's messages by their schema: what Kafka's generated classes read, and print as JSON.
+"""Reads Kafka's messages by schema and formats them as JSON, like Kafka's generated classes.
 
-A schema is a text, in the order of Kafka's own (KIP-482 says how each is encoded):
+A schema is a text with the fields in the order of Kafka's own (KIP-482 defines the encoding):
 
     OffsetCommitValue 1 versions 0-4 flexible 4+
       offset int64
       leaderEpoch int32 3+
       topicId uuid 4+ tag 0 = AAAAAAAAAAAAAAAAAAAAAA
 
-which is: the name, the number that stands for it if there is one, the versions that there are, and
-which of them are flexible. Then the fields: name, type, the versions that have it (all, if none are
-named), and of a tagged field its tag and the value that is not written. `[]` before a type is an
-array, `?` behind it says that it may be null; the fields of a `struct` are indented below it.
+The head has the name, the number (if the message has one), the valid versions, and the flexible
+versions. Each field has a name, a type, the versions that have it (default: all), and, if tagged, a
+tag and a default value, which is not encoded. `[]` before a type is an array, `?` after it means
+nullable; the fields of a `struct` are indented below it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _INDENT: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field of a schema. `default`: of a tagged one, the value that stands for its absence."""
+    """A field of a schema. `default`: the value of a tagged field that is absent."""
 
     name: str
     kind: str
@@ -58,7 +58,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """`number`: what stands for the message where it is kept, -1 for nothing."""
+    """The schema of a message. `number`: its type number in stored records, -1 if none."""
 
     name: str
     number: int
@@ -67,21 +67,22 @@ class Schema:
     parts: tuple[Field, ...]
 
     def read(self, data: bytes | memoryview, version: int) -> Message:
-        """The message in `data`, as Kafka's converters to JSON give it: fields that the version
-        does not have are left out, as are tagged ones that have their default. CorruptError."""
+        """Reads the message in `data` as Kafka's JSON converters do: without the fields that the
+        version lacks and the tagged fields with their default value. Raises CorruptError if it is
+        malformed or of an unknown version."""
         if not self.versions[0] <= version <= self.versions[1]:
-            raise CorruptError(f"version {version} of {self.name} is not known")
+            raise CorruptError(f"unknown version {version} of {self.name}")
         form = Fields if version >= self.flexible_from else ClassicFields
         return _struct(form(data), self.parts, version)
 
 
 def parse_schemas(text: str) -> list[Schema]:
-    """The schemas in a text. ValueError."""
+    """Parses the schemas in a text. Raises ValueError if it is malformed."""
     return [_schema(block.splitlines()) for block in text.strip().split("\n\n")]
 
 
 def to_json(message: Any) -> str:
-    """As Jackson writes it, without spaces."""
+    """Formats a message as Jackson does, without spaces."""
     if isinstance(message, dict):
         return "{" + ",".join(f"{_text(k)}:{to_json(v)}" for k, v in message.items()) + "}"
     if isinstance(message, list):
@@ -115,7 +116,7 @@ def _value(fields: Fields, part: Field, version: int) -> Any:
     if part.is_array:
         found = fields.nullable_array(lambda: _element(fields, part, version))
     elif part.kind == "struct" and part.is_nullable:
-        # Of a tagged one it is another number that says so (MessageDataGenerator).
+        # Tagged structs encode null differently (MessageDataGenerator).
         is_null = fields.int8() < 0 if part.tag == _NO_TAG else fields.unsigned_varint() == 0
         found = None if is_null else _struct(fields, part.parts, version)
     else:
@@ -151,7 +152,7 @@ _READERS: Final[dict[str, Callable[[Fields], Any]]] = {
 def _schema(lines: list[str]) -> Schema:
     head = _HEAD.fullmatch(lines[0])
     if head is None:
-        raise ValueError(f"no head of a schema: {lines[0]}")
+        raise ValueError(f"invalid schema head: {lines[0]}")
     name, number, first, last, flexible = head.groups()
     flexible_from = _ALWAYS[1] if flexible is None else int(flexible)
     parts = _parts(lines[1:], 1)
@@ -159,7 +160,7 @@ def _schema(lines: list[str]) -> Schema:
 
 
 def _parts(lines: list[str], depth: int) -> tuple[Field, ...]:
-    """The fields that are indented so deep, with those below them."""
+    """Parses the fields at this depth, with their subfields."""
     return tuple(_field(own[0], own[1:], depth) for own in _split(lines, depth))
 
 
@@ -167,7 +168,7 @@ def _split(lines: list[str], depth: int) -> Iterator[list[str]]:
     start = " " * (_INDENT * depth)
     begins = [at for at, line in enumerate(lines) if line[: len(start) + 1].strip(" ")]
     if lines and 0 not in begins:
-        raise ValueError(f"no field of a schema: {lines[0]}")
+        raise ValueError(f"invalid schema field: {lines[0]}")
     for at, end in pairwise([*begins, len(lines)]):
         yield lines[at:end]
 
@@ -175,13 +176,13 @@ def _split(lines: list[str], depth: int) -> Iterator[list[str]]:
 def _field(line: str, below: list[str], depth: int) -> Field:
     found = _FIELD.fullmatch(line)
     if found is None or len(found[1]) != _INDENT * depth:
-        raise ValueError(f"no field of a schema: {line}")
+        raise ValueError(f"invalid schema field: {line}")
     _, name, array, kind, null, first, last, tag, default = found.groups()
     if kind != "struct" and kind not in _READERS:
-        raise ValueError(f"no type of a field: {kind}")
+        raise ValueError(f"unknown field type: {kind}")
     parts = _parts(below, depth + 1)
     if parts and kind != "struct":
-        raise ValueError(f"no field of a schema: {below[0]}")
+        raise ValueError(f"invalid schema field: {below[0]}")
     versions = _ALWAYS
     if first is not None:
         versions = int(first), _ALWAYS[1] if last is None else int(last)
@@ -191,7 +192,7 @@ def _field(line: str, below: list[str], depth: int) -> Field:
 
 
 def _default(text: str, parts: tuple[Field, ...]) -> Any:
-    """What a text says: JSON, an id, or `{}` for a struct of which every field is empty."""
+    """Parses a default: JSON, a UUID, or `{}` for a struct whose fields are all empty."""
     if text == "{}":
         return {part.name: [] if part.is_array else _EMPTY[part.kind] for part in parts}
     try:
@@ -216,7 +217,7 @@ _ESCAPES: Final = {code: f"\\u{code:04X}" for code in range(0x20)} | str.maketra
 
 
 def _double(value: float) -> str:
-    """As Java's Double.toString: an exponent from ten million on, and below a thousandth."""
+    """Formats like Java's Double.toString: with an exponent from 10**7 and below 10**-3."""
     if not isfinite(value):
         return f'"{value}"'.replace("nan", "NaN").replace("inf", "Infinity")
     if value == 0 or 1e-3 <= abs(value) < 1e7:

@@ -1,7 +1,7 @@
-"""Records of `__cluster_metadata`: the few kinds that tell a topic's id, partitions and settings.
+"""Parses the `__cluster_metadata` records that define topic ids, partitions and configs.
 
-A record's value is a frame version, an api key and a version, each an unsigned varint, then that
-message in Kafka's flexible encoding (KIP-482), fields in the order of its schema:
+A record's value is a frame version, an api key and a version, each an unsigned varint, then the
+message in Kafka's flexible encoding (KIP-482), with fields in the order of its schema:
 
     key  message                  fields
     2    TopicRecord              name: compact string · topic id: 16 bytes
@@ -9,15 +9,15 @@ message in Kafka's flexible encoding (KIP-482), fields in the order of its schem
                                   · ...
     4    ConfigRecord             resource type: int8 · resource name, name: compact string
                                   · value: compact string or null
-    5    PartitionChangeRecord    partition: int32 · topic id: 16 bytes · tagged fields, of which 2
-                                  is replicas: array of int32 or null
+    5    PartitionChangeRecord    partition: int32 · topic id: 16 bytes · tagged fields, among them
+                                  2, replicas: array of int32 or null
     9    RemoveTopicRecord        topic id: 16 bytes
-    23   BeginTransactionRecord   what follows counts only once it is ended (KIP-868)
+    23   BeginTransactionRecord   later records apply only at its end (KIP-868)
     24   EndTransactionRecord
     25   AbortTransactionRecord
 
-Each message ends in tagged fields, which newer brokers may add to, as they may add versions that
-put fields behind the known ones; neither is looked at.
+Each message ends in tagged fields. Newer brokers may add tagged fields, and message versions with
+more fields after the known ones; both are ignored.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ..errors import CorruptError
 from .fields import Fields
 
 FRAME_VERSION = 1
-_REPLICAS = 2  # the tag of a PartitionChangeRecord's field
+_REPLICAS = 2  # tag in PartitionChangeRecord
 
 
 class ResourceType(IntEnum):
-    """What a setting is of (ConfigResource.Type); other numbers are of no interest here."""
+    """The type of resource that a config belongs to (ConfigResource.Type); others are ignored."""
 
     TOPIC = 2
     BROKER = 4
@@ -58,7 +58,7 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionChangeRecord:
-    """A partition's replicas moved to these nodes; None: something else of it changed."""
+    """A partition's replicas moved to these nodes; None if something else changed."""
 
     topic_id: str
     partition: int
@@ -67,7 +67,7 @@ class PartitionChangeRecord:
 
 @dataclass(frozen=True, slots=True)
 class ConfigRecord:
-    """A setting was given a value, or removed (None). Of type BROKER, the resource is a node's id,
+    """A config was set, or removed (value None). For type BROKER, the resource name is a node id,
     or "" for all nodes."""
 
     resource_type: int
@@ -78,24 +78,24 @@ class ConfigRecord:
 
 @dataclass(frozen=True, slots=True)
 class RemoveTopicRecord:
-    """A topic was deleted, and its settings with it."""
+    """A topic was deleted, and its configs with it."""
 
     topic_id: str
 
 
 @dataclass(frozen=True, slots=True)
 class BeginTransactionRecord:
-    """What follows belongs together."""
+    """A transaction begins: the records that follow apply together."""
 
 
 @dataclass(frozen=True, slots=True)
 class EndTransactionRecord:
-    """What belongs together is complete."""
+    """The transaction is complete, and its records apply."""
 
 
 @dataclass(frozen=True, slots=True)
 class AbortTransactionRecord:
-    """What belongs together does not count."""
+    """The transaction is aborted, and its records do not apply."""
 
 
 MetadataRecord = (
@@ -111,11 +111,12 @@ MetadataRecord = (
 
 
 def parse_metadata_record(data: bytes | memoryview) -> MetadataRecord | None:
-    """The record in a value, None when it is of another kind. CorruptError, position in `data`."""
+    """Parses a record's value; returns None if it is of another type. Raises CorruptError, with a
+    position in `data`, if it is malformed."""
     fields = Fields(data)
     frame = fields.unsigned_varint()
     if frame != FRAME_VERSION:
-        raise CorruptError(f"frame version {frame} of a metadata record, not 1", position=0)
+        raise CorruptError(f"metadata record has frame version {frame}, expected 1", position=0)
     api_key = fields.unsigned_varint()
     fields.unsigned_varint()  # the message's version
     match api_key:

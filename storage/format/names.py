@@ -1,8 +1,8 @@
-"""The names in a log directory, built and parsed in this one place.
+"""Builds and parses the names of files and directories in a log directory.
 
-Names come from a listing and may be anything at all. A name is parsed only if Kafka itself would
-have written it so, to the letter: Java's parsers take more (a leading `+`, leading zeros, digits of
-any script), and two names must never mean one thing. What does not parse is not served.
+A directory listing may contain any name. A name is parsed only if it is exactly what Kafka would
+write: Java's parsers accept more (a leading `+`, leading zeros, digits of any script), but two
+names must never mean the same thing. Names that do not parse are not served.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ RECOVERY_POINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_FILE = "log-start-offset-checkpoint"
 HIGH_WATERMARK_FILE = "replication-offset-checkpoint"
 CLEANER_OFFSET_FILE = "cleaner-offset-checkpoint"
-# Directories in it that are no partitions.
+# Directories in a log directory that are not partitions.
 REMOTE_INDEX_CACHE = "remote-log-index-cache"
 
-# Files in a partition directory, beside those that carry an offset.
+# Files in a partition directory whose names contain no offset.
 LEADER_EPOCH_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 
-# The topic of a KRaft quorum's own log. It is in the log directory like any other partition.
+# The topic of a KRaft quorum's metadata log, which is in the log directory like any partition.
 METADATA_TOPIC = "__cluster_metadata"
 
 _MAX_NAME = 255
-_MAX_TOPIC = 249  # leaves 6 of a file name's 255 bytes for "-" and a partition of five digits
+_MAX_TOPIC = 249  # leaves 6 of a file name's 255 bytes for "-" and a five-digit partition
 
 
 class PartitionState(StrEnum):
-    """What a broker means with a partition directory. The value is the ending of its name."""
+    """The state of a partition directory. The value is the suffix of its name."""
 
     NORMAL = ""
     DELETE = "delete"  # the topic was deleted; the files wait for file.delete.delay.ms
-    FUTURE = "future"  # a copy being made, to move the partition to this directory
-    STRAY = "stray"  # a replica that the cluster no longer knows
+    FUTURE = "future"  # a copy in progress, to move the partition to this log directory
+    STRAY = "stray"  # a replica that the cluster no longer assigns to this broker
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionDirName:
-    """What the name of a partition directory says. In DELETE and STRAY the end of a long topic may
-    have been cut off, so that the name fits 255 bytes."""
+    """The parsed name of a partition directory. In states DELETE and STRAY, a long topic may be
+    truncated so that the name fits in 255 bytes."""
 
     topic: str
     partition: int
     state: PartitionState = PartitionState.NORMAL
-    uuid: str = ""  # 32 hexadecimal digits, only there to make the name unique; none in NORMAL
+    uuid: str = ""  # 32 hexadecimal digits that make the name unique; empty in NORMAL
 
 
 class FileKind(StrEnum):
-    """What one of a segment's files holds. The value is its suffix."""
+    """The kind of a segment file. The value is its suffix."""
 
     LOG = ".log"
     INDEX = ".index"
@@ -66,18 +66,18 @@ class FileKind(StrEnum):
 
 
 class FileState(StrEnum):
-    """Whether a file is part of the log. The value is the suffix behind that of the kind."""
+    """The state of a segment file. The value is the suffix after that of the kind."""
 
     LIVE = ""
     DELETED = ".deleted"  # waits for file.delete.delay.ms
     CLEANED = ".cleaned"  # the cleaner is filling it
-    SWAP = ".swap"  # filled, and about to replace what it was made from
+    SWAP = ".swap"  # complete, and about to replace its source segments
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFileName:
-    """What a file's name says. In a SNAPSHOT's, `base_offset` is the offset that its state is of;
-    in the others', the base of the segment they belong to."""
+    """The parsed name of a segment file. `base_offset` is the segment's base offset or, for a
+    SNAPSHOT, the offset of its producer state."""
 
     base_offset: int
     kind: FileKind
@@ -86,8 +86,8 @@ class SegmentFileName:
 
 @dataclass(frozen=True, slots=True, order=True)
 class MetadataSnapshotName:
-    """A KRaft snapshot: the metadata log's records below `end_offset`, the last one of `epoch`. The
-    later one is the greater."""
+    """The name of a KRaft snapshot of the metadata log's records below `end_offset`, the last of
+    which has `epoch`. Later snapshots compare greater."""
 
     end_offset: int
     epoch: int
@@ -103,12 +103,13 @@ _METADATA_SNAPSHOT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 
 
 def is_legal_topic(topic: str) -> bool:
-    """Kafka's Topic.validate: 1 to 249 of ASCII letters, digits, `.`, `_`, `-`; not `.` or `..`."""
+    """Returns whether Kafka's Topic.validate accepts `topic`: 1 to 249 ASCII letters, digits, `.`,
+    `_` or `-`, but not `.` or `..`."""
     return topic not in (".", "..") and _TOPIC.fullmatch(topic) is not None
 
 
 def parse_partition_dir(name: str) -> PartitionDirName | None:
-    """What the directory `name` is, None when it cannot be a partition's (UnifiedLog's rules)."""
+    """Parses a directory name by UnifiedLog's rules; returns None if it is not a partition's."""
     stateful = _STATEFUL_DIR.fullmatch(name)
     if stateful is not None:
         topic_partition, uuid, state = stateful.groups()
@@ -119,19 +120,19 @@ def parse_partition_dir(name: str) -> PartitionDirName | None:
 
 
 def partition_dir(topic: str, partition: int) -> str:
-    """The name of the directory that holds a partition in normal use."""
+    """Returns the directory name of a partition in state NORMAL."""
     return f"{topic}-{partition}"
 
 
 def deleted_partition_dir(topic: str, partition: int, uuid: str) -> str:
-    """The name that the directory of a partition gets when it is deleted, for its last minute;
-    `uuid` as in `PartitionDirName`. Of a long topic the end is cut off."""
+    """Returns the name to which the directory of a deleted partition is renamed until its files are
+    removed; `uuid` as in `PartitionDirName`. A long topic is truncated."""
     ending = f"-{partition}.{uuid}-{PartitionState.DELETE}"
     return topic[: _MAX_NAME - len(ending)] + ending
 
 
 def parse_segment_file(name: str) -> SegmentFileName | None:
-    """What the file `name` in a partition directory is, None when it carries no offset."""
+    """Parses a file name in a partition directory; returns None if it contains no offset."""
     match = _SEGMENT_FILE.fullmatch(name)
     if match is None or int(match[1]) > MAX_OFFSET:
         return None
@@ -139,12 +140,12 @@ def parse_segment_file(name: str) -> SegmentFileName | None:
 
 
 def segment_file(base_offset: int, kind: FileKind, state: FileState = FileState.LIVE) -> str:
-    """The name of a segment's file: 20 digits, the suffix of its kind, then that of its state."""
+    """Returns the name of a segment file: 20 digits, then the suffixes of kind and state."""
     return f"{base_offset:020d}{kind}{state}"
 
 
 def parse_metadata_snapshot(name: str) -> MetadataSnapshotName | None:
-    """What the file `name` in the metadata log's directory is, None when it is no snapshot."""
+    """Parses a file name in the metadata log's directory; returns None if it is not a snapshot."""
     match = _METADATA_SNAPSHOT.fullmatch(name)
     if match is None or int(match[1]) > MAX_OFFSET:
         return None
@@ -152,7 +153,7 @@ def parse_metadata_snapshot(name: str) -> MetadataSnapshotName | None:
 
 
 def _parse_topic_partition(text: str) -> tuple[str, int] | None:
-    """Split at the last `-`: a topic may hold others, and end in one."""
+    """Splits at the last `-`, because a topic may contain `-` and end in it."""
     topic, dash, number = text.rpartition("-")
     if not dash or not is_legal_topic(topic) or _NUMBER.fullmatch(number) is None:
         return None

@@ -1,4 +1,4 @@
-"""Who gives a batch to a log, which decides what is checked of it (Kafka's ``AppendOrigin``)."""
+"""The origin of an append, which determines how batches are validated (``AppendOrigin``)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from enum import Enum
 
 
 class Origin(Enum):
-    """CLIENT: a producer; everything is checked, and offsets are assigned.
-    COORDINATOR: a transaction's end or a group's offsets; no sequence numbers.
-    REPLICATION: batches that a leader took; offsets as given, producers only warned about.
+    """CLIENT: a producer; everything is validated, and offsets are assigned.
+    COORDINATOR: a transaction marker or a group's offsets, without sequence numbers.
+    REPLICATION: batches that a leader accepted; offsets kept, epochs and sequences unchecked.
     """
 
     CLIENT = "client"

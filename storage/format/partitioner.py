@@ -1,6 +1,6 @@
-"""Which partition a record goes to: what Kafka's producers do with it by default.
+"""Assigns records to partitions as Kafka's default partitioner does.
 
-BuiltInPartitioner.partitionForKey; a record without a key may go anywhere.
+Rule: BuiltInPartitioner.partitionForKey; a record without a key may be in any partition.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _POSITIVE = 0x7FFFFFFF
 
 
 def key_hashes(keys: Field, rows: int) -> Int64s:
-    """Utils.murmur2 of each key, as a number that is not negative; -1 for null."""
+    """Returns Utils.murmur2 of each key as a non-negative number, -1 for null."""
     found: Int64s = np.empty(rows, dtype=np.int64)
     filled = keys.filled(rows)
     kernel.hashes(
@@ -28,8 +28,8 @@ def key_hashes(keys: Field, rows: int) -> Int64s:
 
 
 def partitions_of(keys: Field, rows: int, count: int, turn: int = 0) -> Int64s:
-    """The partition, of `count`, of each row. Those without a key are dealt out evenly, in runs, as
-    producers give a partition a batch before the next has its turn; the first of them gets
+    """Returns the partition, out of `count`, of each row. Rows without a key are spread evenly, in
+    one run per partition, as a producer fills a batch before it switches; the first of them is in
     partition `turn` % `count`."""
     if not len(keys.sizes):
         return _dealt_out(rows, count, turn)

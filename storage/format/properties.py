@@ -1,12 +1,12 @@
-r"""Java's `.properties` text, as java.util.Properties loads and stores it.
+r"""Parses and formats Java's `.properties` files, as java.util.Properties does.
 
     # comment, also with !
-    key = value         separated by =, : or blanks, with blanks around
+    key = value         separated by =, : or blanks, with optional blanks around
     a\ key: long \
-        value           a backslash before the line's end goes on in the next line
-    \u00e9 = \t \n \r \f, and any other escaped character stands for itself
+        value           a backslash at the end of a line continues it on the next line
+    \u00e9 = \t \n \r \f, and any other escaped character is itself
 
-The bytes are ISO-8859-1; everything else is escaped.
+The encoding is ISO-8859-1; all other characters are escaped.
 """
 
 from __future__ import annotations
@@ -29,9 +29,8 @@ _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct",
 
 
 class Property(NamedTuple):
-    """A key and its value as they were given. `line`: the number of the line where they begin, from
-    1. `is_separated`: whether anything stood between them; Java takes it for a key that has the
-    value "" where nothing does."""
+    """A key and its value. `line`: the number of their first line, from 1. `is_separated`: whether
+    there is a separator; without one, Java treats the line as a key with value ""."""
 
     line: int
     key: str
@@ -40,15 +39,15 @@ class Property(NamedTuple):
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
-    """The keys and values of a properties file; of a key given twice, the last.
+    """Parses a properties file; the last value of a repeated key wins.
 
-    CorruptError where a `\\u` is not followed by four hexadecimal digits.
+    Raises CorruptError if a `\\u` is not followed by four hexadecimal digits.
     """
     return {each.key: each.value for each in iter_properties(data)}
 
 
 def iter_properties(data: bytes) -> Iterator[Property]:
-    """The same one by one, as they stand in the file."""
+    """Yields every key and value, in file order. Raises CorruptError like `parse_properties`."""
     for number, line in _logical_lines(data.decode("latin-1")):
         key, between, value = _LINE.findall(line)[0]  # matches any line
         try:
@@ -58,16 +57,16 @@ def iter_properties(data: bytes) -> Iterator[Property]:
 
 
 def format_properties(values: Mapping[str, str], written_ms: int, comment: str = "") -> bytes:
-    """A properties file of `values` in their order, stored at `written_ms` since 1970 with a
-    `comment` of one line. What is not ASCII is escaped, so that every reader takes it for the
-    same."""
+    """Formats `values`, in their order, as a properties file stored at `written_ms` (ms since 1970)
+    with a `comment` of one line. Non-ASCII characters are escaped, so that every reader gets the
+    same text."""
     lines = [f"#{comment}", f"#{_java_date(written_ms)}"]
     lines += [f"{_escaped(key, ' ')}={_escaped(value, '')}" for key, value in values.items()]
     return ("\n".join(lines) + "\n").encode("ascii")
 
 
 def _java_date(milliseconds: int) -> str:
-    """java.util.Date.toString, in UTC."""
+    """Formats a time like java.util.Date.toString, in UTC."""
     at = time.gmtime(milliseconds // 1000)
     day, month = _DAYS[at.tm_wday], _MONTHS[at.tm_mon - 1]
     clock = f"{at.tm_hour:02}:{at.tm_min:02}:{at.tm_sec:02}"
@@ -75,7 +74,7 @@ def _java_date(milliseconds: int) -> str:
 
 
 def _escaped(text: str, blanks: str) -> str:
-    """`text` with escapes, also for `blanks` anywhere; a leading blank always has one."""
+    """Escapes `text`, including `blanks` anywhere in it and always a leading space."""
     escaped = "".join(_escape(char, blanks) for char in text)
     return "\\" + escaped if escaped.startswith(" ") else escaped
 
@@ -92,8 +91,8 @@ def _escape(char: str, blanks: str) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines without comments and blank ones, continued lines joined, with the number of the
-    first."""
+    """Yields lines with the number of their first line. Joins continued lines; skips comments and
+    blank lines."""
     joined: list[str] = []
     first = 1
     for number, line in enumerate(_LINE_END.split(text), 1):
@@ -116,7 +115,7 @@ def _is_continued(line: str) -> bool:
 
 
 def _unescaped(text: str) -> str:
-    """`text` without escapes. Java's two escapes of a character beyond U+FFFF are one character."""
+    """Resolves escapes. Two escapes that form a surrogate pair become one character."""
     units = _ESCAPE.sub(_unescape, text).encode("utf-16-be", "surrogatepass")
     return units.decode("utf-16-be", "surrogatepass")
 

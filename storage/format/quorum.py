@@ -1,6 +1,4 @@
-"""What a KRaft quorum writes into its log beside records: control records, as kafka-dump-log prints
-them.
-"""
+"""Formats the control records of a KRaft quorum's log as kafka-dump-log does."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from .schemas import raft
 
 
 def quorum_message(number: int, value: bytes) -> str:
-    """A control record of this type number, with this value."""
+    """Formats a control record, given its type number and value."""
     if number not in _MESSAGES:
         known = {int(each): each.name for each in ControlType}
         return f"controlType: {known.get(number, 'UNKNOWN')}({number})"
@@ -27,7 +25,7 @@ def quorum_message(number: int, value: bytes) -> str:
 
 
 _SCHEMAS: Final = {schema.name: schema for schema in parse_schemas(raft.SCHEMAS)}
-# By the type's number: how the tool calls it, and what it is.
+# Control type to the name that kafka-dump-log prints and the schema of the value.
 _MESSAGES: Final[dict[int, tuple[str, Schema]]] = {
     ControlType.LEADER_CHANGE: ("LeaderChange:", _SCHEMAS["LeaderChangeMessage"]),
     ControlType.SNAPSHOT_HEADER: ("SnapshotHeader", _SCHEMAS["SnapshotHeaderRecord"]),

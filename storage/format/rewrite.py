@@ -1,13 +1,12 @@
-"""Batches without the records that compaction drops: the bytes that its new segments hold.
+"""Rewrites batches without the records that compaction discards.
 
-The rules of Kafka's MemoryRecords.filterTo. A batch that keeps all of its records, and whose
-tombstones have their delete horizon, stays byte for byte. Another is built anew with what its
-header said: its records keep offset and timestamp, it its first and last offset, so that the last
-sequence number of its producer can still be told. One that must stay without records is a header
-only.
+Rule: Kafka's MemoryRecords.filterTo. A batch is copied byte for byte if all of its records are
+retained and its tombstones already have their delete horizon. Any other batch is rebuilt with the
+fields of its header: records keep offset and timestamp, and the batch keeps its first and last
+offset, from which its producer's last sequence number follows. A batch that is retained without
+records is a bare header.
 
-Header names are copied as they are; Kafka replaces what is not UTF-8 in the names of a batch that
-it builds anew.
+Header keys are copied unchanged; in a batch that Kafka rebuilds, it replaces invalid UTF-8 in them.
 """
 
 from __future__ import annotations
@@ -34,17 +33,17 @@ from .rooms import ROOMS
 UInt8s = NDArray[np.uint8]
 Int8s = NDArray[np.int8]
 
-# What is to be done with a batch: it goes whatever its records are, it goes if none of them is
-# kept, it stays even then.
+# Kafka's BatchRetention. DROP discards the batch with all records, KEEP (DELETE_EMPTY in Kafka)
+# discards it if no record is retained, RETAIN_EMPTY retains it even then.
 DROP: Final[int] = kernel.DROP
 KEEP: Final[int] = kernel.KEEP
 RETAIN_EMPTY: Final[int] = kernel.RETAIN_EMPTY
 NO_HORIZON: Final = -1
 
-# By how many bytes a record may grow when its batch gets another base timestamp: the delta may take
-# 9 more, the length 4.
+# The most bytes by which a record may grow if its batch gets another base timestamp: 9 for the
+# timestamp delta, 4 for the length.
 _GROWTH: Final = 13
-# What a message takes beside its key and value at most.
+# The most bytes of a message without its key and value.
 _MESSAGE_OVERHEAD: Final = 34
 _SIZE: Final = struct.Struct(">i")
 _CRC: Final = struct.Struct(">I")
@@ -53,8 +52,7 @@ _CRC_OF_MESSAGE: Final = 12
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Whole batches one after the other in ``data``; their headers, positions from the start of
-    ``data``."""
+    """Consecutive batches in ``data``, and their headers with positions relative to ``data``."""
 
     data: memoryview
     table: BatchTable
@@ -70,14 +68,14 @@ def rewrite(
     *,
     checked: bool = True,
 ) -> Rewritten:
-    """What stays of the batches that ``columns`` came from, as a ``Decoder`` gives them, their
-    bytes being in ``data`` (``data[0]`` is file position ``base``).
+    """Returns the retained part of the batches from which a ``Decoder`` made ``columns``. The bytes
+    of the batches are in ``data`` (``data[0]`` is at file position ``base``).
 
-    ``keep`` is not 0 for each of the n rows that stays. For each of the b batches ``actions`` says
-    DROP, KEEP or RETAIN_EMPTY, ``horizons`` the delete horizon in ms that it gets if it keeps a
-    record (-1: none, or the one that it has). Where it is only to be measured, batches are not
-    ``checked``: they get no checksums. CorruptError for a batch of magic 0 or 1 that is to
-    stay without records, which Kafka cannot write.
+    ``keep`` (n rows) is nonzero for a record to retain. ``actions`` (b batches) is DROP, KEEP or
+    RETAIN_EMPTY. ``horizons`` (b batches) is the delete horizon in ms to set if a record is
+    retained; -1 leaves the existing one, if any. If ``checked`` is false, batches get no checksums,
+    which is enough to measure them. Raises CorruptError for a batch of magic 0 or 1 to be retained
+    without records, which Kafka cannot write.
     """
     if _loses_messages(columns, keep, actions):
         return _rewrite_wrapper(columns.batches[0], columns, keep)
@@ -109,7 +107,7 @@ def rewrite(
 
 
 def _loses_messages(columns: Columns, keep: UInt8s, actions: Int8s) -> bool:
-    """Whether it is a compressed message (a decoder gives each alone) that stays in part."""
+    """Returns whether this is a compressed message (always decoded alone), partly retained."""
     if len(columns.batches) != 1:
         return False
     header = columns.batches[0]
@@ -118,7 +116,7 @@ def _loses_messages(columns: Columns, keep: UInt8s, actions: Int8s) -> bool:
 
 
 def _completed(data: memoryview, table: BatchTable, is_made: UInt8s, checked: bool) -> Rewritten:
-    """With the batches that were made compressed and, if ``checked``, their checksums."""
+    """Compresses the rebuilt batches and, if ``checked``, sets their checksums."""
     made = np.flatnonzero(is_made)
     if not len(made):
         return Rewritten(data, table)
@@ -134,7 +132,7 @@ def _completed(data: memoryview, table: BatchTable, is_made: UInt8s, checked: bo
 
 
 def _compress(data: memoryview, table: BatchTable, chosen: NDArray[np.intp]) -> memoryview:
-    """The same batches, the records of the chosen ones compressed; the table is changed to fit."""
+    """Compresses the records of the ``chosen`` batches, and updates the table to match."""
     parts: list[Bytes] = []
     done = 0
     for index in chosen.tolist():
@@ -153,8 +151,8 @@ def _compress(data: memoryview, table: BatchTable, chosen: NDArray[np.intp]) -> 
 
 
 def _rewrite_wrapper(header: BatchHeader, columns: Columns, keep: UInt8s) -> Rewritten:
-    """A compressed message of magic 0 or 1 that keeps some of its messages: its offset becomes that
-    of the last of these, and with magic 1 they count theirs from the first."""
+    """Rewrites a compressed message of magic 0 or 1 that retains some of its messages. Its offset
+    becomes the last retained message's; in magic 1, inner offsets are relative to the first."""
     kept = np.flatnonzero(keep)
     offset, timestamp = int(columns.offsets[kept[-1]]), int(columns.timestamps[kept].max())
     first = int(columns.offsets[kept[0]]) if header.magic else 0
@@ -188,7 +186,7 @@ def _messages(
     magic: int,
     attributes: int,
 ) -> memoryview:
-    """The rows that are kept as messages of magic 0 or 1, with checksums."""
+    """Encodes the retained rows as messages of magic 0 or 1, with checksums."""
     out = memoryview(bytearray(len(data) + _MESSAGE_OVERHEAD * len(keep)))
     ends = np.empty(len(keep), dtype=np.int64)
     count, why = kernel.encode_messages(
@@ -208,8 +206,8 @@ def _refusal(why: int, columns: Columns, batch: int) -> Exception:
     if why == kernel.EMPTY_MESSAGE:
         header = columns.batches[batch]
         what = (
-            f"batch {header.base_offset}-{header.last_offset}: none of its records stays, but it "
-            f"must, and magic {header.magic} knows no batch without records"
+            f"batch {header.base_offset}-{header.last_offset}: none of its records is "
+            f"retained, but it must be, and a batch of magic {header.magic} cannot be empty"
         )
         return CorruptError(what, columns.file, header.position)
-    return ValueError(f"batch {batch}: not within its buffers ({why})")
+    return ValueError(f"batch {batch}: outside its buffers (reason {why})")

@@ -1,6 +1,7 @@
-"""Memory that is lent, and lent again when nobody looks at it any more.
+"""A buffer pool whose buffers return to it once nothing references them.
 
-Fresh memory costs more to touch than to fill: the kernel zeroes each page when it is first used.
+Reuse pays off because touching fresh memory costs more than filling it: the kernel zeroes each page
+on first use.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-# What is kept for the next borrower: so many rooms at most, none larger than this.
+# The pool keeps at most this many idle buffers, none larger than this.
 _IDLE_ROOMS: Final = 4
 _LARGEST_IDLE: Final = 8 << 20
-# Sizes are rounded up to this, so that a room fits many borrowers.
+# Sizes are rounded up to a multiple of this, so that a buffer fits more requests.
 _STEP: Final = 256 << 10
-# A room more than so many times as large as what is wanted is left for others.
+# A buffer more than this many times as large as requested is left for other requests.
 _WASTE: Final = 4
 
 
 class _Loan(weakref.ref[NDArray[np.uint8]]):
-    """Tells when a room is no longer looked at; ``memory`` is what it lies in."""
+    """A weak reference that reports when an acquired buffer, backed by ``memory``, is free."""
 
     __slots__ = ("memory",)
 
@@ -30,21 +31,21 @@ class _Loan(weakref.ref[NDArray[np.uint8]]):
 
 
 class Rooms:
-    """Any thread may borrow; a room comes back when the last view of it has gone.
+    """The pool. Any thread may acquire a buffer; it returns when its last view is deleted.
 
-    The only operations on what threads share are atomic ones, since a room may come back at any
-    moment, even in the middle of ``lend``.
+    Shared state is only touched by atomic operations and no lock is taken, because a buffer may
+    return at any moment, even in the middle of ``lend``.
     """
 
     def __init__(self) -> None:
         self._idle: deque[bytearray] = deque(maxlen=_IDLE_ROOMS)
-        self._lent: dict[int, _Loan] = {}  # by the loan's own id
+        self._lent: dict[int, _Loan] = {}  # keyed by the id of the loan
 
     def lend(self, size: int) -> memoryview:
-        """``size`` writable bytes, holding anything, aligned to 16."""
+        """Acquires ``size`` uninitialized, writable bytes, aligned to 16."""
         memory = self._fitting(size)
-        # An array, because a weak reference to a bytearray or a memoryview tells nothing or cannot
-        # be had. Every view of it refers to it.
+        # An array, because bytearrays cannot be weakly referenced, and a weak reference to a
+        # memoryview does not cover the views derived from it. Views of an array keep it alive.
         room = np.frombuffer(memory, dtype=np.uint8)
         loan = _Loan(room, self._take_back)
         loan.memory = memory
@@ -54,7 +55,7 @@ class Rooms:
     def _fitting(self, size: int) -> bytearray:
         for _ in range(_IDLE_ROOMS):
             try:
-                memory = self._idle.pop()  # the last one used, which may still be in a cache
+                memory = self._idle.pop()  # the last one used may still be in the CPU cache
             except IndexError:
                 break
             if size <= len(memory) <= max(_WASTE * size, _STEP):

@@ -1,7 +1,7 @@
-"""Records as Arrow tables that are cut by what is in the records alone.
+"""Cuts records into Arrow tables at boundaries that depend only on the records.
 
-A scan gives columns as the reading happened to fall. Whoever needs the same bytes from each reading
-has them cut here: where a table ends follows from its first record and those behind it.
+A scan yields columns whose boundaries depend on how the reads happened. Here a table's end depends
+only on its first record and those after it, so that every read of a log gives the same tables.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from .batch import Int64s
 from .columns import HEADER_COUNT, KEY_SIZE, VALUE_SIZE, Columns
 from .kernels import gather as kernel
 
-# What a record, and each of its headers, takes beside the bytes of keys, values and names.
+# Bytes counted per record and per header, besides keys, values and header keys.
 _ROW_BYTES: Final = 64
 
 
 class Most(NamedTuple):
-    """A table ends with the record that is its `rows`-th, or that fills its `size` bytes."""
+    """A table's limits: it ends with its `rows`-th record or the one that reaches `size` bytes."""
 
     rows: int
     size: int
@@ -36,7 +36,7 @@ ROW_GROUP: Final = Most(1 << 17, 16 << 20)
 def tables(
     parts: Iterable[Columns], topic: str, partition: int, most: Most
 ) -> Iterator[tuple[int, pa.Table]]:
-    """The records as tables of SCHEMA in one chunk each, with the offset of the first record."""
+    """Yields single-chunk tables of SCHEMA, each with the offset of its first record."""
     held: list[pa.RecordBatch] = []
     first = -1
     for columns, is_full in cut(parts, most):
@@ -55,8 +55,8 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.Table:
 
 
 def cut(parts: Iterable[Columns], most: Most) -> Iterator[tuple[Columns, bool]]:
-    """The columns, cut where a table ends; True with those that end one. They are good until the
-    next are asked for."""
+    """Yields the columns, cut where a table ends, and whether they end one. Columns are valid until
+    the next are requested."""
     rows = size = 0
     for part in parts:
         sizes = _sizes(part)
@@ -73,7 +73,7 @@ def cut(parts: Iterable[Columns], most: Most) -> Iterator[tuple[Columns, bool]]:
 
 
 def _sizes(columns: Columns) -> Int64s:
-    """How much each record counts for, in bytes: int64 of shape (n,)."""
+    """Returns the counted size of each record in bytes: int64 of shape (n,)."""
     spans = columns.spans
     sizes: Int64s = np.maximum(spans[:, (KEY_SIZE, VALUE_SIZE)], 0).sum(axis=1, dtype=np.int64)
     sizes += _ROW_BYTES

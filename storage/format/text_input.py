@@ -1,5 +1,7 @@
-"""Lines of text as records to be written: plain values, or keys and values. JSON lines are
-`json_input`'s."""
+"""Parses lines of text, as values or as keys and values, into records to be written.
+
+`json_input` parses JSON lines.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ _NEWLINE: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """The records of lines up to the first that is none. `error` is about that one: its `index` is
-    its number among the lines given, from 0; None when all are records."""
+    """The records of the lines before the first invalid one. `error` describes that line, with its
+    number, from 0, as `index`; None if all lines are valid."""
 
     records: RecordColumns
     error: InvalidRecord | None = None
@@ -31,19 +33,19 @@ Parse = Callable[[bytes], Parsed]
 
 
 def parse_values(data: bytes) -> Parsed:
-    """Each line is a value, byte for byte; an empty one is an empty value."""
+    """Parses each line as a value, byte for byte; an empty line is an empty value."""
     starts, ends = _lines(data)
     return Parsed(_columns(data, None, (starts, ends - starts)))
 
 
 def parse_keyed(data: bytes, separator: bytes) -> Parsed:
-    """Each line is a key and a value, with the first `separator` between."""
+    """Parses each line as a key and a value, split at the first `separator`."""
     if not separator or b"\n" in separator:
-        raise ValueError("a key separator is at least one byte, and not a line break")
+        raise ValueError("a key separator must not be empty or contain a line break")
     starts, ends = _lines(data)
     found = np.array([match.start() for match in re.finditer(re.escape(separator), data)], np.int64)
-    # A separator has no line break in it, so that the first one from a line's start on is in that
-    # line, or the line has none.
+    # A separator contains no line break, so the first one at or after the start of a line is either
+    # within that line, or the line has none.
     places = np.append(found, len(data))[np.searchsorted(found, starts)]
     missing = np.flatnonzero(places >= ends)
     count = int(missing[0]) if len(missing) else len(starts)
@@ -64,7 +66,7 @@ Positions = NDArray[np.int64]
 
 
 def _lines(data: bytes) -> tuple[Positions, Positions]:
-    """Where each line starts and ends. The last one may lack its line break."""
+    """Returns the start and end of each line. The last one may lack its line break."""
     ends = np.flatnonzero(np.frombuffer(data, np.uint8) == _NEWLINE).astype(np.int64)
     if data and not data.endswith(b"\n"):
         ends = np.append(ends, len(data))

@@ -1,6 +1,6 @@
-"""Kafka's ids of topics and directories: 16 bytes, written as 22 characters of URL-safe base64.
+"""Kafka's topic and directory ids: 16 bytes, written as 22 characters of URL-safe base64.
 
-Rule: org.apache.kafka.common.Uuid. An id whose bytes are all 0 stands for none.
+Rule: org.apache.kafka.common.Uuid. An id of 16 zero bytes means none.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _TEXT = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
 def uuid_text(data: bytes) -> str:
-    """The 22 characters for 16 bytes."""
+    """Returns the 22 characters for 16 bytes."""
     return base64.urlsafe_b64encode(data).decode("ascii").rstrip("=")
 
 
 def is_uuid_text(text: str) -> bool:
-    """Whether `text` is what `uuid_text` gives for some id that is not all zeros."""
+    """Returns whether `text` is the `uuid_text` of an id that is not all zeros."""
     if _TEXT.fullmatch(text) is None:
         return False
     try:
@@ -31,7 +31,7 @@ def is_uuid_text(text: str) -> bool:
 
 
 def random_uuid_text() -> str:
-    """A new id, which never starts with `-`: it would look like an option (Uuid.randomUuid)."""
+    """Returns a new id that does not start with `-`, like an option (Uuid.randomUuid)."""
     while (text := uuid_text(uuid.uuid4().bytes)).startswith("-"):
         pass
     return text

@@ -1,13 +1,13 @@
-"""Batches that somebody else made, on their way into a log: judged, and given their place in it.
+"""Validates batches from outside before they are appended to a log, and assigns their offsets.
 
-Rules: Kafka's LogValidator and UnifiedLog.analyzeAndValidateRecords. A batch is taken as it is
-wherever Kafka takes it so: only its offset and leader epoch are set, and its greatest timestamp
-where that is wrong or the topic has LogAppendTime. It is built anew when it is of magic 0 or 1 or
-the topic wants another codec.
+Rules: Kafka's LogValidator and UnifiedLog.analyzeAndValidateRecords. A batch is used unchanged
+wherever Kafka does so: only its offset and leader epoch are set, and its max timestamp if that is
+wrong or the topic uses LogAppendTime. It is rebuilt if it is of magic 0 or 1 or the topic requires
+another codec.
 
-Two things differ from Kafka. One append may hold many batches of magic 2, where Kafka's protocol
-allows one. And the offsets within a batch must be 0, 1, 2 …, where Kafka does not look at them in
-uncompressed batches and fails with an unexpected error on others.
+Two things differ from Kafka. One append may hold many batches of magic 2, while Kafka's protocol
+allows one. And the offset deltas within a batch must be 0, 1, 2 …, while Kafka ignores them in
+uncompressed batches and fails with an unexpected error on wrong ones in compressed batches.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ _ATTRIBUTES_AT: Final = layout.CRC_COVERS_FROM
 _MAX_TIMESTAMP_AT: Final = 35
 _INT16: Final = struct.Struct(">h")
 _INT64: Final = struct.Struct(">q")
-# Attribute bits that have a meaning.
+# Attribute bits that are defined.
 _KNOWN_ATTRIBUTES: Final = 0x7F
 
 
 @dataclass(frozen=True, slots=True)
 class AdmitRules:
-    """What a topic allows: its settings of the same names.
+    """The topic configs that restrict appends.
 
-    `max_message_bytes` is about whole batches; `before_max_ms` and `after_max_ms` say how far from
-    now a timestamp may be; `codec` None leaves batches as their producers compressed them
-    (compression.type=producer), `level` None is Kafka's default. `max_batch_bytes` bounds what one
-    batch may take decompressed.
+    `max_message_bytes` limits whole batches. `before_max_ms` and `after_max_ms` limit how far a
+    timestamp may be from now. `codec` None leaves batches as their producers compressed them
+    (compression.type=producer); `level` None is Kafka's default. `max_batch_bytes` limits the
+    decompressed size of one batch.
     """
 
     max_message_bytes: int = 1048588
@@ -70,7 +70,7 @@ class AdmitRules:
     max_batch_bytes: int = 128 << 20
 
     def allowed_timestamps(self, now_ms: int) -> tuple[int, int]:
-        """The least and the greatest timestamp that is allowed, apart from -1."""
+        """Returns the smallest and largest timestamp allowed; -1 is always allowed."""
         if self.timestamp_type is TimestampType.LOG_APPEND_TIME:
             return _MIN_INT64, _MAX_INT64
         low = _MIN_INT64 if self.before_max_ms == _MAX_INT64 else now_ms - self.before_max_ms
@@ -79,10 +79,10 @@ class AdmitRules:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """Batches that may be written, and their headers, positions from the start of ``data``.
+    """Validated batches, and their headers with positions relative to ``data``.
 
-    ``append_time``: ms since 1970, with LogAppendTime the timestamp of all records, else -1.
-    ``keeps_offsets``: they have their offsets from another log.
+    ``append_time``: ms since 1970, the timestamp of all records with LogAppendTime, else -1.
+    ``keeps_offsets``: the batches keep their offsets from another log.
     """
 
     data: memoryview
@@ -99,34 +99,35 @@ class Admitted:
         return int(self.table.rows[-1, b.LAST_OFFSET])
 
     def place(self, next_offset: int, leader_epoch: int) -> None:
-        """Give them offsets from ``next_offset`` on, where the log goes on, and the leader epoch.
-        No checksum covers these, so it costs next to nothing, and may be done again.
+        """Assigns offsets from the log end offset ``next_offset`` on, and the leader epoch. No
+        checksum covers these fields, so this is cheap, and it may be repeated.
 
-        OffsetOutOfRange when they have offsets that are below, or there are none left."""
+        Raises OffsetOutOfRange if the batches keep offsets below ``next_offset``, or if the log
+        runs out of offsets."""
         if self.keeps_offsets:
             if self.first_offset < next_offset:
                 raise OffsetOutOfRange(
                     f"the first batch is at offset {self.first_offset}, "
-                    f"the log goes on at {next_offset}"
+                    f"the log end offset is {next_offset}"
                 )
             return
         distance = next_offset - self.first_offset
         if self.last_offset + distance >= layout.MAX_OFFSET:
-            raise OffsetOutOfRange("there are no offsets left")
+            raise OffsetOutOfRange("the log has no offsets left")
         kernel.place(self.data, self.table.rows, distance, leader_epoch)
 
 
 def judge(data: Bytes, rules: AdmitRules, origin: Origin, now_ms: int) -> Admitted:
-    """The batches in ``data`` as a log takes them; they still are to be placed in it, which is the
-    only part that depends on the log's state.
+    """Validates the batches in ``data`` and prepares them for a log. ``Admitted.place`` remains to
+    be called; it is the only step that depends on the log's state.
 
-    A writable buffer is used: what it holds afterwards, also after a refusal, is not defined. One
-    that is read-only is copied. Raises Refused: InvalidRecord, InvalidTimestamp, MessageTooLarge;
-    the index is that of a record among all in ``data``.
+    A writable buffer is modified, and its content is undefined afterwards, even after an error; a
+    read-only buffer is copied. Raises a Refused: InvalidRecord, InvalidTimestamp or
+    MessageTooLarge, whose index is that of a record among all in ``data``.
     """
     view = memoryview(data).cast("B")
     if not len(view):
-        raise InvalidRecord("there is no batch")
+        raise InvalidRecord("the data contains no batch")
     if origin is Origin.REPLICATION:
         return Admitted(view, _as_given(view), keeps_offsets=True)
     if view.readonly:
@@ -145,7 +146,8 @@ def judge(data: Bytes, rules: AdmitRules, origin: Origin, now_ms: int) -> Admitt
 
 
 def check_records(records: RecordColumns, rules: AdmitRules, now_ms: int) -> None:
-    """What a topic demands of single records: InvalidRecord, InvalidTimestamp with the index."""
+    """Checks single records by the topic's rules. Raises InvalidRecord or InvalidTimestamp, with
+    the index of the record."""
     if rules.is_compacted:
         _check_keys(records.keys.is_null(len(records)), 0)
     _check_timestamps(records.timestamps, rules, now_ms, 0)
@@ -155,11 +157,11 @@ def _append_time(rules: AdmitRules, now_ms: int) -> int:
     return now_ms if rules.timestamp_type is TimestampType.LOG_APPEND_TIME else NO_TIMESTAMP
 
 
-# Batches as they are given
+# Parsing the given batches
 
 
 def _as_given(data: memoryview) -> BatchTable:
-    """From another log: whole, sound, and at rising offsets."""
+    """Parses batches of another log, which must be whole, intact, and ascending in offset."""
     table, walk = scan(data, len(data), 0, _room(data), whole=True)
     if walk.is_fault or walk.end != len(data):
         raise _not_whole(len(table), walk.what)
@@ -168,7 +170,7 @@ def _as_given(data: memoryview) -> BatchTable:
 
 
 def _numbered(data: memoryview, origin: Origin) -> BatchTable:
-    """Headers of the batches, after they have got offsets from 0 on."""
+    """Assigns offsets from 0 on to the batches, and returns their headers."""
     batches, end, why = kernel.number(data, origin is Origin.CLIENT)
     table, walk = scan(data, end, 0, BatchTable.empty(batches), whole=True)
     if len(table) < batches:
@@ -179,25 +181,25 @@ def _numbered(data: memoryview, origin: Origin) -> BatchTable:
     if why == kernel.BASE_OFFSET:
         raise InvalidRecord(f"batch {batches}: its base offset is not 0")
     if why == kernel.COUNT:
-        raise InvalidRecord(f"batch {batches}: its number of records is not that of its offsets")
+        raise InvalidRecord(f"batch {batches}: its record count does not match its offsets")
     return table
 
 
 def _other_magic(data: memoryview, at: int) -> str:
     if len(data) - at < layout.MAGIC_END or data[at + layout.MAGIC_END - 1] == 2:
         return ""
-    return f"magic is {data[at + layout.MAGIC_END - 1]}, that of the first is 2"
+    return f"magic is {data[at + layout.MAGIC_END - 1]}, the first batch has magic 2"
 
 
 def _not_whole(batch: int, what: str) -> Refused:
-    return InvalidRecord(f"batch {batch}: {what or 'it is cut off'}")
+    return InvalidRecord(f"batch {batch}: {what or 'it is truncated'}")
 
 
 def _room(data: memoryview) -> BatchTable:
     return BatchTable.empty(len(data) // layout.MIN_BATCH_BYTES + 1)
 
 
-# What is checked
+# Checks
 
 
 def check_sizes(table: BatchTable, rules: AdmitRules) -> None:
@@ -217,7 +219,7 @@ def _check_checksums(data: memoryview, table: BatchTable) -> None:
 
 
 def _check_new_checksums(data: memoryview, table: BatchTable) -> None:
-    """As ``_check_checksums``, all being of magic 2."""
+    """Like ``_check_checksums``, for batches that all have magic 2."""
     wrong = np.array(checksums(data, table)) != table.column(b.CRC)
     if wrong.any():
         raise InvalidRecord(f"batch {np.argmax(wrong)}: its checksum is wrong")
@@ -230,18 +232,18 @@ def _check_batches(table: BatchTable, origin: Origin) -> None:
         which = int(np.argmax(table.flagged(layout.CONTROL_MASK)))
         raise InvalidRecord(f"batch {which}: a client may not write control records")
     producers = table.column(b.PRODUCER_ID)
-    if int(producers.max()) == layout.NO_PRODUCER_ID:  # nearly always, or what follows is dearer
+    if int(producers.max()) == layout.NO_PRODUCER_ID:  # the common case: skips the rest
         return
     unordered = (producers > layout.NO_PRODUCER_ID) & (table.column(b.BASE_SEQUENCE) < 0)
     if unordered.any():
-        raise InvalidRecord(f"batch {np.argmax(unordered)}: a producer id, but no sequence")
+        raise InvalidRecord(f"batch {np.argmax(unordered)}: it has a producer id, but no sequence")
 
 
 def _check_in_batches(
     data: memoryview, table: BatchTable, rules: AdmitRules, now_ms: int
 ) -> Int64s:
-    """Check every record; the greatest timestamp of each batch. Records are decoded from the first
-    batch on that is not of the common sort."""
+    """Checks every record, and returns the largest timestamp of each batch. Decodes records only
+    from the first batch on that the kernel does not accept."""
     greatest: Int64s = np.empty(len(table), dtype=np.int64)
     low, high = rules.allowed_timestamps(now_ms)
     batch = kernel.check_batches(data, table.rows, low, high, rules.is_compacted, greatest)
@@ -258,7 +260,8 @@ def _check_in_batches(
 
 
 def _decoded(data: memoryview, table: BatchTable, rules: AdmitRules) -> Iterator[Columns]:
-    """Columns of all batches, each good until the next. InvalidRecord for what is not sound."""
+    """Yields the columns of all batches, each valid until the next. Raises InvalidRecord if a
+    batch is malformed."""
     for found in _decoder(rules.max_batch_bytes).decode(data, 0, table, ""):
         if isinstance(found, BadBatch):
             raise InvalidRecord(found.error.what)
@@ -269,7 +272,7 @@ _decoders = threading.local()
 
 
 def _decoder(max_batch_bytes: int) -> Decoder:
-    """This thread's, whose buffers are used again."""
+    """Returns this thread's decoder, whose buffers are reused."""
     decoder: Decoder | None = getattr(_decoders, "decoder", None)
     if decoder is None or _decoders.max_batch_bytes != max_batch_bytes:
         decoder = _decoders.decoder = Decoder(max_batch_bytes)
@@ -305,8 +308,8 @@ def _check_timestamps(timestamps: Int64s, rules: AdmitRules, now_ms: int, first:
 
 
 def _check_timestamp_types(columns: Columns, rules: AdmitRules, first: int) -> None:
-    """A producer may not claim LogAppendTime, but it passes on a topic of CreateTime as long as
-    there is a timestamp to check."""
+    """Rejects LogAppendTime set by a producer, which is tolerated only in a topic with CreateTime
+    and for records that have a timestamp."""
     claimed = columns.timestamp_types() == TimestampType.LOG_APPEND_TIME
     if rules.timestamp_type is TimestampType.CREATE_TIME:
         claimed &= columns.timestamps == NO_TIMESTAMP
@@ -315,14 +318,14 @@ def _check_timestamp_types(columns: Columns, rules: AdmitRules, first: int) -> N
         raise InvalidTimestamp("a producer may not set LogAppendTime", index)
 
 
-# What is set
+# Changes
 
 
 def _set_timestamps(
     data: memoryview, table: BatchTable, greatest: Int64s, rules: AdmitRules, now_ms: int
 ) -> None:
-    """Greatest timestamp and type of each batch; only batches that change get a new checksum
-    (DefaultRecordBatch.setMaxTimestamp)."""
+    """Sets max timestamp and timestamp type of each batch; only batches that change get a new
+    checksum (DefaultRecordBatch.setMaxTimestamp)."""
     if rules.timestamp_type is TimestampType.LOG_APPEND_TIME:
         greatest = np.full(len(table), now_ms, dtype=np.int64)
         type_bit = layout.TIMESTAMP_TYPE_MASK
@@ -345,11 +348,11 @@ def _set_timestamps(
     table.rows[changing] = rows
 
 
-# Batches built anew
+# Rebuilding batches
 
 
 def _other_codec(table: BatchTable, codec: Codec) -> Bools:
-    """Which batches are compressed otherwise than the topic wants; control batches stay."""
+    """Returns a mask of the batches not in the topic's codec, except control batches."""
     codecs = table.column(b.ATTRIBUTES) & layout.CODEC_MASK
     others: Bools = (codecs != codec) & ~table.flagged(layout.CONTROL_MASK)
     return others
@@ -363,7 +366,7 @@ def _rebuilt(
     rules: AdmitRules,
     now_ms: int,
 ) -> Admitted:
-    """The chosen batches with the topic's codec, the others as they are."""
+    """Rebuilds the ``chosen`` batches with the topic's codec, and keeps the others."""
     _set_timestamps(data, table.select(~chosen), greatest[~chosen], rules, now_ms)
     parts: list[memoryview] = []
     for index, header in enumerate(table):
@@ -383,8 +386,8 @@ def _rebuilt(
 
 
 def _converted(data: memoryview, rules: AdmitRules, now_ms: int) -> Admitted:
-    """Messages of magic 0 and 1 as batches of magic 2: one of all uncompressed messages in a row,
-    one of each compressed message set."""
+    """Converts messages of magic 0 and 1 to batches of magic 2: one for each run of uncompressed
+    messages, one for each compressed message set."""
     table = _messages(data)
     check_sizes(table, rules)
     _check_checksums(data, table)
@@ -398,8 +401,8 @@ def _converted(data: memoryview, rules: AdmitRules, now_ms: int) -> Admitted:
 
 
 def _messages(data: memoryview) -> BatchTable:
-    """Headers of messages of one magic; their offsets may be anything, as some clients number them
-    all 0."""
+    """Returns the headers of messages, which must share a magic. Their offsets may be anything,
+    because some clients set all of them to 0."""
     rows: list[Int64s] = []
     at = 0
     while at < len(data):
@@ -408,7 +411,7 @@ def _messages(data: memoryview) -> BatchTable:
             raise _not_whole(len(rows), walk.what)
         rows.append(one.rows)
         if rows[0][0, b.MAGIC] != one.rows[0, b.MAGIC]:
-            raise InvalidRecord(f"batch {len(rows) - 1}: its magic is not that of the first")
+            raise InvalidRecord(f"batch {len(rows) - 1}: its magic differs from the first")
         at += int(one.rows[0, b.SIZE])
     return BatchTable(np.concatenate(rows))
 

@@ -1,4 +1,4 @@
-"""Kafka's variable-length integers: zigzag, then groups of seven bits, lowest first.
+"""Encodes and decodes Kafka's varints: zigzag, then groups of seven bits, lowest first.
 
 Rule: Kafka `ByteUtils.writeVarint` and `writeVarlong`.
 """
@@ -8,21 +8,21 @@ INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 def encode_varint(value: int) -> bytes:
-    """A signed 32-bit number in 1 to 5 bytes. ValueError outside that range."""
+    """Encodes a signed 32-bit number in 1 to 5 bytes. Raises ValueError out of range."""
     if not INT32_MIN <= value <= INT32_MAX:
         raise ValueError(f"{value} does not fit a varint of 32 bits")
     return _groups((value << 1) ^ (value >> 31))
 
 
 def encode_varlong(value: int) -> bytes:
-    """A signed 64-bit number in 1 to 10 bytes. ValueError outside that range."""
+    """Encodes a signed 64-bit number in 1 to 10 bytes. Raises ValueError out of range."""
     if not INT64_MIN <= value <= INT64_MAX:
         raise ValueError(f"{value} does not fit a varint of 64 bits")
     return _groups((value << 1) ^ (value >> 63))
 
 
 def _groups(unsigned: int) -> bytes:
-    # Python's shifts keep the sign, so zigzag never gives a negative number here.
+    # Python's shifts keep the sign, so the zigzag number is never negative here.
     if unsigned < 0x80:
         return bytes((unsigned,))
     out = bytearray()
@@ -34,16 +34,16 @@ def _groups(unsigned: int) -> bytes:
 
 
 def read_varint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
-    """The varint at ``data[at]`` and the position after it, for single values; runs of records are
-    the kernels' work, which also check what this takes for granted: that it is whole.
+    """Returns the varint at ``data[at]`` and the position after it. Raises IndexError if it is
+    truncated; does not check its length. Kernels decode, and check, the varints of whole batches.
 
-    Bits above 32 are dropped, as Kafka does.
+    Bits above 32 are dropped, as in Kafka.
     """
     return _read(data, at, 0xFFFFFFFF)
 
 
 def read_varlong(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:
-    """The same for 64 bits."""
+    """Like ``read_varint``, for 64 bits."""
     return _read(data, at, 0xFFFFFFFFFFFFFFFF)
 
 

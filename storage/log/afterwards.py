@@ -1,4 +1,4 @@
-"""Calls that wait until no lock is held."""
+"""Deferred calls: callbacks that run once the thread holds no lock."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from collections.abc import Callable
 
 
 class Afterwards:
-    """Any thread adds, and any thread that has just let go of its locks settles."""
+    """A queue of deferred calls. Any thread may add one; a thread that has just released its
+    locks runs them."""
 
     def __init__(self) -> None:
         self._calls: deque[Callable[[], object]] = deque()
 
     def add(self, call: Callable[[], object]) -> None:
-        """To be called by the next `settle`."""
+        """Queues `call` for the next `settle`."""
         self._calls.append(call)
 
     def settle(self) -> None:
-        """Makes the calls; without a lock."""
+        """Runs the queued calls. The caller must hold no lock."""
         while self._calls:
             try:
                 call = self._calls.popleft()
-            except IndexError:  # another thread was quicker
+            except IndexError:  # another thread took the last one
                 return
             call()

@@ -1,7 +1,7 @@
-"""Appends, as a log takes them: UnifiedLog.append.
+"""Appends batches to a log, like Kafka's UnifiedLog.append.
 
-Those that go into the active segment together are written together. One that does not, or not all
-of it, is written by itself, in pieces with rolls between them.
+Appends that fit into the active segment are written together. One that does not fit, or fits only
+in part, is written alone, in pieces with rolls between them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .unified_log import UnifiedLog
 
 
 class Appender:
-    """Of one partition. One thread at a time."""
+    """The appender of one partition. Used by one thread at a time."""
 
     def __init__(self, log: UnifiedLog, health: Health) -> None:
         self._log = log
@@ -30,8 +30,8 @@ class Appender:
         self._health = health
 
     def append(self, requests: Sequence[Request], *, up_to_failure: bool = False) -> None:
-        """Appends what they ask for, in their order, or only what is in front of the first that
-        fails. Whatever happens, that one and those in front of it are answered."""
+        """Appends `requests` in order; with `up_to_failure`, stops at the first that fails. In
+        every case each request up to the point reached has a result or an error."""
         try:
             self._health.check()
             group = self._group()
@@ -48,9 +48,9 @@ class Appender:
             raise
 
     def has_room(self, size: int, *, is_recent: bool) -> bool:
-        """Whether batches of at most `size` bytes together go into the active segment, their
-        greatest timestamp being the present time or, unless they are `is_recent`, that of what is
-        in it. May be asked while somebody appends, and then tell nothing."""
+        """Whether batches of at most `size` bytes in total fit into the active segment, assuming
+        that their greatest timestamp is the present time if `is_recent`, else that of the
+        segment. May be called during an append; the result is then unreliable."""
         local, filling = self._local, self._filling()
         time = local.clock.now_ms() if is_recent else local.active.largest_timestamp
         return filling.take_all(Load(Weight(size, self._log.end_offset, time), 1, size, time))
@@ -67,8 +67,8 @@ class Appender:
         return Filling(local.active, local.config, local.clock.now_ms())
 
     def _take(self, group: Group, request: Request) -> Group:
-        """Judges an append, and puts it into the group that is to be written or, where the segment
-        ends before it or in it, writes both; the group to go on with."""
+        """Validates a request and adds it to the group. If the segment ends before or within it,
+        writes the group, then the request. Returns the group to continue with."""
         try:
             self._health.check()
             admitted = request.admitted
@@ -91,7 +91,7 @@ class Appender:
     def _check_size(self, size: int) -> None:
         most = self._local.config.segment_size
         if size > most:
-            raise RecordListTooLarge(f"an append of {size} bytes: more than segment.bytes, {most}")
+            raise RecordListTooLarge(f"an append of {size} bytes exceeds segment.bytes ({most})")
 
     def _take_in(self, group: Group, request: Request) -> Group:
         admitted = request.admitted
@@ -104,12 +104,12 @@ class Appender:
                 group.put(request)
                 return group
             group.put_duplicate(request, _duplicate(duplicate, admitted))
-        # What was taken for it is still free: a new group knows.
+        # The group was built on an offset that is still free: start a new one.
         self._write(group)
         return self._group()
 
     def _write(self, group: Group) -> Exception | None:
-        """Writes a group, or tells those who wait for it why not."""
+        """Writes a group. On failure, fails its requests and returns the error."""
         try:
             group.write(self._local)
         except (LogDirOffline, OSError) as error:
@@ -122,7 +122,7 @@ class Appender:
     # -- in pieces -------------------------------------------------------------------------------
 
     def _append_rolling(self, request: Request) -> None:
-        """An append that does not go into the active segment, or not all of it."""
+        """Appends a request that does not fit, or not entirely, into the active segment."""
         end = self._log.end_offset
         try:
             request.answer(self._append_in_pieces(request.admitted, request.origin))
@@ -132,15 +132,15 @@ class Appender:
                 self._take_back(end)
 
     def _take_back(self, end: int) -> None:
-        """Cuts off the pieces of an append that failed, and that began at offset `end`."""
+        """Truncates the pieces of a failed append that began at offset `end`."""
         try:
             self._log.truncate_to(end)
         except LogDirOffline as error:
-            self._health.note(error)  # `failed` tells
+            self._health.note(error)  # later calls raise `failed`
 
     def _append_in_pieces(self, admitted: Admitted, origin: Origin) -> Appended:
-        """Writes batches, each into the segment that it belongs into. Kafka rolls before it looks
-        for duplicates, so that one may roll the log and write nothing."""
+        """Writes each batch into its segment. Kafka rolls before it checks for duplicates, so a
+        duplicate may roll the log and write nothing."""
         appends, table = weights(admitted.table, origin), admitted.table
         first = 0
         while first < len(appends):
@@ -179,7 +179,7 @@ class Appender:
     # -- epochs ----------------------------------------------------------------------------------
 
     def _note_epochs(self, admitted: Admitted) -> None:
-        """In which epoch batches were written. Those before magic 2 do not say it, and show that
+        """Records the leader epochs of batches. Batches before magic 2 have none, so from then on
         epochs cannot be relied on."""
         epochs, leader_epoch = self._log.epochs, self._log.leader_epoch
         if not admitted.keeps_offsets:
@@ -205,6 +205,6 @@ def _duplicate(found: Duplicate, admitted: Admitted) -> Appended:
 
 
 def _first_offset(header: BatchHeader) -> int:
-    """The offset that an append begins with, or one that is not above it: of messages before magic
-    2 it is not known without opening them (UnifiedLog.maybeRoll)."""
+    """The first offset of an append, or a lower bound: for messages before magic 2 the exact value
+    is unknown without decompressing them (UnifiedLog.maybeRoll)."""
     return header.base_offset if header.magic > 1 else header.last_offset - MAX_INT32

@@ -1,4 +1,4 @@
-"""Appends on their way into a log: each by itself, and some of them that are written together."""
+"""Pending appends to a log, and groups of them that are written together."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from .roll import Filling, Load, Weight
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where records are in the log. `append_time`: their timestamp in ms with LogAppendTime, else
-    -1. `is_duplicate`: they were there already, and nothing was written."""
+    """The position of appended records. `append_time`: their timestamp in ms with LogAppendTime,
+    else -1. `is_duplicate`: they were already in the log, and nothing was written."""
 
     first_offset: int
     last_offset: int
@@ -30,7 +30,7 @@ class Appended:
 
 
 class Request:
-    """An append, and what became of it. `admitted` may come late: see `RecordsRequest`."""
+    """An append and its result. `admitted` may be set late: see `RecordsRequest`."""
 
     __slots__ = ("admitted", "appended", "error", "origin")
 
@@ -50,7 +50,7 @@ class Request:
         self.appended = appended
 
     def fail(self, error: BaseException) -> None:
-        """Each thread raises an error of its own: raising one changes it."""
+        """Stores a copy of `error`: raising an exception changes it, so it cannot be shared."""
         self.error = fresh(error)
 
     def result(self) -> Appended:
@@ -63,13 +63,13 @@ class Request:
 class Group:
     """Appends that are written together at the end of the active segment.
 
-    What is in it has been judged as if those before it were in the log.
+    Each was validated as if those before it were already in the log.
     """
 
     def __init__(
         self, filling: Filling, update: ProducerUpdate, offset: int, position: int
     ) -> None:
-        """At `offset` and, in the segment's file, byte `position` the log goes on."""
+        """`offset` and `position`: the log's end offset and the size of the segment's file."""
         self.filling = filling
         self.update = update
         self.next_offset = offset
@@ -79,7 +79,7 @@ class Group:
         self._answers: list[tuple[Request, Appended]] = []
 
     def put(self, request: Request) -> None:
-        """Batches that go into the segment, and that the producers' update has taken in."""
+        """Adds batches that fit into the segment and are already in the producer update."""
         admitted = request.admitted
         self.buffers.append(admitted.data)
         self._tables.append(move(admitted.table, self._position))
@@ -89,11 +89,11 @@ class Group:
         self._answers.append((request, Appended(first, last, admitted.append_time)))
 
     def put_duplicate(self, request: Request, appended: Appended) -> None:
-        """An append that was made before; it is answered once that is written for certain."""
+        """Adds a duplicate append. It is answered once the original is written for certain."""
         self._answers.append((request, appended))
 
     def write(self, local: LocalLog) -> None:
-        """Writes all of it, or raises and leaves all as it was."""
+        """Writes the whole group, or raises and changes nothing."""
         if self.buffers:
             tables = [table.rows for table in self._tables]
             table = self._tables[0] if len(tables) == 1 else BatchTable(np.concatenate(tables))
@@ -102,25 +102,25 @@ class Group:
             self.update.commit()
 
     def answer(self) -> None:
-        """It is written."""
+        """Reports success to every request."""
         for request, appended in self._answers:
             request.answer(appended)
 
     def fail(self, error: BaseException) -> None:
-        """It is not."""
+        """Reports `error` to every request."""
         for request, _ in self._answers:
             request.fail(error)
 
 
 def move(table: BatchTable, position: int) -> BatchTable:
-    """The table itself, its batches being from byte `position` of a file on."""
+    """Moves the batches of `table`, in place, to byte `position` of a file; returns the table."""
     table.rows[:, b.POSITION] += position - int(table.rows[0, b.POSITION])
     return table
 
 
 def weights(table: BatchTable, origin: Origin) -> list[Weight]:
-    """What must fit into one segment together: each batch by itself, as producers and coordinators
-    send them, or all that come from another log."""
+    """Returns the units that must each fit into one segment: every batch from a producer or
+    coordinator, or all batches together if they are replicated."""
     if origin is Origin.REPLICATION:
         return [load_of(table, origin).whole]
     columns = (b.SIZE, b.LAST_OFFSET, b.MAX_TIMESTAMP)
@@ -128,7 +128,7 @@ def weights(table: BatchTable, origin: Origin) -> list[Weight]:
 
 
 def load_of(table: BatchTable, origin: Origin) -> Load:
-    """All of them together."""
+    """Returns the total of all batches in `table`."""
     rows = table.rows
     last_offset = int(rows[-1, b.LAST_OFFSET])
     first_timestamp = int(rows[0, b.MAX_TIMESTAMP])
@@ -143,7 +143,7 @@ def load_of(table: BatchTable, origin: Origin) -> Load:
 
 
 def marker_reader(admitted: Admitted) -> ReadMarker:
-    """Reads the markers that are in batches on their way."""
+    """Returns a reader of the transaction markers in batches that are not yet written."""
 
     def read(header: BatchHeader) -> EndTxnMarker | None:
         return parse_end_txn_marker(admitted.data[header.position :])

@@ -1,8 +1,8 @@
-"""What a broker answers when it is asked for the offset of a time, where that is not our answer.
+"""What a Kafka broker returns for a lookup by timestamp, which may differ from our result.
 
-A broker looks into one segment only: the first whose largest timestamp reaches the time. A segment
+A broker searches one segment only: the first whose largest timestamp reaches the target. A segment
 without timestamps (magic 0, or emptied by the cleaner) counts with its file's mtime, and so hides
-all behind it; and the record that is found may be a control record (``LogSegment``,
+all later segments; the record found may also be a control record (``LogSegment``,
 ``UnifiedLog.fetchOffsetByTimestamp``).
 """
 
@@ -24,16 +24,16 @@ from .view import View
 
 
 def broker_answer(view: View, timestamp: int, isolation: Isolation) -> BrokerStep:
-    """A broker's answer for ``timestamp`` (ms): an offset (-1: none) and what it rests on.
+    """Returns a broker's answer for ``timestamp`` (ms): an offset (-1: none) and the reason.
 
-    CorruptError where the batches it would look at are damaged.
+    Raises CorruptError if the batches it would read are damaged.
     """
     for segment in view.segments:
         largest = lookup.largest_timestamp(segment, view.context.limits.max_batch_bytes)
         reason = "the first segment whose largest timestamp reaches the time"
         if largest == NO_TIMESTAMP:
             largest = segment.mtime_ns // 1_000_000
-            reason = "the first segment, having no timestamps, counts with its file's mtime"
+            reason = "the first segment, which has no timestamps, counts with its file's mtime"
         if largest >= timestamp:
             return _answer_from(view, segment, timestamp, isolation, reason)
     return BrokerStep(-1, "no segment's largest timestamp reaches the time")
@@ -49,7 +49,7 @@ def _answer_from(
         if offset >= view.bound(isolation):
             return BrokerStep(-1, f"record {offset} in segment {segment.base_offset} is not stable")
         if header.is_control:
-            return BrokerStep(offset, "a control record, which no consumer is given")
+            return BrokerStep(offset, "a control record, which consumers never receive")
         return BrokerStep(offset, f"segment {segment.base_offset}: {reason}")
     return BrokerStep(-1, f"segment {segment.base_offset} has no such record: {reason}")
 
@@ -66,7 +66,7 @@ def _young_batches(view: View, segment: Segment, timestamp: int) -> Iterator[Bat
 def _first_in(view: View, segment: Segment, header: BatchHeader, timestamp: int) -> int | None:
     try:
         columns = view.batch(segment, header)
-    except OffsetNotFound:  # a batch that compaction emptied
+    except OffsetNotFound:  # compaction removed all records of the batch
         return None
     young = (columns.timestamps >= timestamp) & (columns.offsets >= view.start_offset)
     rows = np.flatnonzero(young)

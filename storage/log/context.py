@@ -1,7 +1,7 @@
-"""What all logs of an engine share while they read: limits, open files, decoded batches.
+"""Resources that all readers of an engine share: limits, open files, decoded batches.
 
 Thread rules: everything here may be used from any thread. A ``Decoder`` belongs to the thread that
-``decoder`` gave it to until it is given back.
+obtained it from ``decoder`` until it is returned.
 """
 
 from __future__ import annotations
@@ -22,20 +22,19 @@ from .glance import Room
 if TYPE_CHECKING:
     from .transactions import Markers
 
-# Identity of the .log, and the batch's header: an inode number, and a place in a log that was cut,
-# may be used again for other batches.
+# Identity of the .log file, and the batch's header. Both are needed: an inode number, or a position
+# in a truncated log, may be reused for other batches.
 BatchKey = tuple[tuple[int, int], tuple[int, ...]]
 
-# What a batch takes in memory beside its bytes and columns: the objects that make it up, and its
-# place among others.
+# Memory of a batch in addition to its bytes and columns: its Python objects and its cache entry.
 _ENTRY_BYTES: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """``max_batch_bytes``: largest batch, as stored and decompressed, that is held in memory.
-    ``cache_bytes``: decoded batches kept. ``open_files``: files and indexes kept open, fewer where
-    the process may not open so many."""
+    """``max_batch_bytes``: largest batch, stored or decompressed, that is held in memory.
+    ``cache_bytes``: decoded batches kept. ``open_files``: files and indexes kept open, fewer if
+    the process limit is lower."""
 
     max_batch_bytes: int = 128 << 20
     cache_bytes: int = 64 << 20
@@ -43,19 +42,19 @@ class ReadLimits:
 
 
 class BatchCache:
-    """Decoded batches used last, bounded by the bytes that they take. `hits`, `misses`: how often
-    one that was asked for was there, and was not."""
+    """LRU cache of decoded batches, bounded by their bytes. `hits` and `misses` count calls of
+    `get`."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._batches: OrderedDict[BatchKey, Columns] = OrderedDict()
         self._bytes = 0
         self.hits = self.misses = 0
-        self._lock = threading.Lock()  # guards all
+        self._lock = threading.Lock()  # guards all attributes
 
     @property
     def nbytes(self) -> int:
-        """Bytes kept now."""
+        """Bytes held now."""
         return self._bytes
 
     def get(self, key: BatchKey) -> Columns | None:
@@ -81,7 +80,7 @@ class BatchCache:
 
 
 def entry_bytes(columns: Columns) -> int:
-    """What a batch takes of the cache."""
+    """Returns the bytes that a batch occupies in the cache."""
     return columns.nbytes + _ENTRY_BYTES
 
 
@@ -92,19 +91,19 @@ class ReadContext:
         self.limits = limits or ReadLimits()
         self.files: FilePool = FilePool(min(self.limits.open_files, most_open_files()))
         self.batches = BatchCache(self.limits.cache_bytes)
-        # Markers of the segments looked at last; a long log's would not all fit.
+        # Markers of the segments read last; those of a long log would not all fit.
         self.markers: FileCache[tuple[tuple[int, int], tuple[int, int]], Markers] = FileCache(32)
         self._decoders: list[Decoder] = []  # idle; append and pop are atomic
-        self._rooms: list[Room] = []  # the same
+        self._rooms: list[Room] = []  # idle, too
 
     def let_go_of_removed(self) -> None:
-        """Closes files and directories that were removed, unless they are still being read: only
-        then is their room on the disk free. To be called now and then."""
+        """Closes removed files and directories that are not being read: the kernel frees their
+        disk space only then. Call it from time to time."""
         self.files.drop_values(is_removed)
 
     @contextmanager
     def decoder(self) -> Iterator[Decoder]:
-        """A decoder for the time of the ``with``; its buffers have been used before, mostly."""
+        """Yields a decoder for the ``with`` block; its buffers are reused if possible."""
         try:
             decoder = self._decoders.pop()
         except IndexError:
@@ -116,8 +115,8 @@ class ReadContext:
                 self._decoders.append(decoder)
 
     def take_room(self) -> Room:
-        """Room for a glance, to be given back; where it is not, because of an error, no harm is
-        done."""
+        """Acquires buffers for a point lookup. Return them with `give_back`; omitting that, after
+        an error, is harmless."""
         try:
             return self._rooms.pop()
         except IndexError:

@@ -1,4 +1,4 @@
-"""What a scan reports where it could not read: which error cost which offsets."""
+"""Reports of damage during a scan: which error affects which offsets."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ from ..segment.extent import Fault
 def lost_between(
     faults: Sequence[Fault], reached: int, resumed: int, start: int, end: int
 ) -> Iterator[Damage]:
-    """The damage of consecutive faults, between the offset ``reached`` before and ``resumed``
-    behind them (-1: nothing follows), as far as it concerns offsets in [``start``, ``end``).
+    """Yields the damage of consecutive faults between the offset ``reached`` before and
+    ``resumed`` after them (-1: nothing follows), limited to offsets in [``start``, ``end``).
 
-    Where one ends and the next begins is what the next one's header says, within these bounds.
+    The boundary between two faults is the base offset in the second one's header, clamped to
+    these bounds.
     """
     if 0 <= resumed <= start or reached >= end:
         return
@@ -41,8 +42,9 @@ def lost_between(
 def lost_batch(
     bad: BadBatch, file: str, table: BatchTable, reached: int, start: int, end: int
 ) -> Damage:
-    """The damage of a batch that could not be decoded, of the run ``table`` behind the offset
-    ``reached``. A wrapper does not tell where it begins: right behind the batch before it."""
+    """Returns the damage of a batch in the run ``table`` that could not be decoded; ``reached`` is
+    the offset where the run begins. A wrapper does not record its first offset: it is taken to
+    follow the previous batch."""
     first = bad.batch.base_offset
     if bad.batch.record_count < 0:
         first = _lowest_offset(bad.batch, table, reached)
@@ -50,8 +52,8 @@ def lost_batch(
 
 
 def misplaced(columns: Columns, table: BatchTable, reached: int) -> BadBatch | None:
-    """A wrapper, if its inner offsets overlap the batch before it: its own offset, which no
-    checksum covers, is wrong."""
+    """Returns a wrapper whose inner offsets overlap the previous batch, or None: then its own
+    offset, which no checksum covers, is wrong."""
     if table.rows[0, b.MAGIC] > 1 and table.rows[-1, b.MAGIC] > 1:
         return None
     batch = columns.batches[0]
@@ -60,11 +62,11 @@ def misplaced(columns: Columns, table: BatchTable, reached: int) -> BadBatch | N
     first, lowest = int(columns.offsets[0]), _lowest_offset(batch, table, reached)
     if first >= lowest:
         return None
-    what = f"batch {first}-{batch.last_offset}: the one before it ends at {lowest - 1}"
+    what = f"batch {first}-{batch.last_offset} overlaps the one before, which ends at {lowest - 1}"
     return BadBatch(batch, CorruptError(what, position=batch.position))
 
 
 def _lowest_offset(batch: BatchHeader, table: BatchTable, reached: int) -> int:
-    """The offset behind the batch before ``batch``, in its run or before it."""
+    """Returns the offset that follows the batch before ``batch``, in its run or before the run."""
     at = int(np.searchsorted(table.column(b.POSITION), batch.position))
     return int(table.rows[at - 1, b.LAST_OFFSET]) + 1 if at else reached

@@ -1,7 +1,7 @@
-"""Deleted segments that are still there when a partition is loaded, and could come back.
+"""Finds deleted segments that still exist when a partition is loaded and can be restored.
 
-They are those in front of the log, up to it without a hole, whole and undamaged. What else has the
-suffix `.deleted` was taken out by a truncation or an exchange, and is passed over.
+These are the intact segments before the log that reach up to it without a gap. Other files with
+the suffix `.deleted` come from a truncation or a segment swap and are ignored.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from .loaded import FoundDeleted
 from .loading_segment import LoadingSegment
 from .recovery_actions import Write
 
-# Without one of them a deletion was not finished, or the removal has begun.
+# If one is missing, the deletion did not finish or the removal has begun.
 _NEEDED = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX)
 
 
 @dataclass(frozen=True, slots=True)
 class DeletedFront:
-    """The segments, ascending; the leader epochs in them; and what their indexes have to be made
-    before they come back, where a power cut may have torn them."""
+    """The segments, ascending; their leader epochs; and the index contents to write before they
+    are restored, where a power failure may have torn the files."""
 
     segments: tuple[FoundDeleted, ...] = ()
     epochs: LeaderEpochs = NO_EPOCHS
@@ -38,7 +38,7 @@ class DeletedFront:
 
 
 class DeletedFrontFinder:
-    """In one partition's directory."""
+    """The finder for one partition's directory."""
 
     def __init__(self, directory: Directory, config: TopicConfig, max_batch_bytes: int) -> None:
         self._directory = directory
@@ -46,8 +46,8 @@ class DeletedFrontFinder:
         self._max_batch_bytes = max_batch_bytes
 
     def find(self, deleted: Mapping[int, Sequence[FileKind]], first_base: int) -> DeletedFront:
-        """Of the `deleted` segments, with their files by base offset, those in front of a log
-        whose oldest segment has the base `first_base`."""
+        """Selects from the `deleted` segments, given as files by base offset, those before a log
+        whose oldest segment has the base offset `first_base`."""
         found: list[tuple[FoundDeleted, LeaderEpochs, list[Write]]] = []
         limit = first_base
         for base in sorted(deleted, reverse=True):
@@ -69,7 +69,7 @@ class DeletedFrontFinder:
     def _read(
         self, base: int, kinds: Sequence[FileKind], limit: int
     ) -> tuple[FoundDeleted, LeaderEpochs, list[Write]] | None:
-        """A segment that must end just before `limit`; None when it is not as it has to be."""
+        """Reads a segment that must end just before `limit`; None if it is not intact."""
         if not set(_NEEDED) <= set(kinds) or not self._has_right_aborts(base, kinds):
             return None
         config = self._config
@@ -87,7 +87,7 @@ class DeletedFrontFinder:
         if (rebuild.size, rebuild.next_offset) != (size, limit):
             return None
         wanted = {FileKind.INDEX: rebuild.offsets, FileKind.TIMEINDEX: rebuild.times}
-        why = "as its .log has it"
+        why = "rebuilt from its .log"
         writes = [
             Write(_deleted(base, kind), data, why)
             for kind, data in wanted.items()

@@ -1,9 +1,9 @@
-"""What went from the front of a log a moment ago, and can still be brought back.
+"""The recent deletions from the start of a log that can still be undone.
 
-A deletion moves the log start offset up; the files of what lies wholly below it are renamed, and
-removed when `file.delete.delay.ms` has passed. For so long it is remembered here where the log
-began before, also where the records are in a segment that stays. What went last comes back first:
-a log has no holes.
+A deletion advances the log start offset; the files entirely below it are renamed, and removed after
+`file.delete.delay.ms`. For that time this module remembers the earlier log start, also when the
+records are in a segment that is retained. The latest deletion is undone first, since a log has no
+gaps.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from typing import Any
 from ..errors import CannotUndelete
 from .epochs import LeaderEpochs
 
-# Deletions for one cause that follow each other within this part of file.delete.delay.ms are one:
-# a thousand `rm` need not be remembered one by one.
+# Deletions with the same cause are merged when they follow each other within this fraction of
+# file.delete.delay.ms, so that a thousand `rm` do not make a thousand entries.
 _PARTS = 60
-# When something was deleted, where nobody knows; and until when it can be brought back, where no
-# time removes it.
+# The deletion time if it is unknown; and the expiry time of what never expires.
 UNKNOWN_MS = -1
 NEVER_MS = (1 << 63) - 1
 
 
-#: Why nothing can be brought back where nothing was deleted.
-NOTHING_DELETED = "nothing was deleted a moment ago"
+#: Why nothing can be restored if nothing was deleted.
+NOTHING_DELETED = "nothing was deleted recently"
 
 
 class Cause(StrEnum):
@@ -42,12 +41,12 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Something that was deleted, and can be brought back before `until_ms`. What was found when
-    the directory was opened can be until it is purged: NEVER_MS.
+    """A deletion that can be undone before `until_ms`. One found when the directory was opened can
+    be undone until it is purged: NEVER_MS.
 
-    Of a partition the records [`start_offset`, `end_offset`) went; `segments` are the base offsets
-    of the segments that went wholly with them. A whole topic has the partition -1, and both offsets
-    too; `partitions` are its numbers. `size`: bytes of all `.log` files that this is about. Times
+    In a partition the records [`start_offset`, `end_offset`) were deleted; `segments` are the base
+    offsets of the segments deleted as a whole. For a whole topic `partition` and both offsets are
+    -1, and `partitions` lists its partition numbers. `size`: total bytes of the `.log` files. Times
     are in ms since 1970; `deleted_at_ms` may be UNKNOWN_MS.
     """
 
@@ -64,12 +63,12 @@ class Deletion:
 
     @property
     def path(self) -> str:
-        """As people write it: `orders/0`, or `orders` for a whole topic."""
+        """The display form: `orders/0`, or `orders` for a whole topic."""
         return self.topic if self.partition < 0 else f"{self.topic}/{self.partition}"
 
     def as_json(self) -> dict[str, Any]:
-        """Of a whole topic, `partition` and the offsets are null; so are times that are not known
-        and an end that no time brings."""
+        """Returns a JSON object. For a whole topic, `partition` and the offsets are null; an
+        unknown `deletedAt` and an `until` that never comes are null, too."""
         is_topic = self.partition < 0
         return {
             "topic": self.topic,
@@ -86,7 +85,7 @@ class Deletion:
 
     @classmethod
     def of_json(cls, row: Mapping[str, Any]) -> Deletion:
-        """What `as_json` gave."""
+        """Parses what `as_json` returned."""
         is_topic = row["partition"] is None
         return cls(
             row["topic"],
@@ -104,8 +103,8 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class DeletedRange:
-    """The offsets [`start`, `end`) that were deleted for one `cause`, at last at `at_ms`; they are
-    forgotten at `until_ms`. Times as in `Deletion`."""
+    """The offsets [`start`, `end`) deleted for one `cause`, most recently at `at_ms`; forgotten at
+    `until_ms`. Times as in `Deletion`."""
 
     start: int
     end: int
@@ -115,15 +114,15 @@ class DeletedRange:
 
 
 class Deletions:
-    """Those of one log, each beginning where the one before it ends, up to the log start offset.
+    """The deleted ranges of one log, contiguous and ending at the log start offset.
 
-    Used under the lock of its writer. `epochs`: those of what was deleted. `why_none`: why what
-    cannot be brought back cannot. `held_below`: retention leaves alone what lies below that offset
-    until `held_until_ms`, for it has been brought back.
+    Used under its writer's lock. `epochs`: those of the deleted records. `why_none`: why older
+    records cannot be restored. `held_below`: retention spares restored records below that offset
+    until `held_until_ms`.
     """
 
     def __init__(self, path: str) -> None:
-        """`path`: of the partition, for errors."""
+        """`path`: the partition's, for errors."""
         self._path = path
         self.epochs = LeaderEpochs()
         self.why_none = NOTHING_DELETED
@@ -132,16 +131,16 @@ class Deletions:
 
     @property
     def has_due(self) -> bool:
-        """Whether one of them is forgotten at some time."""
+        """Whether any range expires."""
         return any(each.until_ms != NEVER_MS for each in self._ranges)
 
     def __iter__(self) -> Iterator[DeletedRange]:
-        """The oldest first."""
+        """Iterates from the oldest."""
         return iter(self._ranges)
 
     def choose(self, offset: int | None, start_offset: int) -> int:
-        """Where a log that begins at `start_offset` could begin again, if `offset` is wanted, or
-        None: as far down as it can. CannotUndelete."""
+        """Returns the start to restore for a log that begins at `start_offset`: `offset`, or the
+        lowest possible one if it is None. Raises CannotUndelete if that is impossible."""
         if not self._ranges:
             raise CannotUndelete(self._path, self.why_none)
         lowest = self._ranges[0].start
@@ -151,7 +150,8 @@ class Deletions:
         raise CannotUndelete(self._path, f"not from offset {offset} on, {there}")
 
     def add(self, deleted: DeletedRange, epochs: LeaderEpochs) -> None:
-        """The log, whose epochs were these, began at `deleted.start` and does at `deleted.end`."""
+        """Records that the log start moved from `deleted.start` to `deleted.end`; `epochs` are the
+        log's before that."""
         entries = self.epochs.entries
         known = self.epochs.latest
         of_deleted = (e for e in epochs.entries if known < e.epoch and e.start_offset < deleted.end)
@@ -163,25 +163,25 @@ class Deletions:
             self._ranges[-1] = replace(deleted, start=last.start)
 
     def forget(self, now_ms: int, lowest: int) -> None:
-        """Forgets what is too long ago, and what lies below `lowest`, because its files are there
-        no more."""
+        """Forgets what has expired, and what lies below `lowest` because its files no longer
+        exist."""
         ranges = self._ranges
         while ranges and (ranges[0].until_ms <= now_ms or ranges[0].end <= lowest):
             ranges.popleft()
-            self.why_none = "its files were removed, or it is too long ago"
+            self.why_none = "its files were removed, or file.delete.delay.ms has passed"
         if ranges and ranges[0].start < lowest:
             ranges[0] = replace(ranges[0], start=lowest)
         self.epochs = self.epochs.cut_at_start(ranges[0].start) if ranges else LeaderEpochs()
 
     def forget_all(self, why: str) -> None:
-        """Nothing can be brought back any more, because of `why`."""
+        """Forgets all ranges; `why` is the reason reported from now on."""
         self._ranges.clear()
         self.epochs = LeaderEpochs()
         self.why_none = why
 
     def take_back(self, offset: int, now_ms: int, delay_ms: int) -> list[DeletedRange]:
-        """The log begins at `offset` again, which is in one of them; what came back. Retention
-        shall leave it alone for `delay_ms`."""
+        """Moves the log start back to `offset`, which lies in one of the ranges; returns the
+        restored ranges. Retention spares them for `delay_ms`."""
         back: deque[DeletedRange] = deque()
         while self._ranges and self._ranges[-1].end > offset:
             last = self._ranges.pop()

@@ -1,6 +1,6 @@
-"""The leader epochs of a partition: which term of leadership wrote from which offset on.
+"""The leader epochs of a partition: which leader term wrote from which offset on.
 
-Kafka's LeaderEpochFileCache. Magic 0 and 1 have no epochs, so a log of theirs has no file.
+Kafka's LeaderEpochFileCache. Magic 0 and 1 have no epochs, so a log in these formats has no file.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from ..format.layout import NO_LEADER_EPOCH
 from ..format.names import LEADER_EPOCH_FILE
 from ..small_file import read_value
 
-# A line is at most 32 bytes; epochs count a partition's changes of leader.
+# A line has at most 32 bytes; an epoch is one change of the partition's leader.
 _MAX_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderEpochs:
-    """The entries, epochs and start offsets both strictly ascending."""
+    """The entries; both epochs and start offsets are strictly ascending."""
 
     entries: tuple[EpochEntry, ...] = ()
 
     @classmethod
     def assigned(cls, entries: Iterable[EpochEntry]) -> LeaderEpochs:
-        """`entries` taken in one by one: a later one drops those in front that it contradicts."""
+        """Builds the entries one by one: each drops the earlier ones that contradict it."""
         kept: list[EpochEntry] = []
         for entry in entries:
             while kept and not (
@@ -44,24 +44,25 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
-        """The epoch of the log's end, -1 when there is none."""
+        """The epoch at the log's end, -1 if there is none."""
         return self.entries[-1].epoch if self.entries else -1
 
     def epoch_of(self, offset: int) -> int:
-        """The epoch that `offset` was, or is to be, written in; -1 when it lies before the
+        """Returns the epoch in which `offset` was, or will be, written; -1 if it precedes the
         first."""
         number = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
         return self.entries[number - 1].epoch if number else -1
 
     def with_assigned(self, epoch: int, start_offset: int) -> LeaderEpochs:
-        """With `epoch` from `start_offset` on; the very same when it is the latest one already."""
+        """Returns the entries with `epoch` from `start_offset` on; self if it is already the
+        latest."""
         last = self.entries[-1] if self.entries else None
         if last is not None and epoch == last.epoch and start_offset >= last.start_offset:
             return self
         return LeaderEpochs.assigned((*self.entries, EpochEntry(epoch, start_offset)))
 
     def with_batches(self, table: BatchTable) -> LeaderEpochs:
-        """With those that begin in these batches (LogSegment.recover)."""
+        """Returns the entries with the epochs that begin in `table` (LogSegment.recover)."""
         epochs, found = self, table.column(b.LEADER_EPOCH)
         if not len(table) or int(found.max()) <= max(epochs.latest, NO_LEADER_EPOCH):
             return epochs
@@ -71,11 +72,11 @@ class LeaderEpochs:
         return epochs
 
     def cut_at_end(self, offset: int) -> LeaderEpochs:
-        """Without the epochs that begin at or above `offset`, where the log ends now."""
+        """Returns the entries below `offset`, the log's new end."""
         return LeaderEpochs(tuple(entry for entry in self.entries if entry.start_offset < offset))
 
     def cut_at_start(self, offset: int) -> LeaderEpochs:
-        """With the epoch of `offset`, where the log begins now, as the first."""
+        """Returns the entries for a log that begins at `offset`: its epoch becomes the first."""
         number = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset)
         if number == 0:
             return self
@@ -89,9 +90,9 @@ NO_EPOCHS: Final = LeaderEpochs()
 class LeaderEpochFile:
     """The epochs of a partition that is written to, and their file.
 
-    As in Kafka a new epoch is on the disk, durably, before it counts. That the log begins further
-    up is written with what is written next, or by `write`: an older file says no less. An OSError
-    leaves things as they were.
+    As in Kafka, a new epoch is durable on disk before it takes effect. A higher log start is
+    written with the next change, or by `write`: until then the file only has entries too many. An
+    OSError leaves everything unchanged.
     """
 
     __slots__ = ("_directory", "_written", "epochs")
@@ -102,33 +103,33 @@ class LeaderEpochFile:
 
     @property
     def latest(self) -> int:
-        """The epoch of the log's end, -1 when there is none."""
+        """The epoch at the log's end, -1 if there is none."""
         return self.epochs.latest
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """`epoch` begins at `start_offset`; what contradicts that goes."""
+        """Starts `epoch` at `start_offset`; drops the entries that contradict it."""
         self._keep(self.epochs.with_assigned(epoch, start_offset))
 
     def cut_at_end(self, offset: int) -> None:
-        """The log ends at `offset` now (truncateFromEnd)."""
+        """Removes the epochs at or above `offset`, the log's new end (truncateFromEnd)."""
         self._keep(self.epochs.cut_at_end(offset))
 
     def cut_at_start(self, offset: int) -> None:
-        """The log begins at `offset` now (truncateFromStartAsyncFlush)."""
+        """Adjusts to `offset`, the log's new start (truncateFromStartAsyncFlush)."""
         self.epochs = self.epochs.cut_at_start(offset)
 
     def write(self) -> None:
-        """Has the file say what `epochs` does."""
+        """Writes `epochs` to the file."""
         self._keep(self.epochs)
 
     def extend_down(self, former: LeaderEpochs) -> None:
-        """The log begins further down again, where the epochs are those of `former`."""
+        """Puts the epochs of `former` first: the log's start was moved down."""
         latest = former.latest
         newer = (entry for entry in self.epochs.entries if entry.epoch > latest)
         self._keep(LeaderEpochs((*former.entries, *newer)))
 
     def clear(self) -> None:
-        """No epochs are known any more."""
+        """Removes all epochs."""
         self._keep(LeaderEpochs())
 
     def _keep(self, epochs: LeaderEpochs) -> None:
@@ -140,9 +141,9 @@ class LeaderEpochFile:
 
 
 def read_leader_epochs(directory: Directory) -> LeaderEpochs:
-    """The epochs of the partition in `directory`, none where the file is absent.
+    """Reads the epochs of the partition in `directory`; none if the file is absent.
 
-    CorruptError when it is torn.
+    Raises CorruptError if the file is malformed.
     """
     try:
         entries = read_value(directory, LEADER_EPOCH_FILE, _MAX_BYTES, parse_leader_epochs)

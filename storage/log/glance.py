@@ -1,10 +1,9 @@
-"""The batch of an offset from one read, where nothing is unusual: what nearly every look-up needs.
+"""Point lookup: finds the batch of an offset with one read, in the common case.
 
-Two entries of the index enclose the batch, and one read brings all between them. What it shows must
-hold together as a walk would demand: headers with rising offsets, one more behind the batch, the
-right checksum. Where it does not, or where anything else is out of the ordinary, the answer is None
-and the walk decides (`lookup.find_batch`). Nothing is found here that a walk would not find too; it
-takes a third of the time.
+Two index entries enclose the batch, and one read fetches everything between them. The data must
+pass the checks of a walk: headers with rising offsets, including one after the batch, and a correct
+checksum. If anything fails or is unusual, the result is None and the walk decides
+(`lookup.find_batch`). A walk would find the same batch; a point lookup takes a third of the time.
 """
 
 from __future__ import annotations
@@ -20,16 +19,16 @@ from ..format.kernels import headers, records
 from ..format.layout import CRC_COVERS_FROM, MAX_OFFSET, RECORD_BATCH_OVERHEAD
 from ..segment.segment import Segment
 
-# More lies between three entries only where batches are so large that a walk does not count beside
-# reading them.
+# Three entries span more only where batches are so large that reading them dwarfs the cost of a
+# walk.
 _MOST_BYTES: Final = 128 << 10
 _MOST_BATCHES: Final = 64
-# Bytes that a read leaves out gladly, even if it was in vain now and then.
+# A read that saves this many bytes pays off even if it is sometimes wasted.
 _WORTH_SKIPPING: Final = 8 << 10
 
 
 class Room:
-    """Buffers for what a glance sees. One glance at a time uses them."""
+    """Buffers for a point lookup. Used by one lookup at a time."""
 
     __slots__ = ("headers", "offsets", "spans", "timestamps")
 
@@ -40,8 +39,8 @@ class Room:
 
 
 class Glimpse(NamedTuple):
-    """A batch of magic 2 with the right checksum: its row in the room's headers, that header as the
-    columns of a table, all its bytes, and its file."""
+    """A batch of magic 2 with a correct checksum: its row in the buffer's headers, that header as
+    table columns, all its bytes, and its file."""
 
     row: int
     header: list[int]
@@ -54,14 +53,14 @@ class Glimpse(NamedTuple):
 
 
 def glance(segment: Segment, offset: int, room: Room) -> Glimpse | None:
-    """The first batch with a last offset >= ``offset``, if that is easily had."""
+    """Returns the first batch with a last offset >= ``offset``, if one read finds it."""
     index = segment.files.offset_index()
     if index is None:
         return None
     size = segment.size
     found, position, middle, end = index.around(offset, size)
     if offset > found and middle - position > _WORTH_SKIPPING:
-        # of large batches each has an entry, so that the second one's is the one that is wanted
+        # Every large batch has an entry, so the batch requested is the second entry's.
         seen = _look(segment, offset, middle, end, found, found + 1, room)
         if seen is not None:
             return seen
@@ -72,8 +71,8 @@ def glance(segment: Segment, offset: int, room: Room) -> Glimpse | None:
 def _look(
     segment: Segment, offset: int, start: int, end: int, previous: int, highest: int, room: Room
 ) -> Glimpse | None:
-    """The same, looking from ``start`` to behind ``end``, both places of batches. The first one's
-    base offset must be above ``previous`` and at most ``highest``."""
+    """Looks from ``start`` to just after ``end``, both batch positions. The first batch's base
+    offset must be above ``previous`` and at most ``highest``."""
     size = min(end + RECORD_BATCH_OVERHEAD, segment.size) - start
     if not 0 < size <= _MOST_BYTES:
         return None
@@ -94,8 +93,8 @@ def _look(
 
 
 def value_in(seen: Glimpse, offset: int, room: Room) -> tuple[int, bytes | None] | None:
-    """Timestamp and value of the record at ``offset`` in an uncompressed batch; None when the batch
-    has none, or anything is wrong with any of its records."""
+    """Returns timestamp and value of the record at ``offset`` in an uncompressed batch; None if
+    there is no such record, or if any record is malformed."""
     is_there, timestamp, start, size = records.find_record(
         seen.data, room.headers, seen.row, offset, room.offsets, room.timestamps, room.spans
     )

@@ -1,12 +1,12 @@
-"""Appends of many threads, made together by one of them.
+"""Group commit: one thread performs the appends of many.
 
-One of the threads leads: it makes its append. Those that come meanwhile wait; when it is done the
-first of them leads, and makes the appends of all. Each waits at a gate of its own, so that it wakes
-once, and when there is something for it to do.
+The leader performs its own append while later threads wait. When it finishes, the first waiter
+becomes the leader and performs all waiting appends. Each thread waits at its own gate, so it wakes
+once, when there is something for it to do.
 
-Threads that were answered together come back one after the other. So that the first of them does
-not make an fsync for itself alone, one that leads may wait for as many as there were before, but no
-longer than the group before has taken (PostgreSQL's commit_delay, measured instead of set).
+Threads that finished together return one after the other. To spare the first of them an fsync of
+its own, a leader may wait until as many threads are back as there were before, but no longer than
+the previous group took (PostgreSQL's commit_delay, measured instead of configured).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .appending import Appended, Request
 
 _Append = Callable[[Sequence[Request]], None]
 
-# The longest that a group is waited for, in seconds.
+# The longest wait for a group, in seconds.
 _LONGEST_WAIT: Final = 0.001
 
 
 class _Waiting:
-    """A thread's append, and its gate. `leads`: it is to make the appends of those that wait."""
+    """A thread's append and its gate. `leads`: it must perform the waiting appends."""
 
     __slots__ = ("gate", "leads", "request")
 
@@ -37,27 +37,27 @@ class _Waiting:
 
 
 class GroupCommit:
-    """Of one partition."""
+    """The group commit of one partition."""
 
     def __init__(self, append: _Append, waits: bool) -> None:
-        """`append` answers each of the requests that it gets. It is called by one thread at a
-        time. `waits`: it takes so long that a thread that leads waits for others."""
+        """`append` must answer each request it is given; one thread at a time calls it. `waits`:
+        it is slow enough that a leader should wait for others."""
         self._append = append
         self._waits = waits
-        self._mutex = Lock()  # for all that follows
+        self._mutex = Lock()  # guards all attributes below
         self._is_led = False
         self._waiting: list[_Waiting] = []
-        self._awaiting: _Waiting | None = None  # leads, and waits for others
+        self._awaiting: _Waiting | None = None  # the leader while it waits for others
         self._expected = 1  # threads that append
-        self._took = 0.0  # seconds, the last group
+        self._took = 0.0  # seconds that the last group took
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody is at it."""
+        """Whether no append is in progress."""
         return not self._is_led
 
     def submit(self, request: Request) -> Appended:
-        """Has an append made, with those of others; raises what went wrong with it."""
+        """Performs an append, possibly in a group; raises its error."""
         mine = _Waiting(request)
         with self._mutex:
             self._waiting.append(mine)
@@ -105,7 +105,7 @@ class GroupCommit:
                     each.gate.release()
 
     def _pass_on(self, done: int) -> None:
-        """The first of those that wait leads, after a group of so many."""
+        """Makes the first waiter the leader after a group of `done` appends."""
         with self._mutex:
             self._expected = done + len(self._waiting)
             self._is_led = bool(self._waiting)
@@ -116,7 +116,7 @@ class GroupCommit:
                 first.gate.release()
 
     def _leave(self, mine: _Waiting) -> None:
-        """A signal's exception came while it waited."""
+        """Removes a thread that a signal's exception interrupted while it waited."""
         with self._mutex:
             if mine in self._waiting:
                 self._waiting.remove(mine)

@@ -1,4 +1,4 @@
-"""Whether a partition still takes changes, and what an error does to that."""
+"""The state of a partition: whether it accepts changes, and how an error affects that."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from ..errors import LogDirOffline, StorageError, printable
 
 
 class Health:
-    """Of one partition: in order until it `failed` or was `closed`, both for ever.
+    """The state of one partition: healthy until `failed` or `closed` is set, both permanently.
 
-    What a disk does to it:
+    Effects of disk errors:
 
-    - A write fails (no space, EIO): what it wrote is cut off again, and the partition is in order.
-    - That cannot be done, or an fsync fails: nobody knows what is on the disk. `failed` is set, and
-      everything raises it from then on (Kafka's log directory goes offline).
+    - A write fails (no space, EIO): its data is truncated, and the partition stays healthy.
+    - The truncation or an fsync fails: the state of the disk is unknown. `failed` is set, and
+      every later operation raises it (Kafka's log directory goes offline).
     """
 
     def __init__(self, path: str, on_failure: Callable[[LogDirOffline], None]) -> None:
-        """`path`: of the partition. `on_failure` is called, with whatever locks the caller has,
-        when an error that is noted here sets `failed`."""
+        """`path`: the partition's. `on_failure` is called, under the caller's locks, when an error
+        noted here sets `failed`."""
         self._path = path
         self._on_failure = on_failure
         self.failed: LogDirOffline | None = None
@@ -28,25 +28,26 @@ class Health:
         self._seal: StorageError | None = None
 
     def check(self) -> None:
-        """Raises what is wrong, as a new exception."""
+        """Raises a new exception if the partition accepts no changes."""
         error = self.closed or self.failed or self._seal
         if error is not None:
             raise type(error)(*error.args)
 
     def close(self, error: StorageError) -> None:
-        """Nothing is done any more; everything raises `error`."""
+        """Makes every later operation raise `error`."""
         self.closed = error
 
     def seal(self, error: StorageError | None) -> None:
-        """The same until it is given None."""
+        """Makes operations raise `error` until this is called with None."""
         self._seal = error
 
     def fail(self, error: LogDirOffline) -> None:
-        """The log directory went offline on account of something else."""
+        """Marks the log directory as offline for an outside cause."""
         self.failed = self.failed or error
 
     def note(self, error: Exception) -> Exception:
-        """What to raise for `error`; when that leaves open what is on the disk, all is over."""
+        """Returns the exception to raise for `error`; sets `failed` if the state of the disk is
+        unknown."""
         if not isinstance(error, (SyncFailed, LogDirOffline)):
             return error
         failure = offline(self._path, error)
@@ -56,15 +57,15 @@ class Health:
         return failure
 
     def note_interruption(self, error: BaseException) -> None:
-        """A signal's exception may come between any two steps: what is in memory may not be what is
-        on the disk."""
+        """Fails the partition after a signal's exception: it may come between any two steps, so
+        memory and disk may differ."""
         if not isinstance(error, Exception):
             self.fail(LogDirOffline(self._path, "interrupted while writing"))
 
 
 def offline(path: str, error: Exception) -> LogDirOffline:
-    """What `error` makes of the log directory of the partition at `path`, when it came where there
-    is no way back."""
+    """Returns the LogDirOffline error for the partition at `path` after an unrecoverable
+    `error`."""
     if isinstance(error, LogDirOffline):
         return error
     return LogDirOffline(path, f"offline since {_told(error)}")

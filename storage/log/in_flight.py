@@ -1,8 +1,8 @@
-"""Appends in flight: written by a thread of their own while the next are made ready.
+"""Appends in flight: one thread writes batches while another encodes the next.
 
-To make batches and their checksums takes about as long as to write them, and two processors can do
-both. As a producer's, these appends wait for nobody's answer; as those of one that is idempotent
-none gets past one that failed.
+Encoding and checksumming take about as long as writing, and two processors can do both. As with a
+Kafka producer, an append does not wait for the previous answer; as with an idempotent producer, no
+append succeeds after one that failed.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from typing import Final
 from ..ahead import processors
 from .appending import Appended, Request
 
-# Appends some requests, or those in front of the first that fails; each of these is answered.
+# Appends requests, or those before the first that fails; each of these is answered.
 _Append = Callable[[Sequence[Request]], None]
 
-# The most bytes of batches that are held, unless one append alone has more.
+# Limit on the bytes of batches held, unless a single append is larger.
 _MOST_BYTES: Final = 8 << 20
 
 
 class AppendsInFlight(Iterator[Appended]):
-    """What becomes of appends that are encoded, in their order.
+    """The results of appends, in order.
 
-    An error of one of them, or of `requests`, comes where its answer would: everything before it
-    is appended then, and nothing after it. `close` ends the iteration early and returns when
-    everything that was asked for is appended. An iterator that is merely dropped has it appended,
-    too, but does not wait for that: see `Ahead`.
+    An error of an append, or of `requests`, is raised in place of its result: everything before it
+    is then appended, and nothing after it. `close` ends the iteration early and returns when
+    everything sent is appended. If the iterator is merely dropped, everything sent is appended,
+    too, but nobody waits for it: see `Ahead`.
     """
 
     def __init__(self, requests: Iterator[Request], append: _Append) -> None:
@@ -54,7 +54,7 @@ class AppendsInFlight(Iterator[Appended]):
         return self._answers
 
     def close(self) -> None:
-        """Waits until everything is appended that was asked for. Not for a finaliser."""
+        """Waits until everything sent is appended. Must not be called by a finaliser."""
         self._answers = iter(())
         if self._flight is not None:
             self._flight.land()
@@ -71,20 +71,20 @@ def _one_by_one(requests: Iterator[Request], append: _Append) -> Iterator[Append
 
 
 class _InFlight:
-    """One thread asks, and another writes."""
+    """Two threads: the caller's sends requests, the other writes them."""
 
     def __init__(self, append: _Append) -> None:
         self._append = append
         self._sent: SimpleQueue[Request | None] = SimpleQueue()  # None: nothing more is sent
-        self._changed = Condition()  # for all that follows
+        self._changed = Condition()  # guards all attributes below
         self._answered: deque[Request] = deque()
-        self._flying = 0  # bytes that wait or are being written
-        self._error: BaseException | None = None  # why nothing is written any more
+        self._flying = 0  # bytes waiting or being written
+        self._error: BaseException | None = None  # why nothing more is written
         self._thread = Thread(target=self._write, name="kafkafs-append")
         self._thread.start()
 
     def answers(self, requests: Iterator[Request]) -> Iterator[Appended]:
-        """Of all of them, as far as they come."""
+        """Sends all requests and yields their results as they arrive."""
         failure: Exception | None = None
         while failure is None:
             try:
@@ -102,15 +102,15 @@ class _InFlight:
             try:
                 raise failure
             finally:
-                del failure  # else it and this frame would keep each other
+                del failure  # breaks the cycle of exception and frame
 
     def land(self) -> None:
-        """Waits until everything is written that was sent. Can be repeated."""
+        """Waits until everything sent is written. Can be repeated."""
         self.begin_landing()
         self._thread.join()
 
     def begin_landing(self) -> None:
-        """Nothing more is sent. This waits for nothing, nor for a lock that Python code holds."""
+        """Stops sending. Never blocks, nor takes a lock that Python code holds."""
         self._sent.put(None)
 
     def _send(self, request: Request) -> None:
@@ -121,7 +121,7 @@ class _InFlight:
         self._sent.put(request)
 
     def _results(self) -> Iterator[Appended]:
-        """Of those that were answered meanwhile."""
+        """Yields the results that have arrived."""
         while self._answered:
             yield self._answered.popleft().result()
 
@@ -137,20 +137,20 @@ class _InFlight:
             self._settle(group)
 
     def _next_group(self) -> list[Request]:
-        """All that wait; none at the end."""
+        """Returns all waiting requests; an empty list at the end."""
         group: list[Request] = []
         request = self._sent.get()
         while request is not None:
             group.append(request)
-            if self._sent.empty():  # nobody else takes from it
+            if self._sent.empty():  # this thread is the only consumer
                 return group
             request = self._sent.get()
         if group:
-            self.begin_landing()  # again, for the next time
+            self.begin_landing()  # put the end marker back for the next call
         return group
 
     def _settle(self, group: Sequence[Request]) -> None:
-        """Answers them, with an error from the first on that has one."""
+        """Answers the requests; from the first error on, all of them fail."""
         failed = self._error
         for request in group:
             failed = failed or request.error

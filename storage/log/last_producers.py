@@ -1,7 +1,7 @@
-"""The producers of a partition that is only read: the newest snapshot, and the batches behind it.
+"""The producers of a read-only partition: its newest snapshot plus the batches after it.
 
-What a broker that opened the partition now would know of them (``UnifiedLog.rebuildProducerState``
-for a log that was closed in good order). Nothing is written.
+The state that a broker would have if it opened the partition now
+(``UnifiedLog.rebuildProducerState`` after a clean shutdown). Nothing is written.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from .producers import EXPIRATION_MS, Producers
 from .tail import newest_snapshots
 from .view import View
 
-# A marker's batch has 78 bytes as Kafka writes it; one of more than this is no marker.
+# Kafka writes a marker's batch with 78 bytes; a larger one than this is not a marker.
 _MARKER_BYTES = 512
 
 
 def producers_of(view: View, now_ms: int, expiration_ms: int = EXPIRATION_MS) -> Producers:
-    """The producers at the end of ``view``, without those of its newest snapshot that have expired
-    by ``now_ms``. What is damaged is passed over."""
+    """Returns the producers at the end of ``view``, without those of its newest snapshot that
+    expired by ``now_ms``. Damaged batches are skipped."""
     producers = Producers(expiration_ms)
     if not len(view.segments):
         return producers
@@ -43,8 +43,8 @@ def producers_of(view: View, now_ms: int, expiration_ms: int = EXPIRATION_MS) ->
 
 
 def _load_newest(producers: Producers, view: View, now_ms: int) -> None:
-    """The newest snapshot that can be read and is not of later than the log's end; without one,
-    nothing, at the log's start."""
+    """Loads the newest readable snapshot within the log; without one, starts empty at the log
+    start."""
     directory = view.segments[0].files.directory
     producers.clear(view.start_offset)
     for offset, name in newest_snapshots(directory):
@@ -58,7 +58,7 @@ def _load_newest(producers: Producers, view: View, now_ms: int) -> None:
 
 
 def _tables(segment: Segment, view: View, from_offset: int) -> Iterator[BatchTable]:
-    """The batches of a segment, from some that is not behind ``from_offset`` on."""
+    """Yields the batches of a segment, beginning at or before ``from_offset``."""
     limit = view.context.limits.max_batch_bytes
     position = position_for(segment, from_offset, limit)
     for part in walk_headers(extent_from(segment, position, limit)):

@@ -1,15 +1,15 @@
 """Files in a partition's directory that belong to no log: leftovers.
 
 A deletion renames a segment's files to `.deleted`; cleaning and splitting write `.cleaned` files,
-which become `.swap` when they are whole. A process that ends leaves such files behind. Kafka
-removes them when it loads the partition. kafkafs leaves them alone until their removal is requested
+which become `.swap` files once they are complete. A process that exits leaves such files. Kafka
+removes them when it loads the partition. kafkafs keeps them until their removal is requested
 (`remove`), since a `.deleted` file may hold the only copy of its records.
 
-Leftovers must not get in the way meanwhile. A `.cleaned` file says that no `.swap` at or above its
-offset counts, so that an old one would take back a new exchange after a crash; and a deletion would
-replace an old `.deleted` file of the same segment. Code that needs such a name first gives the
-leftover another one, which also ends in `.deleted` (`set_aside`). Only a removal looks at a file of
-that name, and a broker removes it as it would have removed the leftover.
+Until then leftovers must not interfere. A `.cleaned` file invalidates every `.swap` file at or
+above its offset, so an old one would revert a new swap after a crash; and a deletion would replace
+an old `.deleted` file of the same segment. Code that needs such a name first renames the leftover
+(`set_aside`); its new name also ends in `.deleted`. Only a removal looks at files with these names,
+and a broker removes them as it would have removed the leftovers.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from ..format.names import (
 )
 
 _DELETED = str(FileState.DELETED)
-# KRaft's snapshots are its own to delete.
+# KRaft deletes its own snapshots.
 _DELETED_METADATA_SNAPSHOT = ".checkpoint.deleted"
 
 
 class LeftoverKind(StrEnum):
-    """What a leftover was. Files of the first four kinds are in a partition's directory; the last
-    two are partitions' directories."""
+    """The kinds of leftovers. The first four are files in a partition's directory; the last two
+    are directories of partitions."""
 
-    DELETED = "deleted"  # a segment's file, or what was set aside
-    SWAP = "swap"  # of an exchange of segments that was not committed
-    CLEANED = "cleaned"  # output of a cleaning or split that was not finished
-    TEMPORARY = "temporary"  # a small file that was being written
+    DELETED = "deleted"  # a segment's file, or a renamed leftover
+    SWAP = "swap"  # from a segment swap that was not committed
+    CLEANED = "cleaned"  # output of an unfinished cleaning or split
+    TEMPORARY = "temporary"  # a small file whose write was interrupted
     DELETED_PARTITION = "deleted partition"
     STRAY_PARTITION = "stray partition"
 
 
-# The `.swap` files go first: without a `.cleaned` file they would count.
+# The `.swap` files are removed first: without a `.cleaned` file they would be valid.
 _ORDER = (
     (LeftoverKind.SWAP,),
     (LeftoverKind.CLEANED,),
@@ -64,7 +64,8 @@ class Leftover:
 
 
 def find_leftovers(directory: Directory) -> list[Leftover]:
-    """The leftovers in a partition's directory, by name. SegmentGone if the directory has gone."""
+    """Returns the leftovers in a partition's directory, by name. Raises SegmentGone if the
+    directory no longer exists."""
     entries = [entry for entry in directory.list(may_be_leftover) if entry.is_file]
     kinds = leftover_kinds(entry.name for entry in entries)
     return sorted(
@@ -78,8 +79,8 @@ def find_leftovers(directory: Directory) -> list[Leftover]:
 
 
 def may_be_leftover(name: str) -> bool:
-    """Whether a file's name has the form of a leftover's. Whether a `.swap` is one depends on the
-    other files."""
+    """Whether a file name may be a leftover's. Whether a `.swap` file is one depends on the other
+    files."""
     if name.endswith(TEMPORARY_SUFFIX):
         stem = name.removesuffix(TEMPORARY_SUFFIX)
         is_segments = parse_segment_file(stem) is not None
@@ -91,9 +92,9 @@ def may_be_leftover(name: str) -> bool:
 
 
 def leftover_kinds(names: Iterable[str]) -> dict[str, LeftoverKind]:
-    """Which of the files in a partition's directory are leftovers. A `.swap` file is one if a
-    `.cleaned` file has the same or a lower offset; any other `.swap` file belongs to an exchange
-    that is committed."""
+    """Returns the leftovers among the files in a partition's directory. A `.swap` file is one if a
+    `.cleaned` file has the same or a lower offset; other `.swap` files belong to a committed
+    swap."""
     kinds: dict[str, LeftoverKind] = {}
     swaps: dict[str, int] = {}
     uncommitted_from: int | None = None
@@ -116,24 +117,24 @@ def leftover_kinds(names: Iterable[str]) -> dict[str, LeftoverKind]:
 
 
 def name_aside(name: str, is_taken: Callable[[str], bool]) -> str:
-    """The name under which the leftover `name` is in nobody's way."""
+    """Returns a free name for the leftover `name`."""
     stem = name.removesuffix(_DELETED)
     names = (f"{stem}.{number}{_DELETED}" for number in count(1))
     return next(each for each in names if not is_taken(each))
 
 
 def set_aside(directory: WritableDirectory, name: str) -> None:
-    """Makes way for a file `name`: a leftover of that name gets another one."""
+    """Frees the name `name`: renames a leftover that has it."""
     if _is_there(directory, name):
         new = name_aside(name, lambda other: _is_there(directory, other))
         directory.rename(name, new)
 
 
 def set_aside_unfinished(directory: WritableDirectory, spared: Collection[int] = ()) -> None:
-    """Makes way for an exchange of segments: what another cleaning or split left has no say in it
-    any more. To be called before the first new segment is made, by whoever has the partition to
-    itself. `spared`: the base offsets of the new segments. The `.swap` files are renamed durably
-    before the `.cleaned` files, without which they would count."""
+    """Prepares a segment swap by renaming the files of other unfinished cleanings and splits. The
+    caller must have exclusive access and call this before it creates the first new segment.
+    `spared`: the base offsets of the new segments. The `.swap` files are renamed durably before the
+    `.cleaned` files, without which they would be valid."""
     kinds = leftover_kinds(entry.name for entry in directory.list())
     for kind in (LeftoverKind.SWAP, LeftoverKind.CLEANED):
         names = [name for name, its in kinds.items() if its is kind and _base(name) not in spared]
@@ -144,7 +145,7 @@ def set_aside_unfinished(directory: WritableDirectory, spared: Collection[int] =
 
 
 def remove(directory: WritableDirectory, leftovers: Sequence[Leftover]) -> None:
-    """Removes leftovers, durably. OSError as it comes; the rest of them stay."""
+    """Removes leftovers durably. On an OSError the rest of them remain."""
     for kinds in _ORDER:
         chosen = [each for each in leftovers if each.kind in kinds]
         for each in chosen:

@@ -1,4 +1,4 @@
-"""A partition as loading it has left it, for whoever goes on with it."""
+"""The interface of a loaded partition, as its writer and other users see it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .producers import Producers
 
 
 class LoadedSegment(Protocol):
-    """A segment that is there: bytes in its `.log`."""
+    """A segment that exists; `size` is the length of its `.log` in bytes."""
 
     @property
     def base_offset(self) -> int: ...
@@ -22,7 +22,7 @@ class LoadedSegment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FoundDeleted:
-    """A deleted segment that is still there: bytes in its `.log`, and its files."""
+    """A deleted segment that still exists: the size of its `.log` in bytes, and its files."""
 
     base_offset: int
     size: int
@@ -30,7 +30,7 @@ class FoundDeleted:
 
 
 class LoadedLog(Protocol):
-    """See `recovery.RecoveryPlan`; without segments it is a new partition."""
+    """A loaded log; see `recovery.RecoveryPlan`. A new partition has no segments."""
 
     @property
     def segments(self) -> Sequence[LoadedSegment]: ...

@@ -1,4 +1,4 @@
-"""A segment while its partition is loaded: where its bytes are now, and what became of them."""
+"""A segment while its partition is loaded: the present place of its bytes, and how it changes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from ..segment.offset_index import OffsetIndex
 from ..segment.walk import walk_headers
 from .lookup import header_at
 
-# A marker's batch has 78 bytes as Kafka writes it; one of more than this is no marker.
+# Kafka writes a marker's batch with 78 bytes; a larger one than this is not a marker.
 _MARKER_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Where a log ends: the offset after its last batch, and whether the file ends there, too."""
+    """The end of a log: the offset after its last batch, and whether the file ends there, too."""
 
     next_offset: int
     is_whole: bool
@@ -31,8 +31,8 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What a segment's files are to hold, and `why` it was gone through: bytes of the `.log`, and
-    the three indexes."""
+    """The new contents of a segment's files, and `why` it was scanned: the size of the `.log` in
+    bytes, and the three indexes."""
 
     why: str
     size: int
@@ -44,11 +44,11 @@ class Rebuilt:
 
 @dataclass(slots=True)
 class LoadingSegment:
-    """Bytes [`start`, `end`) of the file `name`: all of a `.log` or (`is_part`) what is to become
-    one when it is split. Its offset index is the file `index`, "" when there is none.
+    """Bytes [`start`, `end`) of the file `name`: a whole `.log`, or (`is_part`) a part that will
+    become one in a split. `index` is its offset index file, "" if there is none.
 
-    `limit_offset`: the next segment's base. `rebuilt` is None as long as it is taken as it is;
-    `fault` is why less of it stays than there was.
+    `limit_offset`: the next segment's base offset. `rebuilt` is None while the segment is left as
+    it is; `fault` is the reason why it gets shorter.
     """
 
     directory: Directory
@@ -62,16 +62,16 @@ class LoadingSegment:
     is_part: bool = False
     rebuilt: Rebuilt | None = None
     fault: CorruptError | None = None
-    _file: OpenFile | None = None  # kept while it is gone through
+    _file: OpenFile | None = None  # open during a scan
 
     @property
     def size(self) -> int:
-        """Bytes that it is to have."""
+        """Its size in bytes after the load."""
         return self.end - self.start if self.rebuilt is None else self.rebuilt.size
 
     @contextmanager
     def opened(self) -> Iterator[OpenFile]:
-        """Its file, open as long as the `with` takes; what is asked for meanwhile uses it, too."""
+        """Opens its file for the `with` block; `read_marker` uses the same file."""
         self._file = self.directory.open(self.name)
         try:
             yield self._file
@@ -79,7 +79,7 @@ class LoadingSegment:
             self._file = None
 
     def extent(self, file: OpenFile, position: int = 0) -> Extent:
-        """Its bytes from `position` on, a batch boundary."""
+        """Returns its bytes from the batch boundary `position` on."""
         return Extent(
             file,
             self.base_offset,
@@ -90,21 +90,20 @@ class LoadingSegment:
         )
 
     def tables(self, from_offset: int) -> Iterator[BatchTable]:
-        """Its batches, from some that is not behind `from_offset` on. What is damaged is left
-        out."""
+        """Yields its batches, beginning at or before `from_offset`. Damaged ones are skipped."""
         with self.opened() as file:
             for part in walk_headers(self.extent(file, self._position(file, from_offset))):
                 if not isinstance(part, Fault):
                     yield part
 
     def read_marker(self, header: BatchHeader) -> EndTxnMarker | None:
-        """What one of the batches says that it is just gone through for."""
+        """Reads the marker in a batch of the current scan."""
         assert self._file is not None
         position, size = header.position, min(header.size, _MARKER_BYTES)
         return parse_end_txn_marker(self._file.read(position, size))
 
     def find_end(self) -> End:
-        """The end of its batches, by the last entry of its index where it was not gone through."""
+        """Finds the end of its batches, from the last index entry unless it was rebuilt."""
         if self.rebuilt is not None:
             return End(self.rebuilt.next_offset, True)
         next_offset, is_whole, at = self.base_offset, True, self.start
@@ -119,7 +118,7 @@ class LoadingSegment:
         return End(next_offset, is_whole and at == self.end)
 
     def _position(self, file: OpenFile, offset: int) -> int:
-        """A batch boundary at or before the batch of `offset`, by the index if that holds."""
+        """Returns a batch boundary at or before `offset`, from the index if it is valid."""
         if not self.index or self.rebuilt is not None or offset <= self.base_offset:
             return 0
         try:

@@ -1,8 +1,7 @@
-"""The segments of a partition that is written to, as they are on the disk: Kafka's LocalLog.
+"""The segments on disk of a partition that is written to: Kafka's LocalLog.
 
-They lie one after the other, those that were rolled and the active one behind them. With each goes
-the snapshot of the producers at its base. What the records in them mean to a partition is
-`unified_log`'s.
+They are contiguous: the rolled segments, then the active one. Each has a producer snapshot at its
+base offset. The meaning of their records for the partition is the concern of `unified_log`.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from .snapshots import SnapshotFiles
 
 
 class Unflushed(NamedTuple):
-    """What is to be synced so that all below `end` is durable: `rolled` segments, and the active
-    one's `log` unless it begins at `end`. `truncations`: how often the log had been cut then."""
+    """The files to sync so that everything below `end` is durable: the `rolled` segments, and the
+    active one's `log` unless that begins at `end`. `truncations`: the log's count at that time."""
 
     rolled: Sequence[StoredSegment]
     log: WritableFile | None
@@ -36,7 +35,7 @@ class Unflushed(NamedTuple):
     truncations: int
 
     def sync(self) -> None:
-        """Needs no lock. SyncFailed when it is not certain what is durable."""
+        """Syncs the files; needs no lock. Raises SyncFailed if it is unknown what is durable."""
         for segment in self.rolled:
             segment.sync()
         if self.log is not None:
@@ -44,8 +43,8 @@ class Unflushed(NamedTuple):
 
 
 class Rolled(NamedTuple):
-    """The rolled `segments` at one moment, and what was known then: all below `end_offset` is in
-    them, and below `stable_offset` every transaction was decided."""
+    """The rolled `segments` at one moment. They hold everything below `end_offset`; below
+    `stable_offset` every transaction was decided."""
 
     segments: Sequence[StoredSegment]
     end_offset: int
@@ -54,12 +53,12 @@ class Rolled(NamedTuple):
 
 
 class LocalLog:
-    """One thread at a time changes anything.
+    """The segments of one partition. One thread at a time may change them.
 
-    `rolled` and `active`: its segments; the list is replaced, never changed. `end_offset`: where
-    the next record goes; those below `recovery_point` are on the disk for certain, and
-    `last_flush_ms` is when that moved last. `config` may be replaced at any time. `front_moved`:
-    segments were deleted from the front, and it is not certain yet that they stay so.
+    `rolled` and `active`: the segments; the list is replaced, never changed. `end_offset`: the
+    offset of the next record. Records below `recovery_point` are known to be durable, and
+    `last_flush_ms` is when it last advanced. `config` may be replaced at any time. `front_moved`:
+    segments were deleted from the front, and the deletion may not be durable yet.
     """
 
     def __init__(
@@ -79,8 +78,8 @@ class LocalLog:
         self._find_deleted(loaded)
 
     def _open(self, loaded: LoadedLog) -> None:
-        """Takes over the segments. Those above the recovery point may have been left by a process
-        that was killed, and still be on their way to the disk."""
+        """Takes over the loaded segments. Those above the recovery point may come from a process
+        that was killed, and may not be durable yet."""
         now = self.clock.now_ms()
         ends = [segment.base_offset for segment in loaded.segments[1:]] + [self.end_offset]
         found = [
@@ -97,7 +96,7 @@ class LocalLog:
             self.active = SegmentWriter.create(self.directory, base, self.config, now)
 
     def _find_deleted(self, loaded: LoadedLog) -> None:
-        """What was deleted before, and is still there."""
+        """Registers earlier deleted segments that still exist."""
         for segment in loaded.deleted:
             base = segment.base_offset
             for kind in segment.kinds:
@@ -106,19 +105,19 @@ class LocalLog:
             self.deleted.front[base] = found
 
     def _writable(self, segment: StoredSegment, now_ms: int) -> SegmentWriter:
-        """A segment as the active one."""
+        """Opens a segment as the active one."""
         base, size = segment.base_offset, segment.size
         is_synced = segment.is_synced
         return SegmentWriter(self.directory, base, size, self.config, now_ms, is_synced)
 
     @property
     def segments(self) -> list[StoredSegment | SegmentWriter]:
-        """All of them, the oldest first."""
+        """All segments, oldest first."""
         return [*self.rolled, self.active]
 
     @property
     def first_base_offset(self) -> int:
-        """Base offset of the oldest segment."""
+        """The base offset of the oldest segment."""
         rolled = self.rolled
         return rolled[0].base_offset if rolled else self.active.base_offset
 
@@ -132,37 +131,37 @@ class LocalLog:
         aborted: Sequence[AbortedTxn],
         end_offset: int,
     ) -> None:
-        """Writes batches as `SegmentWriter.append` does; the log ends at `end_offset` then."""
+        """Writes batches as `SegmentWriter.append` does; `end_offset` is the log's new end."""
         self.active.append(buffers, table, first_timestamp, aborted)
         self.end_offset = end_offset
 
     def renew_active(self) -> None:
-        """The active segment anew, which has no batch yet, but no room in its indexes either."""
+        """Reopens the active segment, which is empty but has no space left in its indexes."""
         self.active.finish()
         base, now = self.active.base_offset, self.clock.now_ms()
         self.active = SegmentWriter(self.directory, base, 0, self.config, now)
 
     def roll(self, base: int, snapshot: Sequence[WritableFile]) -> None:
-        """Goes on in a new segment at `base`, the log's end or above it; the files of the
-        `snapshot` in front of it become durable with the old one. After an OSError that one goes
-        on."""
+        """Starts a new segment at `base`, which is at or above the log's end. The files of the
+        `snapshot` before it become durable with the old segment. After an OSError the old segment
+        remains active."""
         active = self.active
         active.finish()
         if self.recovery_point >= self.end_offset:
-            # Recovery would not look at the old segment any more, its indexes included.
+            # Recovery would no longer check the old segment or its indexes.
             active.sync_all()
         created = SegmentWriter.create(self.directory, base, self.config, self.clock.now_ms())
         rolled = active.stored()
         rolled.unsynced += tuple(snapshot)
-        rolled.is_synced = not rolled.unsynced  # those of a segment that is not synced are there
+        rolled.is_synced = not rolled.unsynced  # an unsynced segment lists its own files
         self.rolled = [*self.rolled, rolled]
         self.active = created
 
     # -- becoming durable ------------------------------------------------------------------------
 
     def unflushed(self, upto: int) -> Unflushed:
-        """What makes durable all that is below `upto`, and with it what else is there by now. The
-        names of the files were synced when they were made."""
+        """Returns what to sync so that everything below `upto`, and whatever else has been written
+        by now, is durable. The file names were synced when the files were created."""
         rolled = [segment for segment in self.rolled if not segment.is_synced]
         base = self.active.base_offset
         if upto <= base:
@@ -170,13 +169,13 @@ class LocalLog:
         return Unflushed(rolled, self.active.log, self.end_offset, self._truncations)
 
     def mark_flushed(self, flushed: Unflushed) -> None:
-        """It was synced (LocalLog.markFlushed); if the log was cut meanwhile that says nothing."""
+        """Notes that `flushed` was synced (LocalLog.markFlushed); void after a truncation."""
         if flushed.truncations == self._truncations and flushed.end > self.recovery_point:
             self.recovery_point = flushed.end
             self.last_flush_ms = self.clock.now_ms()
 
     def sync_all(self, snapshot: Sequence[WritableFile]) -> None:
-        """Makes everything durable, the files of the `snapshot` at the log's end included."""
+        """Makes everything durable, including the files of the `snapshot` at the log's end."""
         for segment in self.rolled:
             if not segment.is_synced:
                 segment.sync()
@@ -189,23 +188,23 @@ class LocalLog:
     # -- being cleaned ---------------------------------------------------------------------------
 
     def rolled_at(self, stable_offset: int) -> Rolled:
-        """What a cleaning may be about, now that the last stable offset is that."""
+        """Returns the segments to clean, given the present last stable offset."""
         return Rolled(self.rolled, self.active.base_offset, stable_offset, self._truncations)
 
     def replace_segments(self, new: LoadedSegment, bases: Sequence[int], known: Rolled) -> None:
-        """Puts a segment, which is there as `.cleaned` and durable, in the place of those of
-        `known` with these bases, the first of which is its own (LocalLog.replaceSegments).
-        CleaningAborted when one of them has gone since, or the log was cut.
+        """Swaps in a segment, present as `.cleaned` and durable, for those of `known` with these
+        base offsets, of which the first is its own (LocalLog.replaceSegments). Raises
+        CleaningAborted if one of them was deleted since, or the log was truncated.
 
-        After an OSError nothing has changed, but that the `.cleaned` files, or at most the
-        snapshots of bases that are none any more, have gone. LogDirOffline, SyncFailed when that is
-        not certain.
+        After an OSError nothing has changed except that the `.cleaned` files, or at most the
+        snapshots of former base offsets, are deleted. Raises LogDirOffline or SyncFailed if that is
+        uncertain.
         """
         old = [segment for segment in known.segments if segment.base_offset in bases]
         at = next((n for n, s in enumerate(self.rolled) if s.base_offset == new.base_offset), -1)
         is_there = at >= 0 and self.rolled[at : at + len(bases)] == old
         if not is_there or len(old) < len(bases) or known.truncations != self._truncations:
-            raise CleaningAborted("segments were deleted or cut meanwhile")
+            raise CleaningAborted("segments were deleted or truncated meanwhile")
         due = self.clock.now_ms() + self.config.file_delete_delay_ms
         replace_files(self.directory, [new.base_offset], bases, self.deleted, due)
         stored = StoredSegment(self.directory, new.base_offset, new.size, is_synced=True)
@@ -214,8 +213,8 @@ class LocalLog:
             self._delete_snapshot(segment.base_offset, due)
 
     def go_on_with(self, placed: Sequence[LoadedSegment], end_offset: int) -> None:
-        """Takes over segments that are there, durable, and have taken the place of the active one,
-        which was empty; the last of them is active now, and the log ends at `end_offset`."""
+        """Takes over durable segments that have replaced the empty active one. The last becomes
+        active, and `end_offset` is the log's new end."""
         self.active.let_go()
         *rolled, last = [
             StoredSegment(self.directory, segment.base_offset, segment.size, is_synced=True)
@@ -229,7 +228,7 @@ class LocalLog:
     # -- shrinking -------------------------------------------------------------------------------
 
     def delete_oldest(self, now_ms: int) -> None:
-        """Deletes the oldest of the rolled segments, which can come back."""
+        """Deletes the oldest rolled segment; it can be restored."""
         oldest = self.rolled[0]
         self.front_moved = True
         self._delete(oldest.base_offset, now_ms, is_of_front=True)
@@ -238,12 +237,12 @@ class LocalLog:
 
     @property
     def lowest_offset(self) -> int:
-        """Base offset of the oldest segment that is there or could come back."""
+        """The base offset of the oldest segment that exists or can be restored."""
         return min(self.deleted.front, default=self.first_base_offset)
 
     def deleted_above(self, offset: int) -> list[int]:
-        """Base offsets of the segments that have to come back, if the log is to begin at `offset`
-        again, ascending."""
+        """Returns the base offsets, ascending, of the segments to restore if the log is to begin at
+        `offset` again."""
         bases = sorted(self.deleted.front)
         return [
             base
@@ -252,11 +251,11 @@ class LocalLog:
         ]
 
     def bring_back(self, bases: Sequence[int]) -> None:
-        """Makes deleted segments, as `deleted_above` gives them, the oldest of the log again. After
-        an OSError the newest of them may have come back; it can be repeated.
+        """Restores deleted segments, as returned by `deleted_above`, to the front of the log. After
+        an OSError the newest of them may be restored; the call can be repeated.
 
-        They become durable, then all their names but those of the `.log` files, then those, the
-        newest first: at any moment there is no hole, and no log without what belongs to it.
+        They are made durable, then all files but the `.log` files get their names, then those, the
+        newest first: the log never has a gap or a segment without its other files.
         """
         try:
             for base in bases:
@@ -275,23 +274,23 @@ class LocalLog:
         self.directory.sync()
 
     def truncate_to(self, offset: int) -> None:
-        """Cuts off all batches that reach to `offset` or above it, which lies in one of the
-        segments. The newest segments go first, so that there never is a hole. After an OSError part
-        of it may have been done."""
+        """Truncates the log to `offset`, which lies in one of the segments: removes all batches
+        that reach it. The newest segments are deleted first, so that there is never a gap. After an
+        OSError it may be partly done."""
         now = self.clock.now_ms()
         self._truncations += 1
         while self.active.base_offset > offset:
             self._delete(self.active.base_offset, now)
             self.active = self._writable(self.rolled[-1], now)
             self.rolled = self.rolled[:-1]
-        # A power cut must not bring back segments behind what is appended from here on.
+        # A power failure must not restore segments above what is appended next.
         self.directory.sync()
         self.active.truncate_to(offset, now)
         self._end_at(offset)
 
     def start_anew(self, offset: int) -> None:
-        """Deletes all segments, and goes on at `offset` (LocalLog.truncateFullyAndStartAt). After
-        an OSError part of it may have been done."""
+        """Deletes all segments and starts a new one at `offset`
+        (LocalLog.truncateFullyAndStartAt). After an OSError it may be partly done."""
         now = self.clock.now_ms()
         self._truncations += 1
         self.deleted.forget_front()
@@ -306,7 +305,7 @@ class LocalLog:
         self.recovery_point = min(self.recovery_point, offset)
 
     def _delete(self, base_offset: int, now_ms: int, is_of_front: bool = False) -> None:
-        """A segment's files and its snapshot go when file.delete.delay.ms has passed."""
+        """Marks a segment's files and its snapshot for removal after file.delete.delay.ms."""
         due = now_ms + self.config.file_delete_delay_ms
         self.deleted.mark(base_offset, due, is_of_front)
         self._delete_snapshot(base_offset, due, is_of_front)
@@ -318,6 +317,6 @@ class LocalLog:
             self.deleted.add(snapshot, due_ms, is_of_front)
 
     def let_go(self) -> None:
-        """Closes the files as they are; nothing is asked any more."""
+        """Closes the files as they are; the log must not be used afterwards."""
         self.active.let_go()
         self.rolled = []

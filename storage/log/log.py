@@ -1,8 +1,8 @@
-"""A partition that may be changing: what it looks like now, as one ``View`` after the other.
+"""A partition that may be changing: its state at one moment is a ``View``.
 
-``view`` costs two system calls when nothing happened. A broker may at any moment append, roll,
-delete from the front, or replace segments by cleaned ones; each shows as a changed directory or a
-longer file. Nothing is locked, opened for writing, or kept from the broker.
+``view`` costs two system calls if nothing changed. A broker may at any moment append, roll, delete
+from the front, or replace segments by cleaned ones; each change shows as a changed directory or a
+longer file. Nothing is locked, opened for writing, or withheld from the broker.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .segments import LogFile, Segments, drop_covered, list_logs, unchanged
 from .tail import Tail, advance, settled_fault, walk_from_start
 from .view import View
 
-# How often a directory is listed when names come and go meanwhile.
+# How often a directory is listed while its names keep changing.
 _LISTINGS = 8
 _DAMAGE_KEPT = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class _Listing:
-    """The directory as listed when it bore ``stamp``."""
+    """The directory listing taken when the directory had this ``stamp``."""
 
     stamp: Stamp | None
     segments: Segments
@@ -38,8 +38,8 @@ class _Listing:
 class Log:
     """One partition's directory, opened for reading.
 
-    ``log_start_offset`` gives the checkpointed log start offset (0 where there is none).
-    ``damage``: the first errors that reading this partition met, by file and position.
+    ``log_start_offset`` returns the checkpointed log start offset, 0 if there is none.
+    ``damage``: the first errors met while reading this partition, by file and position.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Log:
         self.damage: dict[tuple[str, int], CorruptError] = {}
         self._log_start_offset = log_start_offset
         self._context = context
-        self._lock = FairLock()  # guards what follows
+        self._lock = FairLock()  # guards the attributes below
         self._listing: _Listing | None = None
         self._tail: Tail | None = None
-        self._walked: tuple[object, ...] = ()  # what the active segment was when _tail was made
+        self._walked: tuple[object, ...] = ()  # the active segment's state when _tail was made
         self._cuts = 0
         self._view: View | None = None
-        # The listing, log start, and size and mtime of the active segment that _view shows, where
-        # these alone decide.
+        # The listing, log start, and active segment's size and mtime that _view shows; None if
+        # they alone do not determine it.
         self._viewed: tuple[_Listing, int, int, int] | None = None
 
     @property
@@ -71,16 +71,17 @@ class Log:
         return self.directory.path
 
     def view(self) -> View:
-        """The partition now; the very same object as before when nothing changed.
+        """Returns the partition's current state; the same object as before if nothing changed.
 
-        UnknownPartition when the directory has gone; SegmentGone as `look_again` raises it.
+        Raises UnknownPartition if the directory no longer exists, and SegmentGone as `look_again`
+        does.
         """
         with self._lock:
             return look_again(self._look)
 
     def report(self, error: CorruptError) -> bool:
-        """Note damage; True when it was not known before, and is worth telling: of a log that is
-        nothing but damage, some is enough."""
+        """Records damage. Returns True if it is new and worth reporting: there is a limit, since a
+        log may consist of nothing but damage."""
         key = (error.file, error.position)
         if key in self.damage or len(self.damage) >= _DAMAGE_KEPT:
             return False
@@ -91,7 +92,7 @@ class Log:
         try:
             return self._refresh()
         except SegmentGone:
-            self._listing = None  # a file went between listing and opening
+            self._listing = None  # a file was removed between listing and opening
             raise
 
     def _refresh(self) -> View:
@@ -109,12 +110,12 @@ class Log:
         if view is None or viewed != self._viewed:
             view = self._view_of(*viewed)
             assert self._tail is not None
-            # a fault is told only after some time
+            # a fault is reported only after some time
             self._viewed = viewed if self._tail.fault is None else None
         return view
 
     def _view_of(self, listing: _Listing, start: int, size: int, mtime_ns: int) -> View:
-        """The view of a listing, with the active segment of that size and age."""
+        """Returns the view of a listing whose active segment has that size and mtime."""
         active = replace(listing.segments[-1], size=size, mtime_ns=mtime_ns)
         segments = listing.segments.with_active(active)
         self._walk(segments)
@@ -143,7 +144,7 @@ class Log:
             raise UnknownPartition(self.topic, self.partition) from None
 
     def _walk(self, segments: Segments) -> None:
-        """Bring ``_tail`` to the log's present end, reading only what is new."""
+        """Advances ``_tail`` to the log's present end, reading only new data."""
         active = segments[-1]
         now = (active.files.identity, active.size, active.mtime_ns)
         tail = self._tail
@@ -203,8 +204,8 @@ class Log:
         )
 
     def _list_logs(self) -> list[LogFile]:
-        """A listing during which no name came or went, else a segment that is just being renamed
-        may be seen under neither name."""
+        """Lists the directory until no name changes meanwhile: a segment that is being renamed
+        might appear under neither name."""
         for _ in range(_LISTINGS):
             before = self.directory.stat().st_mtime_ns
             logs = list_logs(self.directory, self.report)
@@ -221,7 +222,7 @@ class Log:
         )
 
     def _next_offset(self, log: LogFile) -> int:
-        """Offset after the last batch of a ``.log``."""
+        """Returns the offset after the last batch of a ``.log``."""
         segment = Segment(self._files(log, {}), log.size, log.mtime_ns)
         limit = self._context.limits.max_batch_bytes
         tail = advance(Tail(log.base_offset), (segment,), limit)

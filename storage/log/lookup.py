@@ -1,13 +1,14 @@
-"""The two textbook lookups: the batch of an offset, and the first record at or after a time.
+"""The two basic lookups: the batch of an offset, and the first record at or after a timestamp.
 
-Both start from a segment's sparse index and walk. An index is never believed: it names a position,
-and only a batch header there that fits makes the walk begin there rather than at the segment's
-start. So a missing, stale, damaged or lying index costs time and nothing else. (`LogSegment`:
+Both begin with a segment's sparse index and walk from there. An index is never trusted: it names a
+position, and the walk begins there only if a matching batch header is found, otherwise at the
+segment's start. A missing, stale, damaged or forged index therefore costs only time. (`LogSegment`:
 translateOffset, findOffsetByTimestamp.)
 
-A time entry says more than its batch can bear out: that nothing before it is younger. In a segment
-of a few megabytes all headers are read, once, to know; in a larger one an entry whose own batch has
-the timestamp is taken at its word, as only an index forged for this very log could be wrong there.
+A time index entry claims more than its batch can prove: that no earlier batch has a greater
+timestamp. In a segment of a few megabytes all headers are read, once, to verify that; in a larger
+one an entry is accepted if its own batch has the timestamp, as only an index forged for this very
+log could be wrong there.
 """
 
 from __future__ import annotations
@@ -29,16 +30,17 @@ from ..segment.time_index import TimeIndex, TimestampOffset
 from ..segment.walk import walk_headers
 from .trace import OffsetIndexStep, TimeIndexStep, Trace, Verdict, WalkStep
 
-# A segment of this size has its headers read in a millisecond or few.
+# The headers of a segment of this size are read within a few milliseconds.
 _ALL_HEADERS_BYTES: Final = 4 << 20
 
 
 def extent_from(
     segment: Segment, position: int, max_batch_bytes: int, previous_offset: int = -1
 ) -> Extent:
-    """The rest of a segment from a batch boundary on, behind ``previous_offset`` (-1 unknown)."""
+    """Returns the rest of a segment from a batch boundary on; ``previous_offset`` precedes it (-1:
+    unknown)."""
     limit = segment.next_base
-    if segment.is_active:  # it is rolled before an offset is more than an int32 above its base
+    if segment.is_active:  # Kafka rolls before offsets exceed the base by more than an int32
         limit = min(segment.base_offset + MAX_INT32 + 1, MAX_OFFSET)
     return Extent(
         segment.files.log(),
@@ -52,8 +54,8 @@ def extent_from(
 
 
 def position_for(segment: Segment, offset: int, max_batch_bytes: int) -> int:
-    """A batch boundary at or before the batch of ``offset``: from the index if what it says holds,
-    else 0."""
+    """Returns a batch boundary at or before the batch of ``offset``: from the index if its entry is
+    valid, else 0."""
     index = segment.offset_index()
     if index is None or not len(index):
         return 0
@@ -68,7 +70,7 @@ def position_for(segment: Segment, offset: int, max_batch_bytes: int) -> int:
 def walk_from(
     segment: Segment, offset: int, max_batch_bytes: int, trace: Trace | None = None
 ) -> Iterator[BatchTable | Fault]:
-    """Headers from a boundary at or before the batch of ``offset`` on, as ``position_for``."""
+    """Yields headers from a boundary at or before the batch of ``offset``, as ``position_for``."""
     index = segment.offset_index()
     if index is not None and len(index):
         found = index.lookup(offset, segment.size)
@@ -102,8 +104,8 @@ def _index_step(
 
 
 def _fits(segment: Segment, found: OffsetPosition, header: BatchHeader) -> bool:
-    """Whether the batch at an entry's position is one that the entry can mean, and no batch that
-    somebody's value holds: then another one, or the end, would not be right behind it."""
+    """Whether the batch at an entry's position can be the one meant. It must be followed by another
+    batch or the end of the segment, otherwise it may be part of a record's value."""
     if not segment.base_offset <= header.base_offset <= found.offset:
         return False
     if header.next_position >= segment.size:
@@ -122,8 +124,9 @@ def header_at(log: OpenFile, position: int) -> BatchHeader | None:
 def find_batch(
     segment: Segment, offset: int, max_batch_bytes: int, trace: Trace | None = None
 ) -> tuple[BatchHeader | None, Fault | None]:
-    """Header of the first batch with a last offset >= ``offset``, None when the segment has none;
-    and damage right in front of it, where the offset may have been if the batch has it not."""
+    """Returns the header of the first batch with a last offset >= ``offset``, None if there is
+    none; and any damage directly before it, which may have held the offset if the batch does
+    not."""
     fault: Fault | None = None
     for table in walk_from(segment, offset, max_batch_bytes, trace):
         if isinstance(table, Fault):
@@ -146,8 +149,8 @@ def find_batches_since(
     trace: Trace | None = None,
     start_offset: int = 0,
 ) -> Iterator[BatchHeader | Fault]:
-    """Batches that may hold the first record with a timestamp >= ``timestamp`` (ms) that is not
-    below ``start_offset``, in order."""
+    """Yields, in order, the batches that may hold the first record at or above ``start_offset``
+    with a timestamp >= ``timestamp`` (ms)."""
     for table in _walk_for_time(segment, timestamp, start_offset, max_batch_bytes, trace):
         if isinstance(table, Fault):
             yield table
@@ -167,7 +170,7 @@ def _greatest_timestamps(table: BatchTable) -> b.Int64s:
 def _walk_for_time(
     segment: Segment, timestamp: int, start: int, max_batch_bytes: int, trace: Trace | None
 ) -> Iterator[BatchTable | Fault]:
-    """Headers from behind the last time entry below ``timestamp`` whose batch bears it out."""
+    """Yields headers from the last valid time entry below ``timestamp`` on."""
     index = segment.time_index()
     entry = TimestampOffset(NO_TIMESTAMP, segment.base_offset)
     if index is not None and len(index) and _ascends(segment, index):
@@ -188,8 +191,8 @@ def _walk_for_time(
 
 
 def _ascends(segment: Segment, index: TimeIndex) -> bool:
-    """`TimeIndex.ascends`, which reads all of an index, once for a segment that is rolled, though
-    its index may be opened often."""
+    """Caches `TimeIndex.ascends`, which reads a whole index, for a rolled segment, whose index may
+    be opened many times."""
     if segment.is_active:
         return index.ascends()
     state = segment.state, index.identity, len(index)
@@ -197,8 +200,8 @@ def _ascends(segment: Segment, index: TimeIndex) -> bool:
 
 
 def _bears_out(segment: Segment, entry: TimestampOffset, max_batch_bytes: int) -> bool:
-    """Whether the batch that a time entry names has the timestamp that the entry says, and, where
-    that is known, no batch before it a greater one."""
+    """Whether the batch that a time entry names has the entry's timestamp and, where that is known,
+    no earlier batch has a greater one."""
     if not segment.base_offset <= entry.offset:
         return False
     header, fault = find_batch(segment, entry.offset, max_batch_bytes)
@@ -220,7 +223,7 @@ def _is_surpassed(segment: Segment, header: BatchHeader, max_batch_bytes: int) -
 
 
 def _running_maxima(segment: Segment, max_batch_bytes: int) -> tuple[b.Int64s, b.Int64s]:
-    """Of each batch with a greater timestamp than all before: last offset, and the timestamp."""
+    """Returns last offset and timestamp of each batch whose timestamp exceeds all before it."""
 
     def compute() -> tuple[b.Int64s, b.Int64s]:
         none = np.empty(0, dtype=np.int64)
@@ -240,9 +243,9 @@ def _running_maxima(segment: Segment, max_batch_bytes: int) -> tuple[b.Int64s, b
 
 
 def largest_timestamp(segment: Segment, max_batch_bytes: int) -> int:
-    """Greatest timestamp of a segment's batches in ms, -1 when none has one.
+    """Returns the greatest timestamp of a segment's batches in ms, -1 if none has one.
 
-    The last time entry, if its batch bears it out, and the batches behind it; else all batches.
+    Uses the last time entry, if valid, and the batches after it; otherwise all batches.
     """
     if segment.size <= _ALL_HEADERS_BYTES:
         _, maxima = _running_maxima(segment, max_batch_bytes)

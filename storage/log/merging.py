@@ -1,7 +1,7 @@
-"""Small appends of records by many threads, put together before they are encoded.
+"""Merges small concurrent appends of records before they are encoded.
 
-As a producer's linger does it: records that come at the same time go into the same batches. What
-costs the most about an append of a few records is that it is one.
+Like a producer's linger: records that arrive together share a batch. Most of the cost of appending
+a few records is per append.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ..format.validate import AdmitRules, Admitted
 from .appending import Appended, Request
 from .preparing import encoded
 
-# The most bytes of records that are small.
+# Limit on the bytes of a small append's records.
 _SMALL: Final = 4096
 
 
 class RecordsRequest(Request):
-    """An append of records that are still to be encoded, as `plan` says. `most`: bytes that they
-    take in a batch, at most."""
+    """An append of records to be encoded according to `plan`. `most`: upper bound on the bytes they
+    take in a batch."""
 
     __slots__ = ("most", "plan", "records")
 
@@ -42,7 +42,7 @@ class RecordsRequest(Request):
 
 
 class MergedRequest(Request):
-    """Some of them together, in their order."""
+    """Several record requests merged into one, in order."""
 
     __slots__ = ("_parts",)
 
@@ -65,8 +65,8 @@ class MergedRequest(Request):
 
 
 def may_merge(records: RecordColumns, plan: BatchPlan) -> bool:
-    """Whether others' records may come into its batches, and it is worth while: a producer's own
-    batches have its sequence."""
+    """Whether other records may share its batches, and merging pays off. A producer's batches
+    cannot be shared: they carry its sequence numbers."""
     keys, values, headers = records.keys.data, records.values.data, records.headers
     return (
         0 < len(records.timestamps) <= _SMALL // RECORD_OVERHEAD
@@ -79,8 +79,8 @@ def may_merge(records: RecordColumns, plan: BatchPlan) -> bool:
 def merge(
     requests: Sequence[Request], rules: AdmitRules, segment_size: int, now_ms: int
 ) -> list[Request]:
-    """The requests, those of records encoded and put together where they can be. One that is
-    refused is answered, and is none of them any more."""
+    """Returns the requests, with records encoded and merged where possible. A rejected one is
+    answered and left out."""
     found: list[Request] = []
     for run in _runs(requests, min(rules.max_message_bytes, segment_size)):
         if isinstance(run, Request):
@@ -92,9 +92,9 @@ def merge(
 
 
 def _runs(requests: Sequence[Request], limit: int) -> Iterator[Request | list[RecordsRequest]]:
-    """What can be put together because it comes one after the other, has the same plan, and fits
-    into a batch of at most `limit` bytes. So every append is in one batch, as it would be by
-    itself: after a crash all of it is there, or nothing."""
+    """Yields runs of consecutive requests with the same plan that fit into one batch of at most
+    `limit` bytes. Each append stays within one batch, as it would alone: after a crash all of it
+    exists, or nothing."""
     run: list[RecordsRequest] = []
     room = 0
     for request in requests:
@@ -118,19 +118,19 @@ def _runs(requests: Sequence[Request], limit: int) -> Iterator[Request | list[Re
 def _merged(
     run: Sequence[RecordsRequest], rules: AdmitRules, segment_size: int, now_ms: int
 ) -> Request | None:
-    """All of them; None when one of them would not be taken, or they only by themselves."""
+    """Merges a run; None if one of them is invalid, or they are only valid separately."""
     records = RecordColumns.joined([part.records for part in run])
     try:
         admitted = encoded(records, run[0].plan, rules, now_ms)
     except (Refused, ValueError):
         return None
-    if admitted.table.column(b.SIZE).max() > segment_size:  # compressed, a batch may be larger
+    if admitted.table.column(b.SIZE).max() > segment_size:  # compression may enlarge a batch
         return None
     return MergedRequest(admitted, run)
 
 
 def _encode(part: RecordsRequest, rules: AdmitRules, now_ms: int) -> bool:
-    """Encodes it by itself; False when it is refused."""
+    """Encodes one request by itself; returns False if it is rejected."""
     try:
         part.admitted = encoded(part.records, part.plan, rules, now_ms)
     except (Refused, ValueError) as error:

@@ -1,7 +1,7 @@
-"""The files in a partition's directory as recovery finds them and means to have them.
+"""The files in a partition's directory, as recovery finds them and as it wants them.
 
-Nothing is changed here: what is to be done is collected as stages of actions, and `on_disk` tells
-under which name a file's bytes are to be found as long as nothing has been done.
+Nothing is changed here: the changes are collected as stages of actions, and `on_disk` returns the
+name under which a file is stored until they are applied.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ _SWAPPED_LOG = f"{FileKind.LOG}{FileState.SWAP}"
 
 _SEGMENT_KINDS = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
 
-# Base offset of a part of a `.log`, its first byte and the one behind it.
+# Base offset of a part of a `.log`, its first byte and the byte after it.
 Part = tuple[int, int, int]
-# The offset after the last batch of a `.log`; its name, its index's ("" none), its base offset.
+# Returns the offset after the last batch of a `.log`, given its name, the name of its index (""
+# if none) and its base offset.
 NextOffset = Callable[[str, str, int], int]
 
 
 @dataclass(slots=True)
 class _Found:
-    """The names in the directory: the live files of segments, the `.swap` files of an exchange that
-    is committed, and the leftovers."""
+    """The names in the directory: live segment files, `.swap` files of a committed swap, and
+    leftovers."""
 
     live: dict[FileKind, dict[int, str]]
     swaps: list[tuple[str, SegmentFileName]]
@@ -45,10 +46,10 @@ class _Found:
 
 
 class PartitionFiles:
-    """The files by what they are; see the module."""
+    """The files of one partition by kind."""
 
     def __init__(self, directory: Directory) -> None:
-        """CorruptError when something that has the name of a segment's file is none."""
+        """Raises CorruptError if an entry with a segment file's name is not a regular file."""
         self.directory = directory
         self.log_sizes: dict[str, int] = {}  # by name on disk
         self._stages: list[list[Action]] = [[]]
@@ -63,7 +64,7 @@ class PartitionFiles:
             if kind is None or text[0] != "0" or not (digits.isascii() and digits.isdigit()):
                 rest.append(text)
                 self._sort_in(text, size)
-            else:  # as parse_segment_file, quickly for what most files are
+            else:  # same result as parse_segment_file, but faster for the common names
                 live[kind][int(digits)] = text
                 if size >= 0:
                     self.log_sizes[text] = size
@@ -77,32 +78,32 @@ class PartitionFiles:
         return tuple(tuple(stage) for stage in self._stages if stage)
 
     def add(self, *actions: Action) -> None:
-        """Adds to the present stage."""
+        """Adds actions to the current stage."""
         self._stages[-1] += actions
 
     def next_stage(self) -> None:
-        """What is added from here on needs what was added before to be on the disk."""
+        """Begins a new stage: its actions require the earlier ones to be on disk."""
         self._stages.append([])
 
     def live(self, kind: FileKind) -> Mapping[int, str]:
-        """The names on disk of the live files of a kind, by the offset in them."""
+        """Returns the names on disk of the live files of a kind, by their offset."""
         return self._found.live[kind]
 
     def has(self, base_offset: int, kind: FileKind) -> bool:
         return base_offset in self._found.live[kind]
 
     def on_disk(self, base_offset: int, kind: FileKind) -> str:
-        """The name that the live file has now; the one it would have where there is none."""
+        """Returns the present name of a live file, or the name it would have."""
         known = self._found.live[kind].get(base_offset)
         return segment_file(base_offset, kind) if known is None else known
 
     def open(self, base_offset: int, kind: FileKind) -> OpenFile:
-        """SegmentGone when there is no such file."""
+        """Opens a live file. Raises SegmentGone if it does not exist."""
         return self.directory.open(self.on_disk(base_offset, kind))
 
     def retire(self, base_offset: int, why: str) -> None:
-        """Gives the files of a segment, and the snapshot at its base, the suffix under which they
-        are deleted after a while; the `.log` first, for without it the others mean nothing."""
+        """Renames the files of a segment and the snapshot at its base with the suffix for delayed
+        deletion, the `.log` first, since the others mean nothing without it."""
         for kind in FileKind:
             self._retire(base_offset, kind, why)
 
@@ -115,16 +116,16 @@ class PartitionFiles:
             self._found.leftovers[deleted] = LeftoverKind.DELETED
 
     def _set_aside(self, name: str) -> None:
-        """Gives a leftover a name that nothing needs."""
+        """Renames a leftover to a name that nothing needs."""
         leftovers = self._found.leftovers
         new = name_aside(name, leftovers.__contains__)
-        self.add(Rename(name, new, "a leftover that is in the way"))
+        self.add(Rename(name, new, "a leftover whose name is needed"))
         del leftovers[name]
         leftovers[new] = LeftoverKind.DELETED
 
     def split(self, base_offset: int, parts: Sequence[Part]) -> None:
-        """Makes several segments of one, by way of names that tell at any moment whether the new or
-        the old ones count (LocalLog.splitOverflowedSegment)."""
+        """Splits a segment into several. At every step the file names show whether the old or the
+        new segments are valid (LocalLog.splitOverflowedSegment)."""
         why = "its offsets are too far apart for one index"
         for state in (LeftoverKind.SWAP, LeftoverKind.CLEANED):
             for name in [each for each, its in self._found.leftovers.items() if its is state]:
@@ -149,8 +150,8 @@ class PartitionFiles:
         self.next_stage()
 
     def deleted_segments(self) -> dict[int, list[FileKind]]:
-        """The files of deleted segments by base offset. Not of a segment that still has live files:
-        its deletion was not finished, or it was replaced."""
+        """Returns the files of deleted segments by base offset. Omits segments that still have live
+        files: their deletion did not finish, or they were replaced."""
         live = self._found.live
         deleted: dict[int, list[FileKind]] = {}
         for text, kind in sorted(self._found.leftovers.items()):
@@ -160,8 +161,8 @@ class PartitionFiles:
         return deleted
 
     def complete_swaps(self, next_offset: NextOffset) -> None:
-        """Finishes an exchange of segments that was committed: everything whose offset the swapped
-        logs cover becomes `.deleted`, and they get their names, the logs first."""
+        """Finishes a committed segment swap: all files whose offsets the swapped logs cover become
+        `.deleted`, and the `.swap` files get their names, the logs first."""
         swaps = self._found.swaps
         logs = [(text, name) for text, name in swaps if name.kind is FileKind.LOG]
         if logs:
@@ -180,7 +181,7 @@ class PartitionFiles:
     def _rename_swaps(self, swaps: list[tuple[str, SegmentFileName]]) -> None:
         for text, name in swaps:
             final = segment_file(name.base_offset, name.kind)
-            self.add(Rename(text, final, "its exchange for the old segments was committed"))
+            self.add(Rename(text, final, "its segment swap was committed"))
             self._found.live[name.kind][name.base_offset] = text
         self.next_stage()
 
@@ -192,8 +193,8 @@ class PartitionFiles:
         self.next_stage()
 
     def retire_orphans(self) -> None:
-        """Finishes the deletion of segments whose `.log` has been renamed, and not all of their
-        indexes."""
+        """Finishes the deletion of segments whose `.log` was renamed but some of their indexes were
+        not."""
         live = self._found.live
         for kind in (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX):
             for base in sorted(live[kind].keys() - live[FileKind.LOG].keys()):

@@ -1,8 +1,8 @@
-"""New segments at the end of a log, all of them at once and not batch by batch.
+"""Ingests whole segments at the end of a log in a single step, instead of batch by batch.
 
-They are brought into the partition's directory as `.cleaned`, whole and durable, while the log ends
-with an empty segment of their first offset; then they take its place as segments do after a
-cleaning (see `replacing`). Whoever loads the partition in between, a broker too, finds all of them
+They are written to the partition's directory as `.cleaned`, complete and durable, while the log
+ends with an empty segment at their first offset; then they replace it as segments do after a
+cleaning (see `replacing`). Whoever loads the partition in between, even a broker, finds all of them
 or none.
 """
 
@@ -23,18 +23,18 @@ from .unified_log import UnifiedLog
 
 
 class PlacedSegment(LoadedSegment, Protocol):
-    """A new one: bytes in its `.log`, and the offset behind its last batch."""
+    """A new segment: `size` in bytes of its `.log`, and the offset after its last batch."""
 
     @property
     def end_offset(self) -> int: ...
 
 
 class Placing:
-    """One partition while segments are placed in it; nobody else changes it meanwhile. `producers`:
-    what the new batches change about those."""
+    """An ingest into one partition, which nothing else may change meanwhile. `producers`: the
+    changes that the new batches make to the producers."""
 
     def __init__(self, log: UnifiedLog, noting: Callable[[], AbstractContextManager[None]]) -> None:
-        """`noting` is for what changes something: it keeps what an error says about the disk."""
+        """`noting` wraps every change: it records what an error means for the state of the disk."""
         self._log = log
         self._noting = noting
         self.producers: ProducerUpdate = log.producers.begin_update()
@@ -56,13 +56,14 @@ class Placing:
         return self._log.leader_epoch
 
     def make_room(self, base_offset: int) -> None:
-        """Lets the log end with an empty segment at `base_offset`, its end or above it, and all in
-        front of that be durable: a crash that took some of it would take what is placed behind it,
-        too. After an OSError nothing has changed, but that the log may have been rolled."""
+        """Ends the log with an empty segment at `base_offset`, which is at or above its end, and
+        makes everything before it durable: a crash that lost part of that would also lose what is
+        ingested after it. After an OSError nothing has changed, except that the log may have
+        rolled."""
         log, local = self._log, self._log.local
         if base_offset < local.end_offset:
             what = f"the first batch is at offset {base_offset}"
-            raise OffsetOutOfRange(f"{what}, the log goes on at {local.end_offset}")
+            raise OffsetOutOfRange(f"{what}, below the log end offset {local.end_offset}")
         with self._noting():
             set_aside_unfinished(self.directory)
             if log.leader_epoch != log.epochs.latest:
@@ -74,9 +75,9 @@ class Placing:
             local.mark_flushed(unflushed)
 
     def exchange(self, segments: Sequence[PlacedSegment]) -> None:
-        """Puts the segments, which are there as `.cleaned` and durable, at the log's end; that is
-        decided. LogDirOffline when it cannot be finished: nothing may be written then until the
-        partition was loaded again."""
+        """Appends segments, present as `.cleaned` and durable, to the log. The commit is already
+        recorded: raises LogDirOffline if it cannot be finished, and nothing may be written until
+        the partition is loaded again."""
         log, local = self._log, self._log.local
         with self._noting():
             due = local.clock.now_ms() + local.config.file_delete_delay_ms
@@ -90,10 +91,10 @@ class Placing:
             log.producers.map_end_offset = local.end_offset
 
     def give_up(self) -> None:
-        """What was decided is not done, on account of something else. LogDirOffline."""
+        """Abandons a committed ingest for an outside cause. Raises LogDirOffline."""
         with self._noting():
             raise self._unfinished("interrupted")
 
     def _unfinished(self, why: str) -> LogDirOffline:
-        what = f"segments that were decided on were not put in place: {why}"
+        what = f"committed segments were not put in place: {why}"
         return LogDirOffline(self.directory.path, what)

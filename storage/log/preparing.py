@@ -1,5 +1,5 @@
-"""What is appended, made ready before the log is locked: by the topic's settings, but without a
-place in the log."""
+"""Prepares appends before the log is locked: applies the topic's configs, but assigns no offsets or
+positions yet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TIMESTAMP_TYPES = {
 
 
 def admit_rules(config: TopicConfig) -> AdmitRules:
-    """The settings that speak of batches and records."""
+    """Returns the topic configs that concern batches and records."""
     codec = _CODECS.get(config.compression_type)  # None: the producer's
     levels = {
         Codec.GZIP: config.compression_gzip_level,
@@ -40,12 +40,13 @@ def admit_rules(config: TopicConfig) -> AdmitRules:
 
 
 def encoded(records: RecordColumns, plan: BatchPlan, rules: AdmitRules, now_ms: int) -> Admitted:
-    """Batches of records, as `plan` says and the topic wants them; they still are to be placed.
+    """Encodes records as batches according to `plan` and the topic's rules; offsets are not yet
+    assigned.
 
-    Raises InvalidRecord, InvalidTimestamp, MessageTooLarge.
+    Raises InvalidRecord, InvalidTimestamp or MessageTooLarge if a record or batch is not allowed.
     """
     if not len(records):
-        raise InvalidRecord("there is no record")
+        raise InvalidRecord("there are no records to append")
     check_records(records, rules, now_ms)
     plan = _planned(plan, rules)
     if rules.timestamp_type is TimestampType.LOG_APPEND_TIME:
@@ -57,7 +58,7 @@ def encoded(records: RecordColumns, plan: BatchPlan, rules: AdmitRules, now_ms: 
 
 @lru_cache(64)
 def _planned(plan: BatchPlan, rules: AdmitRules) -> BatchPlan:
-    """A plan as the topic wants it."""
+    """Adapts a plan to the topic's rules."""
     plan = replace(
         plan,
         base_offset=0,
@@ -71,7 +72,7 @@ def _planned(plan: BatchPlan, rules: AdmitRules) -> BatchPlan:
 def end_of_transaction(
     producer_id: int, producer_epoch: int, is_commit: bool, coordinator_epoch: int, now_ms: int
 ) -> Admitted:
-    """The marker that ends a producer's transaction."""
+    """Builds the marker that ends a producer's transaction."""
     kind = ControlType.COMMIT if is_commit else ControlType.ABORT
     fields = BatchFields(producer_id=producer_id, producer_epoch=producer_epoch)
     data = bytearray(build_end_txn_marker(kind, now_ms, coordinator_epoch, fields))

@@ -1,7 +1,7 @@
-"""The producers' state at an offset of a log being loaded, and the snapshots that come of it.
+"""Rebuilds the state of a partition's producers while its log is loaded.
 
-Rules: Kafka's UnifiedLog.rebuildProducerState and ProducerStateManager. Nothing is written here:
-which snapshots a partition is to have afterwards is the result.
+Follows Kafka's UnifiedLog.rebuildProducerState and ProducerStateManager. Nothing is written: the
+result includes the snapshots that the partition should have.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from ..format.control import EndTxnMarker
 from ..format.layout import MAX_OFFSET
 from .producers import Producers
 
-# Some hundred thousand producers.
+# Enough for several hundred thousand producers.
 MAX_SNAPSHOT_BYTES = 32 << 20
 
 
 class Batches(Protocol):
-    """A segment, as far as its producers are concerned."""
+    """A segment as the source of producer batches."""
 
     @property
     def base_offset(self) -> int: ...
 
     def tables(self, from_offset: int) -> Iterator[BatchTable]:
-        """Its batches, from some that is not behind `from_offset` on."""
+        """Yields its batches, beginning at or before `from_offset`."""
 
     def read_marker(self, header: BatchHeader) -> EndTxnMarker | None:
-        """What one of its control batches says."""
+        """Reads one of its control batches."""
 
 
 class Snapshots:
-    """The snapshots of a partition by offset, as they are to be.
+    """The snapshots that a partition should have, by offset.
 
-    `read` gives the bytes of one that is on the disk; `known` are their offsets. `written` and
-    `gone` (why, by offset) are what differs from the disk.
+    `read` returns the bytes of a snapshot on disk; `known` are the offsets of those. `written` and
+    `gone` (reasons by offset) are the differences from the disk.
     """
 
     def __init__(self, known: Iterable[int], read: Callable[[int], bytes]) -> None:
@@ -53,7 +53,7 @@ class Snapshots:
 
     @property
     def offsets(self) -> list[int]:
-        """Of all that are to be, ascending."""
+        """The offsets of all snapshots to keep, ascending."""
         return sorted(self._offsets)
 
     def get(self, offset: int) -> bytes:
@@ -71,20 +71,20 @@ class Snapshots:
         self.gone[offset] = why
 
     def drop_outside(self, lowest: int, highest: int) -> None:
-        """All that are below `lowest` or above `highest`."""
+        """Drops all that are below `lowest` or above `highest`."""
         for offset in list(self._offsets):
             if offset < lowest:
                 self.drop(offset, f"not above the log start offset {lowest - 1}")
             elif offset > highest:
-                self.drop(offset, f"made anew from offset {highest} on, or above the log's end")
+                self.drop(offset, f"rebuilt from offset {highest} on, or above the log's end")
 
     def drop_all(self, why: str) -> None:
         for offset in list(self._offsets):
             self.drop(offset, why)
 
     def drop_strays(self, bases: Sequence[int]) -> None:
-        """Those at no segment's base, but for the newest of them if it is above all bases: a clean
-        stop wrote that (ProducerStateManager.removeStraySnapshots)."""
+        """Drops those not at a segment's base, except the newest if it is at or above all bases: a
+        clean shutdown wrote it (ProducerStateManager.removeStraySnapshots)."""
         strays = sorted(self._offsets.difference(bases))
         if strays and bases and strays[-1] >= bases[-1]:
             strays.pop()
@@ -93,7 +93,7 @@ class Snapshots:
 
 
 class LoadedProducers:
-    """A partition's producers while its log is loaded, with Kafka's memory of the last snapshot."""
+    """A partition's producers while its log is loaded; remembers the last snapshot, as Kafka."""
 
     def __init__(self, snapshots: Snapshots, expiration_ms: int) -> None:
         self.producers = Producers(expiration_ms)
@@ -101,21 +101,21 @@ class LoadedProducers:
         self._last_snapshot = 0
 
     def take_snapshot(self) -> None:
-        """Of the present offset, unless the last one is not below it."""
+        """Takes a snapshot at the current offset unless there already is one at or above it."""
         offset = self.producers.map_end_offset
         if offset > self._last_snapshot:
             self._snapshots.put(offset, self.producers.snapshot())
             self._last_snapshot = offset
 
     def start_from_nothing(self, offsets: Iterable[int]) -> None:
-        """The state of a log that was never asked for its producers: none. Snapshots that say so
-        are written for these offsets, so that it is not gone through the next time either."""
+        """Sets the empty state of a log without any snapshots. Writes empty snapshots for these
+        offsets, so that the next load need not scan the log either."""
         for offset in offsets:
             self.producers.map_end_offset = offset
             self.take_snapshot()
 
     def load_newest(self, log_start: int, now_ms: int) -> None:
-        """The newest snapshot that can be read. Broken ones are dropped."""
+        """Loads the newest readable snapshot and drops malformed ones."""
         while (newest := self._snapshots.newest) is not None:
             try:
                 self.producers.load(self._snapshots.get(newest), newest, now_ms)
@@ -128,7 +128,7 @@ class LoadedProducers:
         self._last_snapshot = log_start
 
     def stay_empty(self, log_start: int) -> None:
-        """The state at offset 0, which no snapshot is loaded for."""
+        """Sets the state at offset 0, for which no snapshot is loaded."""
         self.producers.map_end_offset = log_start
         newest = self._snapshots.newest
         self._last_snapshot = log_start if newest is None else newest
@@ -136,8 +136,8 @@ class LoadedProducers:
 
 @dataclass(frozen=True, slots=True)
 class ProducerRebuild:
-    """How the state of a partition's producers is built: from which snapshots, for a log that
-    starts at `log_start`, with producers that expire."""
+    """The inputs of a rebuild: the snapshots, the log start offset, and the expiration of
+    producers."""
 
     snapshots: Snapshots
     log_start: int
@@ -145,7 +145,7 @@ class ProducerRebuild:
     now_ms: int
 
     def at(self, end: int, segments: Sequence[Batches], is_clean: bool) -> LoadedProducers:
-        """The state at offset `end`, which lies in or behind `segments`."""
+        """Builds the state at offset `end`, which lies in or after `segments`."""
         loaded = LoadedProducers(self.snapshots, self.expiration_ms)
         last_two = [segment.base_offset for segment in segments[-2:]]
         if is_clean and self.snapshots.newest is None:
@@ -165,7 +165,7 @@ class ProducerRebuild:
     def _replay(
         self, loaded: LoadedProducers, end: int, segments: Sequence[Batches], snapshot_at: set[int]
     ) -> None:
-        """The batches from the state's offset up to `end`."""
+        """Replays the batches from the state's offset up to `end`."""
         producers = loaded.producers
         counted = producers.map_end_offset
         for segment, next_base in zip(segments, _next_bases(segments), strict=True):

@@ -1,7 +1,7 @@
-"""What a partition knows of one producer, and whether a batch may follow it.
+"""The state of one producer in a partition, and the rules for its next batch.
 
-Rules: Kafka's ``ProducerStateEntry`` and ``ProducerAppendInfo``. A state is a value: a batch makes
-another one of it, and nothing has happened until that one is put in its place.
+Follows Kafka's ``ProducerStateEntry`` and ``ProducerAppendInfo``. A state is immutable: a batch
+yields a new one, which has no effect until it replaces the old one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ..format.layout import (
 from ..format.origin import Origin
 from ..format.snapshot import ProducerSnapshotEntry
 
-#: Batches that are known again when they are sent a second time.
+#: The number of last batches for which duplicates are detected.
 BATCHES_RETAINED: Final = 5
 NO_OFFSET: Final = -1
 
@@ -56,10 +56,10 @@ class CachedBatch(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """A producer's epoch, last batches (oldest first) and open transaction; -1 is none.
+    """A producer's epoch, last batches (oldest first) and open transaction; -1 means none.
 
-    ``last_timestamp``, in ms since 1970, is that of its last batch or marker, by the clock of
-    whoever made it; expiry counts from there.
+    ``last_timestamp``, in ms since 1970, is that of its last batch or marker, by its sender's
+    clock; expiration counts from there.
     """
 
     producer_id: int
@@ -79,12 +79,12 @@ class ProducerState(NamedTuple):
 
     @property
     def last_offset(self) -> int:
-        """Of its last batch of data."""
+        """The last offset of its last data batch."""
         return self.batches[-1].last_offset if self.batches else NO_OFFSET
 
     @classmethod
     def from_snapshot(cls, entry: ProducerSnapshotEntry) -> ProducerState:
-        """The state in a snapshot, which has kept one batch of it."""
+        """Restores the state from a snapshot, which holds only the last batch."""
         batch = CachedBatch(
             entry.last_sequence, entry.last_offset, entry.offset_delta, entry.timestamp
         )
@@ -111,7 +111,7 @@ class ProducerState(NamedTuple):
         )
 
     def duplicate_of(self, header: BatchHeader) -> CachedBatch | None:
-        """The batch with the same epoch and sequence numbers that was appended before."""
+        """Returns the earlier batch with the same epoch and sequence numbers, or None."""
         if header.producer_epoch != self.epoch:
             return None
         first, last = header.base_sequence, header.sequence(header.last_offset)
@@ -121,8 +121,8 @@ class ProducerState(NamedTuple):
         return None
 
     def check_batch(self, header: BatchHeader, origin: Origin) -> None:
-        """Whether a batch of data may follow: InvalidProducerEpoch, OutOfOrderSequence or
-        InvalidTxnState when not. Of what a leader took before nothing but the last is refused."""
+        """Raises InvalidProducerEpoch, OutOfOrderSequence or InvalidTxnState if the data batch may
+        not follow. Replicated batches were accepted by a leader: only InvalidTxnState applies."""
         if origin is not Origin.REPLICATION:
             self._check_epoch(header.producer_epoch)
         if origin is Origin.CLIENT:
@@ -134,25 +134,25 @@ class ProducerState(NamedTuple):
             )
 
     def check_marker(self, producer_epoch: int, coordinator_epoch: int, origin: Origin) -> None:
-        """Whether a marker may follow: InvalidProducerEpoch or TransactionCoordinatorFenced."""
+        """Raises InvalidProducerEpoch or TransactionCoordinatorFenced if no marker may follow."""
         if origin is Origin.REPLICATION:
             return
         self._check_epoch(producer_epoch)
         if coordinator_epoch < self.coordinator_epoch:
             raise TransactionCoordinatorFenced(
-                f"producer {self.producer_id}: the marker is of coordinator epoch "
-                f"{coordinator_epoch}, the last one was of {self.coordinator_epoch}"
+                f"producer {self.producer_id}: the marker has coordinator epoch "
+                f"{coordinator_epoch}, the last one had {self.coordinator_epoch}"
             )
 
     def _check_epoch(self, epoch: int) -> None:
         if epoch < self.epoch:
             raise InvalidProducerEpoch(
-                f"producer {self.producer_id} has epoch {self.epoch} by now, not {epoch}"
+                f"producer {self.producer_id}: epoch {epoch} is fenced by epoch {self.epoch}"
             )
 
     def _check_sequence(self, epoch: int, first_sequence: int) -> None:
-        """A known epoch goes on where it was, a new one begins at 0. A producer that was forgotten,
-        because its records or its time have gone, may begin anywhere."""
+        """A known epoch continues its sequence, a new one begins at 0. A producer that was
+        forgotten, because its records were deleted or it expired, may begin anywhere."""
         if self.epoch == NO_PRODUCER_EPOCH:
             return
         following = 0
@@ -165,7 +165,7 @@ class ProducerState(NamedTuple):
             )
 
     def after_batch(self, header: BatchHeader) -> ProducerState:
-        """The state after a batch of data. A new epoch forgets the batches of the one before."""
+        """Returns the state after a data batch. A new epoch forgets the previous one's batches."""
         known = self.batches if header.producer_epoch == self.epoch else ()
         begun = header.base_offset if header.is_transactional else NO_OFFSET
         return self._replace(
@@ -176,7 +176,7 @@ class ProducerState(NamedTuple):
         )
 
     def after_marker(self, producer_epoch: int, marker: EndTxnMarker) -> ProducerState:
-        """The state after the end of a transaction, or of none, with that epoch in the marker."""
+        """Returns the state after a marker with that epoch, with or without an open transaction."""
         return ProducerState(
             self.producer_id,
             producer_epoch,

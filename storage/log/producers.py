@@ -1,10 +1,10 @@
 """The producers of a partition: duplicates, fencing, open transactions, the last stable offset.
 
-Rules: Kafka's ``ProducerStateManager``. What is to be appended goes through a ``ProducerUpdate``
-first, which refuses it or tells what the append will change; ``commit`` makes that so once the
-bytes are in the log. Recovery and loading take batches as they are, with ``replay``.
+Follows Kafka's ``ProducerStateManager``. An append first passes through a ``ProducerUpdate``, which
+rejects it or computes its changes; ``commit`` applies them once the bytes are in the log. Recovery
+and loading take batches unchecked, with ``replay``.
 
-Thread rules: one thread at a time changes anything; any other may ask meanwhile.
+Thread rules: one thread at a time may change the producers; others may read meanwhile.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from .producer_state import BATCHES_RETAINED, NO_OFFSET, CachedBatch, ProducerSt
 #: Kafka's producer.id.expiration.ms.
 EXPIRATION_MS: Final = 86_400_000
 
-# From so many on it is quicker to sort them than to take them one by one.
+# From this many batches on, sorting is faster than processing them one by one.
 _MANY_BATCHES: Final = 12
 
-# What the control batch with this header says; None when nothing is left in it.
+# Reads the marker in the control batch with this header; None if the batch is empty.
 ReadMarker = Callable[[BatchHeader], EndTxnMarker | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Duplicate:
-    """Where the records lie that were sent a second time. ``timestamp`` is the largest of the last
-    batch, in ms since 1970."""
+    """The position of records that were sent a second time. ``timestamp`` is the largest of their
+    last batch, in ms since 1970."""
 
     first_offset: int
     last_offset: int
@@ -53,19 +53,19 @@ class Duplicate:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A transaction that no marker has ended yet, which nobody who reads committed records gets
-    past. ``last_timestamp``: of its last batch, in ms since 1970."""
+    """A transaction without a marker; read_committed consumers cannot pass its first offset.
+    ``last_timestamp``: of its last batch, in ms since 1970."""
 
     producer_id: int
     producer_epoch: int
-    coordinator_epoch: int  # of the producer's last marker, -1 none
+    coordinator_epoch: int  # of the producer's last marker, -1 if none
     first_offset: int
     last_timestamp: int
 
 
 @dataclass(frozen=True, slots=True)
 class _CompletedTxn:
-    """``last_offset`` is that of the marker."""
+    """A completed transaction; ``last_offset`` is that of its marker."""
 
     producer_id: int
     first_offset: int
@@ -74,38 +74,38 @@ class _CompletedTxn:
 
 
 def no_marker(header: BatchHeader) -> None:
-    """The ``ReadMarker`` for batches that cannot be control batches, as those of clients."""
+    """The ``ReadMarker`` for batches that cannot be control batches, such as those of clients."""
 
 
 class Producers:
-    """Everything known of a partition's producers, all batches below ``map_end_offset`` counted.
+    """The state of all producers of a partition after all batches below ``map_end_offset``.
 
-    ``first_unstable_offset``: that of the oldest open transaction, -1 when there is none.
+    ``first_unstable_offset``: that of the oldest open transaction, -1 if there is none.
     """
 
     def __init__(self, expiration_ms: int = EXPIRATION_MS) -> None:
         self.expiration_ms = expiration_ms
         self.map_end_offset = 0
         self.first_unstable_offset = NO_OFFSET
-        self._states: dict[int, ProducerState] = {}  # in the order in which they came
-        self._most = 0  # the most that there ever were: Java's map keeps a table for these
-        # Producer by first offset, ascending; transactions mostly end in the order of their begin,
-        # and a plain dict is slow to find its first key once many before it have gone.
+        self._states: dict[int, ProducerState] = {}  # in order of arrival
+        self._most = 0  # the highest count so far: it determines the table size of Java's map
+        # Producer by first offset, ascending; transactions mostly end in the order in which they
+        # begin, and a plain dict finds its first key slowly after many deletions before it.
         self._open: OrderedDict[int, int] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._states)
 
     def state(self, producer_id: int) -> ProducerState | None:
-        """What is known of a producer, None when nothing is."""
+        """Returns the state of a producer, None if it is unknown."""
         return self._states.get(producer_id)
 
     def states(self) -> list[ProducerState]:
-        """All of them, in the order in which they came."""
+        """Returns all states in order of arrival."""
         return list(self._states.values())
 
     def open_transactions(self) -> list[OpenTransaction]:
-        """The transactions open now, oldest first."""
+        """Returns the open transactions, oldest first."""
         found = []
         for first_offset, producer_id in list(self._open.items()):
             state = self._states.get(producer_id)
@@ -114,11 +114,11 @@ class Producers:
         return found
 
     def begin_update(self) -> ProducerUpdate:
-        """What some appends are going to change; nothing has until its ``commit``."""
+        """Returns a collector for the changes of appends, which take effect on its ``commit``."""
         return ProducerUpdate(self)
 
     def replay(self, table: BatchTable, read_marker: ReadMarker) -> list[AbortedTxn]:
-        """Takes in batches that are in the log already, whatever they are, and gives the aborted
+        """Applies batches that are already in the log, without checks. Returns the aborted
         transactions that end in them, with their last stable offsets (``LogSegment.recover``)."""
         if not len(table):
             return []
@@ -135,8 +135,8 @@ class Producers:
         return aborted
 
     def _replay_data(self, table: BatchTable) -> None:
-        """Batches of data. Of many of one producer only the last few count, and the first that
-        begins a transaction."""
+        """Applies data batches. Of many batches by one producer only the last few matter, and the
+        first that begins a transaction."""
         if len(table) < _MANY_BATCHES:
             for header in table:
                 self._put_batch(header)
@@ -184,8 +184,8 @@ class Producers:
         self.first_unstable_offset = next(iter(self._open), NO_OFFSET)
 
     def expire(self, now_ms: int) -> int:
-        """Forgets those that are not in a transaction and have not been heard of for
-        ``expiration_ms``; how many."""
+        """Forgets producers without an open transaction that were inactive for ``expiration_ms``;
+        returns their number."""
         expired = [
             state.producer_id
             for state in self._states.values()
@@ -196,15 +196,15 @@ class Producers:
         return len(expired)
 
     def clear(self, map_end_offset: int) -> None:
-        """Forgets all: ``load`` or ``replay`` begins anew at that offset."""
+        """Forgets everything: ``load`` or ``replay`` starts over at that offset."""
         self._states.clear()
         self._open.clear()
         self._find_first_unstable()
         self.map_end_offset = map_end_offset
 
     def load(self, data: bytes, offset: int, now_ms: int) -> None:
-        """Puts what the snapshot of ``offset`` says in place of all that was known, without those
-        that have expired by ``now_ms``. CorruptError, and no change, when it is broken."""
+        """Replaces the state by the snapshot of ``offset``, without the producers that expired by
+        ``now_ms``. Raises CorruptError, and changes nothing, if the snapshot is malformed."""
         loaded = [ProducerState.from_snapshot(entry) for entry in parse_producer_snapshot(data)]
         self.clear(offset)
         for state in loaded:
@@ -216,7 +216,7 @@ class Producers:
         self._find_first_unstable()
 
     def snapshot(self) -> bytes:
-        """The bytes of the ``.snapshot`` file of ``map_end_offset``."""
+        """Returns the bytes of the ``.snapshot`` file for ``map_end_offset``."""
         order = hash_map_order(self._states, self._most)
         return format_producer_snapshot([self._states[id_].to_snapshot() for id_ in order])
 
@@ -232,7 +232,7 @@ def _open_transaction(state: ProducerState, first_offset: int) -> OpenTransactio
 
 
 def _by_producer(table: BatchTable) -> list[BatchTable]:
-    """The batches of each producer, in the order of their first ones."""
+    """Groups batches by producer, in the order of their first batches."""
     producer_ids = table.column(b.PRODUCER_ID)
     if len(table) <= 1 or (producer_ids == producer_ids[0]).all():
         return [table] if len(table) else []
@@ -245,33 +245,33 @@ def _by_producer(table: BatchTable) -> list[BatchTable]:
 def _last_stable_offset(
     open_: Iterable[tuple[int, int]], producer_id: int, marker_offset: int
 ) -> int:
-    """The offset below which all is decided once that producer's marker stands: the beginning of
-    the oldest other open transaction, else the offset after the marker."""
+    """Returns the last stable offset after that producer's marker: the first offset of the oldest
+    other open transaction, else the offset after the marker."""
     others = (first for first, other in open_ if other != producer_id)
     return next(others, marker_offset + 1)
 
 
 class ProducerUpdate:
-    """What one append or some appends, one after the other, change about the producers.
+    """The changes that one or more consecutive appends make to the producers.
 
-    ``aborted``: the entries they add to the ``.txnindex``. ``end_offset``: the log's after them.
+    ``aborted``: the entries they add to the ``.txnindex``. ``end_offset``: the log's new end.
     """
 
     def __init__(self, producers: Producers) -> None:
         self._producers = producers
         self._states: dict[int, ProducerState] = {}
         self._started: dict[int, int] = {}  # producer by first offset, still open
-        self._ended: set[int] = set()  # first offsets of those that were open before
+        self._ended: set[int] = set()  # first offsets of transactions open before the update
         self.aborted: list[AbortedTxn] = []
         self.end_offset = producers.map_end_offset
 
     def add(
         self, table: BatchTable, origin: Origin, read_marker: ReadMarker = no_marker
     ) -> Duplicate | None:
-        """One append: all its batches are taken in, or, when it is a duplicate or is refused, none.
+        """Adds all batches of one append; none if it is rejected or a duplicate, which is returned.
 
         Raises InvalidProducerEpoch, OutOfOrderSequence, InvalidTxnState or
-        TransactionCoordinatorFenced. ``read_marker`` is asked about control batches.
+        TransactionCoordinatorFenced if it is rejected. ``read_marker`` reads its control batches.
         """
         if not len(table):
             return None
@@ -286,7 +286,7 @@ class ProducerUpdate:
         return None
 
     def commit(self) -> None:
-        """Makes it so."""
+        """Applies the changes."""
         producers = self._producers
         for state in self._states.values():
             producers._put(state)
@@ -301,7 +301,7 @@ class ProducerUpdate:
         return known or ProducerState(producer_id)
 
     def _duplicate(self, headers: list[BatchHeader]) -> Duplicate | None:
-        """Kafka answers for an append of one batch; of more, all must have been there before."""
+        """Kafka checks only appends of one batch; here all batches of an append must be known."""
         known: list[CachedBatch] = []
         for header in headers:
             batch = self.state(header.producer_id).duplicate_of(header)
@@ -342,8 +342,8 @@ class ProducerUpdate:
 
 
 class _Append:
-    """One append while it is checked: ``states`` after it, in the order in which its producers
-    come, transactions ``started`` (producer by first offset) and ``completed``."""
+    """One append during validation: the ``states`` after it, in order of arrival, and the
+    transactions ``started`` (producer by first offset) and ``completed``."""
 
     def __init__(self, update: ProducerUpdate, origin: Origin) -> None:
         self._update = update
@@ -362,7 +362,7 @@ class _Append:
 
     def add_marker(self, header: BatchHeader, marker: EndTxnMarker | None) -> None:
         before = self._state(header.producer_id)
-        if marker is None:  # the cleaner took the transaction, but its producer was there
+        if marker is None:  # the cleaner removed the transaction; only the producer is known
             self.states[header.producer_id] = before
             return
         before.check_marker(header.producer_epoch, marker.coordinator_epoch, self._origin)

@@ -1,20 +1,20 @@
-"""Loading a partition to write to it, after a clean stop or a crash: first a plan, then its doing.
+"""Loads a partition for writing, after a clean shutdown or a crash: makes a plan, then applies it.
 
-Kafka's LogLoader. Planning only reads; the plan says what would change and why, and what the
-partition is then. What a clean stop left is not gone through: its segments are known by their
-names, its end by the last entry of the last index, its producers by the newest snapshot.
+Kafka's LogLoader. Planning only reads; the plan states what would change and why, and the resulting
+state of the partition. After a clean shutdown segments are not scanned: their names, the last entry
+of the last index and the newest producer snapshot give the state.
 
-Where Kafka would give up the whole log directory, or lose what can be kept, this goes on:
+Where Kafka would give up the whole log directory, or lose data that can be kept, this continues:
 
-- the end of a log that was closed cleanly, and still does not end with a whole batch, is recovered;
-- a leader-epoch-checkpoint that cannot be read is made anew from the batches;
-- what an offset that does not follow ends is cut there (see `segment.rebuild`).
+- a log that was closed cleanly but does not end with a whole batch is recovered at its end;
+- a leader-epoch-checkpoint that cannot be read is rebuilt from the batches;
+- a segment is truncated where an offset does not follow the previous one (see `segment.rebuild`).
 
-Kafka also removes leftovers here: `.deleted` and `.cleaned` files, and the `.swap` files of an
-exchange that was not committed. Loading leaves them as they are (see `leftovers`). It renames what
-a crash kept from being renamed: the files that a committed exchange replaces and indexes without
-their `.log` become `.deleted`, and `.swap` files get their final names. The only files that it
-removes are producer snapshots that no longer belong to the log; the batches say the same.
+Kafka also removes leftovers here: `.deleted` and `.cleaned` files, and the `.swap` files of a swap
+that was not committed. This loader keeps them (see `leftovers`). It finishes renames that a crash
+interrupted: files replaced by a committed swap and indexes without their `.log` become `.deleted`,
+and `.swap` files get their final names. The only files it removes are producer snapshots that no
+longer belong to the log; they can be rebuilt from the batches.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from .recovery_steps import RecoverySteps
 
 @dataclass(frozen=True, slots=True)
 class LoadedSegment:
-    """A segment as the plan leaves it: bytes in its `.log`."""
+    """A segment as the plan leaves it; `size` is that of its `.log` in bytes."""
 
     base_offset: int
     size: int
@@ -55,14 +55,13 @@ class LoadedSegment:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPlan:
-    """What recovery does, in `stages` (see `recovery_actions`), and the partition afterwards.
+    """The actions of a recovery, in `stages` (see `recovery_actions`), and the resulting partition.
 
-    `snapshots`: the offsets of the snapshots. `recovery_point`: offsets below it are known to be on
-    the disk. `latest_epoch`: the greatest
-    leader epoch there was, -1 for none; `epochs` may not have it any more, if nothing was written
-    in it. `faults`: the damage on account of which something was cut. `producers` is for one
-    writer, which goes on with it. `deleted`: the segments in front of it that were deleted and can
-    come back, where they were looked for (`finds_deleted`); `deleted_epochs`: the epochs below
+    `snapshots`: the offsets of the snapshots. `recovery_point`: offsets below it are known to be
+    durable. `latest_epoch`: the greatest leader epoch there was, -1 for none; `epochs` may lack it
+    if nothing was written in it. `faults`: the damage that caused truncations. `producers` is for
+    use by a single writer, which updates it. `deleted`: the deleted segments before it that can be
+    restored, if they were searched for (`finds_deleted`); `deleted_epochs`: the epochs below
     `start_offset`.
     """
 
@@ -87,9 +86,9 @@ class RecoveryPlan:
 
 
 def apply(plan: RecoveryPlan, directory: WritableDirectory) -> None:
-    """Does what the plan says; nothing may have changed in the directory since it was made.
+    """Applies a plan; the directory must not have changed since the plan was made.
 
-    OSError as it comes. Planned and applied again, it comes to the same end.
+    An OSError is passed on. Planning and applying are idempotent.
     """
     apply_stages(plan.stages, directory)
 
@@ -105,20 +104,20 @@ def plan(
     expiration_ms: int = EXPIRATION_MS,
     finds_deleted: bool = False,
 ) -> RecoveryPlan:
-    """What loading the partition in `directory` takes. The first three settings are those of the
-    log directory: the checkpointed recovery point and log start offset (0 without one), and whether
-    the last stop was a clean one. `finds_deleted`: what was deleted from the front of a log that is
-    not compacted, and can come back, is looked for, which means reading it.
+    """Plans the load of the partition in `directory`. `recovery_point` and `start_offset` are the
+    log directory's checkpointed values (0 if absent); `is_clean`: its last shutdown was clean. If
+    `finds_deleted` is true and the log is not compacted, restorable segments deleted from the front
+    are searched for, which means reading them.
 
-    SegmentGone when the directory has gone; CorruptError for what no recovery can mend: a segment's
-    file that is no regular one, or a `.log` of 2 GiB or more.
+    Raises SegmentGone if the directory no longer exists, and CorruptError if recovery is
+    impossible: a segment's file is not a regular one, or a `.log` has 2 GiB or more.
     """
     loader = _Loader(directory, start_offset, config, limits or ReadLimits(), finds_deleted)
     return loader.plan(recovery_point, is_clean, now_ms, expiration_ms)
 
 
 class _Loader:
-    """One partition being loaded: its segments so far, and what is known of them."""
+    """One partition during its load: the segments found so far and their state."""
 
     def __init__(
         self,
@@ -132,7 +131,7 @@ class _Loader:
         self._start = start_offset
         self._config = config
         self._limits = limits
-        # An original of a cleaning cannot be told from what was deleted after it.
+        # A segment replaced by cleaning cannot be distinguished from one deleted later.
         self._finds_deleted = finds_deleted and "compact" not in config.cleanup_policy
         self._files = PartitionFiles(directory)
         self._segments: list[LoadingSegment] = []
@@ -155,7 +154,7 @@ class _Loader:
         found = self._recover(recovery_point, is_clean)
         end = self._start if found is None else found
         if not is_clean or found is None:
-            # What was gone through need not be on the disk: the writer's next flush sees to it.
+            # Scanned data may not be durable: the writer's next flush takes care of that.
             recovery_point = min(recovery_point, end)
         else:
             recovery_point = end
@@ -164,8 +163,8 @@ class _Loader:
     # The segments
 
     def _load_segments(self) -> None:
-        """Takes in all segments. One without its `.index`, or with a transaction index that cannot
-        be, is gone through."""
+        """Adds all segments. Those without an `.index`, or with an invalid transaction index, are
+        scanned and rebuilt."""
         logs, indexes = self._files.live(FileKind.LOG), self._files.live(FileKind.INDEX)
         with_aborts = self._files.live(FileKind.TXNINDEX)
         bases = sorted(logs)
@@ -191,29 +190,29 @@ class _Loader:
         )
 
     def _wrong_aborts(self, base: int) -> str:
-        """What is wrong with the transaction index of a segment, "" when nothing is."""
+        """Returns what is wrong with a segment's transaction index, "" if it is valid."""
         index = TransactionIndex(self._files.open(base, FileKind.TXNINDEX))
         try:
             wrong = next((entry for entry in index.entries() if entry.last_offset < base), None)
         except CorruptError as error:
             return f"its .txnindex cannot be read: {error.what}"
         if wrong is not None:
-            return f"its .txnindex has the end of a transaction at offset {wrong.last_offset}"
+            return f"its .txnindex has a transaction that ends at offset {wrong.last_offset}"
         if index.has_stray_bytes:
             return "its .txnindex does not end with a whole entry"
         return ""
 
     def _recover(self, recovery_point: int, is_clean: bool) -> int | None:
-        """Goes through what may not be on the disk. The log end offset; None when there is no
-        segment, or none that may stay."""
+        """Recovers data that may not be durable. Returns the log end offset; None if there is no
+        segment, or none can be kept."""
         if not self._segments:
             return None
         if not is_clean:
-            self._recover_from(recovery_point, "it may not have been on the disk at the crash")
+            self._recover_from(recovery_point, "it may not have been durable at the crash")
         last = self._segments[-1]
         end = last.find_end()
         if not end.is_whole:
-            self._recover_from(last.base_offset, "closed cleanly, it does not end with a batch")
+            self._recover_from(last.base_offset, "closed cleanly but does not end with a batch")
             end = self._segments[-1].find_end()
         if end.next_offset >= self._start:
             return end.next_offset
@@ -224,8 +223,8 @@ class _Loader:
         return None
 
     def _recover_from(self, offset: int, why: str) -> None:
-        """Goes through the segment that holds `offset` and those after it, as far as they hold.
-        Behind the first damage nothing stays."""
+        """Rebuilds the segment that holds `offset` and those after it, up to the first damage;
+        everything after that is discarded."""
         bases = [segment.base_offset for segment in self._segments]
         at = max(bisect_right(bases, offset) - 1, 0)
         while at < len(self._segments):
@@ -234,7 +233,7 @@ class _Loader:
             self._segments[at : at + 1] = found
             at += len(found)
             if sum(segment.size for segment in found) < size:
-                self._retire_from(at, f"the log is cut at {found[-1].find_end().next_offset}")
+                self._retire_from(at, f"the log is truncated at {found[-1].find_end().next_offset}")
 
     def _retire_from(self, at: int, why: str) -> None:
         for segment in self._segments[at:]:
@@ -243,8 +242,8 @@ class _Loader:
         del self._segments[at:]
 
     def _gone_through(self, segment: LoadingSegment, why: str) -> list[LoadingSegment]:
-        """The segment rebuilt; several, where its offsets are too far apart for one (KAFKA-6264:
-        cleaners once made such)."""
+        """Rebuilds a segment; returns several if its offsets span too much for one (KAFKA-6264: old
+        cleaners produced such segments)."""
         found: list[LoadingSegment] = []
         before = self._segments
         others = [other for other in before if other is not segment]
@@ -260,7 +259,7 @@ class _Loader:
     def _scan(
         self, segment: LoadingSegment, loaded: LoadedProducers, why: str
     ) -> LoadingSegment | None:
-        """Goes through a segment's batches; what does not fit it becomes the next one."""
+        """Scans a segment's batches; returns the rest that does not fit into it, or None."""
         config = self._config
         builder = IndexBuilder(
             segment.base_offset, config.index_interval_bytes, config.segment_index_bytes
@@ -303,8 +302,8 @@ class _Loader:
                 for table in segment.tables(segment.base_offset):
                     new = table.select(table.column(b.MAGIC) > 1)
                     self._epochs = self._epochs.with_batches(new)
-        # Kafka drops one that begins at the end, too, and its leader begins another one there. Here
-        # the log goes on in the latest epoch that there was.
+        # Kafka also drops an epoch that begins at the end, as its leader then begins another one
+        # there. Here the log continues in the latest epoch there was.
         return self._epochs.cut_at_end(end + 1).cut_at_start(self._start)
 
     def _read_snapshot(self, offset: int) -> bytes:
@@ -347,10 +346,10 @@ class _Loader:
             deleted_epochs=self._deleted_epochs(front, start),
         )
 
-    # What was deleted
+    # Deleted segments
 
     def _deleted_front(self, first_base: int) -> DeletedFront:
-        """What can come back."""
+        """Finds what can be restored."""
         finder = DeletedFrontFinder(self._directory, self._config, self._limits.max_batch_bytes)
         front = finder.find(self._deleted, first_base)
         self._files.add(*front.writes)
@@ -358,7 +357,7 @@ class _Loader:
         return front
 
     def _deleted_epochs(self, front: DeletedFront, start: int) -> LeaderEpochs:
-        """Those below the log's start, also in segments that are still the log's."""
+        """Returns the epochs below the log start, including those in retained segments."""
         epochs = front.epochs
         for segment in self._segments if self._finds_deleted else ():
             if segment.base_offset < start:
@@ -368,11 +367,11 @@ class _Loader:
 
 
 def _rest(segment: LoadingSegment, rebuild: Rebuild, file: OpenFile) -> LoadingSegment:
-    """What of a segment lies behind the batches that were taken. These become a part, too."""
+    """Splits off the part of a segment after the batches scanned; both become parts."""
     start = segment.start + rebuild.size
     header = header_at(file, start)
-    assert header is not None  # it was just gone through
-    # The base offset of a compressed wrapper is not known; any above the last offset will do.
+    assert header is not None  # it was just scanned
+    # A compressed wrapper's base offset is unknown; any offset above the previous last one will do.
     lowest = max(rebuild.next_offset, header.last_offset - MAX_INT32)
     base = header.base_offset if header.record_count >= 0 else lowest
     rest = replace(segment, base_offset=base, start=start, is_part=True)

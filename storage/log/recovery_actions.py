@@ -1,9 +1,8 @@
-"""What recovery changes in a partition's directory: one action after the other, and doing them.
+"""The actions by which recovery changes a partition's directory, and their execution.
 
-Actions come in stages. What is in a later stage must not be on the disk before what is in an
-earlier one, so the directory is synced between them; in a stage the order does not matter. Stopped
-anywhere, by a signal or a power cut, the next recovery finds a state from which it comes to the
-same end.
+Actions are grouped into stages. No action may reach the disk before those of earlier stages, so the
+directory is synced between stages; within a stage the order does not matter. If a signal or power
+failure interrupts it anywhere, the next recovery reaches the same result.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """The file `name` goes."""
+    """Removes the file `name`."""
 
     name: str
     why: str
@@ -33,7 +32,7 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class Rename:
-    """`old` becomes `new`, in the place of what has that name."""
+    """Renames `old` to `new`, replacing an existing file."""
 
     old: str
     new: str
@@ -48,7 +47,7 @@ class Rename:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Of the file `name`, which has `was` bytes, the first `size` stay."""
+    """Truncates the file `name` from `was` to `size` bytes."""
 
     name: str
     size: int
@@ -66,7 +65,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """`data` becomes the whole content of the file `name`, in one step."""
+    """Replaces the content of the file `name` with `data`, atomically."""
 
     name: str
     data: bytes
@@ -85,7 +84,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Bytes [start, end) of the file `source` become the file `target`, which gets the source's
+    """Copies bytes [start, end) of the file `source` to the file `target`, which gets the same
     mtime."""
 
     source: str
@@ -113,7 +112,7 @@ Stages = tuple[tuple[Action, ...], ...]
 
 
 def apply_stages(stages: Iterable[Iterable[Action]], directory: WritableDirectory) -> None:
-    """Carries them out, durably. OSError as it comes; what was done until then may stay."""
+    """Performs all stages durably. An OSError is passed on; earlier actions may remain applied."""
     for stage in stages:
         for action in stage:
             action.apply(directory)

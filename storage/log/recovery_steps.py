@@ -1,7 +1,6 @@
-"""What recovery does to the files of a partition, once it is known what they are to hold.
+"""Turns the result of a recovery into actions on a partition's files.
 
-In this order each stage can be the last one that a crash lets happen: the next recovery comes to
-the same end.
+A crash may happen after any stage: thanks to this order, the next recovery reaches the same result.
 """
 
 from __future__ import annotations
@@ -19,20 +18,20 @@ from .recovery_actions import Cut, Remove, Write
 
 
 class RecoverySteps:
-    """Adds the actions to `files`, to be called in the order of the methods."""
+    """Adds actions to `files`. The methods must be called in the order in which they appear."""
 
     def __init__(self, files: PartitionFiles) -> None:
         self._files = files
 
     def retire(self, retired: Sequence[tuple[LoadingSegment, str]]) -> None:
-        """Segments go, each for a reason. The last one first: as long as one of them is there, so
-        is the damage before it."""
+        """Deletes segments, each with a reason. The last one first: as long as one of them exists,
+        so does the damage before it."""
         for segment, why in reversed(retired):
             self._files.retire(_file_base(segment), why)
             self._files.next_stage()
 
     def split(self, segments: Sequence[LoadingSegment]) -> None:
-        """Makes several segments of one, in the steps of LocalLog.splitOverflowedSegment."""
+        """Splits segments, in the steps of LocalLog.splitOverflowedSegment."""
         parts: dict[int, list[Part]] = {}
         for segment in segments:
             if segment.is_part:
@@ -42,7 +41,7 @@ class RecoverySteps:
             self._files.split(base, those)
 
     def cut(self, segments: Sequence[LoadingSegment]) -> None:
-        """Cuts off what does not hold."""
+        """Truncates segments after their valid part."""
         for segment in segments:
             was = segment.end - segment.start
             if segment.size < was and not segment.is_part:
@@ -52,8 +51,9 @@ class RecoverySteps:
         self._files.next_stage()
 
     def write_state(self, epochs: tuple[LeaderEpochs, str] | None, snapshots: Snapshots) -> None:
-        """What belongs to the whole log: other `epochs`, if need be, and why; the snapshots. Before
-        the indexes: a missing one makes the next recovery go through it all again."""
+        """Writes the state of the whole log: changed `epochs`, if any, with the reason, and the
+        snapshots. This precedes the indexes: a missing index makes the next recovery redo it
+        all."""
         files = self._files
         if epochs is not None:
             found, why = epochs
@@ -66,8 +66,8 @@ class RecoverySteps:
         files.next_stage()
 
     def write_indexes(self, segments: Sequence[LoadingSegment], start_offset: int) -> None:
-        """The indexes of the segments that were gone through; a segment at `start_offset` where
-        there is none."""
+        """Writes the indexes of rebuilt segments; creates a segment at `start_offset` if there is
+        none."""
         for kind in (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX) if not segments else ():
             self._write(start_offset, kind, b"", "the log has no segment")
         for segment in segments:
@@ -81,7 +81,7 @@ class RecoverySteps:
                 self._write(base, FileKind.TIMEINDEX, b"", "it is missing")
 
     def _write(self, base: int, kind: FileKind, data: bytes, why: str) -> None:
-        """Unless that is what the file holds already."""
+        """Writes a file unless it already has that content."""
         if self._files.has(base, kind) and _holds(self._files.open(base, kind), data):
             return
         self._files.add(Write(segment_file(base, kind), data, why))
@@ -92,7 +92,7 @@ def _holds(file: OpenFile, data: bytes) -> bool:
 
 
 def _file_base(segment: LoadingSegment) -> int:
-    """The base offset in the name of the file that the segment's bytes are in now."""
+    """Returns the base offset in the name of the file that holds the segment's bytes now."""
     name = parse_segment_file(segment.name)
     assert name is not None
     return name.base_offset

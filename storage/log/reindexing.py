@@ -1,7 +1,7 @@
-"""The indexes of a partition's segments, made anew from its batches and from nothing else.
+"""Rebuilds the indexes of a partition's segments from nothing but its batches.
 
-What recovery writes after a crash, without what else recovery does: nothing is cut, and a segment
-with damage in it keeps the indexes that it has.
+Writes the same indexes as recovery after a crash, but does nothing else: nothing is truncated, and
+a damaged segment keeps its present indexes.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from .verify import Listed
 
 @dataclass(frozen=True, slots=True)
 class Indexes:
-    """What the `.index` and the `.timeindex` of a segment are to hold. `has_producers`: whether the
-    segment may need a `.txnindex`."""
+    """The contents of a segment's `.index` and `.timeindex`. `has_producers`: whether it may need a
+    `.txnindex`."""
 
     offsets: bytes
     times: bytes
@@ -44,8 +44,8 @@ class Indexes:
 def rebuild_indexes(
     directory: Directory, facts: SegmentFacts, config: TopicConfig, limits: ReadLimits
 ) -> Indexes:
-    """Reads all of a segment. CorruptError for damage, also for offsets too far apart for one;
-    SegmentGone."""
+    """Reads a whole segment. Raises CorruptError if it is damaged or its offsets span too much, and
+    SegmentGone if it no longer exists."""
     base = facts.base_offset
     file = directory.open(segment_file(base, FileKind.LOG))
     if facts.size > MAX_INT32:
@@ -70,8 +70,8 @@ def rebuild_indexes(
 def rebuild_aborts(
     directory: Directory, log_start: int, limits: ReadLimits, now_ms: int
 ) -> Iterator[tuple[int, bytes]]:
-    """What the `.txnindex` of each segment is to hold, by base offset, b"" where none is needed;
-    headers are read, and no records. The segments must be sound (`rebuild_indexes`)."""
+    """Yields the content of each segment's `.txnindex` by base offset, b"" if none is needed. Reads
+    headers only. The segments must be intact (see `rebuild_indexes`)."""
     listed = Listed(directory)
     segments = [_segment(directory, facts, limits) for facts in listed.segments(True)]
     if not segments:
@@ -102,8 +102,8 @@ def _read_snapshot(directory: Directory, offset: int) -> bytes:
 def stale_indexes(
     directory: Directory, base_offset: int, wanted: Mapping[FileKind, bytes]
 ) -> Sequence[FileKind]:
-    """The kinds of index whose files hold something else than is wanted. A file that is missing is
-    stale; a `.txnindex` that is missing holds nothing."""
+    """Returns the kinds of index whose files differ from `wanted`. A missing file is stale; a
+    missing `.txnindex` counts as empty."""
     names = {entry.name for entry in directory.list() if entry.is_file}
     stale = []
     for kind, data in wanted.items():

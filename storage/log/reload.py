@@ -1,4 +1,4 @@
-"""The producers of a log that was cut while it is being written (UnifiedLog.truncateTo)."""
+"""Reloads the producers of a log that was truncated while in use (UnifiedLog.truncateTo)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def reload_producers(
     expiration_ms: int,
     now_ms: int,
 ) -> Producers:
-    """The producers of a log that starts and ends at the two offsets `rebuild_at`, from the newest
-    snapshot and the batches behind it; `segments` are its base offsets and sizes. The snapshots on
-    the disk become those of this log."""
+    """Returns the producers of a log that starts and ends at the two offsets `rebuild_at`, from the
+    newest snapshot and the batches after it; `segments` are its base offsets and sizes. Updates the
+    snapshots on disk to match the log."""
     start_offset, end_offset = rebuild_at
 
     def read(offset: int) -> bytes:

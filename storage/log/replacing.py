@@ -1,10 +1,10 @@
-"""Putting cleaned segments in the place of those that they were made from, as files.
+"""Swaps cleaned segments in for the originals: the two-phase commit on the level of files.
 
-Kafka's LocalLog.replaceSegments. The new files are there, whole and durable, as `.cleaned`. They
-become `.swap` in descending order of their bases; when the last one is, the exchange counts: what
-was before does not count at the next loading, what comes after is finished by it. Then the old
-files become `.deleted`, oldest first, and at last the new ones get their names. So whatever is lost
-of an exchange is lost from the front, and nothing that was superseded outlives what superseded it.
+Kafka's LocalLog.replaceSegments. The new files exist as `.cleaned`, complete and durable. They are
+renamed to `.swap` in descending order of base offset; the last rename commits the swap: before it,
+the next load ignores the new files, after it, the next load finishes the swap. Then the old files
+become `.deleted`, oldest first, and finally the new ones get their names. If part of a swap is
+lost, it is lost from the front, and no superseded file outlives the one that superseded it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ def replace_files(
     deleted: DeletedFiles,
     due_ms: int,
 ) -> None:
-    """Puts the `.cleaned` segments with the bases `new` in the place of the segments `old`, whose
-    files go at `due_ms`.
+    """Swaps in the `.cleaned` segments with the base offsets `new` for the segments `old`, whose
+    files are removed at `due_ms`.
 
-    OSError when nothing has changed, but that the `.cleaned` files are gone. SyncFailed or
-    LogDirOffline when only loading the partition again tells which segments it has.
+    An OSError means that nothing has changed, except that the `.cleaned` files are removed. After
+    SyncFailed or LogDirOffline the segments are unknown until the partition is loaded again.
     """
     _commit(directory, new)
     try:
@@ -41,13 +41,13 @@ def replace_files(
             _rename(directory, base, FileState.SWAP, FileState.LIVE)
         directory.sync()
     except OSError as error:
-        why = f"an exchange of segments was not finished: {error}"
+        why = f"a segment swap was not finished: {error}"
         raise LogDirOffline(directory.path, why) from error
 
 
 def commit_cleaned(directory: WritableDirectory, new: Sequence[int]) -> None:
-    """Lets an exchange count whose `.cleaned` segments are all there, some of them `.swap` already;
-    the next loading finishes it."""
+    """Commits a swap whose segments all exist, as `.cleaned` or already as `.swap`; the next load
+    finishes it."""
     set_aside_unfinished(directory, new)
     for base in sorted(new, reverse=True):
         for kind in FILES:
@@ -58,9 +58,9 @@ def commit_cleaned(directory: WritableDirectory, new: Sequence[int]) -> None:
 
 
 def discard_cleaned(directory: WritableDirectory, new: Sequence[int]) -> None:
-    """Removes `.cleaned` segments that are not wanted any more. First those that are `.swap`
-    already: a `.cleaned` file beside them tells that they do not count or, where there is none, the
-    `.log` that they do, which therefore goes last."""
+    """Removes `.cleaned` segments that are no longer needed. `.swap` files go first: they are
+    invalid as long as there is a `.cleaned` file. Without one their `.log` makes them valid, so it
+    is removed last."""
     for state in (FileState.SWAP, FileState.CLEANED):
         for base in new:
             for kind in reversed(FILES):
@@ -71,7 +71,7 @@ def _commit(directory: WritableDirectory, new: Sequence[int]) -> None:
     try:
         for base in sorted(new, reverse=True):
             _rename(directory, base, FileState.CLEANED, FileState.SWAP)
-        # Not Kafka's: no old file may go before this is on the disk, whatever the file system.
+        # Unlike Kafka: no old file may be deleted before this is durable, on any file system.
         directory.sync()
     except SyncFailed:
         raise
@@ -79,13 +79,13 @@ def _commit(directory: WritableDirectory, new: Sequence[int]) -> None:
         try:
             discard_cleaned(directory, new)
         except OSError as second:
-            why = f"an exchange of segments failed ({error}) and cannot be taken back: {second}"
+            why = f"a segment swap failed ({error}) and cannot be reverted: {second}"
             raise LogDirOffline(directory.path, why) from error
         raise
 
 
 def _rename(directory: WritableDirectory, base: int, old: FileState, new: FileState) -> None:
-    """The `.log` first. A `.txnindex` is there only where transactions were aborted."""
+    """Renames the `.log` first. A `.txnindex` exists only if transactions were aborted."""
     for kind in FILES:
         with suppress(*([FileNotFoundError] if kind is FileKind.TXNINDEX else [])):
             directory.rename(segment_file(base, kind, old), segment_file(base, kind, new))

@@ -1,13 +1,13 @@
-"""Two replicas of a partition as one log: which batches of which, and from where on they differ.
+"""Merges two replicas of a partition into one log, and finds where they diverge.
 
-Both are read in order of offsets, side by side, and only their sound batches count. What both have
-is taken once, what one has lost comes from the other. Where they contradict each other, one replica
-was not told that its leader had been replaced: as when Kafka brings a follower in line (KIP-101,
-LeaderEpochFileCache.endOffsetFor), the one whose latest leader epoch is higher keeps its batches,
-and of the other all that end at or behind the point where they part are left out.
+Both are read in offset order, in parallel, and only intact batches count. Batches that both have
+are used once; batches that one has lost come from the other. A contradiction means that one replica
+missed a change of leader. As when Kafka truncates a follower (KIP-101,
+LeaderEpochFileCache.endOffsetFor), the one with the higher latest leader epoch keeps its batches,
+and those of the other that end at or after the point of divergence are left out.
 
-A log that is compacted was cleaned on each replica by itself. Batches of the same offsets and epoch
-that differ there do not contradict each other; the one that has more records left is taken.
+Each replica cleans a compacted log on its own. Batches with the same offsets and epoch that differ
+there are no contradiction; the one with more remaining records is used.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ SECOND: Final = 1
 
 
 class Replica:
-    """One replica's directory; None for one that does not have the partition."""
+    """One replica's directory; None if it lacks the partition."""
 
     def __init__(self, directory: Directory | None, max_batch_bytes: int) -> None:
-        """SegmentGone when the directory has gone."""
+        """Raises SegmentGone if the directory no longer exists."""
         self.directory = directory
         self._limit = max_batch_bytes
         listed = None if directory is None else Listed(directory)
@@ -40,7 +40,7 @@ class Replica:
         self.mtimes = {} if listed is None else listed.mtimes
 
     def parts(self) -> Iterator[tuple[int, Batch | Lost]]:
-        """All of its batches, and what is damaged, with the base offsets of their segments."""
+        """Yields its batches and damaged parts, with the base offsets of their segments."""
         if self.directory is None:
             return
         for facts in self.segments:
@@ -55,7 +55,7 @@ class Replica:
                     yield facts.base_offset, Batch(row, part.data[at : at + row[b.SIZE]])
 
     def epochs(self) -> LeaderEpochs:
-        """As its file says, none where that cannot be read."""
+        """Returns the epochs in its file; none if that cannot be read."""
         try:
             return LeaderEpochs() if self.directory is None else read_leader_epochs(self.directory)
         except CorruptError:
@@ -63,7 +63,7 @@ class Replica:
 
 
 class Batch:
-    """One batch; `data` is good until the next of its replica is asked for."""
+    """One batch; `data` is valid until the replica's next batch is read."""
 
     __slots__ = ("base", "count", "crc", "data", "epoch", "last", "magic")
 
@@ -78,18 +78,18 @@ class Batch:
 
     @property
     def key(self) -> tuple[int, ...]:
-        """What two have in common that are one."""
+        """The values that are equal in two copies of one batch."""
         return self.base, self.last, self.crc, len(self.data)
 
 
 class Cursor:
-    """A replica being gone through: its present batch, None behind the last; what was `lost` so
-    far."""
+    """A position in a replica: the current batch, None at the end, and what was `lost` before
+    it."""
 
     def __init__(self, replica: Replica, before: int = MAX_OFFSET) -> None:
-        """Without the batches that end at or behind `before`; `left_out` counts them."""
+        """Skips the batches that end at or after `before`; `left_out` counts them."""
         self.batch: Batch | None = None
-        self.segment = -1  # base offset of the present batch's
+        self.segment = -1  # base offset of the current batch's segment
         self.lost: list[Lost] = []
         self.left_out = 0
         self._parts = replica.parts()
@@ -111,9 +111,9 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """Where two replicas part: of the one that is not the `leader` nothing counts that ends at or
-    behind `offset`. `is_conflict`: they have different bytes for the same offsets. `epochs`: the
-    latest of each."""
+    """The point where two replicas diverge: batches of the one that is not the `leader` are void if
+    they end at or after `offset`. `is_conflict`: they have different bytes for the same offsets.
+    `epochs`: the latest of each."""
 
     leader: int
     offset: int = MAX_OFFSET
@@ -123,8 +123,8 @@ class Parting:
 
 @dataclass(frozen=True, slots=True)
 class _Surveyed:
-    """What going through both has shown: the epochs and end of each, and the first offset of which
-    they have different bytes."""
+    """The result of reading both: the epochs and end of each, and the first offset for which their
+    bytes differ."""
 
     epochs: tuple[LeaderEpochs, LeaderEpochs]
     ends: tuple[int, int]
@@ -132,10 +132,10 @@ class _Surveyed:
 
 
 def find_parting(first: Replica, second: Replica, is_compacted: bool) -> Parting:
-    """Goes through both. `is_compacted`: the log is, or may have been."""
+    """Reads both replicas to find it. `is_compacted`: the log is or may have been compacted."""
     found = _survey(first, second, is_compacted)
     latest = (found.epochs[FIRST].latest, found.epochs[SECOND].latest)
-    # Without a difference in epochs, the longer one has been told more.
+    # With equal epochs the longer one is more up to date.
     leader = SECOND if (latest[1], found.ends[1]) > (latest[0], found.ends[0]) else FIRST
     by_epochs = _truncation(found.epochs[leader], found.epochs[1 - leader])
     offset = min(by_epochs, found.conflict)
@@ -181,11 +181,11 @@ def _differs_by_cleaning(one: Batch, other: Batch, is_compacted: bool) -> bool:
 
 
 def _truncation(leader: LeaderEpochs, follower: LeaderEpochs) -> int:
-    """The offset that a follower truncates itself to, MAX_OFFSET for nowhere."""
+    """Returns the offset to which a follower truncates itself, MAX_OFFSET if it does not."""
     if not leader.entries or not follower.entries:
         return MAX_OFFSET
     known = [entry.epoch for entry in leader.entries if entry.epoch <= follower.latest]
-    if not known:  # the leader's log begins behind the epochs of the follower's
+    if not known:  # the leader's log begins after the follower's epochs
         return leader.entries[0].start_offset
     common = known[-1]
     ends = [e.start_offset for e in leader.entries if e.epoch > common][:1] or [MAX_OFFSET]
@@ -193,13 +193,13 @@ def _truncation(leader: LeaderEpochs, follower: LeaderEpochs) -> int:
     return min(ends)
 
 
-# -- the log of both -------------------------------------------------------------------------------
+# -- the merged log --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """A batch of the log of both, from one replica or (`is_common`) from both; the segment of it
-    begins at `segment` in that replica. `hole`: offsets in front of it that both have lost."""
+    """A batch of the merged log, from one replica or (`is_common`) from both; its segment begins at
+    `segment` in that replica. `hole`: offsets before it that both have lost."""
 
     batch: Batch
     replica: int
@@ -210,8 +210,8 @@ class Taken:
 
 
 class Merging:
-    """The log of two replicas, batch by batch. When `batches` is used up, `end_offset` is the log's
-    end, and `lost` what is missing behind it; `left_out`: batches of the one that gave way."""
+    """The merged log of two replicas, batch by batch. When `batches` is exhausted, `end_offset` is
+    the log's end and `lost` the damage after it; `left_out`: the number of batches left out."""
 
     def __init__(
         self, first: Replica, second: Replica, parting: Parting, is_compacted: bool
@@ -229,12 +229,12 @@ class Merging:
 
     @property
     def lost(self) -> list[Lost]:
-        """Damage behind the last batch of the whole."""
+        """The damage after the last batch of the merged log."""
         every = [lost for cursor in self._cursors for lost in cursor.lost]
         return [lost for lost in every if max(lost.first, lost.next - 1) >= self.end_offset]
 
     def batches(self) -> Iterator[Taken]:
-        """Good until the next is asked for."""
+        """Yields the batches; each is valid until the next."""
         while (taken := self._next()) is not None:
             batch = taken.batch
             yield taken
@@ -242,7 +242,7 @@ class Merging:
             for cursor in self._cursors:
                 while cursor.batch is not None and cursor.batch.last <= batch.last:
                     cursor.advance()
-                # One that begins in the taken one is what the taken one is instead of.
+                # A batch that begins within the one used is its alternative.
                 while cursor.batch is not None and self._overlaps(cursor.batch, batch):
                     cursor.advance()
 
@@ -271,7 +271,7 @@ class Merging:
         return Taken(batch, number, cursor.segment, is_common, is_cleaned_otherwise, hole)
 
     def _hole(self, batch: Batch) -> tuple[int, int] | None:
-        """The offsets in front of a batch that are lost, and not only compacted away."""
+        """Returns the offsets before a batch that are lost, as opposed to compacted away."""
         start = max(self.end_offset, 0)
         if batch.base <= start or batch.count < 0:
             return None

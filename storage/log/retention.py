@@ -1,15 +1,16 @@
-"""Which segments retention deletes, by which rule, and when it would delete those that stay.
+"""Retention: which segments it deletes by which rule, and when it will delete the others.
 
 Kafka's `UnifiedLog.deleteOldSegments`: three passes, each from the oldest segment up to the first
-that does not breach its rule. Nothing is deleted here, and no clock is asked: what would go next
-week is `plan` with next week's time.
+that does not breach its rule. Nothing is deleted here, and no clock is read: `plan` with next
+week's time returns next week's deletions.
 
 1. The next segment begins at or below the log start offset.
-2. `retention.bytes`: what is behind the segment is as much as is to be kept.
+2. `retention.bytes`: the segments after it have at least that many bytes.
 3. `retention.ms`: its largest timestamp is older than that.
 
-The second and third only where `cleanup.policy` has `delete`. No pass takes a segment that reaches
-above the high watermark, nor an empty last one. When every segment goes, the log is rolled first.
+The second and third apply only if `cleanup.policy` includes `delete`. No pass deletes a segment
+that reaches above the high watermark, nor an empty last one. If all segments are to be deleted, the
+log is rolled first.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ DELETE = "delete"  # in cleanup.policy
 
 
 class Rule(StrEnum):
-    """Why a segment goes."""
+    """Why a segment is deleted."""
 
     LOG_START = "log start offset"
     SIZE = "retention.bytes"
@@ -38,19 +39,19 @@ class Rule(StrEnum):
 
 
 class Hold(StrEnum):
-    """Why a segment stays."""
+    """Why a segment is retained."""
 
     EMPTY = "it is the last segment, and empty"
     HIGH_WATERMARK = "it reaches above the high watermark"
-    POLICY = "cleanup.policy does not say delete"
+    POLICY = "cleanup.policy does not include delete"
     NO_BREACH = "no rule is breached"
-    UNDELETED = "it has just been brought back"
-    OLDER_STAYS = "an older segment stays"
+    UNDELETED = "it was restored recently"
+    OLDER_STAYS = "an older segment is retained"
 
 
 class Candidate(Protocol):
-    """What retention asks a segment. `size` is the bytes of its `.log`; `largest_timestamp` the
-    greatest of its records' timestamps in ms or, when none has one, the mtime of the `.log`."""
+    """What retention needs of a segment. `size`: bytes of its `.log`. `largest_timestamp`: the
+    greatest of its records in ms or, if none has one, the mtime of the `.log`."""
 
     @property
     def base_offset(self) -> int: ...
@@ -62,9 +63,8 @@ class Candidate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """A log as retention sees it; segments by ascending base offset. What begins below
-    `held_below` was deleted and brought back a moment ago: no rule counts for it but the log start
-    offset."""
+    """A log as retention sees it; segments by ascending base offset. A segment that begins below
+    `held_below` was recently restored: only the log start offset rule applies to it."""
 
     segments: Sequence[Candidate]
     start_offset: int
@@ -73,13 +73,13 @@ class LogState:
     held_below: int = 0
 
     def upper_bound(self, index: int) -> int:
-        """The offset behind the segment: the next one's base, or the log end offset."""
+        """Returns the offset after a segment: the next one's base, or the log end offset."""
         if index + 1 < len(self.segments):
             return self.segments[index + 1].base_offset
         return self.end_offset
 
     def hold(self, index: int) -> Hold | None:
-        """What keeps the segment whatever the rules say."""
+        """Returns why a segment is retained regardless of the rules, or None."""
         if index + 1 == len(self.segments) and self.segments[index].size == 0:
             return Hold.EMPTY
         if self.high_watermark < self.upper_bound(index):
@@ -87,18 +87,18 @@ class LogState:
         return None
 
     def is_held(self, index: int) -> bool:
-        """Whether the segment has been brought back."""
+        """Whether the segment was recently restored."""
         return self.segments[index].base_offset < self.held_below
 
     def bytes_behind(self) -> list[int]:
-        """Of each segment, the bytes of all behind it."""
+        """Returns for each segment the bytes of all segments after it."""
         sizes = [segment.size for segment in self.segments[:0:-1]]
         return list(accumulate(sizes, initial=0))[::-1]
 
 
 @dataclass(frozen=True, slots=True)
 class ViewSegment:
-    """A segment that somebody only reads."""
+    """A segment of a log that is only read."""
 
     segment: Segment
     max_batch_bytes: int
@@ -118,7 +118,7 @@ class ViewSegment:
 
 
 def state_of(view: View) -> LogState:
-    """A log as its reader sees it, who takes all of it for replicated."""
+    """Returns a log as its reader sees it, with everything taken as replicated."""
     limit = view.context.limits.max_batch_bytes
     return LogState(
         [ViewSegment(segment, limit) for segment in view.segments],
@@ -130,8 +130,7 @@ def state_of(view: View) -> LogState:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """What one pass deletes: the oldest `count` segments of those that the passes before it
-    left."""
+    """The deletions of one pass: the oldest `count` segments of those that earlier passes left."""
 
     rule: Rule
     count: int
@@ -139,8 +138,8 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPlan:
-    """The passes that delete something, in order. `rolls`: all segments go, so that an empty one
-    has to be made first. `start_offset`: the log start offset afterwards."""
+    """The passes that delete something, in order. `rolls`: all segments are deleted, so an empty
+    one must be created first. `start_offset`: the resulting log start offset."""
 
     deletions: tuple[Deletion, ...]
     rolls: bool
@@ -148,17 +147,17 @@ class RetentionPlan:
 
     @property
     def count(self) -> int:
-        """How many segments go, from the oldest on."""
+        """The number of segments to delete, from the oldest on."""
         return sum(deletion.count for deletion in self.deletions)
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """A segment's future: the `rule` it goes by now, or the `hold` that keeps it.
+    """A segment's future: the `rule` that deletes it now, or the `hold` that retains it.
 
-    `expires_at_ms`: the first moment at which `retention.ms` takes it, if nothing is appended.
-    `bytes_to_come`: how many must be appended behind it before `retention.bytes` takes it. Either
-    is None where that rule does not apply, and for a segment that goes now.
+    `expires_at_ms`: when `retention.ms` first deletes it, if nothing is appended. `bytes_to_come`:
+    how many bytes must be appended after it before `retention.bytes` deletes it. Either is None if
+    that rule does not apply or the segment is deleted now.
     """
 
     segment: Candidate
@@ -169,8 +168,7 @@ class Outlook:
 
 
 def plan(log: LogState, config: TopicConfig, now_ms: int) -> RetentionPlan:
-    """What retention deletes at `now_ms`. A segment's timestamp is asked for only where it
-    counts."""
+    """Returns what retention deletes at `now_ms`. Reads a segment's timestamp only if needed."""
     deletions = []
     gone = 0
     for rule, breaches in _rules(log, config, now_ms):
@@ -185,7 +183,7 @@ def plan(log: LogState, config: TopicConfig, now_ms: int) -> RetentionPlan:
 
 
 def outlook(log: LogState, config: TopicConfig, now_ms: int) -> list[Outlook]:
-    """The future of every segment, as of `now_ms`."""
+    """Returns the future of every segment, as of `now_ms`."""
     by_rule = _rules_of(plan(log, config, now_ms))
     futures = [Outlook(segment, rule) for segment, rule in zip(log.segments, by_rule, strict=False)]
     rules = _rules(log, config, now_ms)
@@ -202,8 +200,8 @@ def outlook(log: LogState, config: TopicConfig, now_ms: int) -> list[Outlook]:
 
 
 def _when(latest: int, behind: int, config: TopicConfig) -> tuple[int | None, int | None]:
-    """`expires_at_ms` and `bytes_to_come` of a segment that has `behind` bytes behind it, if
-    neither it nor those in front of it have a timestamp above `latest`."""
+    """Returns `expires_at_ms` and `bytes_to_come` of a segment that has `behind` bytes after it; no
+    timestamp in it or in older segments exceeds `latest`."""
     deletes = DELETE in config.cleanup_policy
     by_time, by_size = config.retention_ms >= 0, config.retention_bytes >= 0
     return (
@@ -216,7 +214,7 @@ _Rules = list[tuple[Rule, Callable[[int], bool]]]
 
 
 def _rules(log: LogState, config: TopicConfig, now_ms: int) -> _Rules:
-    """The passes that the settings ask for, each with its condition for a segment by its index."""
+    """Returns the passes that the config enables, each with its condition by segment index."""
     behind = log.bytes_behind()
     last = len(log.segments) - 1
     rules: _Rules = [
@@ -237,7 +235,7 @@ def _is_older(log: LogState, index: int, than_ms: int) -> bool:
 
 
 def _rules_of(planned: RetentionPlan) -> list[Rule]:
-    """The rule of each segment that goes."""
+    """Returns the rule of each segment that is deleted."""
     return [deletion.rule for deletion in planned.deletions for _ in range(deletion.count)]
 
 

@@ -1,7 +1,7 @@
-"""When a log goes on in a new segment: Kafka's RollParams and LogSegment.shouldRoll.
+"""Decides when a log rolls to a new segment: Kafka's RollParams and LogSegment.shouldRoll.
 
-Only an append rolls a log, never the time that passes; and where records have timestamps it is they
-that say how old a segment is.
+Only an append rolls a log, never the passing of time. A segment's age is measured by its records'
+timestamps, if they have any.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..segment.segment_writer import SegmentWriter
 
 
 class Weight(NamedTuple):
-    """What an append is to a segment: its bytes, last offset and largest timestamp."""
+    """An append as seen by a segment: its bytes, last offset and largest timestamp."""
 
     size: int
     last_offset: int
@@ -23,8 +23,8 @@ class Weight(NamedTuple):
 
 
 class Load(NamedTuple):
-    """Some appends, one after the other: what they weigh together, how many they are, the bytes of
-    the largest, and the largest timestamp of the first."""
+    """Consecutive appends: their total, their number, the bytes of the largest, and the largest
+    timestamp of the first."""
 
     whole: Weight
     appends: int
@@ -33,17 +33,17 @@ class Load(NamedTuple):
 
 
 def max_segment_ms(config: TopicConfig) -> int:
-    """The longest that a segment waits to be rolled. One of a compacted topic must be closed in
-    time to be compacted."""
+    """Returns the maximum age at which a segment is rolled. In a compacted topic it must be closed
+    in time for compaction."""
     if "compact" in config.cleanup_policy and config.max_compaction_lag_ms > 0:
         return min(config.max_compaction_lag_ms, config.segment_ms)
     return config.segment_ms
 
 
 class Filling:
-    """The active segment as it would be after appends that are about to be written to it.
+    """The active segment's fill level after appends that are about to be written to it.
 
-    `first_timestamp`: the largest timestamp of its first append, -1 without one.
+    `first_timestamp`: the largest timestamp of its first append, -1 if there is none.
     """
 
     __slots__ = (
@@ -62,9 +62,9 @@ class Filling:
         self._now_ms = now_ms
 
     def take_all(self, load: Load) -> bool:
-        """Whether all these appends go into the segment; then they are in.
+        """Adds all these appends if they fit into the segment; returns whether they do.
 
-        Where it would take a look at each of them to be certain, the answer is no.
+        Returns False if the answer would require inspecting each of them.
         """
         first = self.first_timestamp if self._size else load.first_timestamp
         is_young = self._size == 0 and load.appends == 1
@@ -81,11 +81,9 @@ class Filling:
         return True
 
     def take(self, appends: Sequence[Weight]) -> int:
-        """How many of some appends, one after the other, go into the segment before it must be
-        rolled; those are in.
+        """Adds appends in order until the segment must be rolled; returns how many were added.
 
-        Where its indexes become full on the way it may be fewer, but at least one if that one goes
-        in.
+        If its indexes fill up meanwhile it may be fewer, but at least one if the first fits.
         """
         count = 0
         for append in appends:
@@ -96,7 +94,7 @@ class Filling:
         return count
 
     def put(self, append: Weight) -> None:
-        """Takes in one append whatever it is: the segment was made for it."""
+        """Adds one append unconditionally, as the segment was created for it."""
         if self._size == 0:
             self.first_timestamp = append.max_timestamp
         self._size += append.size

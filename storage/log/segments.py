@@ -1,6 +1,6 @@
-"""The segments of one partition, in order: which files make them up, and which one holds an offset.
+"""The ordered segments of one partition: which files form them, and which one holds an offset.
 
-An immutable set. A log that changed gets a new one; whoever reads the old one is not disturbed.
+An immutable set. A changed log gets a new one, so readers of the old one are not affected.
 """
 
 from __future__ import annotations
@@ -22,20 +22,21 @@ _UNKNOWN: Final = MAX_OFFSET
 
 
 class RolledTimestamps:
-    """Largest timestamps of segments that are no longer written, each found when it is needed."""
+    """Largest timestamps of rolled segments, each computed on demand."""
 
     __slots__ = ("_largest", "_segments")
 
     def __init__(self, segments: Sequence[Segment]) -> None:
         self._segments = segments
-        # Any thread may fill in what it found: another one would find the same.
+        # Any thread may store a result: all threads would compute the same.
         self._largest = np.full(len(segments), _UNKNOWN, dtype=np.int64)
 
     def first_reaching(
         self, timestamp: int, index: int, find_largest: Callable[[Segment], int]
     ) -> int:
-        """Number of the first segment from ``index`` on whose largest timestamp, which
-        ``find_largest`` finds, is >= ``timestamp``; how many there are when none is."""
+        """Returns the index of the first segment from ``index`` on whose largest timestamp,
+        computed by ``find_largest``, is >= ``timestamp``; the number of segments if there is
+        none."""
         largest = self._largest
         while index < len(largest):
             if largest[index] == _UNKNOWN:
@@ -44,7 +45,7 @@ class RolledTimestamps:
                 return index
             index += 1
             if index < len(largest) and largest[index] != _UNKNOWN:
-                reaching = largest[index:] >= timestamp  # or are unknown
+                reaching = largest[index:] >= timestamp  # true for unknown ones, too
                 index += int(reaching.argmax()) if reaching.any() else len(reaching)
         return index
 
@@ -52,8 +53,8 @@ class RolledTimestamps:
 class Segments(Sequence[Segment]):
     """Segments by ascending base offset; the last one is the active one.
 
-    ``rolled`` are all others. They, and what is known of them, are shared with those that
-    ``with_active`` makes.
+    ``rolled`` are all others. They and their cached timestamps are shared with the copies that
+    ``with_active`` returns.
     """
 
     __slots__ = ("_bases", "_segments", "rolled", "timestamps")
@@ -65,7 +66,7 @@ class Segments(Sequence[Segment]):
         self.timestamps = RolledTimestamps(self.rolled)
 
     def with_active(self, active: Segment) -> Segments:
-        """The same with another reading of the active segment."""
+        """Returns a copy with another state of the active segment."""
         segments = Segments.__new__(Segments)
         segments._segments = (*self.rolled, active)
         segments._bases = self._bases
@@ -87,17 +88,17 @@ class Segments(Sequence[Segment]):
         return iter(self._segments)
 
     def floor_index(self, offset: int) -> int:
-        """Index of the segment with the greatest base offset <= ``offset``, -1 if there is none."""
+        """Returns the index of the last segment with a base offset <= ``offset``, -1 if none."""
         return bisect_right(self._bases, offset) - 1
 
     def from_offset(self, offset: int) -> Sequence[Segment]:
-        """The segment that holds ``offset`` and those after it."""
+        """Returns the segment that holds ``offset`` and those after it."""
         return self._segments[max(self.floor_index(offset), 0) :]
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """A ``.log`` as the directory lists it. ``inode`` tells it from another of the same name."""
+    """A ``.log`` as listed. ``inode`` distinguishes it from another file of the same name."""
 
     base_offset: int
     state: FileState
@@ -107,18 +108,16 @@ class LogFile:
 
 
 def list_logs(directory: Directory, report: Callable[[CorruptError], object]) -> list[LogFile]:
-    """The ``.log`` files that make up the partition now, by ascending base offset.
+    """Lists the ``.log`` files that form the partition now, by ascending base offset.
 
-    What has the name of one but is no regular file is reported. Where it has the name of a live
-    one it stays in the list, as a segment without a byte that can be read: what should be there is
-    damaged, and not missing.
+    An entry with such a name that is not a regular file is reported. If its name is that of a live
+    ``.log`` it stays in the list, as a segment with no readable bytes: it is damaged, not missing.
 
-    Of the leftovers only a committed swap counts: when the cleaner's output is complete it is
-    ``.log.swap``, the originals become ``.deleted`` one by one, and then it gets its name. For that
-    moment (or for ever, if the broker died in it) the ``.swap`` is the segment, also beside an
-    original without a batch, which new segments take the place of when they are placed; recovery in
-    ``LogLoader`` decides the same way. As long as any ``.cleaned`` file is there, at the same or a
-    lower offset, it does not count yet.
+    Of the leftovers only a committed swap counts: the cleaner's complete output is renamed to
+    ``.log.swap``, the originals become ``.deleted`` one by one, and then it gets its final name.
+    Until then (forever, if the broker died meanwhile) the ``.swap`` is the segment, even beside an
+    original without a batch, which ingested segments replace; recovery in ``LogLoader`` decides the
+    same way. While any ``.cleaned`` file exists at the same or a lower offset, a ``.swap`` is void.
     """
     live: dict[int, LogFile] = {}
     swaps: dict[int, LogFile] = {}
@@ -147,8 +146,8 @@ def list_logs(directory: Directory, report: Callable[[CorruptError], object]) ->
 
 
 def drop_covered(logs: list[LogFile], next_offset: Callable[[LogFile], int]) -> list[LogFile]:
-    """Leave out originals that a swap in the list has taken the place of, and swaps whose original
-    is still there: a segment that was split has several, and is deleted after all are committed."""
+    """Drops originals that a swap in the list has replaced, and swaps whose original still exists:
+    a split segment yields several, and is deleted only after all are committed."""
     kept: list[LogFile] = []
     covered = -1
     for log in logs:
@@ -176,7 +175,7 @@ def _is_log(name: str) -> bool:
 
 def _log_file(base_offset: int, state: FileState, entry: Entry) -> LogFile:
     status = entry.stat
-    assert status is not None  # asked for by _is_log
+    assert status is not None  # requested by _is_log
     return LogFile(
         base_offset, state, (status.st_dev, status.st_ino), status.st_size, status.st_mtime_ns
     )

@@ -1,9 +1,9 @@
 """The ``.snapshot`` files of a partition that is being written.
 
-Rules: Kafka's ``ProducerStateManager``. One is written at every roll, for the base of the new
-segment, and at a clean stop, for the log's end; a segment takes the one of its base with it. A
-snapshot says what was known *before* its offset. Which ones there are to be after a partition was
-loaded or cut is ``producer_rebuild``'s to say.
+Follows Kafka's ``ProducerStateManager``. A snapshot is written at every roll, for the base of the
+new segment, and at a clean shutdown, for the log's end; it is deleted with the segment of its base.
+A snapshot holds the state *before* its offset. ``producer_rebuild`` determines which snapshots
+exist after a load or truncation.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from .producers import Producers
 class SnapshotFiles:
     """The snapshots in a partition's directory. Used under the lock of the partition's writer.
 
-    ``newest``: the offset up to which none need be taken, that of the newest one; without any, of
-    the log's start.
+    ``newest``: the offset up to which no snapshot need be taken: that of the newest one, or the
+    log's start if there is none.
     """
 
     def __init__(
@@ -28,7 +28,7 @@ class SnapshotFiles:
         start_offset: int,
         offsets: Iterable[int] | None = None,
     ) -> None:
-        """`offsets`: those of the snapshots that are there, where they are known."""
+        """`offsets`: those of the existing snapshots, None to list the directory."""
         self._directory = directory
         self.newest = start_offset
         self._offsets = _listed(directory) if offsets is None else set(offsets)
@@ -36,14 +36,14 @@ class SnapshotFiles:
 
     @property
     def offsets(self) -> list[int]:
-        """Of all snapshots, ascending."""
+        """The offsets of all snapshots, ascending."""
         return sorted(self._offsets)
 
     def take(self, producers: Producers) -> WritableFile | None:
-        """Writes the snapshot of the producers' offset, unless nothing was counted since the last.
+        """Writes a snapshot at the producers' offset, unless the last one is as new.
 
-        It is not durable before the caller has synced the file and the directory. Torn, it has a
-        wrong checksum, and the one before it is loaded.
+        It is durable only after the caller has synced the file and the directory. If it is torn,
+        its checksum is wrong, and the previous one is loaded.
         """
         offset = producers.map_end_offset
         if offset <= self.newest:
@@ -55,31 +55,31 @@ class SnapshotFiles:
         return file
 
     def start_moved(self, start_offset: int) -> None:
-        """The log begins at ``start_offset`` now: where no snapshot is left it is as good as one
+        """Notes the new log start, which serves as a snapshot if none is left
         (``onLogStartOffsetIncremented``)."""
         self.newest = max(self._offsets, default=start_offset)
 
     def mark_deleted(self, offset: int) -> str | None:
-        """Gives the snapshot of ``offset`` its ``.deleted`` name, which is returned; None when
+        """Renames the snapshot of ``offset`` to its ``.deleted`` name and returns that; None if
         there is no such snapshot."""
         if offset not in self._offsets:
             return None
         deleted = segment_file(offset, FileKind.SNAPSHOT, FileState.DELETED)
         try:
             self._directory.rename(segment_file(offset, FileKind.SNAPSHOT), deleted)
-        except FileNotFoundError:  # it is as good as deleted; Kafka passes over it, too
+        except FileNotFoundError:  # as good as deleted; Kafka ignores it, too
             return None
         finally:
             self._offsets.discard(offset)
         return deleted
 
     def bring_back(self, offset: int) -> None:
-        """The snapshot of ``offset`` has its name again."""
+        """Notes that the snapshot of ``offset`` has its name again."""
         self._offsets.add(offset)
 
     def change(self, written: Mapping[int, bytes], gone: Iterable[int]) -> None:
-        """Removes those ``gone`` at once and writes others, durably, as they are to be after the
-        log was cut."""
+        """Durably writes the snapshots ``written`` and removes those ``gone`` at once, after a
+        truncation."""
         for offset in gone:
             self._remove(offset)
         for offset, data in written.items():
@@ -89,7 +89,7 @@ class SnapshotFiles:
         self.newest = max(self._offsets, default=self.newest)
 
     def remove_all(self) -> None:
-        """Removes every snapshot: the log begins anew, elsewhere."""
+        """Removes every snapshot, as the log starts over at another offset."""
         for offset in self.offsets:
             self._remove(offset)
         self.newest = 0

@@ -1,4 +1,4 @@
-"""The sound batches of a segment as they are, and what lies between them."""
+"""The intact batches of a segment, and the damage between them."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """Batches that follow each other in the file: their bytes, and their headers with positions in
-    it. Both are good until the next are asked for."""
+    """Consecutive intact batches: their bytes, and their headers with positions in the file. Both
+    are valid until the next item is read."""
 
     data: memoryview
     table: BatchTable
@@ -29,8 +29,8 @@ class Sound:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Bytes [`position`, `resume`) of a `.log` that are no sound batch, and the offsets [`first`,
-    `next`) that no sound batch of the segment has there; `next` is -1 behind the last of a log."""
+    """Bytes [`position`, `resume`) of a `.log` that hold no intact batch, and the offsets [`first`,
+    `next`) that are missing there; `next` is -1 after the last batch of a log."""
 
     error: CorruptError
     resume: int
@@ -41,8 +41,9 @@ class Lost:
 def sound_batches(
     directory: Directory, base_offset: int, next_base: int, max_batch_bytes: int
 ) -> Iterator[Sound | Lost]:
-    """All of a segment; `next_base`: the following one's base, -1 for the last. Zeros at the end
-    of the last one are room that was made beforehand, no loss. SegmentGone."""
+    """Yields all of a segment; `next_base`: the following one's base, -1 for the last. Zeros at the
+    end of the last segment are preallocated space, no loss. Raises SegmentGone if the file no
+    longer exists."""
     file = directory.open(segment_file(base_offset, FileKind.LOG))
     limit = min(base_offset + MAX_INT32 + 1, MAX_OFFSET)
     if next_base >= 0:
@@ -69,7 +70,7 @@ def sound_batches(
 
 
 def _sound(extent: Extent, part: Run | Fault) -> Sound | None:
-    """None for what is damaged, and not only more than is read at a time."""
+    """Returns the batches of a part; None if it is damaged and not merely an oversized batch."""
     if isinstance(part, Run):
         first, last = part.table.rows[0], part.table.rows[-1]
         start = int(first[b.POSITION]) - part.base
@@ -83,7 +84,7 @@ def _sound(extent: Extent, part: Run | Fault) -> Sound | None:
 
 
 def is_zero(file: OpenFile, start: int, end: int) -> bool:
-    """Whether nothing but zeros is there; holes are not read."""
+    """Whether a range holds nothing but zeros; holes are not read."""
     position = min(file.next_data(start), end)
     while position < end:
         data = file.read(position, min(_CHUNK_BYTES, end - position))

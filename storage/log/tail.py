@@ -1,8 +1,8 @@
 """The end of a log: where the last whole batch ends, and which transactions are open there.
 
-Both come from one walk over batch headers, which starts at the newest producer snapshot (one is
-written at every roll and at a clean stop) and afterwards only goes over what was appended since.
-(`LogLoader`, `ProducerStateManager`.)
+Both come from one walk over batch headers, which begins at the newest producer snapshot (written at
+every roll and clean shutdown) and later covers only what was appended since. (`LogLoader`,
+`ProducerStateManager`.)
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from ..segment.walk import walk_headers
 from .lookup import extent_from, header_at, position_for
 from .transactions import advance_open_transactions
 
-# A broker may be in the middle of writing what looks torn; after this time it is not.
+# Data that looks torn may be in the middle of a broker's write; after this time it is not.
 _SETTLED_NS = 1_000_000_000
-# Some hundred thousand producers.
+# Enough for several hundred thousand producers.
 _MAX_SNAPSHOT_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What a walk found up to ``position`` in the segment with the ``.log`` ``identity``.
+    """The result of a walk up to ``position`` in the segment with the ``.log`` ``identity``.
 
-    ``next_offset``: the log end offset. ``open_transactions``: first offset by producer id, all
-    batches below ``counted`` being taken into account. ``last``: the last whole batch there.
-    ``fault``: what stands behind it, if that is not a batch.
+    ``next_offset``: the log end offset. ``open_transactions``: first offset by producer id, from
+    all batches below ``counted``. ``last``: the last whole batch. ``fault``: what follows it, if
+    that is not a batch.
     """
 
     counted: int
@@ -49,9 +49,9 @@ class Tail:
     fault: Fault | None = None
 
     def continues(self, segments: Sequence[Segment]) -> bool:
-        """Whether the walk can go on: its segment is still there, and its last batch where it was.
+        """Whether the walk can continue: its segment still exists, with its last batch in place.
 
-        A broker may have cut the log and written other batches since.
+        A broker may have truncated the log and written other batches since.
         """
         for segment in segments:
             if segment.files.identity == self.identity and segment.size >= self.position:
@@ -63,17 +63,17 @@ class Tail:
 def walk_from_start(
     directory: Directory, segments: Sequence[Segment], max_batch_bytes: int
 ) -> Tail:
-    """The tail of a log that was not looked at before."""
+    """Returns the tail of a log that was not read before."""
     tail = advance(_newest_state(directory, segments, MAX_OFFSET), segments, max_batch_bytes)
     if tail.counted > tail.next_offset:
-        # A snapshot of later than the log's end: the end was lost, and the snapshot tells nothing.
+        # The snapshot is beyond the log's end: the end was lost, and the snapshot is void.
         state = _newest_state(directory, segments, tail.next_offset)
         tail = advance(state, segments, max_batch_bytes)
     return tail
 
 
 def _newest_state(directory: Directory, segments: Sequence[Segment], highest: int) -> Tail:
-    """What the newest readable snapshot of at most ``highest`` says; else nothing, at the start."""
+    """Loads the newest readable snapshot up to ``highest``; else an empty state at the start."""
     start = segments[0].base_offset
     for offset, name in newest_snapshots(directory):
         if offset > highest:
@@ -94,7 +94,7 @@ def _newest_state(directory: Directory, segments: Sequence[Segment], highest: in
 
 
 def newest_snapshots(directory: Directory) -> list[tuple[int, str]]:
-    """Offsets and names of a partition's producer snapshots, the newest first."""
+    """Returns offsets and names of a partition's producer snapshots, newest first."""
     names = (parse_segment_file(entry.name) for entry in directory.list())
     offsets = [
         name.base_offset
@@ -108,8 +108,8 @@ def newest_snapshots(directory: Directory) -> list[tuple[int, str]]:
 
 
 def advance(tail: Tail, segments: Sequence[Segment], max_batch_bytes: int) -> Tail:
-    """The tail after everything that is in ``segments``; what was counted is gone over again only
-    as far as finding the end takes. The last segment's ``size`` is that of its file."""
+    """Returns the tail after all of ``segments``; batches already counted are read again only as
+    far as needed to find the end. The last segment's ``size`` is that of its file."""
     for segment in segments:
         if segment.is_active or segment.next_base > tail.counted:
             tail = _advance_segment(tail, segment, max_batch_bytes)
@@ -127,15 +127,15 @@ def _advance_segment(tail: Tail, segment: Segment, max_batch_bytes: int) -> Tail
     found = _walk(
         replace(entered, position=position), extent_from(segment, position, max_batch_bytes)
     )
-    if position and found.last is None:  # there is no batch where the index says
+    if position and found.last is None:  # the index points to no batch
         found = _walk(replace(entered, position=0), extent_from(segment, 0, max_batch_bytes))
     return found
 
 
 def _walk(tail: Tail, extent: Extent) -> Tail:
-    """The tail after all batches of an extent.
+    """Returns the tail after all batches of an extent.
 
-    The last batch must be sound: nothing behind it bears it out, and the log's end hangs on it.
+    The last batch's checksum is verified: no later batch confirms it, and it determines the end.
     """
     tail = replace(tail, fault=None)
     before, latest = tail, BatchTable.empty()
@@ -156,7 +156,7 @@ def _walk(tail: Tail, extent: Extent) -> Tail:
 
 
 def _taken(tail: Tail, table: BatchTable, extent: Extent) -> Tail:
-    """The tail after the batches of a table."""
+    """Returns the tail after the batches of a table."""
     if not len(table):
         return tail
     last = table[-1]
@@ -173,7 +173,7 @@ def _taken(tail: Tail, table: BatchTable, extent: Extent) -> Tail:
 
 
 def settled_fault(tail: Tail, segment: Segment) -> Fault | None:
-    """The fault behind the last batch, unless a broker may just be writing there."""
+    """Returns the fault after the last batch, unless a broker may be writing there."""
     if tail.fault is None or abs(time.time_ns() - segment.mtime_ns) < _SETTLED_NS:
         return None
     return tail.fault

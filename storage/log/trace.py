@@ -1,6 +1,6 @@
-"""What a lookup did, step by step: values that ``explain`` prints.
+"""The steps of a lookup, as values that ``explain`` prints.
 
-A lookup that is given a list appends one of these at each step; without a list it keeps nothing.
+A lookup that is given a list appends each of its steps to it.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from ..format.batch import BatchHeader
 
 
 class Verdict(StrEnum):
-    """Why a walk went past a batch, or stopped at it."""
+    """Why a walk passed or ended at a batch."""
 
     TAKEN = "taken"
-    ENDS_BEFORE = "its last offset is below the one looked for"
-    BEGINS_AFTER = "its base offset is above the one looked for"
-    TOO_OLD = "its greatest timestamp is below the one looked for"
+    ENDS_BEFORE = "its last offset is below the target"
+    BEGINS_AFTER = "its base offset is above the target"
+    TOO_OLD = "its greatest timestamp is below the target"
     CONTROL = "a control batch"
     ABORTED = "a batch of an aborted transaction"
     NO_RECORD = "no record in it qualifies"
@@ -26,8 +26,8 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SegmentStep:
-    """The segment to search. ``largest_timestamp`` is what decided in a lookup by time, ms, else
-    -1; ``skipped``: how many older segments were passed over for being too old."""
+    """The segment to search. ``largest_timestamp``: the one used in a lookup by timestamp, ms, else
+    -1; ``skipped``: the number of older segments that were too old."""
 
     base_offset: int
     file: str
@@ -37,7 +37,7 @@ class SegmentStep:
 
 @dataclass(frozen=True, slots=True)
 class TimeIndexStep:
-    """Greatest time index entry below the time; ``slot`` -1: none, start at the base offset."""
+    """Greatest time index entry below the target; ``slot`` -1: none, start at the base offset."""
 
     file: str
     slot: int
@@ -51,7 +51,7 @@ class TimeIndexStep:
 class OffsetIndexStep:
     """Greatest offset index entry at or below ``target``; ``slot`` -1: none, start at position 0.
 
-    ``refused``: the entry named no batch that fits, so the walk starts at position 0 instead."""
+    ``refused``: no matching batch was at the entry's position, so the walk starts at 0."""
 
     file: str
     slot: int
@@ -65,7 +65,7 @@ class OffsetIndexStep:
 
 @dataclass(frozen=True, slots=True)
 class WalkStep:
-    """A batch that the walk came to."""
+    """A batch that the walk reached."""
 
     batch: BatchHeader
     verdict: Verdict
@@ -82,8 +82,8 @@ class FoundStep:
 
 @dataclass(frozen=True, slots=True)
 class BrokerStep:
-    """What a broker answers to the same question about a time, where it is not our answer:
-    ``offset`` -1 for "none"."""
+    """A broker's answer to the same lookup by timestamp, if it differs from ours: ``offset`` -1 for
+    "none"."""
 
     offset: int
     why: str

@@ -1,11 +1,10 @@
 """Which records a reader with ``isolation=read_committed`` may see.
 
-A transactional batch is decided by the first marker of its producer that follows it: COMMIT or
-ABORT. That marker is in the log itself, under a checksum, so it is what is read here; the
-``.txnindex`` says the same only as long as nobody lost or damaged it, and is asked where the marker
-cannot be read. The last stable offset is the
-first offset of the oldest transaction without a marker: known from the newest producer snapshot,
-brought up to date with the batches after it (``ProducerStateManager``).
+The first later marker of its producer, COMMIT or ABORT, decides a transactional batch. Markers are
+read from the log itself, where a checksum covers them; the ``.txnindex`` is used only if a marker
+cannot be read, as it may be lost or damaged. The last stable offset is the first offset of the
+oldest transaction without a marker: taken from the newest producer snapshot, updated with the
+batches after it (``ProducerStateManager``).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from ..segment.walk import walk_headers
 from .context import ReadContext
 from .lookup import extent_from
 
-# A marker's batch: 78 bytes as Kafka writes it; more is no marker that can be read.
+# Kafka writes a marker's batch with 78 bytes; a larger one than this is not a readable marker.
 _MARKER_BYTES = 512
 _NEARBY_BATCHES = 1024
 
@@ -49,20 +48,20 @@ class Isolation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """The end of a transaction: ``offset`` of its control record, and whether it was an abort."""
+    """The end of a transaction: its control record's ``offset``, and whether it was aborted."""
 
     offset: int
     is_abort: bool
 
 
-# Markers of each producer id, by ascending offset.
+# The markers of each producer id, by ascending offset.
 Markers = Mapping[int, list[Marker]]
 
 
 def read_markers(segment: Segment, context: ReadContext) -> Markers:
-    """All transaction markers in a segment; the context remembers some.
+    """Returns all transaction markers in a segment, cached in the context.
 
-    Where the log is damaged, the ``.txnindex`` tells of aborts whose markers cannot be read.
+    If the log is damaged, the ``.txnindex`` supplies aborts whose markers cannot be read.
     """
 
     def read() -> Markers:
@@ -93,7 +92,7 @@ def _end_transaction_batches(table: BatchTable) -> Iterator[BatchHeader]:
 
 
 def _read_marker(log: OpenFile, header: BatchHeader) -> Marker | None:
-    """None for a batch that is damaged or is no COMMIT or ABORT."""
+    """Reads a marker; None if the batch is damaged or neither COMMIT nor ABORT."""
     data = memoryview(log.read(header.position, min(header.size, _MARKER_BYTES)))
     if len(data) < header.size or not checksum_is_right(data, header, header.position):
         return None
@@ -116,9 +115,9 @@ def _add_indexed_aborts(segment: Segment, markers: defaultdict[int, list[Marker]
 
 
 def nearby_marker(segment: Segment, header: BatchHeader, context: ReadContext) -> Marker | None:
-    """The marker that decides ``header``, if it follows soon; None when it is further away.
+    """Returns the marker that decides ``header`` if it is near, else None.
 
-    A transaction is short, mostly, so that one look-up need not walk a whole segment.
+    Most transactions are short, so a single lookup need not walk a whole segment.
     """
     log = segment.files.log()
     limit = context.limits.max_batch_bytes
@@ -136,9 +135,9 @@ def nearby_marker(segment: Segment, header: BatchHeader, context: ReadContext) -
 
 
 class Fates:
-    """Which transactional batches of some consecutive segments were aborted.
+    """The outcome of transactional batches in consecutive segments.
 
-    Segments are looked at one after the other, as far as the next marker of a producer requires.
+    Segments are read one by one, as far as a producer's next marker requires.
     """
 
     def __init__(self, segments: tuple[Segment, ...], context: ReadContext) -> None:
@@ -146,14 +145,14 @@ class Fates:
         self._context = context
 
     def aborted(self, producer_id: int, offset: int, segment: Segment) -> bool:
-        """Whether the batch of ``producer_id`` at ``offset`` in ``segment`` was aborted; False for
-        one that no marker follows."""
+        """Whether the batch of ``producer_id`` at ``offset`` in ``segment`` was aborted; False if
+        no marker follows it."""
         marker = self.deciding(producer_id, offset, segment)
         return marker is not None and marker.is_abort
 
     def deciding(self, producer_id: int, offset: int, segment: Segment) -> Marker | None:
-        """The first marker of ``producer_id`` from ``offset`` in ``segment`` on, None when there is
-        none."""
+        """Returns the first marker of ``producer_id`` from ``offset`` in ``segment`` on, or
+        None."""
         first = bisect_left(self._segments, segment.base_offset, key=_base_offset)
         for number in range(first, len(self._segments)):
             markers = read_markers(self._segments[number], self._context).get(producer_id)
@@ -164,14 +163,14 @@ class Fates:
         return None
 
     def is_aborted(self, header: BatchHeader, segment: Segment) -> bool:
-        """The same for one batch, without walking whole segments where a marker is near."""
+        """As ``aborted`` for one batch, without walking whole segments if a marker is near."""
         near = nearby_marker(segment, header, self._context)
         if near is not None:
             return near.is_abort
         return self.aborted(header.producer_id, header.base_offset, segment)
 
     def hidden(self, table: BatchTable, segment: Segment) -> NDArray[np.bool_]:
-        """Which batches of a table hold no records for a reader of committed ones."""
+        """Returns which batches of a table are invisible under read_committed."""
         hidden = table.flagged(CONTROL_MASK)
         transactional = table.flagged(TRANSACTIONAL_MASK) & ~hidden
         for index in np.flatnonzero(transactional).tolist():
@@ -188,9 +187,9 @@ def _base_offset(segment: Segment) -> int:
 def advance_open_transactions(
     open_transactions: Mapping[int, int], table: BatchTable, extent: Extent
 ) -> Mapping[int, int]:
-    """First offset of each producer's open transaction, after the batches of ``table``.
+    """Returns the first offset of each producer's open transaction, after the batches of ``table``.
 
-    Only a sound batch begins one: a flipped bit must not keep all that follows from being stable.
+    Only an intact batch begins one: a flipped bit must not make all later records unstable.
     """
     transactional = table.flagged(TRANSACTIONAL_MASK)
     if not transactional.any():

@@ -1,4 +1,4 @@
-"""Work that one thread does for all who are waiting for it."""
+"""Single flight: one thread does work for all threads that wait for it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 
 class Turns:
-    """One thread at a time, as with a lock. But those that wait are all woken together when a turn
-    is over, and need none of their own if that one did what they came for: with a lock they would
-    wake one after the other, only to see it."""
+    """A lock for single flight. All waiting threads are woken together at the end of a turn, and
+    those whose work it did take no turn of their own; with a plain lock they would wake one after
+    the other only to find that out."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition(threading.Lock())
@@ -18,7 +18,8 @@ class Turns:
 
     @contextmanager
     def turn(self, is_done: Callable[[], bool] = lambda: False) -> Iterator[bool]:
-        """Waits for a turn, and gives True; False when `is_done` after a wait: then it is none."""
+        """Waits for a turn and yields True. Yields False, without taking the turn, if `is_done()`
+        became true while waiting."""
         is_mine = self._take(is_done)
         try:
             yield is_mine

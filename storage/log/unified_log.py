@@ -1,8 +1,8 @@
-"""What the records of a partition mean to it: Kafka's UnifiedLog, as far as one leader without
-followers needs it. The high watermark is the log's end.
+"""The log of a partition with the state that its records imply: Kafka's UnifiedLog, for a single
+leader without followers. The high watermark is the log's end.
 
-The steps of a roll, a truncation, a deletion are in Kafka's order, so that what a crash leaves is
-what a broker's would. Appends are `appender`'s; threads, and what they wait for, `writer`'s.
+The steps of a roll, truncation or deletion follow Kafka's order, so that a crash leaves the same
+state as a broker's would. `appender` handles appends; `writer` handles threads and locking.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .retention import LogState, RetentionPlan, Rule
 
 logger = logging.getLogger(__name__)
 
-# What retention deletes below the log start offset was deleted when that was raised.
+# Segments below the log start offset were already deleted when that was raised.
 _CAUSES: Final = {
     Rule.LOG_START: Cause.RECORDS,
     Rule.SIZE: Cause.SIZE,
@@ -37,15 +37,15 @@ _CAUSES: Final = {
 }
 
 
-# Something that was deleted, and the segments that lie wholly in it.
+# A deleted range, and the segments that lie entirely in it.
 WithSegments = tuple[DeletedRange, Sequence[LoadedSegment]]
 
 
 class UnifiedLog:
-    """One thread at a time changes anything.
+    """The log of one partition. One thread at a time may change it.
 
-    Its segments are `local`; `producers` and `epochs` say who wrote what is in them, `start_offset`
-    where what is not deleted begins. It is the leader of `leader_epoch`.
+    `local` holds its segments, `producers` and `epochs` the state of their writers; `start_offset`
+    is the log start offset. It is the leader of `leader_epoch`.
     """
 
     def __init__(
@@ -55,8 +55,8 @@ class UnifiedLog:
         leader_epoch: int | None,
         on_roll: Callable[[int], None],
     ) -> None:
-        """Goes on with a partition that was loaded, as its leader in `leader_epoch` (None: the one
-        before, or 0). `on_roll` is called with the base of a new segment."""
+        """Takes over a loaded partition as its leader in `leader_epoch` (None: the previous one, or
+        0). `on_roll` is called with the base of a new segment."""
         self.local = local
         self.start_offset = loaded.start_offset
         self.producers: Producers = loaded.producers
@@ -68,7 +68,7 @@ class UnifiedLog:
         self._find_deleted(loaded)
 
     def _find_deleted(self, loaded: LoadedLog) -> None:
-        """What of the log was deleted before it was loaded, and is still there."""
+        """Registers records deleted before the load that still exist."""
         start, lowest = self.start_offset, self.local.lowest_offset
         if loaded.finds_deleted and lowest < start:
             found = DeletedRange(lowest, start, Cause.FOUND, UNKNOWN_MS, NEVER_MS)
@@ -80,12 +80,12 @@ class UnifiedLog:
 
     @property
     def high_watermark(self) -> int:
-        """Records below it can be read: all, as there are no followers."""
+        """The offset below which records can be read: the log end, as there are no followers."""
         return self.local.end_offset
 
     @property
     def last_stable_offset(self) -> int:
-        """Below it every transaction is decided."""
+        """The offset below which every transaction is decided."""
         unstable = self.producers.first_unstable_offset
         stable = self.end_offset if unstable < 0 else min(unstable, self.end_offset)
         return max(stable, self.start_offset)
@@ -93,19 +93,19 @@ class UnifiedLog:
     # -- rolling ---------------------------------------------------------------------------------
 
     def roll(self, offset: int) -> None:
-        """Goes on in a new segment for an append that begins at `offset` (LocalLog.roll). After an
-        OSError the old one goes on."""
+        """Rolls to a new segment for an append that begins at `offset` (LocalLog.roll). After an
+        OSError the old segment remains active."""
         local = self.local
         base = max(offset, local.end_offset)
-        if base == local.active.base_offset:  # nothing is in it, but its indexes have no room
+        if base == local.active.base_offset:  # it is empty, but its indexes have no space
             local.renew_active()
             return
         local.roll(base, self.take_snapshot(base))
         self._on_roll(base)
 
     def take_snapshot(self, offset: int) -> tuple[WritableFile, ...]:
-        """Writes the producers' state in front of `offset`, which may be above the log's end; its
-        file, to be synced, or none when there is nothing new to tell."""
+        """Snapshots the producers' state before `offset`, which may be above the log's end. Returns
+        the file, to be synced; nothing if the last snapshot is as new."""
         end, self.producers.map_end_offset = self.producers.map_end_offset, offset
         try:
             file = self.local.snapshots.take(self.producers)
@@ -115,8 +115,8 @@ class UnifiedLog:
         return () if file is None else (file,)
 
     def finish(self) -> None:
-        """Writes what the next opening need not make anew, and makes everything durable
-        (UnifiedLog.close). SyncFailed when that is not certain; after another OSError it can be
+        """Writes the state that the next load would otherwise rebuild, and makes everything durable
+        (UnifiedLog.close). Raises SyncFailed if that is uncertain; after another OSError it can be
         repeated."""
         self.epochs.write()
         snapshot = self.take_snapshot(self.producers.map_end_offset)
@@ -127,7 +127,7 @@ class UnifiedLog:
     # -- deleting --------------------------------------------------------------------------------
 
     def retention_state(self, now_ms: int) -> LogState:
-        """The log as retention sees it."""
+        """Returns the log as retention sees it."""
         local = self.local
         is_held = now_ms < self.deletions.held_until_ms
         return LogState(
@@ -139,11 +139,11 @@ class UnifiedLog:
         )
 
     def retain(self, now_ms: int) -> RetentionPlan:
-        """Deletes the segments that have become old, or too many; what was deleted, and why."""
+        """Deletes segments that exceed retention by time or size; returns the applied plan."""
         plan = retention.plan(self.retention_state(now_ms), self.local.config, now_ms)
         if plan.rolls:
             self.roll(self.end_offset)
-        # All at once: what is left after an OSError goes the next time.
+        # In one go: what an OSError leaves is deleted the next time.
         segments = self.local.segments
         gone = 0
         for deletion in plan.deletions:
@@ -156,7 +156,7 @@ class UnifiedLog:
     def _log_deletions(
         self, plan: RetentionPlan, segments: Sequence[StoredSegment | SegmentWriter]
     ) -> None:
-        """What a plan has deleted, of the `segments` that there were."""
+        """Logs what a plan has deleted from the former `segments`."""
         gone = 0
         for deletion in plan.deletions:
             those = segments[gone : gone + deletion.count]
@@ -172,8 +172,8 @@ class UnifiedLog:
             )
 
     def delete_below_start(self, now_ms: int) -> int:
-        """Deletes the segments that lie below the log start offset, whatever else is old or too
-        much (deleteLogStartOffsetBreachedSegments); how many."""
+        """Deletes the segments below the log start offset, regardless of time and size
+        (deleteLogStartOffsetBreachedSegments); returns their number."""
         ends = [segment.base_offset for segment in self.local.segments[1:]]
         count = sum(end <= self.start_offset for end in ends)
         self.epochs.write()
@@ -190,10 +190,10 @@ class UnifiedLog:
             self.local.delete_oldest(now_ms)
 
     def delete_records(self, offset: int) -> None:
-        """Moves the log start offset up to `offset`, -1 for the high watermark. PolicyViolation,
-        OffsetOutOfRange."""
+        """Raises the log start offset to `offset`, -1 for the high watermark. Raises
+        PolicyViolation or OffsetOutOfRange if that is not allowed."""
         if retention.DELETE not in self.local.config.cleanup_policy:
-            raise PolicyViolation("cleanup.policy does not say delete")
+            raise PolicyViolation("cleanup.policy does not include delete")
         offset = self.high_watermark if offset == -1 else offset
         if not 0 <= offset <= self.high_watermark:
             raise OffsetOutOfRange(f"offset {offset} is not in [0, {self.high_watermark}]")
@@ -213,18 +213,18 @@ class UnifiedLog:
 
     @property
     def has_deleted(self) -> bool:
-        """Whether `remove_deleted` will have something to do some day."""
+        """Whether `remove_deleted` will ever have something to do."""
         return self.local.deleted.has_due or self.deletions.has_due
 
     def remove_deleted(self, now_ms: int) -> int:
-        """Removes the files whose time has come; how many. What was in them is gone."""
+        """Removes files that are due; returns their number. They can no longer be restored."""
         removed = self.local.deleted.remove_due(now_ms)
         self.deletions.forget(now_ms, self.local.lowest_offset)
         return removed
 
     def purge(self, names: AbstractSet[str]) -> set[str]:
-        """Removes the leftovers with these names, unless they were deleted here; the names of those
-        removed. What was in them is gone."""
+        """Removes the leftovers with these names, unless this process deleted them; returns the
+        names of those removed. They can no longer be restored."""
         local = self.local
         found = [
             each
@@ -237,10 +237,10 @@ class UnifiedLog:
             self.deletions.forget(local.clock.now_ms(), local.lowest_offset)
         return {each.name for each in found}
 
-    # -- bringing back ---------------------------------------------------------------------------
+    # -- restoring -------------------------------------------------------------------------------
 
     def deleted(self, now_ms: int) -> list[WithSegments]:
-        """What can be brought back, the oldest first, and the segments that lie wholly in it."""
+        """Returns what can be restored, oldest first, with the segments entirely in it."""
         self.deletions.forget(now_ms, self.local.lowest_offset)
         return self._with_segments(self.deletions)
 
@@ -255,15 +255,15 @@ class UnifiedLog:
         ]
 
     def undelete(self, offset: int | None, now_ms: int) -> list[WithSegments]:
-        """Lets the log begin at `offset` again, None: as far down as it can; what came back.
-        CannotUndelete. After an OSError the log start offset is what it was; segments may lie below
-        it, which the next retention takes."""
+        """Moves the log start back to `offset`, or as far as possible if it is None; returns what
+        was restored. Raises CannotUndelete if that is impossible. After an OSError the log start
+        offset is unchanged; segments below it may remain, which the next retention deletes."""
         local, deletions = self.local, self.deletions
         deletions.forget(now_ms, local.lowest_offset)
         start = deletions.choose(offset, self.start_offset)
         bases = local.deleted_above(start)
         if not all(map(local.deleted.is_there, bases)):
-            self._forget_deletions("its files were removed by somebody else")
+            self._forget_deletions("its files were removed by another process")
             start = deletions.choose(offset, self.start_offset)
         former = self.epochs.epochs
         self.epochs.extend_down(deletions.epochs.cut_at_start(start))
@@ -278,8 +278,8 @@ class UnifiedLog:
         return self._with_segments(back)
 
     def replace_segments(self, new: LoadedSegment, bases: Sequence[int], known: Rolled) -> None:
-        """See `LocalLog.replace_segments`. What was deleted before stays so: among it may be
-        records of keys whose tombstones go now."""
+        """See `LocalLog.replace_segments`. Earlier deletions become permanent: they may include
+        records whose keys' tombstones are discarded now."""
         self.local.replace_segments(new, bases, known)
         self._forget_deletions("the log was compacted meanwhile")
 
@@ -290,8 +290,8 @@ class UnifiedLog:
     # -- truncating ------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int) -> bool:
-        """Cuts off all records at and above `offset` (UnifiedLog.truncateTo); whether there were
-        any. LogDirOffline when it fails half-way."""
+        """Truncates the log to `offset` (UnifiedLog.truncateTo); returns whether it held records at
+        or above it. Raises LogDirOffline if it fails half-way."""
         if offset < 0:
             raise OffsetOutOfRange(f"offset {offset} is negative")
         if offset >= self.end_offset:
@@ -304,9 +304,9 @@ class UnifiedLog:
         return True
 
     def start_anew(self, offset: int) -> None:
-        """Deletes everything, and goes on at `offset` (UnifiedLog.truncateFullyAndStartAt).
-        LogDirOffline when it fails."""
-        self._forget_deletions("the log was cut meanwhile")
+        """Deletes everything and restarts at `offset` (UnifiedLog.truncateFullyAndStartAt). Raises
+        LogDirOffline if it fails."""
+        self._forget_deletions("the log was truncated meanwhile")
         try:
             self.local.start_anew(offset)
             self.epochs.clear()
@@ -318,7 +318,7 @@ class UnifiedLog:
 
     def _truncate(self, offset: int) -> None:
         if offset < self.start_offset:
-            self._forget_deletions("the log was cut meanwhile")
+            self._forget_deletions("the log was truncated meanwhile")
         try:
             self.local.truncate_to(offset)
             self.epochs.cut_at_end(offset)

@@ -1,8 +1,8 @@
-"""One partition held against Kafka's rules: its segments, and what is beside them.
+"""Verifies one partition against Kafka's rules: its segments and the files beside them.
 
-The batches whose checksums are right are believed. From them follow the leader epochs, the state of
-the producers at any offset, and which transactions were aborted: snapshots, transaction indexes and
-the epoch file are held against that, as far as the log still has what they were made from.
+Batches with correct checksums are trusted. They determine the leader epochs, the producer state at
+any offset, and which transactions were aborted: snapshots, transaction indexes and the epoch file
+are compared with that, as far as the log still has the batches they were derived from.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from .verify_producers import ProducerCheck
 
 _INDEXES = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
 
-# A segment that somebody has gone through already, None where nobody has.
+# Returns a segment that was already checked, None if there is none.
 FindChecked = Callable[[SegmentFacts], CheckedSegment | None]
 
 
 class LogCheck:
-    """A partition while it is gone through.
+    """A partition being verified.
 
-    When `findings` is used up, `base_offset` and `end_offset` say which offsets its segments hold.
+    Once `findings` is exhausted, [`base_offset`, `end_offset`) is the range of its segments.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class LogCheck:
         limits: ReadLimits,
         find_checked: FindChecked = lambda facts: None,
     ) -> None:
-        """`start_offset`: the log's, as checkpointed. `is_closed`: the last stop was a clean one.
-        `may_have_gaps`: the log is compacted, or may be, so that a missing offset means nothing.
-        `find_checked` has the segments that need not be gone through here."""
+        """`start_offset`: the checkpointed log start offset. `is_closed`: the last shutdown was
+        clean. `may_have_gaps`: the log is or may be compacted, so a missing offset means nothing.
+        `find_checked` returns segments that need not be read here."""
         self.base_offset = self.end_offset = 0
         self._directory = directory
         self._start_offset = start_offset
@@ -59,7 +59,7 @@ class LogCheck:
         self._decoder = Decoder(limits.max_batch_bytes)
 
     def findings(self) -> Iterator[Finding]:
-        """All that is wrong, file by file. SegmentGone when the directory has gone."""
+        """Yields all problems, file by file. Raises SegmentGone if the directory is gone."""
         listed = Listed(self._directory)
         yield from self._orphans(listed)
         epochs = EpochCheck(self._directory, self._start_offset)
@@ -102,16 +102,16 @@ class LogCheck:
         for kind in _INDEXES:
             for base in sorted(listed.files[kind] - listed.sizes.keys()):
                 name = segment_file(base, kind)
-                yield Finding(self._directory.path_of(name), -1, "there is no .log to it")
+                yield Finding(self._directory.path_of(name), -1, "its .log is missing")
 
 
 class Listed:
-    """The files of a partition that count: `sizes` and `mtimes` (ns since 1970) of the logs by base
-    offset, the base offsets of the `files` of each kind, the offsets of the `snapshots`; and what
-    is no file."""
+    """The live files of a partition: `sizes` and `mtimes` (ns since 1970) of the logs by base
+    offset, the base offsets of the `files` of each kind, the offsets of the `snapshots`; and
+    entries that are not files."""
 
     def __init__(self, directory: Directory) -> None:
-        """SegmentGone when the directory has gone."""
+        """Raises SegmentGone if the directory no longer exists."""
         self._directory = directory
         self.sizes: dict[int, int] = {}
         self.mtimes: dict[int, int] = {}
@@ -125,15 +125,15 @@ class Listed:
         return sorted(self.files[FileKind.SNAPSHOT])
 
     def stops(self, start_offset: int) -> tuple[int, ...]:
-        """The offsets that the rules between segments look at by themselves, for digests: those of
-        the snapshots, and where what is known of epochs begins."""
+        """Returns the offsets at which the rules between segments need the state, for digests:
+        those of the snapshots, and the first known epoch's."""
         stops = {start_offset, *self.snapshots}
-        with suppress(CorruptError):  # which is a finding of its own
+        with suppress(CorruptError):  # which is reported separately
             stops.update(e.start_offset for e in read_leader_epochs(self._directory).entries[:1])
         return tuple(sorted(stops))
 
     def segments(self, is_closed: bool) -> list[SegmentFacts]:
-        """In order; `is_closed`: also the last one is."""
+        """Returns the segments in order; `is_closed`: the last one is closed, too."""
         return [
             SegmentFacts(
                 base,
@@ -154,6 +154,6 @@ class Listed:
             return
         self.files[name.kind].add(name.base_offset)
         if name.kind is FileKind.LOG:
-            assert entry.stat is not None  # asked for
+            assert entry.stat is not None  # requested in __init__
             self.sizes[name.base_offset] = entry.stat.st_size
             self.mtimes[name.base_offset] = entry.stat.st_mtime_ns

@@ -1,8 +1,8 @@
-"""The aborted transactions of a segment: those in its `.txnindex`, and those in the log.
+"""Compares the aborted transactions in a segment's `.txnindex` with those in the log.
 
-After a crash Kafka makes the entries anew from the log start offset on, where segments below it may
-still be there. Then a transaction whose records are all deleted has none, and another one may begin
-at the first record that is left.
+After a crash Kafka rebuilds the entries from the log start offset on, though segments below it may
+still exist. Then a transaction whose records are all deleted has no entry, and another may seem to
+begin at its first remaining record.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ..segment.verify_index import Finding
 
 @dataclass(slots=True)
 class Aborts:
-    """The transactions that a segment's markers end: of whom, by the marker's offset. `aborted` are
-    those that the log says a reader must be told of, `without_records` the markers of those whose
-    records all lie below the log start offset."""
+    """The transactions that a segment's markers end: producer and outcome by marker offset.
+    `aborted`: those that need an entry according to the log; `without_records`: the markers of
+    those whose records all lie below the log start offset."""
 
     start_offset: int
     ends: dict[int, tuple[int, bool]] = field(default_factory=dict)
@@ -35,8 +35,8 @@ class Aborts:
         check: CheckedSegment,
         knows_all: bool,
     ) -> Iterator[Finding]:
-        """The `.txnindex` against what the log says. `knows_all`: it has all that the entries were
-        made from; else a transaction may have begun in front of it."""
+        """Compares the `.txnindex` with the log. `knows_all`: the log has everything that the
+        entries were made from; otherwise a transaction may have begun before it."""
         path = check.path.removesuffix(FileKind.LOG) + FileKind.TXNINDEX
         before = facts.base_offset - 1
         for position, entry in entries:
@@ -56,11 +56,11 @@ class Aborts:
 
     def _wrong(self, entry: AbortedTxn, before: int, check: CheckedSegment, knows_all: bool) -> str:
         if entry.last_offset <= before:
-            return f"it does not lie behind offset {before}"
+            return f"it is not above offset {before}"
         if not 0 <= entry.first_offset < entry.last_offset:
             return f"it begins at offset {entry.first_offset}"
         if check.faults == 0 and self.ends.get(entry.last_offset) != (entry.producer_id, True):
-            return "there is no ABORT marker of it"
+            return "it has no ABORT marker"
         right = self.aborted.get(entry.last_offset)
         if knows_all and right is not None and right != entry and not self._may_differ(right):
             return (

@@ -1,4 +1,4 @@
-"""The leader epochs of a partition: those in its file, and those in its batches."""
+"""Compares the leader epochs in a partition's file with those in its batches."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _MAX_EPOCHS_BYTES = 16 << 20
 
 
 class EpochCheck:
-    """The `leader-epoch-checkpoint`, and the epochs in the batches."""
+    """The check of `leader-epoch-checkpoint` against the epochs in the batches."""
 
     def __init__(self, directory: Directory, start_offset: int) -> None:
-        """In front of `start_offset` epochs have been forgotten. So they have in front of the first
-        entry: the log's start goes up in the file and in its own checkpoint at two times, so that a
-        crash may bring back what was deleted."""
+        """Epochs before `start_offset` are no longer known, nor are those before the first entry:
+        the log start rises in this file and in its own checkpoint at different times, so a crash
+        may restore deleted segments."""
         self._directory = directory
         self._start_offset = start_offset
         self._path = directory.path_of(LEADER_EPOCH_FILE)
@@ -33,7 +33,7 @@ class EpochCheck:
         self._latest = -1
 
     def read(self) -> Iterator[Finding]:
-        """What is wrong with the file by itself."""
+        """Yields what is wrong with the file itself."""
         try:
             data = self._directory.read_small(LEADER_EPOCH_FILE, _MAX_EPOCHS_BYTES)
             self._entries = parse_leader_epochs(data)
@@ -72,7 +72,7 @@ class EpochCheck:
                     self._compare(check, known, table[last])
 
     def _first_offset(self) -> int:
-        """Below it nothing is known."""
+        """Returns the offset below which no epochs are known."""
         first = self._entries[0].start_offset if self._entries else 0
         return max(self._start_offset, first)
 

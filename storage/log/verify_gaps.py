@@ -1,4 +1,4 @@
-"""Offsets of a partition that no batch has."""
+"""Finds offsets of a partition that are in no batch."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..segment.verify_index import Finding
 
 
 class Gaps:
-    """Offsets that no batch has, though nothing was seen of compaction. `has_all`: every offset so
-    far has its record."""
+    """Offsets that are in no batch, though there is no sign of compaction. `has_all`: every offset
+    so far has its record."""
 
     def __init__(self, base_offset: int) -> None:
         self.has_all = True
@@ -20,7 +20,7 @@ class Gaps:
         self._found: list[Finding] = []
         self._is_compacted = False
         self._is_behind_damage = False
-        self._faults = 0  # seen in the present segment
+        self._faults = 0  # seen in the current segment
 
     def batches(self, check: CheckedSegment, table: BatchTable) -> None:
         bases, lasts = table.column(b.BASE_OFFSET), table.column(b.LAST_OFFSET)
@@ -28,7 +28,7 @@ class Gaps:
         self._is_behind_damage |= check.faults > self._faults
         self._faults = check.faults
         before = np.concatenate(([self._next - 1], lasts[:-1]))
-        # A wrapper tells neither its first offset nor how many it has.
+        # A wrapper records neither its first offset nor its number of records.
         is_wrapper = counts < 0
         missing = np.flatnonzero((bases != before + 1) & ~is_wrapper)
         if (is_wrapper | (counts != lasts - bases + 1)).any():
@@ -37,13 +37,13 @@ class Gaps:
             self.has_all = False
             if row or not self._is_behind_damage:
                 first, last = int(before[row]) + 1, int(bases[row]) - 1
-                what = f"the offsets {first} to {last} in front of it are in no batch"
+                what = f"the offsets {first} to {last} before it are in no batch"
                 self._found.append(Finding(check.path, int(table.rows[row, b.POSITION]), what))
         self._is_behind_damage = False
         self._next = int(lasts[-1]) + 1
 
     def end_of(self, check: CheckedSegment) -> None:
-        """A segment has been gone through."""
+        """Notes the end of a segment."""
         self._is_behind_damage |= check.faults > self._faults
         self._faults = 0
         self.has_all &= check.faults == 0

@@ -1,7 +1,7 @@
-"""The producers of a partition: those in its snapshots, and those that its batches tell of.
+"""Compares the producers in a partition's snapshots with those in its batches.
 
-After a crash Kafka learns them from the log start offset on, though segments below it may still be
-there: a producer's batches below it may be known or not.
+After a crash Kafka rebuilds them from the log start offset on, though segments below it may still
+exist: a producer's batches below it may or may not be included.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .producer_rebuild import MAX_SNAPSHOT_BYTES
 from .producers import Producers
 from .verify_aborts import Aborts
 
-# No producer has expired at a time before all times.
+# With this time as the present, no producer has expired.
 _BEFORE_ALL_MS = -(1 << 62)
 
 
 class ProducerCheck:
-    """The snapshots, against the producers that the batches tell of. `knows_all`: no producer is
-    missing, nor the beginning of a transaction."""
+    """The check of the snapshots against the batches. `knows_all`: no producer is missing, nor the
+    beginning of a transaction."""
 
     def __init__(
         self, directory: Directory, offsets: list[int], base_offset: int, start_offset: int
@@ -39,7 +39,7 @@ class ProducerCheck:
         self._producers = Producers()
         self._pending = offsets
         self._findings: list[Finding] = []
-        # All producers are known if the log has its beginning, or what was known at its start.
+        # All producers are known if the log is complete, or if there is a snapshot at its start.
         self.knows_all = base_offset == 0
         while self._pending and self._pending[0] <= base_offset:
             offset = self._pending.pop(0)
@@ -51,7 +51,7 @@ class ProducerCheck:
     def batches(
         self, check: CheckedSegment, table: BatchTable, aborts: Aborts, has_all: bool
     ) -> None:
-        """`has_all`: all offsets up to here have been seen."""
+        """Adds batches. `has_all`: all offsets up to here have been seen."""
         new = table.select(table.column(b.MAGIC) > 1)
 
         def read_marker(header: BatchHeader) -> EndTxnMarker | None:
@@ -62,7 +62,7 @@ class ProducerCheck:
             if marker is not None:
                 aborts.ends[header.base_offset] = (header.producer_id, not marker.is_commit)
             elif header.record_count:
-                check.tell(header, "no transaction marker in it")
+                check.tell(header, "it has no transaction marker")
             return marker
 
         def replay(part: BatchTable) -> None:
@@ -81,16 +81,16 @@ class ProducerCheck:
         replay(new.select(slice(done, len(new))))
 
     def finish(self, end_offset: int) -> list[Finding]:
-        """All that is wrong with the snapshots."""
+        """Returns everything that is wrong with the snapshots."""
         for offset in self._pending:
-            if offset <= end_offset:  # behind the last batch, segments may be empty
+            if offset <= end_offset:  # empty segments may follow the last batch
                 self._check_snapshot(offset)
             elif self._read(offset) is not None:
                 self._find(offset, -1, f"the log ends at offset {end_offset}", BEYOND_END)
         return self._findings
 
     def _check_snapshot(self, offset: int) -> None:
-        """The snapshot of the offset that the producers have been replayed up to."""
+        """Checks the snapshot at the offset up to which the producers were replayed."""
         data = self._read(offset)
         if data is None or not self.knows_all:
             return
@@ -105,15 +105,15 @@ class ProducerCheck:
             state = self._producers.state(txn.producer_id)
             assert state is not None  # it has a transaction
             if txn.producer_id not in told and state.last_offset >= self._start_offset:
-                what = f"its transaction, open since offset {txn.first_offset}, is not there"
+                what = f"its transaction, open since offset {txn.first_offset}, is missing"
                 self._find(offset, -1, f"producer {txn.producer_id}: {what}")
 
     def _wrong(self, entry: ProducerSnapshotEntry) -> str:
-        """What differs from the log, "" when nothing does. A producer that was forgotten for a
-        while has lost its coordinator's epoch."""
+        """Returns how an entry differs from the log, "" if it does not. A producer that was
+        forgotten for a while has lost its coordinator epoch."""
         state = self._producers.state(entry.producer_id)
         if state is None:
-            return "the log has no batch of it"
+            return "the log has none of its batches"
         if state.last_offset < self._start_offset:
             return ""
         right = state.to_snapshot()
@@ -129,7 +129,7 @@ class ProducerCheck:
         return "; ".join(differing)
 
     def _read(self, offset: int) -> bytes | None:
-        """The bytes of a snapshot, None when it cannot be read; that is a finding."""
+        """Reads a snapshot; None, after adding a finding, if it cannot be read."""
         name = segment_file(offset, FileKind.SNAPSHOT)
         try:
             data = self._directory.read_small(name, MAX_SNAPSHOT_BYTES)

@@ -1,8 +1,8 @@
-"""One partition at one moment, for reading: the road that every record takes.
+"""One partition at one moment, for reading: all records are read through this module.
 
-A ``View`` never changes and blocks nobody; a log that grew or was trimmed has another one. All data
-come from ``scan`` (many records, as columns) or ``find`` (one), and both stop at what the reader's
-isolation allows. Threads may share a view.
+A ``View`` never changes and blocks nothing; a log that grew or was trimmed has a new one. All data
+come from ``scan`` (many records, as columns) or ``find`` (one), and both stop where the reader's
+isolation requires. Threads may share a view.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from .trace import FoundStep, SegmentStep, Trace, Verdict, WalkStep
 from .transactions import Fates, Isolation
 from .wanted import Choose, Wanted, are_within, within
 
-# Of more faults in a row the last one told stands for the rest.
+# Limit on consecutive faults that are reported; the last one then stands for the rest.
 _FAULTS_TOLD = 1000
 
 
@@ -47,9 +47,8 @@ class View:
 
     ``start_offset`` is the log start offset; ``end_offset`` the offset after the last whole batch
     (the log end offset); ``last_stable_offset`` the first offset of the oldest open transaction,
-    or the end. ``cuts``: how often the log was found to have lost its last batch, so that other
-    records may have come in the place of some. ``tail``: damage behind the last whole batch, if
-    any.
+    or the end. ``cuts``: how often the log was found without its former last batch, so that other
+    records may have replaced some. ``tail``: damage after the last whole batch, if any.
     """
 
     topic: str
@@ -64,36 +63,36 @@ class View:
     _pinned: list[HeldFile] = field(default_factory=list)
 
     def bound(self, isolation: Isolation) -> int:
-        """The offset where reading stops."""
+        """Returns the offset where reading stops."""
         if isolation is Isolation.READ_UNCOMMITTED:
             return self.end_offset
         return self.last_stable_offset
 
     @property
     def name(self) -> str:
-        """The partition for people: `orders/0`."""
+        """The partition's display name: `orders/0`."""
         return printable(f"{self.topic}/{self.partition}")
 
     @property
     def extent(self) -> str:
-        """Its offsets for people: `0 to 4096`."""
+        """Its offsets for display: `0 to 4096`."""
         if self.start_offset == self.end_offset:
             return f"empty, the next offset is {self.end_offset}"
         return f"{self.start_offset} to {self.end_offset - 1}"
 
     @property
     def size(self) -> int:
-        """Bytes in the ``.log`` files."""
+        """Total bytes of the ``.log`` files."""
         return sum(segment.size for segment in self.segments)
 
     @property
     def max_timestamp(self) -> int:
-        """Greatest timestamp of any batch, in ms; -1 when none has one."""
+        """Greatest timestamp of any batch, in ms; -1 if none has one."""
         return max(map(self._largest_timestamp, self.segments), default=-1)
 
     def pin(self, start: int = 0, end: int | None = None) -> None:
-        """Open every ``.log`` with offsets in [``start``, ``end``), to the last for None, and hold
-        it, so that these can be read whatever is deleted."""
+        """Opens and holds every ``.log`` with offsets in [``start``, ``end``), to the last for
+        None, so that these can be read even if they are deleted."""
         self._pinned[:] = [
             segment.files.hold()
             for segment in self.segments.from_offset(start)
@@ -111,12 +110,12 @@ class View:
         ahead: bool = False,
         choose: Choose | None = None,
     ) -> Generator[Columns | Damage]:
-        """Records with ``start`` <= offset < ``end`` that the isolation shows, in order.
+        """Yields records with ``start`` <= offset < ``end`` that the isolation shows, in order.
 
-        Columns are good until the next are asked for. Where bytes cannot be read there is a
-        ``Damage``, and the scan goes on behind it. ``ahead``: another thread reads and checks what
-        comes next, which is for those who want much and have the processors to themselves.
-        ``choose`` says which batches are wanted; those of magic 2 that are not are left undecoded.
+        Columns are valid until the next item is read. Unreadable bytes yield a ``Damage``, and the
+        scan continues after them. ``ahead``: another thread reads and checks the next data; useful
+        for large reads with idle processors. ``choose`` selects batches; those of magic 2 that it
+        excludes are not decoded.
         """
         wanted = Wanted(isolation, None, ahead, choose)
         return cast(Generator[Columns | Damage], self._scan(start, end, wanted))
@@ -130,14 +129,14 @@ class View:
         *,
         ahead: bool = False,
     ) -> Generator[Lines | Columns | Damage]:
-        """As ``scan``, for who wants lines of one field, KEY_START or VALUE_START; mostly it is
-        these that come, which costs half. Lines may be kept."""
+        """As ``scan``, but yields lines of one field, KEY_START or VALUE_START, wherever possible,
+        which halves the cost. Lines remain valid."""
         return self._scan(start, end, Wanted(isolation, field, ahead, None))
 
     def _scan(
         self, start: int | None, end: int | None, wanted: Wanted
     ) -> Generator[Lines | Columns | Damage]:
-        # A control record is no record: Kafka's consumers never get one, whatever their isolation.
+        # Control records are never returned: no Kafka consumer gets them, under any isolation.
         bound = self.bound(wanted.isolation)
         low = self.start_offset if start is None else max(start, self.start_offset)
         high = bound if end is None else min(end, bound)
@@ -155,7 +154,7 @@ class View:
         end: int | None = None,
         isolation: Isolation = Isolation.READ_COMMITTED,
     ) -> Iterator[Columns]:
-        """As ``scan``, but damage is raised as the CorruptError that it is."""
+        """As ``scan``, but raises damage as a CorruptError."""
         for part in self.scan(start, end, isolation):
             if isinstance(part, Damage):
                 raise fresh(part.error)
@@ -167,7 +166,7 @@ class View:
         limit = self.context.limits.max_batch_bytes
         position = lookup.position_for(segment, start, limit)
         fates = self._fates(wanted.isolation)
-        reached = segment.base_offset  # offsets below were read, or passed, or are lost
+        reached = segment.base_offset  # offsets below are read, skipped or lost
         faults: list[Fault] = []
         path = segment.path
         with self.context.decoder() as decoder:
@@ -205,7 +204,7 @@ class View:
             yield from lost_between(faults, reached, segment.next_base, start, end)
 
     def _first_offset(self, segment: Segment, header: BatchHeader) -> int:
-        """Where a batch begins, which a wrapper tells only when it is opened."""
+        """Returns the base offset of a batch; a wrapper must be decoded to find it."""
         if header.record_count < 0:
             try:
                 return int(self.batch(segment, header).offsets[0])
@@ -221,7 +220,7 @@ class View:
     def _visible(
         self, table: BatchTable, segment: Segment, start: int, end: int, fates: Fates | None
     ) -> BatchTable:
-        """The batches of a table that have records in the range and under the isolation."""
+        """Returns the batches of a table that have records in the range and under the isolation."""
         rows = table.rows
         if (
             start <= rows[0, b.LAST_OFFSET]
@@ -229,7 +228,7 @@ class View:
             and not table.union(b.ATTRIBUTES) & (CONTROL_MASK | TRANSACTIONAL_MASK)
             and rows[:, b.RECORD_COUNT].all()
         ):
-            return table  # nearly always, and far cheaper to find out than what follows
+            return table  # nearly always, and much cheaper than the code below
         shown = rows[:, b.LAST_OFFSET] >= start
         shown &= (rows[:, b.BASE_OFFSET] < end) | (rows[:, b.MAGIC] < 2)
         shown &= (rows[:, b.RECORD_COUNT] != 0) & ~table.flagged(CONTROL_MASK)
@@ -245,7 +244,8 @@ class View:
         isolation: Isolation = Isolation.READ_COMMITTED,
         trace: Trace | None = None,
     ) -> Record:
-        """The record at ``offset``. OffsetNotFound, or CorruptError where its batch is damaged."""
+        """Returns the record at ``offset``. Raises OffsetNotFound if there is none, and
+        CorruptError if its batch is damaged."""
         columns, row = self.locate(offset, isolation, trace)
         return columns.record(row)
 
@@ -255,7 +255,7 @@ class View:
         isolation: Isolation = Isolation.READ_COMMITTED,
         trace: Trace | None = None,
     ) -> tuple[Columns, int]:
-        """The decoded batch that holds ``offset``, and the row of its record; as ``find``."""
+        """Returns the decoded batch that holds ``offset``, and its record's row; as ``find``."""
         if self.tail is not None and offset == self.end_offset:
             raise fresh(self.tail.error)
         self._check_range(offset, isolation)
@@ -287,7 +287,7 @@ class View:
         return columns, row
 
     def _glance(self, segment: Segment, offset: int) -> tuple[Columns, int] | None:
-        """What ``locate`` answers, where it is easily had."""
+        """Returns the result of ``locate`` if a point lookup finds it, else None."""
         context = self.context
         room = context.take_room()
         found = self._plain_batch(segment, offset, room)
@@ -297,7 +297,7 @@ class View:
         key = (segment.files.identity, tuple(found.header))
         columns = self.context.batches.get(key)
         if columns is None:
-            # a batch that is kept must not keep all that was read with it
+            # copied, so that a cached batch does not keep the whole read buffer alive
             data = memoryview(bytes(found.data))
             columns = decode_alone(data, found.header, found.file)
             if columns is None:
@@ -307,7 +307,8 @@ class View:
         return (columns, row) if row >= 0 else None
 
     def _plain_batch(self, segment: Segment, offset: int, room: Room) -> Glimpse | None:
-        """The batch of ``offset`` where it is easily had, and can be shown and read as it is."""
+        """Returns the batch of ``offset`` if a point lookup finds it and it is plain: uncompressed,
+        not transactional, no control batch."""
         found = glance(segment, offset, room)
         if found is None or len(found.data) > self.context.limits.max_batch_bytes:
             return None
@@ -318,8 +319,8 @@ class View:
     def value_at(
         self, offset: int, isolation: Isolation = Isolation.READ_COMMITTED
     ) -> tuple[int, bytes | None] | None:
-        """Timestamp and value of the record at ``offset``, where they are easily had; None says
-        nothing, and ``locate`` is to be asked."""
+        """Returns timestamp and value of the record at ``offset`` if a point lookup finds it; None
+        means unknown: use ``locate``."""
         if not self.start_offset <= offset < self.bound(isolation):
             return None
         segment = self.segments[max(self.segments.floor_index(offset), 0)]
@@ -344,8 +345,8 @@ class View:
         raise OffsetNotFound(offset, why)
 
     def _missing(self, offset: int, fault: Fault | None) -> StorageError:
-        """Why there is no record at an offset: damage in front of the batch behind it, or
-        nothing."""
+        """Returns the error for an offset without a record: the damage before the next batch, or
+        OffsetNotFound."""
         if fault is not None:
             return fresh(fault.error)
         return self._no_record(offset, "never written, or compacted away")
@@ -356,7 +357,7 @@ class View:
     def _hidden(
         self, header: BatchHeader, segment: Segment, isolation: Isolation
     ) -> Verdict | None:
-        """Why a batch is not shown, None when it is. (Control records show uncommitted only.)"""
+        """Returns why a batch is hidden, or None. (Control records are data if uncommitted.)"""
         if isolation is Isolation.READ_UNCOMMITTED:
             return None
         if header.is_control:
@@ -369,7 +370,7 @@ class View:
         return None
 
     def batch(self, segment: Segment, header: BatchHeader) -> Columns:
-        """A batch, decoded; from the cache if it was looked at before. CorruptError."""
+        """Returns a decoded batch, from the cache if possible. Raises CorruptError if damaged."""
         key = (segment.files.identity, _row(header))
         columns = self.context.batches.get(key)
         if columns is not None:
@@ -390,7 +391,7 @@ class View:
                 if isinstance(part, BadBatch):
                     raise part.error.at(log.path)
                 columns = part.copy()
-        if columns is None:  # a batch that compaction emptied
+        if columns is None:  # compaction removed all records of the batch
             raise self._no_record(header.last_offset, "compacted away, its batch is empty")
         self.context.batches.put(key, columns)
         return columns
@@ -403,9 +404,10 @@ class View:
         isolation: Isolation = Isolation.READ_COMMITTED,
         trace: Trace | None = None,
     ) -> int | None:
-        """Offset of the first record served with a timestamp >= ``timestamp`` (ms), or None.
+        """Returns the offset of the first visible record with a timestamp >= ``timestamp`` (ms), or
+        None.
 
-        Where bytes on the way are damaged: CorruptError, as the answer may have been in them.
+        Raises CorruptError if bytes on the way are damaged, as they may have held the result.
         """
         bound = self.bound(isolation)
         first = at = max(self.segments.floor_index(self.start_offset), 0)
@@ -426,8 +428,8 @@ class View:
         return None
 
     def _reaching(self, timestamp: int, index: int) -> int:
-        """Number of the first segment from ``index`` on with a timestamp >= ``timestamp``; how many
-        there are when none has one."""
+        """Returns the index of the first segment from ``index`` on with a timestamp >=
+        ``timestamp``; the number of segments if there is none."""
         segments = self.segments
         index = segments.timestamps.first_reaching(timestamp, index, self._largest_timestamp)
         if index == len(segments) - 1 and self._largest_timestamp(segments[-1]) < timestamp:
@@ -473,14 +475,14 @@ class View:
     # -- ends -----------------------------------------------------------------------------------
 
     def first(self, isolation: Isolation = Isolation.READ_COMMITTED) -> int | None:
-        """Offset of the first record shown, None when there is none. Damage is passed over."""
+        """Returns the offset of the first visible record, or None. Skips damage."""
         for part in self.scan(isolation=isolation):
             if isinstance(part, Columns):
                 return int(part.offsets[0])
         return None
 
     def last(self, isolation: Isolation = Isolation.READ_COMMITTED) -> int | None:
-        """Offset of the last record shown, None when there is none. Damage is passed over."""
+        """Returns the offset of the last visible record, or None. Skips damage."""
         scan = partial(self.scan, isolation=isolation)
         return last_offset(scan, self.start_offset, self.bound(isolation))
 
@@ -488,8 +490,8 @@ class View:
 def last_offset(
     scan: Callable[[int, int], Iterator[Columns | Damage]], low: int, high: int
 ) -> int | None:
-    """The last offset in [`low`, `high`) that `scan` shows, None for none. Looked for backwards, in
-    steps that grow: behind it there may be much that is hidden, but mostly is little."""
+    """Returns the last offset in [`low`, `high`) that `scan` shows, or None. Searches backwards in
+    growing steps: much may be hidden at the end, but usually little is."""
     step = 64
     while high > low:
         start = max(low, high - step)

@@ -1,4 +1,4 @@
-"""What a scan is asked for: which records, as what, and read by whom."""
+"""The parameters of a scan: which records, in which form, and how they are read."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from ..segment.extent import Extent, Fault
 from ..segment.walk import RUN_BYTES, Run, read_runs
 from .transactions import Isolation
 
-# Bytes of a run that is read ahead: three are in memory, and what is made of them is as large.
+# Bytes per run when reading ahead: three are in memory, and their results are as large.
 _AHEAD_BYTES: Final = 4 << 20
 
-#: Which batches of a table are wanted: bool of shape (n,).
+#: Selects batches of a table: bool of shape (n,).
 Choose = Callable[[BatchTable], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a scan is to give: ``field`` None for columns, else its lines. The rest as in
-    ``View.scan``."""
+    """The parameters of a scan: ``field`` is None for columns, else the field whose lines are
+    requested. The rest as in ``View.scan``."""
 
     isolation: Isolation
     field: int | None
@@ -42,14 +42,14 @@ class Wanted:
 
 
 def are_within(table: BatchTable, start: int, end: int) -> bool:
-    """Whether all offsets that the batches may have are."""
+    """Whether all offsets that the batches may hold are within [``start``, ``end``)."""
     if not len(table):
         return True
     return bool(table.rows[0, b.BASE_OFFSET] >= start and table.rows[-1, b.LAST_OFFSET] < end)
 
 
 def within(columns: Columns, start: int, end: int) -> Columns:
-    """The rows of columns with ``start`` <= offset < ``end``."""
+    """Returns the rows of columns with ``start`` <= offset < ``end``."""
     offsets = columns.offsets
     if not len(offsets) or (offsets[0] >= start and offsets[-1] < end):
         return columns

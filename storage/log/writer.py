@@ -1,10 +1,10 @@
-"""One partition, for writing, by any number of threads.
+"""The writer of one partition, for any number of threads.
 
-Appends that come while another is being written are written together (see `group_commit`); so it is
-with fsyncs. Readers never wait: they look at the files.
+Appends that arrive while another is being written are written together (see `group_commit`), and
+fsyncs are shared likewise. Readers never wait: they read the files.
 
-A thread has a turn of `_flushing` through an fsync, and `_lock` through all else that changes
-anything, but never while it waits for the former. What errors do is `health`'s.
+A thread holds a turn of `_flushing` during an fsync, and `_lock` during any other change, but never
+waits for the former while it holds the latter. `health` determines the effects of errors.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _PLAN: Final = BatchPlan()
 
 
 class LogWriter:
-    """See the module. Any thread may call anything.
+    """The writer of one partition; see the module. Every method may be called from any thread.
 
-    `config` may be replaced at any time. Offsets: the log holds records from `start_offset` up to
-    `end_offset`; those below `recovery_point` are on the disk for certain. `last_flush_ms`: when
-    that moved last.
+    `config` may be replaced at any time. The log holds records from `start_offset` up to
+    `end_offset`; those below `recovery_point` are known to be durable, and `last_flush_ms` is when
+    that last advanced.
     """
 
     def __init__(
@@ -70,12 +70,12 @@ class LogWriter:
         on_deleted: Callable[[bool], None] | None = None,
         later: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
-        """Goes on with a partition that was loaded, as its leader in `leader_epoch` (None: the one
-        before, or 0).
+        """Takes over a loaded partition as its leader in `leader_epoch` (None: the previous one, or
+        0).
 
-        `on_failure` is called once, when `failed` is set here. `on_deleted` is told, now and after
-        each change that is no append, whether `remove_deleted` could find anything. `later` gets
-        what need not be waited for: the fsync of a segment that was rolled.
+        `on_failure` is called once, when `failed` is set here. `on_deleted` is called now and after
+        each change other than an append, with whether `remove_deleted` may have work. `later` runs
+        work that nobody waits for: the fsync of a rolled segment.
         """
         self.directory = directory
         self.topic = topic
@@ -96,7 +96,7 @@ class LogWriter:
         self._durable_appends = GroupCommit(self._append_durably, waits=True)
         self._on_deleted(self._log.has_deleted)
 
-    # -- what it is ------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------
 
     @property
     def path(self) -> str:
@@ -112,32 +112,31 @@ class LogWriter:
 
     @property
     def failed(self) -> LogDirOffline | None:
-        """Why nothing can be done any more; None while all is well."""
+        """The error that makes all operations fail; None while the partition is healthy."""
         return self._health.failed
 
     @property
     def is_closed(self) -> bool:
-        """Whether `close` has worked, or the partition was deleted."""
+        """Whether `close` succeeded or the partition was deleted."""
         return self._health.closed is not None
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody is changing anything right now: what needs no disk need not wait then."""
+        """Whether no change is in progress; then an operation without disk I/O does not wait."""
         return not self._lock.is_taken
 
     def takes_at_once(self, size: int, records: int = 1, *, is_recent: bool = True) -> bool:
-        """Whether an append now of so many records, with `size` bytes of keys and values together,
-        would be one write into pages: nobody else changes anything, no segment is to be rolled,
-        nothing to be made durable. So it is as far as can be told: somebody may begin to at any
-        moment. Timestamps are taken for the present time or, unless they are `is_recent`, for what
-        they were before."""
+        """Whether an append now of that many records, with `size` bytes of keys and values in
+        total, would be a single write into the page cache: no other change is in progress, no
+        segment needs rolling, no fsync is due. This is an estimate: another thread may begin at any
+        moment. Assumes current timestamps or, unless `is_recent`, those of the last records."""
         unflushed = self.end_offset + records - self.recovery_point
         most = size + records * (RECORD_BATCH_OVERHEAD + RECORD_OVERHEAD)
         if not (self.is_idle and self._appends.is_idle and unflushed < self.config.flush_messages):
             return False
         try:
             return self._appender.has_room(most, is_recent=is_recent)
-        except OSError:  # the partition has just been deleted: the append itself will say so
+        except OSError:  # the partition was just deleted: the append itself will fail
             return False
 
     @property
@@ -180,22 +179,22 @@ class LogWriter:
 
     @property
     def first_base_offset(self) -> int:
-        """Base offset of the oldest segment."""
+        """The base offset of the oldest segment."""
         return self._local.first_base_offset
 
     @property
     def size(self) -> int:
-        """Bytes of all `.log` files."""
+        """Total bytes of the `.log` files."""
         with self._lock:
             return sum(segment.size for segment in self._local.segments)
 
     @property
     def has_rolled(self) -> bool:
-        """Whether there are segments beside the active one."""
+        """Whether there are segments besides the active one."""
         return len(self._local.rolled) > 0
 
     def retention_state(self) -> LogState:
-        """The log as retention sees it."""
+        """Returns the log as retention sees it."""
         with self._lock:
             return self._log.retention_state(self.clock.now_ms())
 
@@ -204,10 +203,11 @@ class LogWriter:
     def append(
         self, batches: Bytes, origin: Origin = Origin.CLIENT, durable: bool = False
     ) -> Appended:
-        """Appends whole batches, all of them or none; `durable`: they are on the disk when this
+        """Appends whole batches, all of them or none; if `durable`, they are on disk when this
         returns, as with flush.messages=1.
 
-        A writable buffer is changed. Raises Refused, and OSError or LogDirOffline.
+        A writable buffer is modified. Raises Refused if a batch is not allowed, and OSError or
+        LogDirOffline if writing fails.
         """
 
         admitted = judge(batches, self._rules(), origin, self.clock.now_ms())
@@ -216,8 +216,9 @@ class LogWriter:
     def append_records(
         self, records: RecordColumns, plan: BatchPlan | None = None, durable: bool = False
     ) -> Appended:
-        """Appends records in batches as `plan` says, all of them or none; offsets, leader epoch and
-        timestamp type are this log's, and the codec if the topic wants one. Otherwise as `append`.
+        """Appends records in batches according to `plan`, all of them or none. The log sets
+        offsets, leader epoch and timestamp type, and the codec if the topic's config does.
+        Otherwise as `append`.
         """
         plan = plan or _PLAN
         if may_merge(records, plan):
@@ -228,9 +229,9 @@ class LogWriter:
     def append_each(
         self, parts: Iterable[Bytes], origin: Origin = Origin.CLIENT
     ) -> AppendsInFlight:
-        """What becomes of each of the parts, as by `append`: one is checked while those in front of
-        it are written. See `AppendsInFlight`; nothing is done before it is asked for. A writable
-        buffer must stay as it is until its answer comes."""
+        """Appends each part as `append` does, and checks the next part while earlier ones are
+        written. See `AppendsInFlight`; nothing happens before a result is requested. A writable
+        buffer must not change before its result arrives."""
         now = self.clock.now_ms
         judged = (Request(judge(each, self._rules(), origin, now()), origin) for each in parts)
         return AppendsInFlight(judged, self._append_in_flight)
@@ -238,7 +239,7 @@ class LogWriter:
     def append_records_each(
         self, parts: Iterable[RecordColumns], plan: BatchPlan | None = None
     ) -> AppendsInFlight:
-        """The same for records, as by `append_records`."""
+        """As `append_each` for records, each part as by `append_records`."""
         plan, now = plan or _PLAN, self.clock.now_ms
         made = (encoded(each, plan, self._rules(), now()) for each in parts)
         requests = (Request(admitted, Origin.CLIENT) for admitted in made)
@@ -247,9 +248,9 @@ class LogWriter:
     def end_transaction(
         self, producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int = 0
     ) -> Appended:
-        """Writes the marker that ends a producer's transaction. Its epoch is the data's, or as of
-        transactions version 2 one more. Raises InvalidProducerEpoch,
-        TransactionCoordinatorFenced."""
+        """Writes the marker that ends a producer's transaction. Its epoch is that of the data or,
+        with transactions version 2, one more. Raises InvalidProducerEpoch or
+        TransactionCoordinatorFenced if the marker is fenced."""
         now = self.clock.now_ms()
         marker = end_of_transaction(producer_id, producer_epoch, commit, coordinator_epoch, now)
         return self._submit(Request(marker, Origin.COORDINATOR), durable=False)
@@ -266,7 +267,7 @@ class LogWriter:
         return appended
 
     def _append_in_flight(self, requests: Sequence[Request]) -> None:
-        """Answers them up to the first that fails."""
+        """Answers the requests up to the first that fails."""
         try:
             with uninterrupted, self._lock:
                 self._appender.append(requests, up_to_failure=True)
@@ -280,19 +281,19 @@ class LogWriter:
             self.flush(end)
 
     def _append_all(self, requests: Sequence[Request]) -> None:
-        """Answers all of them."""
+        """Appends and answers all requests."""
         segment_size, now = self.config.segment_size, self.clock.now_ms()
         prepared = merge(requests, self._rules(), segment_size, now)
         with uninterrupted, self._lock:
             self._appender.append(prepared)
 
     def _append_durably(self, requests: Sequence[Request]) -> None:
-        """Answers all of them, when what was appended is durable."""
+        """Answers all requests, once their data is durable."""
         try:
             self._append_all(requests)
             ends = [each.appended.last_offset + 1 for each in requests if each.appended]
             self.flush(max(ends, default=0))
-        except BaseException as error:  # also a signal's: others have appended with this thread
+        except BaseException as error:  # a signal's, too: this thread appended for others as well
             for each in requests:
                 if each.appended:
                     each.fail(error)
@@ -300,7 +301,7 @@ class LogWriter:
                 raise
 
     def _rules(self) -> AdmitRules:
-        """What the present settings allow."""
+        """Returns the rules of the current config."""
         config = self._local.config
         if self._known_rules[0] is not config:
             self._known_rules = (config, admit_rules(config))
@@ -309,13 +310,13 @@ class LogWriter:
     # -- rolling and flushing --------------------------------------------------------------------
 
     def roll(self) -> None:
-        """Goes on in a new segment, whether that is due or not."""
+        """Rolls to a new segment, whether or not that is due."""
         with self._changing():
             self._log.roll(self.end_offset)
 
     def flush(self, upto: int | None = None) -> None:
-        """Makes what is below offset `upto` (None: everything) durable, and moves the recovery
-        point there. LogDirOffline when that fails, now and ever after."""
+        """Makes everything below offset `upto` (None: everything) durable, and advances the
+        recovery point. Raises LogDirOffline if that fails, and from then on."""
         try:
             with self._flushing.turn(lambda: self._is_flushed(upto)) as is_needed:
                 if is_needed:
@@ -341,7 +342,7 @@ class LogWriter:
             self._local.mark_flushed(unflushed)
 
     def _rolled(self, base_offset: int) -> None:
-        """What was rolled, below `base_offset`, is to become durable."""
+        """Schedules the flush of what was rolled, below `base_offset`."""
         flush = partial(self._flush_rolled, base_offset)
         self._afterwards.add(partial(self._later, flush))
 
@@ -349,65 +350,65 @@ class LogWriter:
         try:
             self.flush(upto)
         except StorageError:
-            return  # `failed` or the closing of the log tells
+            return  # reported by `failed`, or the log was closed
 
     # -- deleting and truncating -----------------------------------------------------------------
 
     def delete_records(self, offset: int) -> int:
-        """Moves the log start offset up to `offset`, -1 for the high watermark, and gives the new
-        one; the files go at the next retention. PolicyViolation for a topic that is only compacted,
-        OffsetOutOfRange for an offset above the high watermark."""
+        """Raises the log start offset to `offset`, -1 for the high watermark, and returns it; the
+        next retention deletes the files. Raises PolicyViolation if the topic is only compacted, and
+        OffsetOutOfRange if the offset is above the high watermark."""
         with self._changing():
             self._log.delete_records(offset)
             return self.start_offset
 
     def retain(self, now_ms: int | None = None) -> RetentionPlan:
-        """Deletes the segments that have become old, or too many; what was deleted, and why."""
+        """Deletes segments that exceed retention by time or size; returns the applied plan."""
         with self._changing():
             return self._log.retain(self._now(now_ms))
 
     def delete_below_start(self, now_ms: int | None = None) -> int:
-        """Deletes the segments below the log start offset, and nothing else; how many."""
+        """Deletes the segments below the log start offset only; returns their number."""
         with self._changing():
             return self._log.delete_below_start(self._now(now_ms))
 
     def sync_front(self, *, always: bool) -> None:
-        """Makes durable that segments were deleted from the front; `always`: also where this
-        writer has deleted none. SyncFailed."""
+        """Makes deletions from the front durable; if `always`, even if this writer made none.
+        Raises SyncFailed if fsync fails."""
         with self._lock:
             is_due, self._local.front_moved = self._local.front_moved or always, False
         if is_due:
             self.directory.sync()
 
     def remove_deleted(self, now_ms: int | None = None) -> int:
-        """Removes the files of deleted segments whose time has come; how many."""
+        """Removes files of deleted segments that are due; returns their number."""
         with self._changing():
             return self._log.remove_deleted(self._now(now_ms))
 
     def purge(self, names: AbstractSet[str]) -> set[str]:
-        """Removes the leftovers with these names, durably, unless this process deleted them; the
-        names of those removed. The caller has the partition to itself as for a cleaning."""
+        """Durably removes the leftovers with these names, unless this process deleted them; returns
+        the names of those removed. The caller needs exclusive access, as for a cleaning."""
         with self._changing():
             return self._log.purge(names)
 
     def is_left(self, name: str) -> bool:
-        """Whether a leftover is not a file that this process deleted and removes in time."""
+        """Whether a leftover is a file that this process will not remove by itself."""
         with self._lock:
             return self._local.deleted.is_left(name)
 
     def deleted(self, now_ms: int | None = None) -> list[Deletion]:
-        """What was deleted from its front and can be brought back, the oldest first."""
+        """Returns the deletions from its front that can be undone, oldest first."""
         with self._lock:
             self._health.check()
             return [self._told(each) for each in self._log.deleted(self._now(now_ms))]
 
     def undelete(self, offset: int | None = None, now_ms: int | None = None) -> list[Deletion]:
-        """Brings back what was deleted from `offset` on (None: all that is still there); what came
-        back. It is durable when the log start offset is checkpointed.
+        """Restores what was deleted from `offset` on (None: all that still exists); returns what
+        was restored. It is durable once the log start offset is checkpointed.
 
-        Retention by time and size leaves the log alone below what came back for
-        file.delete.delay.ms; deleting records counts at once. CannotUndelete; an OSError leaves
-        the log start offset as it was.
+        Retention by time and size spares the restored records for file.delete.delay.ms; deleting
+        records applies at once. Raises CannotUndelete if it is impossible; an OSError leaves the
+        log start offset as it was.
         """
         with self._changing():
             return [self._told(each) for each in self._log.undelete(offset, self._now(now_ms))]
@@ -428,34 +429,34 @@ class LogWriter:
         )
 
     def truncate_to(self, offset: int) -> bool:
-        """Cuts off all records at and above `offset`; a batch that holds it goes with all that is
-        in it. Whether there were any."""
+        """Truncates the log to `offset`; a batch that contains it is removed as a whole. Returns
+        whether anything was removed."""
         with self._changing():
             return self._log.truncate_to(offset)
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Deletes everything, and goes on at `offset`."""
+        """Deletes everything and restarts at `offset`."""
         with self._changing():
             self._log.start_anew(offset)
 
     def expire_producers(self, now_ms: int | None = None) -> int:
-        """Forgets producers not heard of for producer.id.expiration.ms; how many."""
+        """Forgets producers inactive for producer.id.expiration.ms; returns their number."""
         with self._changing():
             return self.producers.expire(self._now(now_ms))
 
     def _now(self, now_ms: int | None) -> int:
         return self.clock.now_ms() if now_ms is None else now_ms
 
-    # -- being cleaned ---------------------------------------------------------------------------
+    # -- cleaning --------------------------------------------------------------------------------
 
     def rolled(self) -> Rolled:
-        """What of it could be cleaned, as far as that is the log's to say."""
+        """Returns the segments that may be cleaned as far as the log is concerned."""
         with self._lock:
             self._health.check()
             return self._local.rolled_at(self.last_stable_offset)
 
     def producer_states(self) -> list[ProducerState]:
-        """All producers that are remembered."""
+        """Returns the states of all known producers."""
         with self._lock:
             return self.producers.states()
 
@@ -464,33 +465,33 @@ class LogWriter:
         with self._changing():
             self._log.replace_segments(new, bases, known)
 
-    # -- taking in segments ----------------------------------------------------------------------
+    # -- ingesting segments ----------------------------------------------------------------------
 
     @contextmanager
     def placing(self) -> Iterator[Placing]:
-        """For segments that are put at the log's end, see there. Nothing else changes the log
-        meanwhile; readers do not wait. Who has let go of it, and of other logs, calls `settle`."""
+        """Ingests segments at the log's end; see `Placing`. Nothing else changes the log meanwhile;
+        readers do not wait. Call `settle` after leaving this and any other log's block."""
         with self._lock:
             self._health.check()
             yield Placing(self._log, self._noting)
 
     def settle(self) -> None:
-        """Tells of failures, after `placing`. A directory that goes offline takes all its logs with
-        it, and waits for each: nobody may call this who still holds one."""
+        """Reports failures after `placing`. A directory that goes offline takes all its logs with
+        it and waits for each of them, so the caller must not hold one."""
         self._afterwards.settle()
 
     # -- closing and failing ---------------------------------------------------------------------
 
     def close(self) -> None:
-        """Writes what the next opening need not make anew, and makes everything durable. After an
-        OSError it can be repeated; once it has worked the log refuses everything."""
+        """Writes the state that the next load would otherwise rebuild, and makes everything
+        durable. After an OSError it can be repeated; after success every operation is rejected."""
         with self._flushing.turn(), self._changing():
             self._log.finish()
             self._health.close(LogDirOffline(self.path, "the partition was closed"))
 
     def seal(self, end_offset: int) -> bool:
-        """Before its deletion: refuses everything from now on with UnknownPartition, unless it ends
-        elsewhere than at `end_offset`. Whether it does so."""
+        """Prepares a deletion: rejects all operations from now on with UnknownPartition, and
+        returns True. Does nothing and returns False if the log does not end at `end_offset`."""
         with self._lock:
             self._health.check()
             if self.end_offset != end_offset:
@@ -499,25 +500,25 @@ class LogWriter:
             return True
 
     def unseal(self) -> None:
-        """It is not deleted after all."""
+        """Reverts `seal`, as the deletion did not happen."""
         with self._lock:
             self._health.seal(None)
 
     def abandon(self) -> None:
-        """Lets go of the files without writing anything, since they are deleted. Everything raises
-        UnknownPartition from now on."""
+        """Closes the files without writing anything, since they are deleted. Every later operation
+        raises UnknownPartition."""
         with self._lock:
             self._local.let_go()
             self._health.close(UnknownPartition(self.topic, self.partition))
 
     def fail(self, error: LogDirOffline) -> None:
-        """The log directory went offline on account of something else."""
+        """Marks the log directory as offline for an outside cause."""
         with self._lock:
             self._health.fail(error)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """For what changes something, and is no append."""
+        """Wraps every change other than an append."""
         try:
             with uninterrupted, self._lock:
                 self._health.check()
@@ -528,7 +529,8 @@ class LogWriter:
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
-        """Keeps what an error says about the partition, and tells whether something was deleted."""
+        """Records what an error means for the partition, and reports whether files wait for
+        removal."""
         try:
             yield
         except (SyncFailed, LogDirOffline) as error:

@@ -1,8 +1,8 @@
-"""Files of a segment as kafka-dump-log prints them.
+"""Prints the files of a segment as kafka-dump-log does.
 
-Lines and their order are those of Kafka's `DumpLogSegments`. It ends at the first damage; here that
-is told, and what follows is printed. What it tells of several files when it is through, are
-`complaints` here.
+The lines and their order are those of Kafka's `DumpLogSegments`. That stops at the first damage;
+this reports the damage and prints what follows. What `DumpLogSegments` reports about its files at
+the end is in `complaints` here.
 """
 
 from __future__ import annotations
@@ -39,16 +39,17 @@ from .walk import Run, read_runs
 _NO_TIMESTAMP: Final = -1
 # A snapshot takes 46 bytes for each producer.
 _MAX_SNAPSHOT_BYTES: Final = 64 << 20
-# Of one kind in a file, that are told one by one: a compacted log may have millions of gaps.
+# Findings of one kind listed per file: a compacted log may have millions of gaps.
 _MOST_FINDINGS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class DumpOptions:
-    """What kafka-dump-log's options ask for. `deep`: lines of records, too; `contents`: with their
-    keys and values; `metadata`: with all else. `max_bytes`: of a `.log`, no more than this.
-    `prints_entries`: of indexes, which are checked in any case; `is_sanity_check`: only that.
-    `decoder`: makes text of keys and values, which are taken for text without it."""
+    """The options of kafka-dump-log. `deep`: print records, too; `contents`: with their keys and
+    values; `metadata`: with everything else. `max_bytes`: read at most this much of a `.log`.
+    `prints_entries`: print the entries of indexes, which are checked in any case;
+    `is_sanity_check`: only run the sanity check. `decoder`: converts keys and values to text; by
+    default they are assumed to be text."""
 
     deep: bool = False
     contents: bool = False
@@ -61,24 +62,25 @@ class DumpOptions:
 
 
 def is_known(name: str) -> bool:
-    """Whether it is that of a file that can be dumped."""
+    """Returns whether a file of this name can be dumped."""
     return parse_metadata_snapshot(name) is not None or parse_segment_file(name) is not None
 
 
 @dataclass(slots=True)
 class Dump:
-    """Some files, one after the other. `complaints`: what was found wrong with them, by heading.
-    `gaps`: the same of offsets that do not follow each other, which a cleaner leaves, too."""
+    """Dumps files one after the other. `complaints`: the problems found in them, by heading.
+    `gaps`: likewise, non-consecutive offsets, which a cleaner leaves, too."""
 
     options: DumpOptions = field(default_factory=DumpOptions)
     complaints: dict[str, list[str]] = field(default_factory=dict)
     gaps: dict[str, list[str]] = field(default_factory=dict)
 
     def lines(self, directory: Directory, name: str, shown: str) -> Iterator[str]:
-        """A file's lines, in which it is called `shown`. SegmentGone when there is none."""
+        """Yields the lines of a file, which call it `shown`. Raises SegmentGone if there is no such
+        file."""
         try:
             yield from self._lines(directory, name, shown)
-        except CorruptError as error:  # what ends it; the rest is told where it is met
+        except CorruptError as error:  # ends the dump; other damage does not
             told = error if error.file else error.at(directory.path_of(name))
             self._complain(str(told))
 
@@ -88,7 +90,7 @@ class Dump:
             return self._log(directory.open(name), name, 0, end)
         parsed = parse_segment_file(name)
         if parsed is None:
-            raise CorruptError("no name of a segment's file", directory.path_of(name))
+            raise CorruptError("not the name of a segment file", directory.path_of(name))
         file = directory.open(name)
         match parsed.kind:
             case FileKind.LOG:
@@ -127,7 +129,7 @@ class Dump:
             if reached > most:
                 break
         if reached < min(extent.end, most):
-            self._complain(str(extent.error("the file became shorter while it was read", reached)))
+            self._complain(str(extent.error("the file was truncated while it was read", reached)))
         if last.gaps:
             self.gaps[f"Non-consecutive offsets in {file.path}"] = last.gaps.told()
 
@@ -213,7 +215,8 @@ class Dump:
                 self._complain(heading, *found.told())
 
     def _sane(self, file: OpenFile, shown: str, entry: Struct, base: int) -> Iterator[str]:
-        """`OffsetIndex.sanityCheck`, `TimeIndex.sanityCheck`: what has a broker make it anew."""
+        """Runs Kafka's `OffsetIndex.sanityCheck` or `TimeIndex.sanityCheck`; a broker rebuilds an
+        index that fails it."""
         why = _insanity(file, entry, base)
         if why:
             self._complain(f"{file.path}: {why}")
@@ -223,7 +226,7 @@ class Dump:
     def _log_beside(self, file: OpenFile, beside: _Beside) -> OpenFile | None:
         log = beside.log()
         if log is None:
-            self._complain(f"{file.path}: not checked, because its .log is not beside it")
+            self._complain(f"{file.path}: not checked, because its .log is not in the directory")
         return log
 
 
@@ -253,7 +256,7 @@ class _Beside:
 
 
 class _Findings:
-    """Lines of one kind. More than `_MOST_FINDINGS` are only counted."""
+    """Lines of one kind; those after the first `_MOST_FINDINGS` are only counted."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -274,7 +277,7 @@ class _Findings:
 
 
 class _Last:
-    """The last offset that was seen, and where they are not consecutive."""
+    """The last offset seen, and the gaps between consecutive ones."""
 
     def __init__(self) -> None:
         self.gaps = _Findings()
@@ -288,7 +291,7 @@ class _Last:
 
 
 class _TimeCheck:
-    """Entries of a time index held against the log."""
+    """Checks the entries of a time index against the log."""
 
     def __init__(
         self, options: DumpOptions, log: OpenFile | None, index: OffsetIndex | None
@@ -316,8 +319,8 @@ class _TimeCheck:
         self._before = timestamp
 
     def _batch_of(self, offset: int) -> tuple[int, int]:
-        """The last offset of the first batch that ends at an offset or behind it, -1 for none, and
-        the greatest timestamp of its records."""
+        """Returns the last offset of the first batch that ends at or after `offset`, -1 if none,
+        and the greatest timestamp of its records."""
         assert self._log is not None
         start = self._index.lookup(offset).position if self._index is not None else 0
         extent = Extent(self._log, 0, start, self._log.size(), self._limit)
@@ -339,10 +342,10 @@ class _TimeCheck:
 
 
 def _insanity(file: OpenFile, entry: Struct, base: int) -> str:
-    """What a broker has against an index, "" for nothing."""
+    """Returns why an index fails a broker's sanity check, "" if it passes."""
     size = file.size()
     if size % entry.size:
-        return f"{size} bytes are no multiple of {entry.size}"
+        return f"{size} bytes is not a multiple of {entry.size}"
     if not size:
         return ""
     first = entry.unpack(file.read(0, entry.size))
@@ -365,7 +368,7 @@ def _header_at(log: OpenFile, position: int) -> BatchHeader | None:
 
 
 def _up_to(headers: Iterator[BatchHeader], batch: BatchHeader) -> Iterator[str]:
-    """The lines of batches up to this one."""
+    """Yields the lines of batches up to and including `batch`."""
     for header in headers:
         yield batch_line(header)
         if header.position >= batch.position:

@@ -1,6 +1,6 @@
-"""The lines of kafka-dump-log: of a batch, a record, an aborted transaction and a producer.
+"""Formats kafka-dump-log's lines for batches, records, aborted transactions and producers.
 
-As `DumpLogSegments` of Kafka 4.3 writes them, whatever broker wrote the files.
+They are the lines that `DumpLogSegments` of Kafka 4.3 prints, whichever broker wrote the files.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def batch_line(batch: BatchHeader, is_valid: bool = True) -> str:
 
 
 def metadata_of(columns: Columns, batch: BatchHeader, low: int, high: int) -> Iterator[str]:
-    """What is said of records before their contents."""
+    """Yields the part of each record's line that precedes its contents."""
     offsets, timestamps = columns.offsets[low:high].tolist(), columns.timestamps[low:high].tolist()
     sizes = columns.spans[low:high, (KEY_SIZE, VALUE_SIZE, HEADER_COUNT)].tolist()
     kind, checksums = _TYPES[batch.timestamp_type], _legacy_checksums(columns, batch)
@@ -62,7 +62,7 @@ def metadata_of(columns: Columns, batch: BatchHeader, low: int, high: int) -> It
 
 
 def _control(columns: Columns, row: int) -> str:
-    """What a control record does (`ControlRecordType`)."""
+    """Returns the part of the line that describes a control record (`ControlRecordType`)."""
     key, value = columns.key(row) or b"", columns.value(row) or b""
     number = int.from_bytes(key[2:4], "big", signed=True) if len(key) >= 4 else -1
     if number in (ControlType.ABORT, ControlType.COMMIT):
@@ -72,7 +72,8 @@ def _control(columns: Columns, row: int) -> str:
 
 
 def _legacy_checksums(columns: Columns, batch: BatchHeader) -> list[int]:
-    """Those of the messages of a batch of magic 0 or 1; a wrapper's are what the columns are of."""
+    """Returns the CRCs of the messages of a batch of magic 0 or 1. The columns of a wrapper hold
+    its inner messages."""
     if batch.magic > 1 or not batch.codec:
         return [batch.crc]
     return [inner.crc for inner in inner_messages(memoryview(columns.data), batch)]
@@ -108,5 +109,5 @@ def _java(value: bool) -> str:
 
 
 def _optional(value: int | None) -> str:
-    """As Java prints an OptionalLong."""
+    """Formats a number as Java prints an OptionalLong."""
     return "OptionalLong.empty" if value is None else f"OptionalLong[{value}]"

@@ -1,4 +1,4 @@
-"""What a walk goes over, and what it meets where it cannot read on."""
+"""The byte range of a `.log` to walk, and the faults found in it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ..format.layout import MAX_OFFSET
 
 @dataclass(slots=True)
 class Effort:
-    """Bytes whose checksums may still be computed in vain while a walk looks for its way behind
-    damage."""
+    """The number of bytes whose checksums a walk may still compute in vain while it searches for
+    the next batch after damage."""
 
     left: int = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """The part of an open ``.log`` to walk: [``start``, ``end``) in bytes, ``start`` being a batch
-    boundary, of a segment that holds offsets in [``base_offset``, ``limit_offset``), the offset
-    before ``start`` being ``previous_offset`` (-1 unknown)."""
+    """The part of an open ``.log`` to walk: bytes [``start``, ``end``), where ``start`` is a batch
+    boundary. The segment holds offsets in [``base_offset``, ``limit_offset``);
+    ``previous_offset`` is the last offset before ``start`` (-1 if unknown)."""
 
     file: OpenFile
     base_offset: int
@@ -35,18 +35,18 @@ class Extent:
 
     @property
     def previous(self) -> int:
-        """The offset that the first one must be above."""
+        """The offset that the first offset must exceed."""
         return max(self.previous_offset, self.base_offset - 1)
 
     def error(self, what: str, position: int) -> CorruptError:
-        """An error at a position of the file."""
+        """Returns an error at a position of the file."""
         return CorruptError(what, self.file.path, position)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Bytes [error.position, ``resume``) hold no batch that can be read; ``resume`` is where the
-    next one begins, or the end of the extent. ``batch`` is the bad batch if it has a header."""
+    """A range [error.position, ``resume``) without a readable batch; ``resume`` is where the next
+    one begins, or the end of the extent. ``batch`` is the bad batch if it has a header."""
 
     error: CorruptError
     resume: int

@@ -1,11 +1,11 @@
-"""The entries of a segment's two indexes, from the headers of its batches.
+"""Computes the entries of a segment's offset and time index from the headers of its batches.
 
-The rule of Kafka 3.9 and 4.x (LogSegment.append, LogSegment.recover), batch by batch: a batch that
-begins more than `index.interval.bytes` behind the one indexed before it (the first batch, where
-there is none) gets an entry in the offset index, its last offset and its position, and then the
-largest timestamp so far gets one in the time index, if it is larger than that index's last. When
-the segment is closed the largest timestamp is added once more. Appending, recovery and cleaning
-index alike.
+The rule is that of Kafka 3.9 and 4.x (LogSegment.append, LogSegment.recover), batch by batch: a
+batch that begins more than `index.interval.bytes` after the last indexed one (or after the first
+batch, if none is indexed) gets an entry in the offset index, its last offset and its position; then
+the largest timestamp so far gets an entry in the time index if it exceeds that index's last. When
+the segment is closed, the largest timestamp is added under the same condition. Append, recovery and
+cleaning all use this rule.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from .time_index import TimestampOffset
 
 @dataclass(frozen=True, slots=True)
 class NewEntries:
-    """Entries as they follow in the files, in bytes; empty where there is none."""
+    """The bytes to append to the two index files; empty if there is no entry."""
 
     offsets: bytes = b""
     times: bytes = b""
 
 
 class IndexBuilder:
-    """What the indexes of one segment hold, and what its next batches add to them.
+    """Tracks the indexes of one segment and computes the entries that its next batches add.
 
-    An index whose room is used up takes no further entry: what it says stays true, it only says
-    less. Appending rolls the segment before that happens.
+    A full index takes no further entries: it stays correct but becomes less precise. Appending
+    rolls the segment before that happens.
     """
 
     __slots__ = ("_interval", "_state", "base_offset", "max_offsets", "max_times")
 
     def __init__(self, base_offset: int, interval_bytes: int, max_index_bytes: int) -> None:
-        """For an empty segment, with indexes of at most `max_index_bytes` each."""
+        """Starts with an empty segment, whose indexes may have `max_index_bytes` each."""
         self.base_offset = base_offset
         self.max_offsets = max_index_bytes // offset_index.ENTRY.size
         self.max_times = max_index_bytes // time_index.ENTRY.size
@@ -50,10 +50,10 @@ class IndexBuilder:
     def resume(
         self, position: int, offset_count: int, time_count: int, last_time: TimestampOffset
     ) -> None:
-        """Go on with a segment of `position` bytes whose indexes hold so many entries, `last_time`
-        the last of the time index ((-1, base offset) without one).
+        """Continues a segment of `position` bytes whose indexes hold `offset_count` and
+        `time_count` entries; `last_time` is the last of the time index, (-1, base offset) if none.
 
-        As in Kafka the interval begins anew here, and the last time entry counts as the largest
+        As in Kafka, the interval restarts here, and the last time entry counts as the largest
         timestamp.
         """
         last = (last_time.timestamp, last_time.offset)
@@ -61,7 +61,7 @@ class IndexBuilder:
 
     @property
     def state(self) -> Int64s:
-        """What `add` and `finish` change; set back, they have not been called."""
+        """The state that `add` and `finish` change; restoring an old value undoes their calls."""
         return self._state.copy()
 
     @state.setter
@@ -70,23 +70,23 @@ class IndexBuilder:
 
     @property
     def offset_count(self) -> int:
-        """Entries in the offset index."""
+        """The number of entries in the offset index."""
         return int(self._state[kernel.OFFSET_COUNT])
 
     @property
     def time_count(self) -> int:
-        """Entries in the time index."""
+        """The number of entries in the time index."""
         return int(self._state[kernel.TIME_COUNT])
 
     @property
     def last_time(self) -> TimestampOffset:
-        """The last entry of the time index, (-1, base offset) when there is none."""
+        """The last entry of the time index, (-1, base offset) if it is empty."""
         return self._pair(kernel.LAST_TIME)
 
     @property
     def largest(self) -> TimestampOffset:
-        """The largest timestamp of the batches so far, with the last offset of the first batch that
-        has it; (-1, base offset) while there is none."""
+        """The largest timestamp of the batches so far and the last offset of the first batch that
+        has it; (-1, base offset) if there is none."""
         return self._pair(kernel.LARGEST)
 
     @largest.setter
@@ -95,27 +95,28 @@ class IndexBuilder:
 
     @property
     def room(self) -> int:
-        """How many batches can be added before `is_full` can become true, at least."""
+        """The number of batches that can certainly be added before `is_full` becomes true."""
         return min(self.max_offsets - self.offset_count, self.max_times - 1 - self.time_count)
 
     @property
     def is_full(self) -> bool:
         """Whether no further batch can be indexed (OffsetIndex.isFull, TimeIndex.isFull). The last
-        place of the time index is kept for `finish`."""
+        slot of the time index is reserved for `finish`."""
         return self.room <= 0
 
     def add(self, table: BatchTable) -> NewEntries:
-        """The entries that these batches add; they must follow those before in the segment's file.
+        """Returns the entries that these batches add; they must directly follow the earlier ones in
+        the segment's file.
 
-        ValueError when a batch ends more than 2**31 - 1 offsets above the base: it belongs into
-        another segment.
+        Raises ValueError if a batch ends more than 2**31 - 1 offsets above the base: it belongs
+        into another segment.
         """
         count = len(table)
         if not count:
             return NewEntries()
         last_offset = int(table.rows[-1, LAST_OFFSET])
         if not 0 <= last_offset - self.base_offset <= MAX_INT32:
-            raise ValueError(f"offset {last_offset} in a segment that begins at {self.base_offset}")
+            raise ValueError(f"offset {last_offset} is out of range of segment {self.base_offset}")
         offsets = bytearray(count * offset_index.ENTRY.size)
         times = bytearray(count * time_index.ENTRY.size)
         offset_bytes, time_bytes = kernel.index_batches(
@@ -125,7 +126,7 @@ class IndexBuilder:
         return NewEntries(bytes(offsets[:offset_bytes]), bytes(times[:time_bytes]))
 
     def finish(self) -> bytes:
-        """The entry that closing the segment adds to the time index, b"" when there is none."""
+        """Returns the entry that closing the segment adds to the time index, b"" if none."""
         largest = self.largest
         if largest.timestamp <= self.last_time.timestamp or self.time_count >= self.max_times:
             return b""

@@ -1,20 +1,20 @@
-"""What `.index` and `.timeindex` share: entries of one size, in order, in a file that a broker
-writes.
+"""Reads the fixed-size, ordered entries of an `.index` or `.timeindex` file while a broker may be
+writing it.
 
-A live broker preallocates an index (10 MB), writes entries from the front through a memory map of
-its own, and cuts the zeros behind the last one off when the segment is rolled or closed; a crash
-leaves them. Neither a header nor a count says where the entries end (Kafka's AbstractIndex keeps
-that in memory), so:
+A live broker preallocates an index (10 MB), writes entries from the front through a memory map, and
+truncates the zeros after the last one when the segment is rolled or closed; a crash leaves them.
+Neither a header nor a count says where the entries end (Kafka's AbstractIndex keeps that in
+memory), so:
 
 1. The written prefix is found by bisection with `pread`: written entries, then zeros.
-2. Only that prefix is mapped. The pages behind it go away when the broker cuts the file, and a
-   mapped page without a file behind it is a SIGBUS, which no `except` catches.
-3. Before a map is used the file's size is looked at, and a file that no longer holds the prefix is
-   measured and mapped again.
-4. Count and map change together, as one value, so that any thread may look up while another
-   refreshes; the old map lives until its last user drops it.
+2. Only that prefix is mapped. The pages after it disappear when the broker truncates the file, and
+   access to a mapped page past the end of the file is a SIGBUS, which no `except` catches.
+3. Before each use of a map, the file's size is checked; if the file no longer holds the prefix, it
+   is measured and mapped again.
+4. Count and map change together, as one value, so that any thread may do lookups while another
+   refreshes; the old map stays valid until its last user drops it.
 
-An index costs two descriptors: the file's and the map's own duplicate of it.
+An index uses two descriptors: the file's and the map's own duplicate of it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ from ..disk import OpenFile
 from ..format.kernels import search
 from ..format.layout import MAX_OFFSET
 
-# Kafka's AbstractIndex.warmEntries: the last 8192 bytes are what nearly all lookups touch
-# (consumers read near the end), so they are searched on their own and the pages they need stay in
-# the cache. More would not fit in three 4096-byte pages; less would lose lookups of replicas a
-# little behind.
+# Kafka's AbstractIndex.warmEntries: nearly all lookups fall into the last 8192 bytes (consumers
+# read near the end), so these are searched separately and their pages stay in the cache. More would
+# not fit in three 4096-byte pages; less would miss the lookups of replicas that lag a little.
 WARM_BYTES = 8192
 
-# How much is read at once where all entries are wanted.
+# Read size when all entries are read.
 _BLOCK_BYTES = 1 << 16
 
 
@@ -48,19 +47,20 @@ class Entries:
     memory: mmap | bytes  # at least count * layout.size bytes
 
     def __getitem__(self, slot: int) -> tuple[Any, ...]:
-        """The fields of entry `slot`, 0 <= slot < count."""
+        """Returns the fields of entry `slot`, 0 <= slot < count."""
         if not 0 <= slot < self.count:
             raise IndexError(f"entry {slot} of {self.count}")
         return self.layout.unpack_from(self.memory, slot * self.layout.size)
 
     def slice(self, low: int, high: int) -> list[tuple[Any, ...]]:
-        """The fields of entries `low` >= 0 up to `high`, fewer where there are no more."""
+        """Returns the fields of entries `low` >= 0 up to `high`, or fewer if there are no more."""
         size = self.layout.size
         return list(self.layout.iter_unpack(self.memory[low * size : min(high, self.count) * size]))
 
     def floor_slot(self, at: int, width: int, target: int) -> int:
-        """The greatest slot whose field, of `width` bytes from byte `at` on, is <= `target`, -1
-        when there is none. The field ascends with the slot; where it does not, some slot, or -1."""
+        """Returns the greatest slot whose field, of `width` bytes from byte `at` on, is <=
+        `target`, -1 if none. If the field does not ascend with the slot, the result is any slot or
+        -1."""
         size = self.layout.size
         target = max(-MAX_OFFSET, min(target, MAX_OFFSET))
         slot: int = search.floor_slot(
@@ -70,11 +70,11 @@ class Entries:
 
 
 class IndexFile:
-    """The entries of one index file, as far as they are written."""
+    """The written entries of one index file."""
 
     def __init__(self, file: OpenFile, layout: Struct, is_written: Callable[[bytes], bool]) -> None:
-        """`is_written` tells an entry's bytes from padding; it must hold for a prefix of the
-        file."""
+        """`is_written` distinguishes an entry's bytes from padding; it must be true for a prefix of
+        the file's entries only."""
         self.file = file
         self._layout = layout
         self._is_written = is_written
@@ -82,9 +82,10 @@ class IndexFile:
         self.refresh()
 
     def refresh(self) -> bool:
-        """Looks for entries written or cut since the last look; true when there are more or less.
+        """Looks for entries written or truncated since the last call; returns whether their number
+        changed.
 
-        Three system calls when nothing changed.
+        Takes three system calls if nothing changed.
         """
         old = self._entries
         while True:
@@ -93,12 +94,12 @@ class IndexFile:
                 return False
             try:
                 self._entries = Entries(self._layout, count, self._map(count))
-            except ValueError:  # the file was cut between the two looks, so count again
+            except ValueError:  # the file was truncated after counting, so count again
                 continue
             return True
 
     def entries(self) -> Entries:
-        """The entries found so far, safe to touch now."""
+        """Returns the entries found so far, which are safe to access now."""
         entries = self._entries
         if self.file.size() < entries.count * self._layout.size:
             self.refresh()
@@ -106,7 +107,8 @@ class IndexFile:
         return entries
 
     def stream(self) -> Iterator[tuple[Any, ...]]:
-        """The fields of all entries in order. Read, not mapped: it may take its time."""
+        """Yields the fields of all entries in order. Reads instead of mapping, because the caller
+        may take long."""
         size = self._layout.size
         end = self._entries.count * size
         block = _BLOCK_BYTES // size * size
@@ -115,16 +117,16 @@ class IndexFile:
             yield from self._layout.iter_unpack(data[: len(data) // size * size])
 
     def _map(self, count: int) -> mmap | bytes:
-        """ValueError, from mmap itself, when the file is shorter by now."""
+        """Maps `count` entries. mmap raises ValueError if the file is shorter by now."""
         if count == 0:
             return b""
         return mmap(self.file.fd, count * self._layout.size, access=ACCESS_READ)
 
     def _count_written(self, known: int) -> int:
-        """The length of the written prefix, of which `known` entries have been seen before."""
+        """Returns the number of written entries, of which `known` have been seen before."""
         slots = self.file.size() // self._layout.size
-        # One entry of zeros with another behind it is written: only the time index of a record at
-        # the base offset with timestamp 0 starts so.
+        # An entry of zeros followed by a written entry is itself written: a time index starts so
+        # if the record at the base offset has timestamp 0.
         if known >= slots or not (self._written_at(known) or self._written_at(known + 1)):
             return min(known, slots)
         if self._written_at(slots - 1):

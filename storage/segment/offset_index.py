@@ -1,13 +1,13 @@
-"""`.index`: where in the segment's `.log` to start looking for an offset.
+"""Reads the offset index (`.index`), which says where in a `.log` to start looking for an offset.
 
-An entry is a relative offset (offset minus the segment's base) and the position of a batch: by 3.9
-and 4.x that batch's own last offset; by 2.8 the last offset of a whole append, which the batch at
-the position begins. Either way the batch at the position starts at or below the entry's offset, and
-so does every one before it. An entry comes only after at least one batch, so both numbers are > 0.
+An entry is a relative offset (offset minus the segment's base) and the position of a batch. Brokers
+3.9 and 4.x write the last offset of that batch; 2.8 writes the last offset of the whole append that
+begins with that batch. Either way, the batch at the position starts at or below the entry's offset,
+and so do all before it. The first entry comes after at least one batch, so both numbers are > 0.
 
-Rebuilt from the `.log`, never truth: it has no checksum, it may be missing, short, or describe
-another log. `lookup` gives a hint; the caller checks the batch that it finds there, and walks from
-the start of the segment if it does not fit.
+The index is derived from the `.log` and never authoritative: it has no checksum, and may be
+missing, short, or describe another log. `lookup` returns a hint; the caller checks the batch found
+there, and walks from the start of the segment if it does not fit.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .index_file import WARM_BYTES, Entries, IndexFile
 
 ENTRY = Struct(">ii")  # relative offset, position
 _RELATIVE_OFFSET, _POSITION = 0, 1
-# Where these are in an entry: first byte, and how many.
+# First byte and width of each field in an entry.
 _PLACES = ((0, 4), (4, 4))
 
 
@@ -39,12 +39,12 @@ class OffsetIndex:
 
     def __init__(self, file: OpenFile, base_offset: int) -> None:
         self.base_offset = base_offset
-        self.start = OffsetPosition(base_offset, 0)  # the answer where no entry can be used
+        self.start = OffsetPosition(base_offset, 0)  # the result if no entry can be used
         self._file = IndexFile(file, ENTRY, _is_written)
 
     @classmethod
     def open(cls, directory: Directory, name: str, base_offset: int) -> OffsetIndex:
-        """The index in file `name`. SegmentGone when there is no such file."""
+        """Opens the index in file `name`. Raises SegmentGone if there is no such file."""
         return cls(directory.open(name), base_offset)
 
     @property
@@ -56,33 +56,33 @@ class OffsetIndex:
         return self._file.file.is_removed()
 
     def refresh(self) -> bool:
-        """Takes in what was written since; true when entries came or went."""
+        """Picks up changes of the file; returns whether the number of entries changed."""
         return self._file.refresh()
 
     def __len__(self) -> int:
         return self._file.entries().count
 
     def entry(self, slot: int) -> OffsetPosition:
-        """Entry `slot`, 0 <= slot < len. IndexError otherwise."""
+        """Returns entry `slot`, 0 <= slot < len. Raises IndexError otherwise."""
         return self._entry(self._file.entries()[slot])
 
     def entries(self) -> Iterator[OffsetPosition]:
-        """All entries in file order, as they are."""
+        """Yields all entries in file order, unchecked."""
         return map(self._entry, self._file.stream())
 
     def lookup(self, offset: int, log_size: int | None = None) -> OffsetPosition:
-        """The greatest entry with an offset <= `offset`; (base offset, 0) when there is none.
+        """Returns the greatest entry with an offset <= `offset`, (base offset, 0) if none.
 
-        Also (base offset, 0) when that entry cannot be true: it does not ascend from its neighbour
-        or to it, or lies beyond `log_size`, the bytes of the `.log`.
+        Also returns (base offset, 0) if that entry cannot be right: it and its neighbours do not
+        ascend, or its position is not below `log_size`, the size of the `.log` in bytes.
         """
         entries = self._file.entries()
         slot = entries.floor_slot(*_PLACES[_RELATIVE_OFFSET], offset - self.base_offset)
         return self._checked(entries, slot, log_size)
 
     def around(self, offset: int, log_size: int) -> tuple[int, int, int, int]:
-        """Offset and position that ``lookup`` says, and the positions of the two entries behind it;
-        `log_size` for one that is not there. If all entries are true, the batch of `offset` ends
+        """Returns the offset and position that `lookup` returns, and the positions of the next two
+        entries, `log_size` for a missing one. If all entries are right, the batch of `offset` ends
         before the second."""
         entries = self._file.entries()
         relative, position, first, second = search.enclosing(
@@ -98,13 +98,13 @@ class OffsetIndex:
         )
 
     def lookup_position(self, position: int, log_size: int | None = None) -> OffsetPosition:
-        """As `lookup`, for the greatest entry with a position <= `position`."""
+        """Does what `lookup` does, for the greatest entry with a position <= `position`."""
         entries = self._file.entries()
         slot = entries.floor_slot(*_PLACES[_POSITION], position)
         return self._checked(entries, slot, log_size)
 
     def floor_slot(self, offset: int) -> int:
-        """The number of the greatest entry with an offset <= `offset`, -1 when there is none."""
+        """Returns the slot of the greatest entry with an offset <= `offset`, -1 if none."""
         entries = self._file.entries()
         return entries.floor_slot(*_PLACES[_RELATIVE_OFFSET], offset - self.base_offset)
 
@@ -132,6 +132,5 @@ def _ascends(before: tuple[int, int], after: tuple[int, int]) -> bool:
 
 
 def _is_written(data: bytes) -> bool:
-    # The position is what a broker writes second, so it is what tells a whole entry from a half
-    # one.
+    # A broker writes the position second, so it distinguishes a whole entry from a half one.
     return data[4:] != b"\0\0\0\0"

@@ -1,12 +1,12 @@
-"""A segment read for recovery: which of its bytes hold, and what its indexes must say.
+"""Reads a segment for recovery: finds its valid prefix and rebuilds its indexes.
 
-The rule of Kafka's LogSegment.recover: the batches from the start up to the first that is cut off
-or fails its checksum count, everything behind is cut away, and both indexes are made anew. Records
-are not decoded.
+The rule is that of Kafka's LogSegment.recover: the batches before the first one that is cut off or
+fails its checksum are valid, everything after them is truncated, and both indexes are rebuilt.
+Records are not decoded.
 
-Kafka takes a batch with a right checksum whatever its offset is, and empties the whole segment when
-its index then refuses an entry. Here a batch whose offset does not follow ends the segment like any
-other damage: what stands in front of it is kept.
+Kafka accepts a batch with a right checksum whatever its offset, and empties the whole segment if
+its index then rejects an entry. Here a batch whose offset does not follow ends the segment like any
+other damage: the batches before it are retained.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Rebuild:
-    """One segment, or a part of one that is to become a segment of its own.
+    """The rebuild of one segment, or of a part that is to become a segment of its own.
 
-    While `tables` is gone through the rest fills: `size` bytes of sound batches, the last of them
-    before `next_offset`; `offsets` and `times`, the bytes of the two indexes. Behind them stands
-    `fault`, or else (`overflows`) a batch whose offset is too far from the base for an index: it
-    belongs into a segment of its own (KAFKA-6264).
+    Iterating over `tables` fills the other attributes: `size` is the number of bytes of valid
+    batches, which end before `next_offset`; `offsets` and `times` are the bytes of the two indexes.
+    The valid batches are followed by `fault`, if not None, or, if `overflows`, by a batch whose
+    offset is too far from the base for an index: it belongs into another segment (KAFKA-6264).
     """
 
     def __init__(self, extent: Extent, builder: IndexBuilder) -> None:
@@ -62,7 +62,7 @@ class Rebuild:
         return b"".join(self._times)
 
     def tables(self) -> Iterator[BatchTable]:
-        """The batches that hold, in order; good until the next are asked for."""
+        """Yields the valid batches in order; each table is valid until the next is requested."""
         for found in _sound_batches(self._extent):
             if isinstance(found, CorruptError):
                 self.fault = found
@@ -76,7 +76,7 @@ class Rebuild:
         self._times.append(self._builder.finish())
 
     def _fitting(self, table: BatchTable) -> int:
-        """How many of a table's batches the segment can hold."""
+        """Returns how many of a table's batches the segment can hold."""
         highest = self._extent.base_offset + MAX_INT32
         return int(np.searchsorted(table.column(b.LAST_OFFSET), highest, side="right"))
 
@@ -95,7 +95,7 @@ class Rebuild:
 
 
 def _sound_batches(extent: Extent) -> Iterator[BatchTable | CorruptError]:
-    """The batches of an extent as tables; the error that ends them before the extent does."""
+    """Yields the valid batches of an extent as tables, and the error if they end before it."""
     while extent.start < extent.end:
         fault: Fault | None = None
         position, previous = extent.start, extent.previous_offset
@@ -109,7 +109,7 @@ def _sound_batches(extent: Extent) -> Iterator[BatchTable | CorruptError]:
             previous = int(last[b.LAST_OFFSET])
         if fault is None:
             if position < extent.end:
-                yield extent.error("the file became shorter while it was read", position)
+                yield extent.error("the file was truncated while it was read", position)
             return
         large = large_batch(replace(extent, start=position, previous_offset=previous))
         if large is None:
@@ -121,8 +121,7 @@ def _sound_batches(extent: Extent) -> Iterator[BatchTable | CorruptError]:
 
 
 def large_batch(extent: Extent) -> BatchTable | None:
-    """The batch at an extent's start if it is a sound one that only is more than may be held in
-    memory."""
+    """Returns the batch at an extent's start if it is valid but exceeds `max_batch_bytes`."""
     head = extent.file.read(extent.start, RECORD_BATCH_OVERHEAD)
     table, _ = b.scan(
         head,
@@ -142,7 +141,7 @@ def large_batch(extent: Extent) -> BatchTable | None:
 
 
 def _streamed_crc(file: OpenFile, header: BatchHeader) -> int:
-    """The checksum of a batch, computed piece by piece."""
+    """Computes the checksum of a batch piece by piece."""
     is_legacy = header.magic < 2
     compute = crc32 if is_legacy else crc32c
     at = header.position + (LEGACY_CRC_COVERS_FROM if is_legacy else CRC_COVERS_FROM)

@@ -1,11 +1,11 @@
-"""Finding the way again after damage: the next place in a ``.log`` where a batch really begins.
+"""Finds where the next valid batch of a ``.log`` begins after damage.
 
-Neither a batch's length nor its base offset is covered by its checksum. Each is believed when what
-follows bears it out: at the batch's end another header stands, of a higher offset. Where it does
-not, one of the two is wrong, and checksums tell which (`suspicion`). Behind a bad batch every place
-that could be a header is tried; one whose checksum is right is believed (`next_batch`). That work
-is bounded for a walk as a whole: a file made of false headers, each claiming to be long, is given
-up as damaged.
+A batch's checksum covers neither its length nor its base offset. They are trusted if what follows
+confirms them: a header with a higher offset at the batch's end. If there is none, one of the two
+batches is wrong, and checksums show which (`suspicion`). After a bad batch, every position that
+could be a header is tried, and one with a right checksum is accepted (`next_batch`). This work is
+bounded for a whole walk: a file made of false headers that each claim to be long is given up as
+damaged.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from ..format.layout import (
 )
 from .extent import Extent, Fault
 
-# The next batch is near, mostly.
+# The next batch is usually near.
 _FIRST_CHUNK: Final = 4096
 _CHUNK: Final = 1 << 20
-# Bytes whose checksums may be computed for each byte searched, beside those of `Effort`.
+# Bytes whose checksums may be computed for each byte searched, in addition to `Effort`.
 _CHECKED_PER_BYTE: Final = 4
 
 
 def next_batch(extent: Extent, start: int, previous: int) -> int:
-    """Position of the first whole batch at or after ``start`` with a right checksum and an offset
-    above ``previous`` that the segment can hold; the extent's end if there is none."""
+    """Returns the position of the first whole batch at or after ``start`` with a right checksum and
+    an offset above ``previous`` that the segment can hold; the extent's end if there is none."""
     file, end = extent.file, extent.end
     lowest = max(extent.base_offset, previous + 1)
     highest = min(extent.base_offset + MAX_INT32, extent.limit_offset - 1)
@@ -44,7 +44,7 @@ def next_batch(extent: Extent, start: int, previous: int) -> int:
     effort, chunk = extent.effort, _FIRST_CHUNK
     position = start
     while position < end:
-        # preallocated files are holes; the bytes before data belong to a header that begins in one
+        # preallocated files have holes; a header may begin in one, just before the data
         position = max(position, min(file.next_data(position), end) - RECORD_BATCH_OVERHEAD)
         data = file.read(position, min(chunk, end - position))
         if not data:
@@ -64,7 +64,7 @@ def next_batch(extent: Extent, start: int, previous: int) -> int:
                 if header is not None and is_sound(extent, header):
                     return position + at
             at += 1
-        # a header may straddle two chunks: look at its length again with the next one
+        # a header may straddle two chunks: read the last bytes again with the next one
         step = len(data) if position + len(data) >= end else len(data) - RECORD_BATCH_OVERHEAD
         if step <= 0:
             return end
@@ -75,8 +75,8 @@ def next_batch(extent: Extent, start: int, previous: int) -> int:
 
 
 def after(extent: Extent, position: int, size: int, previous: int) -> int:
-    """Where to go on behind a bad batch that claims to have ``size`` bytes: at its end if a header
-    stands there, else at the next place that proves to be a batch."""
+    """Returns where to continue after a bad batch that claims to have ``size`` bytes: at its end if
+    there is a header, else at the next position that proves to be a batch."""
     following = position + size
     if size >= MIN_BATCH_BYTES and following <= extent.end:
         if following == extent.end:
@@ -90,9 +90,9 @@ def after(extent: Extent, position: int, size: int, previous: int) -> int:
 def suspicion(
     extent: Extent, header: BatchHeader, before: int, behind: Bytes = b""
 ) -> Fault | None:
-    """Why ``header`` (its successor not looked at yet, ``before`` the offset in front of it) is
-    itself not to be believed; None when it is, or when the successor is the one to blame.
-    ``behind``: bytes of the successor that are in memory."""
+    """Returns why ``header`` cannot be trusted; None if it can, or if its successor, which has not
+    been checked yet, is the wrong one. ``before``: the offset before it. ``behind``: the bytes of
+    the successor that are in memory."""
     if header.last_offset >= extent.limit_offset:
         what = (
             f"batch {header.base_offset}-{header.last_offset} goes past {extent.limit_offset - 1}, "
@@ -118,10 +118,9 @@ def suspicion(
 
 
 def _is_misplaced(extent: Extent, header: BatchHeader, before: int, successor: BatchHeader) -> bool:
-    """Which of two batches with right checksums is wrong, where their offsets contradict each
-    other: not the first, if it follows the one before it without a gap; but the first, if its
-    offsets would just fill the room between its neighbours, or if nothing behind both agrees with
-    it."""
+    """Returns whether the first of two batches with right checksums but contradictory offsets is
+    the wrong one: not if it follows the one before it without a gap; otherwise if its offsets would
+    exactly fill the gap between its neighbours, or if no batch after both agrees with it."""
     if header.base_offset == before + 1:
         return False
     offsets = header.last_offset - header.base_offset + 1
@@ -132,7 +131,7 @@ def _is_misplaced(extent: Extent, header: BatchHeader, before: int, successor: B
 
 
 def is_sound(extent: Extent, header: BatchHeader) -> bool:
-    """Whether all bytes of a batch are there and have the checksum that its header says."""
+    """Returns whether a batch is complete and has the checksum in its header."""
     if header.size > extent.max_batch_bytes:
         return False
     data = memoryview(extent.file.read(header.position, header.size))
@@ -140,7 +139,7 @@ def is_sound(extent: Extent, header: BatchHeader) -> bool:
 
 
 def read_checksum_error(extent: Extent, header: BatchHeader) -> CorruptError:
-    """The error of a batch that is not sound."""
+    """Returns the error of a batch that fails `is_sound`."""
     if header.size > extent.max_batch_bytes:
         return too_large(extent, header.position, header.size)
     data = memoryview(extent.file.read(header.position, header.size))
@@ -148,13 +147,13 @@ def read_checksum_error(extent: Extent, header: BatchHeader) -> CorruptError:
 
 
 def too_large(extent: Extent, position: int, size: int) -> CorruptError:
-    """The error of a batch that is more than may be held in memory."""
+    """Returns the error of a batch that exceeds `max_batch_bytes`."""
     what = f"batch of {size} bytes is larger than {extent.max_batch_bytes}"
     return extent.error(f"{what} (setting kafkafs.max.batch.bytes)", position)
 
 
 def _seems_to_follow(extent: Extent, header: BatchHeader, behind: Bytes) -> bool:
-    """The same as a parsed successor would tell, nearly always, for a tenth of the time."""
+    """Returns nearly always what parsing the successor would show, in a tenth of the time."""
     start = behind[:MAGIC_END]
     if len(start) < MAGIC_END:
         start = extent.file.read(header.next_position, MAGIC_END)

@@ -1,8 +1,8 @@
-"""One segment: its files as they were found, and what is known of them.
+"""A segment of a log: its files, and how a view interprets them.
 
-``SegmentFiles`` is shared by all views that show the same files; ``Segment`` is one view's reading
-of them, and never changes. How much of the ``.log`` counts (``size``) is the view's decision: all
-of a rolled segment, the whole batches of the active one.
+``SegmentFiles`` is shared by all views of the same files; ``Segment`` is one view's immutable
+interpretation of them. The view decides how much of the ``.log`` counts (``size``): all of a rolled
+segment, the whole batches of the active one.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from .time_index import TimeIndex
 T = TypeVar("T")
 Index = TypeVar("Index", OffsetIndex, TimeIndex)
 
-# Open files and indexes by the identity of their segment's `.log` and their suffix, and directories
-# held open by themselves.
+# Open files and indexes, keyed by the identity of their segment's `.log` and their suffix, and open
+# directories, keyed by themselves.
 FilePool = FileCache[Hashable, object]
 _REMOVABLE = (HeldDirectory, OpenFile, OffsetIndex, TimeIndex)
 _LOG, _INDEX, _TIMEINDEX = map(str, (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX))
 
 
 def is_removed(value: object) -> bool:
-    """Whether what is in a pool is a directory, a file, or an index of one that has lost its
-    name."""
+    """Returns whether a value of a pool is a directory or file that has been removed, or an index
+    of such a file."""
     return isinstance(value, _REMOVABLE) and value.is_removed()
 
 
 class HeldFile:
-    """A file that somebody keeps open.
+    """Keeps a file open.
 
-    What refers to it weakly refers to this and not to the file: a file is closed by its destructor,
-    and until that has run a weak reference would still give out what is being closed.
+    Weak references refer to this object rather than to the file: a file is closed by its
+    destructor, and until that has run, a weak reference could still return a file being closed.
     """
 
     __slots__ = ("__weakref__", "file")
@@ -51,9 +51,9 @@ class HeldFile:
 class SegmentFiles:
     """The files of one base offset in a partition directory.
 
-    ``identity`` is (device, inode) of the ``.log``: another one under the same name is another
+    ``identity`` is (device, inode) of the ``.log``: another file of the same name is another
     segment. ``state`` is LIVE, or SWAP for a cleaner's output that was committed but not renamed.
-    Files are opened when first needed and kept open in ``pool`` as long as it has room.
+    Files are opened when first needed, and stay open in ``pool`` until it evicts them.
     """
 
     __slots__ = (
@@ -84,19 +84,19 @@ class SegmentFiles:
         return self.directory.path_of(self.name(kind))
 
     def log(self) -> OpenFile:
-        """The ``.log``, a NoFile where that is no regular file. Raises SegmentGone if it is no
-        longer the file that was listed, unless it is still held open."""
+        """Returns the ``.log``, or a NoFile if that is not a regular file. Raises SegmentGone if it
+        is no longer the file that was listed, unless that is still held open."""
         try:
             opened = self._pool.get((self.identity, _LOG), self._open_log)
         except CorruptError as error:
-            # It is not kept: a file that takes its place may get the same inode number.
+            # Not kept in the pool: a file that replaces it may get the same inode number.
             return NoFile(self.directory.stat(self.name(FileKind.LOG)), fresh(error))
         assert isinstance(opened, OpenFile)
         return opened
 
     def _open(self, kind: FileKind) -> OpenFile:
-        """The file of that kind, in the directory as it was listed last: a listing that finds
-        something new has the pool drop it."""
+        """Opens the file of that kind in the directory as last listed: a listing that finds a
+        change removes the directory from the pool."""
         held = self._pool.get(self.directory, self.directory.hold)
         assert isinstance(held, HeldDirectory)
         return held.open(self.name(kind))
@@ -111,7 +111,7 @@ class SegmentFiles:
         return opened
 
     def hold(self) -> HeldFile:
-        """Open the ``.log`` and keep it readable, also for others, as long as the result lives."""
+        """Opens the ``.log``, and keeps it readable for every user as long as the result exists."""
         opened = self.log()
         with self._lock:
             held = self._held() if self._held is not None else None
@@ -127,8 +127,8 @@ class SegmentFiles:
         return self._index(_TIMEINDEX, FileKind.TIMEINDEX, TimeIndex)
 
     def _index(self, suffix: str, kind: FileKind, what: type[Index]) -> Index | None:
-        """None when the file is missing, is not a regular file, or may not be read: it is a help,
-        and nothing hangs on it."""
+        """Returns None if the file is missing, is not a regular file, or may not be read: indexes
+        are optional."""
 
         def open_index() -> Index:
             return what(self._open(kind), self.base_offset)
@@ -141,7 +141,8 @@ class SegmentFiles:
         return index
 
     def remember(self, what: object, state: object, compute: Callable[[], T]) -> T:
-        """``compute()``, once for each ``what`` and ``state`` of the log that it holds for."""
+        """Returns ``compute()``, cached for each ``what`` until ``state``, that of the log,
+        changes."""
         with self._lock:
             known = self._memory.get(what)
         if known is not None and known[0] == state:
@@ -167,18 +168,18 @@ class Segment:
 
     @property
     def state(self) -> tuple[int, int]:
-        """What is another whenever the log's bytes are others."""
+        """A value that changes whenever the bytes of the log do."""
         return self.size, self.mtime_ns
 
     def offset_index(self) -> OffsetIndex | None:
-        """None when the file is missing or is not a regular file. Up to date."""
+        """Returns the up-to-date index, None if the file is missing or not a regular file."""
         index = self.files.offset_index()
         if index is not None and self.is_active:
             index.refresh()
         return index
 
     def time_index(self) -> TimeIndex | None:
-        """As ``offset_index``."""
+        """Returns the time index, as ``offset_index`` does."""
         index = self.files.time_index()
         if index is not None and self.is_active:
             index.refresh()

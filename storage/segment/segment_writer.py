@@ -1,8 +1,9 @@
-"""The segment that is being written: its `.log`, the indexes that grow with it, and their end.
+"""Writes the active segment of a log: its `.log` and its indexes.
 
-Rules: Kafka's LogSegment and AbstractIndex. The two indexes are as long as they may ever become
-while the segment is written (`segment.index.bytes`, holes), and are cut to their entries when it is
-closed; with `preallocate` the `.log` is as long as a segment may be, with zeros behind its batches.
+The rules are those of Kafka's LogSegment and AbstractIndex. While the segment is written, the two
+indexes have their maximum length (`segment.index.bytes`, as holes); they are truncated to their
+entries when it is closed. With `preallocate`, the `.log` has the maximum length of a segment, with
+zeros after its batches.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from .walk import walk_headers
 
 @dataclass(slots=True)
 class _Files:
-    """Open; `aborted`, the `.txnindex`, only once there is one."""
+    """The open files of a segment; `aborted`, the `.txnindex`, is None until there is one."""
 
     log: WritableFile
     offsets: WritableFile
@@ -42,10 +43,10 @@ class _Files:
 
 
 class SegmentWriter:
-    """The active segment of a partition. One thread at a time.
+    """The active segment of a partition. Not thread-safe.
 
-    `size`: bytes of its batches. `jitter_ms`: how much sooner than others it is rolled by time.
-    `created_ms`: when this object was made or, cut by it, the segment became empty.
+    `size`: bytes of its batches. `jitter_ms`: how much earlier than `segment.ms` it is rolled.
+    `created_ms`: when this object was created, or when truncation emptied the segment.
     """
 
     def __init__(
@@ -57,8 +58,8 @@ class SegmentWriter:
         now_ms: int,
         is_synced: bool = False,
     ) -> None:
-        """For a segment that is there, whole and with its indexes cut to their entries, and durable
-        if `is_synced`. Its files are opened when they are needed."""
+        """Continues an existing segment, which must be intact, with its indexes truncated to their
+        entries, and durable if `is_synced`. Its files are opened when needed."""
         self.directory = directory
         self.base_offset = base_offset
         self.size = size
@@ -76,17 +77,17 @@ class SegmentWriter:
     def create(
         cls, directory: WritableDirectory, base_offset: int, config: TopicConfig, now_ms: int
     ) -> SegmentWriter:
-        """A new segment, empty; files of that base that lie about are emptied or go. Its name is
-        durable, and so are those that came before.
+        """Creates an empty segment; existing files of that base offset are emptied or removed. Its
+        directory entry is durable, and so are all earlier ones.
 
-        When it raises OSError there is none. LogDirOffline when that is not certain.
+        If it raises OSError, no segment was created. Raises LogDirOffline if that is uncertain.
         """
         segment = cls(directory, base_offset, 0, config, now_ms)
         directory.remove(segment.name(FileKind.TXNINDEX), missing_ok=True)
         try:
             offsets = directory.create(segment.name(FileKind.INDEX))
             times = directory.create(segment.name(FileKind.TIMEINDEX))
-            # Last, because it is what makes a segment of the files.
+            # Last, because a segment exists once its `.log` does.
             log = directory.create(segment.name(FileKind.LOG))
             segment._files = _Files(log, offsets, times)
             segment._allocate(segment._files)
@@ -99,25 +100,25 @@ class SegmentWriter:
     def name(self, kind: FileKind) -> str:
         return segment_file(self.base_offset, kind)
 
-    # -- what is asked before an append ----------------------------------------------------------
+    # -- queries before an append ----------------------------------------------------------------
 
     @property
     def room(self) -> int:
-        """For how many batches the indexes have room for certain (of zero and less: for none)."""
+        """The number of batches for which the indexes certainly have space; none if <= 0."""
         self._opened()
         return self.builder.room
 
     @property
     def first_timestamp(self) -> int:
-        """The largest timestamp of the first append (of one that was not made here, of its first
-        batch), -1 when it has none or there is no batch yet."""
+        """The largest timestamp of the first append (of its first batch, if this object did not
+        write it), -1 if it has none or there is no batch yet."""
         if self._first_timestamp is None:
             self._first_timestamp = self._read_first_timestamp() if self.size else NO_TIMESTAMP
         return self._first_timestamp
 
     @property
     def largest_timestamp(self) -> int:
-        """As a StoredSegment's."""
+        """See `StoredSegment.largest_timestamp`."""
         if self._files is None:
             return StoredSegment(
                 self.directory, self.base_offset, self.size, True
@@ -135,11 +136,11 @@ class SegmentWriter:
         first_timestamp: int,
         aborted: Sequence[AbortedTxn] = (),
     ) -> None:
-        """Writes batches, with the positions in `table` that they get, and the aborted transactions
-        whose markers are among them. `first_timestamp`: the largest of the first append, if these
-        are several and the segment is empty.
+        """Writes batches, whose positions in the file are already in `table`, and the aborted
+        transactions whose markers are among them. `first_timestamp`: the largest timestamp of the
+        first append, if this call combines several and the segment is empty.
 
-        When it raises OSError nothing has changed. LogDirOffline when that is not certain.
+        If it raises OSError, nothing has changed. Raises LogDirOffline if that is uncertain.
         """
         files = self._opened()
         state, aborted_size = self.builder.state, files.aborted_size
@@ -159,21 +160,21 @@ class SegmentWriter:
         self.size = int(last[b.POSITION] + last[b.SIZE])
 
     def finish(self) -> None:
-        """Closes it for appends: the last time entry is added, the files are cut to what they hold
-        (LogSegment.onBecomeInactiveSegment). Can be repeated.
+        """Closes the segment for appends: adds the last time entry and truncates the files to their
+        contents (LogSegment.onBecomeInactiveSegment). Idempotent.
 
-        After an OSError it is still one to append to.
+        After an OSError, the segment still accepts appends.
         """
         if self._files is None and self._is_synced:
             return
-        # Not synced, its files are opened for that, and opening lengthens them.
+        # An unsynced segment's files are opened to be synced, and opening lengthens them.
         files, builder = self._opened(), self.builder
         state, times = builder.state, builder.time_count * time_index.ENTRY.size
         try:
             self._is_synced = False
             if entry := builder.finish():
                 files.times.write(times, entry)
-            # What is cut off grows again with the entries that come.
+            # If appends continue after an error, the files grow again with new entries.
             files.times.truncate(builder.time_count * time_index.ENTRY.size)
             files.offsets.truncate(builder.offset_count * offset_index.ENTRY.size)
             if self._log_room:
@@ -183,7 +184,7 @@ class SegmentWriter:
             raise
 
     def stored(self) -> StoredSegment:
-        """What is left of it when it is finished; its files are closed when they are synced."""
+        """Converts the finished segment; its files are closed once they are synced."""
         unsynced = () if self._is_synced else _all(self._opened())
         largest = self.builder.largest.timestamp if self._files else None
         self.let_go()
@@ -192,42 +193,42 @@ class SegmentWriter:
         )
 
     def let_go(self) -> None:
-        """Closes its files as they are."""
+        """Closes the files as they are."""
         self._files = None
 
     @property
     def log(self) -> WritableFile:
-        """The `.log`, to be synced. The indexes need not be as long as the recovery point lies in
-        the segment or in front of it: after a crash they are made anew."""
+        """The `.log`, for syncing. The indexes need no sync while the recovery point lies in or
+        before the segment: after a crash, recovery rebuilds them."""
         return self._opened().log
 
     def sync_all(self) -> None:
-        """Makes all of it durable."""
+        """Makes all files durable."""
         if not self._is_synced:
             for file in _all(self._opened()):
                 file.sync()
             self._is_synced = True
 
     def discard(self) -> None:
-        """Takes back a segment that was just created. LogDirOffline when that fails: a reader would
-        look for batches in it."""
+        """Removes a segment that was just created. Raises LogDirOffline if that fails, because
+        readers would look for batches in it."""
         self._files = None
         try:
             for kind in FILES:
                 self.directory.remove(self.name(kind), missing_ok=True)
         except OSError as error:
-            why = f"a new segment cannot be taken back: {error}"
+            why = f"a new segment cannot be removed: {error}"
             raise LogDirOffline(self.directory.path, why) from error
 
     def truncate_to(self, offset: int, now_ms: int) -> None:
-        """Cuts off every batch that holds `offset` or a later one (LogSegment.truncateTo).
+        """Truncates all batches that hold `offset` or a later one (LogSegment.truncateTo).
 
-        After an OSError part of it may have been done.
+        After an OSError, the truncation may be incomplete.
         """
         files = self._opened()
         index = OffsetIndex(files.offsets, self.base_offset)
         position = self._position_of(offset, index)
-        # First the indexes: without an entry they say less, with a wrong one what is not so.
+        # The indexes first: a missing entry does no harm, a wrong one does.
         self._truncate_indexes(files, index, offset)
         files.log.truncate(position)
         self.size, self._is_synced = position, False
@@ -251,13 +252,13 @@ class SegmentWriter:
                 files.aborted = directory.writable(self.name(FileKind.TXNINDEX))
                 files.aborted_size = files.aborted.size()
             self._resume(files)
-            # Before they are lengthened: their sizes tell the entries only once.
+            # Before lengthening: after that, the sizes no longer show the number of entries.
             self._files = files
             self._allocate(files)
         return self._files
 
     def _resume(self, files: _Files) -> None:
-        """Takes the indexes up as their files have them, which are cut to their entries."""
+        """Resumes the indexes from their files, which are truncated to their entries."""
         offsets = files.offsets.size() // offset_index.ENTRY.size
         times = files.times.size() // time_index.ENTRY.size
         last = TimestampOffset(NO_TIMESTAMP, self.base_offset)
@@ -268,7 +269,7 @@ class SegmentWriter:
         self.builder.resume(self.size, offsets, times, last)
 
     def _allocate(self, files: _Files) -> None:
-        """Makes the files as long as they may become."""
+        """Lengthens the files to their maximum size."""
         builder = self.builder
         _lengthen(files.offsets, builder.max_offsets * offset_index.ENTRY.size)
         _lengthen(files.times, builder.max_times * time_index.ENTRY.size)
@@ -299,10 +300,9 @@ class SegmentWriter:
         files.aborted_size += len(data)
 
     def _cut_back(self, files: _Files, aborted_size: int, error: BaseException) -> None:
-        """Puts the files back to what they were before an append that failed with `error`.
+        """Restores the files to their state before an append that failed with `error`.
 
-        Entries left behind those of an index are written over by the next ones; an empty
-        `.txnindex` says the same as none.
+        An empty `.txnindex` is equivalent to none.
         """
         builder = self.builder
         try:
@@ -314,14 +314,14 @@ class SegmentWriter:
             files.aborted_size = aborted_size
             self._allocate(files)
         except OSError as second:
-            why = f"an append failed ({error}) and cannot be taken back: {second}"
+            why = f"an append failed ({error}) and cannot be undone: {second}"
             raise LogDirOffline(self.directory.path, why) from error
 
     # -- truncating ------------------------------------------------------------------------------
 
     def _position_of(self, offset: int, index: OffsetIndex) -> int:
-        """Where the first batch begins that ends at or above `offset`; the segment's size when
-        there is none."""
+        """Returns the position of the first batch that ends at or above `offset`, the segment's
+        size if there is none."""
         for header in self._headers(index.lookup(offset, self.size).position):
             if header.last_offset >= offset:
                 return header.position
@@ -344,7 +344,7 @@ class SegmentWriter:
             files.aborted.truncate(files.aborted_size)
 
     def _look_for_largest(self, files: _Files) -> None:
-        """Batches behind the last time entry may have a larger timestamp."""
+        """Looks for a larger timestamp in the batches after the last time entry."""
         builder = self.builder
         last = builder.last_time
         index = OffsetIndex(files.offsets, self.base_offset)
@@ -353,7 +353,7 @@ class SegmentWriter:
                 builder.largest = TimestampOffset(header.max_timestamp, header.last_offset)
 
     def _headers(self, position: int) -> list[BatchHeader]:
-        """Those of the batches from `position` on. CorruptError where there is none."""
+        """Reads the headers of the batches from `position` on. Raises CorruptError at a fault."""
         extent = Extent(self._opened().log, self.base_offset, position, self.size, MAX_INT32)
         found: list[BatchHeader] = []
         for part in walk_headers(extent):
@@ -374,8 +374,8 @@ def _lengthen(file: WritableFile, size: int) -> None:
 
 
 def _jitter(config: TopicConfig) -> int:
-    """LogConfig.randomSegmentJitter: drawn anew for each segment, so that partitions that were
-    created together are not rolled together."""
+    """Draws Kafka's LogConfig.randomSegmentJitter. Each segment gets its own, so that partitions
+    that were created together are not rolled together."""
     if config.segment_jitter_ms == 0:
         return 0
     return random.getrandbits(31) % min(config.segment_jitter_ms, config.segment_ms)

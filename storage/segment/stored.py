@@ -1,4 +1,4 @@
-"""A segment on the disk as the writer of its log keeps it in mind: nothing of it is open."""
+"""The log writer's representation of an inactive segment."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ FILES = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
 class StoredSegment:
     """A segment that takes no more batches. `size`: bytes of its `.log`.
 
-    `is_synced`: whether it is on the disk for certain. `unsynced`: its files that are still open
-    because they are not; those that another process has left are opened to be synced.
+    `is_synced`: whether it is certainly durable. `unsynced`: its files that stay open until they
+    are synced; if another process wrote the segment, they are opened for that instead.
     """
 
     __slots__ = ("_largest", "base_offset", "directory", "is_synced", "size", "unsynced")
@@ -34,7 +34,7 @@ class StoredSegment:
         largest_timestamp: int | None = None,
         unsynced: tuple[WritableFile, ...] = (),
     ) -> None:
-        """`largest_timestamp` None: as the time index has it, when somebody asks."""
+        """If `largest_timestamp` is None, it is read from the time index when needed."""
         self.directory = directory
         self.base_offset = base_offset
         self.size = size
@@ -44,7 +44,7 @@ class StoredSegment:
 
     @property
     def largest_timestamp(self) -> int:
-        """The largest timestamp of its records in ms, the `.log`'s mtime when none has one
+        """The largest timestamp of its records in ms, or the `.log`'s mtime if no record has one
         (LogSegment.largestTimestamp)."""
         if self._largest is None:
             self._largest = _last_time(self.directory, self.base_offset)
@@ -53,7 +53,7 @@ class StoredSegment:
         return modified_ms(self.directory, self.base_offset)
 
     def sync(self) -> None:
-        """Makes it durable. SyncFailed when that is not certain."""
+        """Makes the segment durable. Raises SyncFailed if that is uncertain."""
         for file in self.unsynced or self._opened():
             file.sync()
         self.unsynced, self.is_synced = (), True
@@ -65,12 +65,12 @@ class StoredSegment:
 
 
 def modified_ms(directory: Directory, base_offset: int) -> int:
-    """When a segment's `.log` was last written, in ms since 1970."""
+    """Returns the mtime of a segment's `.log` in ms since 1970."""
     return directory.stat(segment_file(base_offset, FileKind.LOG)).st_mtime_ns // 1_000_000
 
 
 def _last_time(directory: Directory, base_offset: int) -> int:
-    """What the last entry of the time index says, -1 without one."""
+    """Returns the timestamp of the time index's last entry, -1 if there is none."""
     name = segment_file(base_offset, FileKind.TIMEINDEX)
     try:
         return TimeIndex.open(directory, name, base_offset).last_entry().timestamp

@@ -1,14 +1,14 @@
-"""`.timeindex`: from which offset on a record with some timestamp can be.
+"""Reads the time index (`.timeindex`), which maps timestamps to offsets to search from.
 
-An entry (timestamp, relative offset) says that every record up to that offset has a timestamp <=
-it: the timestamp is the largest of the segment so far, the offset the last one of the batch that
-carries it. Timestamps ascend strictly; offsets do not descend. An entry comes after an entry of the
-offset index, and when the segment is rolled or closed, but only if its timestamp is larger than the
-last.
+An entry (timestamp, relative offset) says that every record up to that offset has at most that
+timestamp: the timestamp is the largest of the segment so far, the offset the last one of the batch
+with it. Timestamps ascend strictly; offsets do not descend. An entry is added after an entry of the
+offset index, and when the segment is rolled or closed, but only if its timestamp exceeds the last
+one.
 
-Rebuilt from the `.log`, never truth. Records without timestamps leave it empty, a broker that finds
-it missing leaves it empty too, and a lookup in the wrong index must not lose a record: what it
-answers is a hint that the caller checks against the batches.
+The index is derived from the `.log` and never authoritative. It is empty if records have no
+timestamps or if a broker found it missing, and a lookup in a wrong index must not lose a record:
+the result is a hint that the caller checks against the batches.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from ..disk import Directory, OpenFile
 from .index_file import Entries, IndexFile
 
 ENTRY = Struct(">qi")  # timestamp, relative offset
-_FIELDS = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])  # the same for many
+_FIELDS = np.dtype([("timestamp", ">i8"), ("relative", ">i4")])  # the same for numpy
 _TIMESTAMP, _RELATIVE_OFFSET = 0, 1
-# Where the timestamp is in an entry: first byte, and how many.
+# First byte and width of the timestamp in an entry.
 _TIMESTAMP_PLACE = (0, 8)
 
 
 @dataclass(frozen=True, slots=True)
 class TimestampOffset:
-    """A timestamp in milliseconds since 1970 (-1 none) and an absolute offset."""
+    """A timestamp in milliseconds since 1970 (-1 for none) and an absolute offset."""
 
     timestamp: int
     offset: int
@@ -40,19 +40,19 @@ class TimestampOffset:
 class TimeIndex:
     """The written entries of a segment's time index.
 
-    An entry of zeros, which one record at the base offset with timestamp 0 gives, looks like
-    padding and is left out where it is the last: it says no more than having no entry does.
+    An entry of zeros, written for a record at the base offset with timestamp 0, looks like padding
+    and is ignored if it is the last: it says no more than having no entry.
     """
 
     def __init__(self, file: OpenFile, base_offset: int) -> None:
         self.base_offset = base_offset
-        self.start = TimestampOffset(-1, base_offset)  # the answer where no entry can be used
+        self.start = TimestampOffset(-1, base_offset)  # the result if no entry can be used
         self._file = IndexFile(file, ENTRY, _is_written)
-        self._risen = (0, True)  # so many entries were checked by `ascends`, with this result
+        self._risen = (0, True)  # number of entries checked by `ascends`, and the result
 
     @classmethod
     def open(cls, directory: Directory, name: str, base_offset: int) -> TimeIndex:
-        """The index in file `name`. SegmentGone when there is no such file."""
+        """Opens the index in file `name`. Raises SegmentGone if there is no such file."""
         return cls(directory.open(name), base_offset)
 
     @property
@@ -61,7 +61,7 @@ class TimeIndex:
 
     @property
     def identity(self) -> tuple[int, int]:
-        """That of the file."""
+        """The identity of the file."""
         return self._file.file.identity
 
     def is_removed(self) -> bool:
@@ -69,29 +69,28 @@ class TimeIndex:
         return self._file.file.is_removed()
 
     def refresh(self) -> bool:
-        """Takes in what was written since; true when entries came or went."""
+        """Picks up changes of the file; returns whether the number of entries changed."""
         return self._file.refresh()
 
     def __len__(self) -> int:
         return self._file.entries().count
 
     def entry(self, slot: int) -> TimestampOffset:
-        """Entry `slot`, 0 <= slot < len. IndexError otherwise."""
+        """Returns entry `slot`, 0 <= slot < len. Raises IndexError otherwise."""
         return self._entry(self._file.entries()[slot])
 
     def entries(self) -> Iterator[TimestampOffset]:
-        """All entries in file order, as they are."""
+        """Yields all entries in file order, unchecked."""
         return map(self._entry, self._file.stream())
 
     def last_entry(self) -> TimestampOffset:
-        """The largest timestamp of the segment as far as it is indexed; (-1, base offset) if
-        none."""
+        """Returns the entry with the largest indexed timestamp, (-1, base offset) if none."""
         entries = self._file.entries()
         return self._checked(entries, entries.count - 1)
 
     def ascends(self) -> bool:
-        """Whether the whole index rises in time and offset. One that does not is not Kafka's, and
-        searching it would find anything. What was checked before is not read again."""
+        """Returns whether the whole index ascends in time and offset. Kafka's indexes do; a search
+        in any other could find anything. Entries checked before are not read again."""
         count = self._file.entries().count
         checked, rises = self._risen
         if count != checked:
@@ -109,16 +108,16 @@ class TimeIndex:
         return rises
 
     def lookup(self, timestamp: int) -> TimestampOffset:
-        """The last entry with a timestamp <= `timestamp`; (-1, base offset) when there is none.
+        """Returns the last entry with a timestamp <= `timestamp`, (-1, base offset) if none.
 
-        Also (-1, base offset) when that entry cannot be true, because it does not ascend from its
-        neighbour or to it.
+        Also returns (-1, base offset) if that entry cannot be right because it and its neighbours
+        do not ascend.
         """
         entries = self._file.entries()
         return self._checked(entries, entries.floor_slot(*_TIMESTAMP_PLACE, timestamp))
 
     def floor_slot(self, timestamp: int) -> int:
-        """The number of the last entry with a timestamp <= `timestamp`, -1 when there is none."""
+        """Returns the slot of the last entry with a timestamp <= `timestamp`, -1 if none."""
         return self._file.entries().floor_slot(*_TIMESTAMP_PLACE, timestamp)
 
     def _checked(self, entries: Entries, slot: int) -> TimestampOffset:

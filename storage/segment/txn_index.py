@@ -1,7 +1,8 @@
-"""`.txnindex`: the aborted transactions whose ABORT marker is in this segment.
+"""Reads the transaction index (`.txnindex`): the transactions whose ABORT marker is in a segment.
 
-Entries are appended when the marker is, so they ascend by marker. Only transactions that wrote data
-to the partition are there, and without one there is no file. Recovery rebuilds it from the `.log`.
+An entry is appended together with its marker, so entries ascend by marker. The index has only
+transactions that wrote data to the partition; without one, there is no file. Recovery rebuilds it
+from the `.log`.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _BLOCK_BYTES = ENTRY.size * 1024
 
 @dataclass(frozen=True, slots=True)
 class AbortedTxn:
-    """A transaction that was rolled back: its producer's records in [first_offset, last_offset).
+    """An aborted transaction: its producer's records in [first_offset, last_offset).
 
-    `last_offset` is that of the ABORT marker. `last_stable_offset` is the partition's once the
-    marker was written: nothing below it was undecided any more.
+    `last_offset` is the offset of the ABORT marker. `last_stable_offset` is the partition's LSO
+    after the marker was written: all transactions below it were decided.
     """
 
     producer_id: int
@@ -33,7 +34,7 @@ class AbortedTxn:
 
 
 def format_aborted_txns(entries: Iterable[AbortedTxn]) -> bytes:
-    """Entries as they follow in the file."""
+    """Returns the bytes of the entries in the file."""
     return b"".join(
         ENTRY.pack(
             HIGHEST_VERSION,
@@ -47,15 +48,15 @@ def format_aborted_txns(entries: Iterable[AbortedTxn]) -> bytes:
 
 
 class TransactionIndex:
-    """The entries of one file. It grows in the active segment: each call reads what is there
-    then."""
+    """The entries of one file. Each call reads its current contents: it grows in the active
+    segment."""
 
     def __init__(self, file: OpenFile) -> None:
         self._file = file
 
     @classmethod
     def open(cls, directory: Directory, name: str) -> TransactionIndex:
-        """The index in file `name`. SegmentGone when there is no such file."""
+        """Opens the index in file `name`. Raises SegmentGone if there is no such file."""
         return cls(directory.open(name))
 
     @property
@@ -63,26 +64,27 @@ class TransactionIndex:
         return self._file.path
 
     def __len__(self) -> int:
-        """The number of whole entries now."""
+        """Returns the current number of whole entries."""
         return self._file.size() // ENTRY.size
 
     @property
     def has_stray_bytes(self) -> bool:
-        """Whether the file does not end with a whole entry."""
+        """Whether the file ends with an incomplete entry."""
         return self._file.size() % ENTRY.size != 0
 
     def entries(self, first: int = 0) -> Iterator[AbortedTxn]:
-        """The entries in file order, from entry number `first`. A tail shorter than one is ignored.
+        """Yields the entries in file order from entry number `first` on. Ignores an incomplete
+        entry at the end.
 
-        CorruptError at an entry of a version that Kafka does not know.
+        Raises CorruptError at an entry of a version that Kafka does not know.
         """
         position = first * ENTRY.size
         while data := self._file.read(position, _BLOCK_BYTES):
             whole = data[: len(data) // ENTRY.size * ENTRY.size]
             for version, *fields in ENTRY.iter_unpack(whole):
-                # Kafka's AbortedTxn writes the version as two bytes and looks at the first alone.
+                # Kafka's AbortedTxn writes the version as two bytes and checks only the first.
                 if version > HIGHEST_VERSION:
-                    what = f"version {version} of an aborted transaction, not {HIGHEST_VERSION}"
+                    what = f"aborted transaction of version {version}, expected {HIGHEST_VERSION}"
                     raise CorruptError(what, self.path, position)
                 yield AbortedTxn(*fields)
                 position += ENTRY.size

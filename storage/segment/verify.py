@@ -1,7 +1,7 @@
-"""One segment held against the rules of its formats: batches, records, indexes.
+"""Verifies the batches, records and indexes of one segment.
 
-What is found says file and position. Damage in the `.log` hides nothing behind it: the walk goes
-on, and an index is judged by what can be read.
+Each finding has a file and a position. The walk continues after damage in the `.log`, and indexes
+are checked against the readable part.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from .walk import Run, read_runs
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """A segment as the directory lists it. `next_base`: the following segment's, -1 for the last.
-    `is_closed`: rolled, or the last one of a log that was closed cleanly. `files`: which there
-    are."""
+    """A segment as the directory lists it. `next_base`: the base offset of the next segment, -1 for
+    the last. `is_closed`: rolled, or the last of a log that was closed cleanly. `files`: the kinds
+    of files that exist."""
 
     base_offset: int
     size: int
@@ -41,11 +41,11 @@ class SegmentFacts:
 
 
 class SegmentCheck:
-    """One segment while it is gone through.
+    """The verification of one segment.
 
-    `tables` gives its batches; `findings` is complete when they have all been asked for, and has
-    no order. `next_offset` is the offset after the last batch so far, `faults` how often something
-    could not be read.
+    `tables` yields its batches; `findings`, which is unordered, is complete once `tables` is
+    exhausted. `next_offset` is the offset after the last batch so far, `faults` the number of
+    unreadable ranges so far.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SegmentCheck:
         decoder: Decoder,
         max_batch_bytes: int,
     ) -> None:
-        """`max_batch_bytes` is the decoder's; of larger batches only the checksum is checked."""
+        """`max_batch_bytes` is the decoder's limit; of larger batches, only the CRC is checked."""
         self.findings: list[Finding] = []
         self.next_offset = facts.base_offset
         self.faults = 0
@@ -69,14 +69,14 @@ class SegmentCheck:
         self._open_indexes()
 
     def tables(self) -> Iterator[BatchTable]:
-        """Its batches in order, those left out that cannot be read."""
+        """Yields the readable batches in order."""
         facts = self._facts
         highest = min(facts.base_offset + MAX_INT32 + 1, MAX_OFFSET)
         limit = highest if facts.next_base < 0 else min(highest, facts.next_base)
         file = self._directory.open(segment_file(facts.base_offset, FileKind.LOG))
         limit_bytes = self._max_batch_bytes
-        # A broker appends to the log before it appends to an index. The indexes have been read by
-        # now, so that up to this end the log has all that they point to.
+        # A broker appends to the log before it appends to an index. The indexes have been read
+        # already, so the log up to this end has everything that they point to.
         end = file.size()
         extent = Extent(file, facts.base_offset, 0, end, limit_bytes, -1, limit)
         for part in read_runs(extent):
@@ -93,7 +93,7 @@ class SegmentCheck:
             self.findings += index.finish(self.next_offset)
 
     def read_marker(self, header: BatchHeader) -> EndTxnMarker | None:
-        """What a control batch of the table given last says."""
+        """Returns the marker in a control batch of the table yielded last."""
         if self._run is None:
             return None
         at = header.position - self._run.base
@@ -105,8 +105,8 @@ class SegmentCheck:
         self.findings.append(Finding(self.path, header.position, f"{about}: {what}"))
 
     def aborted(self) -> list[tuple[int, AbortedTxn]]:
-        """The entries of the `.txnindex` with their positions; what is wrong with the file itself
-        is a finding."""
+        """Returns the entries of the `.txnindex` with their positions; adds findings about problems
+        of the file itself."""
         name = segment_file(self._facts.base_offset, FileKind.TXNINDEX)
         index = TransactionIndex.open(self._directory, name)
         entries: list[tuple[int, AbortedTxn]] = []
@@ -155,7 +155,7 @@ class SegmentCheck:
                 self._check_timestamps(part)
 
     def _check_timestamps(self, columns: Columns) -> None:
-        """The largest timestamp in a header is that of the records, if those have their own."""
+        """Checks a header's largest timestamp against the records, if those have their own."""
         batches = columns.batches
         filled = np.flatnonzero(np.diff(columns.first_row))
         if not len(filled):

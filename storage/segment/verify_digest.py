@@ -1,9 +1,9 @@
-"""What the rules between segments need of one that was gone through: few rows for many batches.
+"""Condenses a verified segment to what the rules between segments need: few rows for many batches.
 
-Whether epochs, producers and offsets go on from one segment to the next is judged in order, which
-nobody can do at once for all; reading and decoding the batches, which is nearly all of the work,
-can be done for each segment by itself. A digest carries what is left to be judged. Its tables stand
-for those of the segment: the rules find in them just what they would find in those.
+Whether epochs, producers and offsets continue from one segment to the next must be checked in
+order; reading and decoding the batches, which is nearly all of the work, can be done for segments
+in parallel, and produces a digest of each. A digest's tables replace those of the segment: the
+rules find in them exactly what they would find in the originals.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from .txn_index import AbortedTxn
 from .verify import SegmentCheck, SegmentFacts
 from .verify_index import Finding
 
-# Of so many batches a producer's state tells (ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
+# Number of batches in a producer's state (ProducerStateEntry.NUM_BATCHES_TO_RETAIN).
 _LAST_BATCHES = 5
 
 
 class CheckedSegment(Protocol):
-    """A segment while the rules between segments are held against it; see SegmentCheck."""
+    """The interface that the rules between segments need; see SegmentCheck."""
 
     findings: list[Finding]
     next_offset: int
@@ -45,8 +45,8 @@ class CheckedSegment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SegmentDigest:
-    """A segment gone through. `tables`: faults in front of each, and its rows. `markers`: what its
-    control batches say, by base offset."""
+    """The digest of a verified segment. `tables`: for each table, the number of faults before it
+    and its rows. `markers`: the markers in its control batches, by base offset."""
 
     path: str
     findings: tuple[Finding, ...]
@@ -58,8 +58,8 @@ class SegmentDigest:
 
     @classmethod
     def of(cls, check: SegmentCheck, facts: SegmentFacts, stops: Sequence[int]) -> SegmentDigest:
-        """Goes through it. `stops`: offsets that the rules look at by themselves, such as those of
-        snapshots. SegmentGone."""
+        """Runs a check. `stops`: offsets that the rules examine individually, such as those of
+        snapshots. Raises SegmentGone if a file no longer exists."""
         tables: list[tuple[int, Int64s]] = []
         markers: dict[int, EndTxnMarker | None] = {}
         for table in check.tables():
@@ -78,7 +78,7 @@ class SegmentDigest:
         )
 
     def as_json(self) -> dict[str, Any]:
-        """For a file."""
+        """Returns a value for `from_json`, to be stored in a file."""
         return {
             "path": self.path,
             "findings": [astuple(each) for each in self.findings],
@@ -112,7 +112,7 @@ class SegmentDigest:
 
 
 class DigestCheck:
-    """A digest in the place of the SegmentCheck that it was made from."""
+    """Replaces the SegmentCheck that a digest was made from."""
 
     def __init__(self, digest: SegmentDigest) -> None:
         self.findings = list(digest.findings)
@@ -139,14 +139,14 @@ class DigestCheck:
 
 
 def condensed(table: BatchTable, stops: Sequence[int]) -> BatchTable:
-    """The batches that a rule may have something to say about as they are; each row of others,
-    that follow each other without a gap, as one batch of no producer."""
+    """Returns the batches that a rule may object to unchanged, and merges each run of other batches
+    that follow each other without a gap into one batch without a producer."""
     rows = table.rows
     kept = _ends_of_runs(rows) | _at_stops(rows, stops) | _of_producers(rows, stops)
     kept |= (rows[:, b.MAGIC] < 2) | table.flagged(CONTROL_MASK)
     offsets = rows[:, b.LAST_OFFSET] - rows[:, b.BASE_OFFSET] + 1
     kept |= rows[:, b.RECORD_COUNT] != offsets
-    # Each kept row begins a group, and so does the row behind one.
+    # Each kept row begins a group, and so does the row after one.
     begins = kept | np.concatenate(([True], kept[:-1]))
     firsts = np.flatnonzero(begins)
     lasts = np.append(firsts[1:], len(rows)) - 1
@@ -163,7 +163,7 @@ def condensed(table: BatchTable, stops: Sequence[int]) -> BatchTable:
 
 
 def _ends_of_runs(rows: Int64s) -> NDArray[np.bool_]:
-    """The first and the last of those that follow each other in one epoch without a gap."""
+    """Marks the first and last batch of each run in one epoch without a gap."""
     begins: NDArray[np.bool_] = np.ones(len(rows), dtype=np.bool_)
     begins[1:] = rows[1:, b.LEADER_EPOCH] != rows[:-1, b.LEADER_EPOCH]
     begins[1:] |= rows[1:, b.BASE_OFFSET] != rows[:-1, b.LAST_OFFSET] + 1
@@ -173,7 +173,7 @@ def _ends_of_runs(rows: Int64s) -> NDArray[np.bool_]:
 
 
 def _at_stops(rows: Int64s, stops: Sequence[int]) -> NDArray[np.bool_]:
-    """The batches on both sides of each stop."""
+    """Marks the batches on both sides of each stop."""
     kept = np.zeros(len(rows), dtype=np.bool_)
     for column in (b.BASE_OFFSET, b.LAST_OFFSET):
         at = np.searchsorted(rows[:, column], np.asarray(stops, dtype=np.int64))
@@ -183,8 +183,8 @@ def _at_stops(rows: Int64s, stops: Sequence[int]) -> NDArray[np.bool_]:
 
 
 def _of_producers(rows: Int64s, stops: Sequence[int]) -> NDArray[np.bool_]:
-    """Of each producer the last batches in front of every marker and every stop, and the first
-    that may begin a transaction behind it."""
+    """Marks, for each producer, the last batches before every marker and every stop, and the first
+    batch after it that may begin a transaction."""
     kept = np.zeros(len(rows), dtype=np.bool_)
     known = np.flatnonzero((rows[:, b.PRODUCER_ID] > NO_PRODUCER_ID) & (rows[:, b.MAGIC] > 1))
     if not len(known):
@@ -192,7 +192,7 @@ def _of_producers(rows: Int64s, stops: Sequence[int]) -> NDArray[np.bool_]:
     attributes = rows[known, b.ATTRIBUTES]
     stretches = np.cumsum((attributes & CONTROL_MASK) != 0)
     stretches += np.searchsorted(np.sort(stops), rows[known, b.LAST_OFFSET], side="right")
-    # A stretch of one producer: its batches in order.
+    # Sorted by stretch, then producer, then position.
     order = np.lexsort((known, rows[known, b.PRODUCER_ID], stretches))
     ids, parts = rows[known[order], b.PRODUCER_ID], stretches[order]
     begins = np.flatnonzero(np.diff(ids, prepend=-1) | np.diff(parts, prepend=-1))

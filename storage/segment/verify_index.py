@@ -1,11 +1,11 @@
-"""The indexes of a segment held against its batches.
+"""Verifies the offset and time index of a segment against its batches.
 
-An index is right when every look-up in it finds what it should. Brokers differ in what they write:
-3.9 and 4.x give an entry of the offset index a batch's last offset and its position, older ones the
-last offset of a whole append and the position of its first batch. Both are right, so what is asked
-of an entry is that a batch begins at its position, and that its offset is the last one of that or a
-later batch, before the one that the next entry points to. An offset inside a batch is right where
-the cleaner took records out of the batch.
+An index is right if every lookup in it finds what it should. Brokers differ in what they write: 3.9
+and 4.x give an entry of the offset index a batch's last offset and its position, older ones the
+last offset of a whole append and the position of its first batch. Both are right, so the check only
+requires that a batch begins at an entry's position, and that its offset is the last one of that
+batch or of a later one before the batch that the next entry points to. An offset inside a batch is
+right if the cleaner removed records from the batch.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _OFFSET_FIELDS = np.dtype([("relative offset", ">i4"), ("position", ">i4")])
 _TIME_FIELDS = np.dtype([("timestamp", ">i8"), ("relative offset", ">i4")])
 
 
-# What findings have in common that say where the log ends.
+# The `lasting` text of findings that mention the end of the log.
 BEYOND_END: Final = "beyond the log's end"
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """A rule that is broken, in file `file` at byte `position` (-1 where it is about the whole).
+    """A violation of a rule in file `file` at byte `position` (-1 for the whole file).
 
-    `lasting`: what stays of `what` while the log grows; "" where all of it does.
+    `lasting`: the part of `what` that does not change while the log grows; "" if all of it.
     """
 
     file: str
@@ -47,7 +47,7 @@ class Finding:
 
     @property
     def identity(self) -> tuple[str, int, str]:
-        """What two readings of a growing log have in common when they find the same fault."""
+        """A key by which two readings of a growing log recognize the same finding."""
         return self.file, self.position, self.lasting or self.what
 
     def as_json(self) -> dict[str, str | int]:
@@ -59,8 +59,8 @@ class Finding:
 
 
 class _Entries:
-    """The entries of an index file in the order of one of their columns, `keys`; `others` is the
-    other one. `findings` is what was found so far."""
+    """The entries of an index file, sorted by one of their columns, `keys`; `others` is the other
+    column. `findings` are the findings so far."""
 
     def __init__(self, file: OpenFile, layout: Struct, fields: np.dtype[np.void], key: str) -> None:
         self.file = file.path
@@ -77,28 +77,29 @@ class _Entries:
         return len(self.keys)
 
     def right(self, entries: slice | Int64s) -> None:
-        """These entries agree with the log."""
+        """Marks entries as agreeing with the log."""
         self._is_right[self._order[entries]] = True
 
     def wrong(self, entry: int, what: str, lasting: str = "") -> None:
-        """An entry disagrees with the log; `lasting`: as in Finding."""
+        """Adds a finding for an entry that disagrees with the log; `lasting`: as in Finding."""
         slot = int(self._order[entry])
         self._is_right[slot] = False
         self._find(slot, what, lasting)
 
     def check_order(self, strict: Sequence[str]) -> None:
-        """What is right must also rise from entry to entry, strictly in the columns `strict`."""
+        """Checks that right entries ascend, strictly in the columns `strict`."""
         slots = np.flatnonzero(self._is_right)
         rises = np.ones(max(len(slots) - 1, 0), dtype=np.bool_)
         for name, column in self._columns.items():
             rises &= np.diff(column[slots]) >= (1 if name in strict else 0)
         for slot in slots[1:][~rises].tolist():
-            self._find(slot, "it does not rise above the one before it")
+            self._find(slot, "it does not ascend from the entry before it")
 
     def check_padding(self, allowed: int = 0) -> None:
-        """Zeros that nobody cut off when the file was closed; a broker takes them for entries."""
+        """Checks that zeros were truncated when the file was closed; a broker would take them for
+        entries."""
         if self._padding >= self.entry_bytes and self._padding != allowed:
-            what = f"{self._padding} bytes of zeros behind the last entry, taken for entries"
+            what = f"{self._padding} bytes of zeros after the last entry, which brokers would use"
             self.findings.append(Finding(self.file, self._end, what))
 
     def _find(self, slot: int, what: str, lasting: str = "") -> None:
@@ -110,14 +111,14 @@ class _Entries:
         )
 
     def _content(self, file: OpenFile) -> bytes:
-        """The entries' bytes."""
+        """Returns the bytes of the entries."""
         size, entry = file.size(), self.entry_bytes
         if size > MAX_INT32:
             what = f"{size} bytes, more than an index can have"
             self.findings.append(Finding(file.path, -1, what))
             size = 0
         if size % entry:
-            what = f"{size} bytes, no multiple of an entry's {entry}"
+            what = f"{size} bytes, not a multiple of the entry size {entry}"
             self.findings.append(Finding(file.path, size - size % entry, what))
         data = _written(file, size)
         self._end = min(-(-len(data) // entry) * entry, size // entry * entry)
@@ -126,19 +127,19 @@ class _Entries:
 
 
 class OffsetIndexCheck:
-    """The entries of an `.index`, checked as the batches of its `.log` go by."""
+    """Checks the entries of an `.index` while the batches of its `.log` are read in order."""
 
     def __init__(self, file: OpenFile, base_offset: int, is_closed: bool) -> None:
-        """`is_closed`: a segment that is not written any more, whose indexes have been cut."""
+        """`is_closed`: the segment is complete, so its indexes must have been truncated."""
         self._entries = _Entries(file, offset_index.ENTRY, _OFFSET_FIELDS, "position")
         self._positions, self._offsets = self._entries.keys, self._entries.others + base_offset
         self._is_closed = is_closed
-        self._next = 0  # entries before it have been looked at
+        self._next = 0  # entries before it have been checked
         self._pointing = -1  # the last of them that points to a batch
-        self._endless: list[int] = []  # such whose offset has not been seen yet
+        self._endless: list[int] = []  # entries that point to a batch, their offset not seen yet
 
     def batches(self, table: BatchTable) -> None:
-        """These batches follow those before."""
+        """Checks entries against the next batches."""
         starts = table.column(b.POSITION)
         end = int(starts[-1] + table.rows[-1, b.SIZE])
         self._skip(int(starts[0]), "no batch begins there")
@@ -155,7 +156,7 @@ class OffsetIndexCheck:
         self._check_ends(table)
 
     def _check_ends(self, table: BatchTable) -> None:
-        """Whether the offsets of entries that point to a batch are the last ones of batches."""
+        """Checks that the offsets of entries that point to a batch are last offsets of batches."""
         last_offsets = table.column(b.LAST_OFFSET)
         rows = np.searchsorted(last_offsets, self._offsets[self._endless]).tolist()
         later = []
@@ -171,9 +172,9 @@ class OffsetIndexCheck:
         self._endless = later
 
     def _check(self, entry: int, base: int) -> None:
-        """An entry that points to a batch; `base` is that one's offset."""
+        """Checks an entry that points to a batch with base offset `base`."""
         if self._pointing >= 0 and int(self._offsets[self._pointing]) >= base:
-            what = f"the batch that another entry points to begins at offset {base} already"
+            what = f"the batch of a later entry begins at offset {base} already"
             self._entries.wrong(self._pointing, what)
         self._pointing = -1
         if int(self._offsets[entry]) < base:
@@ -184,13 +185,13 @@ class OffsetIndexCheck:
             self._endless.append(entry)
 
     def lost(self, resume: int) -> None:
-        """The log cannot be read up to position `resume`: its entries are not to be judged."""
+        """Skips the entries for a part of the log that is unreadable, up to position `resume`."""
         self._endless = []
         self._next = max(self._next, int(np.searchsorted(self._positions, resume)))
 
     def finish(self, next_offset: int) -> list[Finding]:
-        """All that is wrong; `next_offset` is the one after the last batch."""
-        self._skip(MAX_INT32 + 1, "it lies behind the log's last batch")
+        """Returns all findings; `next_offset` is the offset after the last batch."""
+        self._skip(MAX_INT32 + 1, "it lies past the log's last batch")
         if self._pointing >= 0 and int(self._offsets[self._pointing]) >= next_offset:
             what = f"the log's last offset is {next_offset - 1}"
             self._entries.wrong(self._pointing, what, BEYOND_END)
@@ -200,7 +201,7 @@ class OffsetIndexCheck:
         return sorted(self._entries.findings)
 
     def _skip(self, position: int, what: str) -> None:
-        """The entries below `position` that no batch was there for."""
+        """Rejects the remaining entries below `position`, for which there was no batch."""
         last = int(np.searchsorted(self._positions, position))
         for entry in range(self._next, last):
             self._entries.wrong(entry, what)
@@ -208,8 +209,9 @@ class OffsetIndexCheck:
 
 
 class TimeIndexCheck:
-    """The entries of a `.timeindex`, checked as the batches of its `.log` go by: up to an entry's
-    offset its timestamp is the largest, and the batch of that offset has it."""
+    """Checks the entries of a `.timeindex` while the batches of its `.log` are read in order: an
+    entry's timestamp must be the largest up to its offset, and the batch of that offset must have
+    it."""
 
     def __init__(self, file: OpenFile, base_offset: int, is_closed: bool) -> None:
         self._entries = _Entries(file, time_index.ENTRY, _TIME_FIELDS, "relative offset")
@@ -229,7 +231,7 @@ class TimeIndexCheck:
         last = int(np.searchsorted(self._offsets, last_offsets[-1], side="right"))
         chosen = slice(self._next, max(last, self._next))
         rows = np.searchsorted(last_offsets, self._offsets[chosen], side="left")
-        # A wrapper does not tell its first offset.
+        # A wrapper's header does not show its first offset.
         firsts = np.where(table.column(b.RECORD_COUNT) < 0, 0, table.column(b.BASE_OFFSET))
         is_held = firsts[rows] <= self._offsets[chosen]
         is_right = is_held & (times[rows] == self._times[chosen])
@@ -246,11 +248,11 @@ class TimeIndexCheck:
         self._next, self._largest = chosen.stop, int(largest[-1])
 
     def lost(self, _resume: int) -> None:
-        """Here the log cannot be read: entries for what it held are not to be judged."""
+        """Skips the entries for a part of the log that is unreadable."""
         self._is_whole, self._is_behind_damage = False, True
 
     def finish(self, next_offset: int) -> list[Finding]:
-        """All that is wrong; `next_offset` is the one after the last batch."""
+        """Returns all findings; `next_offset` is the offset after the last batch."""
         entries = self._entries
         if not self._is_behind_damage:
             for entry in range(self._next, len(entries)):
@@ -258,7 +260,7 @@ class TimeIndexCheck:
                 entries.wrong(entry, what, BEYOND_END)
         entries.check_order(("timestamp",))
         if self._is_closed:
-            # An entry of zeros is what a timestamp of 0 at the base offset gives.
+            # A timestamp of 0 at the base offset produces an entry of zeros.
             is_entry = self._largest == 0 and not len(entries)
             entries.check_padding(entries.entry_bytes if is_entry else 0)
             known = 0 if is_entry else int(self._times.max(initial=NO_TIMESTAMP))
@@ -269,7 +271,7 @@ class TimeIndexCheck:
 
 
 def _written(file: OpenFile, size: int) -> bytes:
-    """The file without the zeros at its end; holes are not read."""
+    """Reads the file without the zeros at its end; skips holes."""
     parts: list[bytes] = []
     position = zeros = 0
     while position < size:

@@ -1,6 +1,6 @@
-"""Walking the batches of a segment: their headers alone, or whole runs of them.
+"""Walks the batches of a segment: only their headers, or whole runs of batches.
 
-Both go on after damage. What cannot be read comes out as a ``Fault`` between what can.
+Both walks continue after damage, and yield a ``Fault`` for each unreadable range.
 """
 
 from __future__ import annotations
@@ -21,15 +21,16 @@ from ..format.rooms import ROOMS
 from .extent import Extent, Fault
 from .salvage import after, next_batch, suspicion, too_large
 
-# Bytes read at a time, once a read goes on: the Python around a run must not count beside it, nor
-# must the waiting for the GIL where another thread works, and what was checked should still be in a
-# processor's cache when it is decoded. The first run is smaller, for those who want a few records.
+# Bytes per read in a long walk: large enough that the Python code around a run, and waiting for the
+# GIL if another thread is busy, cost little in comparison; small enough that a run is still in a
+# CPU cache when it is decoded. The first run is smaller, for callers that need only a few records.
 RUN_BYTES: Final = 6 << 20
 _FIRST_RUN_BYTES: Final = 128 << 10
 _RUN_GROWTH: Final = 4
-# Where there is damage there may be more: little is read, lest most of it be read again and again.
+# After damage there may be more, so reads are small; otherwise most bytes would be read repeatedly.
 _AFTER_FAULT_BYTES: Final = 4096
-# A walk reads as much as a few headers need; small batches lie close together, large far apart.
+# A header walk reads enough for a few headers; small batches are close together, large ones are far
+# apart.
 _WALK_MIN: Final = 512
 _WALK_MAX: Final = 256 << 10
 _RUN_ROWS: Final = 8192
@@ -38,8 +39,8 @@ _WALK_ROWS: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Whole batches with right checksums: their bytes, of which ``data[0]`` is file position
-    ``base``, good until the next run is asked for."""
+    """Whole batches with right checksums. ``data``: their bytes from file position ``base`` on,
+    valid until the next run is requested."""
 
     data: memoryview
     base: int
@@ -47,9 +48,9 @@ class Run:
 
 
 def walk_headers(extent: Extent) -> Iterator[BatchTable | Fault]:
-    """Headers of all batches, some at a time; each table is good until the next is asked for.
+    """Yields the headers of all batches; each table is valid until the next is requested.
 
-    Checksums are looked at only where two neighbours contradict each other. A batch that goes past
+    Checksums are verified only if two neighbours contradict each other. A batch that extends past
     the extent's end is a fault.
     """
     if isinstance(extent.file, NoFile):
@@ -68,7 +69,7 @@ def walk_headers(extent: Extent) -> Iterator[BatchTable | Fault]:
                 position, previous = _end_of(table)
                 chunk = max(_WALK_MIN, min(_WALK_MAX, chunk // 2 if len(table) == 1 else chunk * 2))
         elif not walk.is_fault and len(data) < min(wanted, RECORD_BATCH_OVERHEAD):
-            return  # the file became shorter: a live broker truncated it
+            return  # the file is shorter now: a live broker truncated it
         else:
             fault = _no_batch(extent, data, position, walk, previous)
         if fault is not None:
@@ -83,9 +84,9 @@ def read_runs(
     stay_good: bool = False,
     together: bool = False,
 ) -> Generator[Run | Fault]:
-    """All batches with their bytes, checksums checked, about ``run_bytes`` at a time. They
-    ``stay_good`` when the next are asked for, if that is wanted. ``together``: it is enough that
-    the checksums of a run add up, for those who only show what is there."""
+    """Yields all batches with their bytes, about ``run_bytes`` at a time, after verifying their
+    checksums. If ``stay_good`` is true, runs stay valid when the next is requested. ``together``:
+    verify only the combined checksum of a run, which suffices for callers that only display it."""
     if isinstance(extent.file, NoFile):
         yield Fault(fresh(extent.file.error), extent.end)
         return
@@ -113,7 +114,7 @@ def read_runs(
                 position, previous = _end_of(good)
                 piece = max(piece, min(largest, _RUN_GROWTH * piece))
         elif not walk.is_fault and got < wanted:
-            return  # the file became shorter: a live broker truncated it
+            return  # the file is shorter now: a live broker truncated it
         elif (size := _larger_batch(extent, buffer[:got], walk, position)) > 0:
             piece = size
         else:
@@ -124,7 +125,7 @@ def read_runs(
 
 
 def _end_of(table: BatchTable) -> tuple[int, int]:
-    """Position behind the last batch, and its last offset."""
+    """Returns the position after the last batch, and its last offset."""
     last = table.rows[-1]
     return int(last[b.POSITION] + last[b.SIZE]), int(last[b.LAST_OFFSET])
 
@@ -132,8 +133,8 @@ def _end_of(table: BatchTable) -> tuple[int, int]:
 def _believed(
     extent: Extent, data: Bytes, table: BatchTable, base: int, previous: int
 ) -> tuple[BatchTable, Fault | None]:
-    """The first headers of a table, and what is wrong with the one after them. A header is borne
-    out by the one behind it, the last of those that are left by what `suspicion` finds there."""
+    """Returns the trusted first headers of a table, and what is wrong with the one after them. Each
+    header is confirmed by the next one, the last by what `suspicion` finds after it."""
     last_offsets = table.column(b.LAST_OFFSET)
     count = len(table)
     if last_offsets[-1] >= extent.limit_offset:
@@ -160,7 +161,7 @@ def _suspicion(extent: Extent, header: BatchHeader, before: int, behind: Bytes) 
 def _good_batches(
     extent: Extent, data: memoryview, table: BatchTable, base: int, previous: int
 ) -> tuple[BatchTable, Fault | None]:
-    """The first batches of a table, and what is wrong with the one after them."""
+    """Returns the valid first batches of a table, and what is wrong with the one after them."""
     count = first_bad_checksum(data, table, base)
     if count == len(table):
         return _believed(extent, data, table, base, previous)
@@ -172,14 +173,15 @@ def _good_batches(
 
 
 def _larger_batch(extent: Extent, data: memoryview, walk: Walk, position: int) -> int:
-    """Size of the batch at ``position`` when all that is wrong is the buffer being too small."""
+    """Returns the size of the batch at ``position`` if it merely does not fit the buffer, else
+    0."""
     size = _claimed_size(data)
     fits = len(data) < size <= min(extent.end - position, extent.max_batch_bytes)
     return size if fits and not walk.is_fault else 0
 
 
 def _claimed_size(data: bytes | memoryview) -> int:
-    """What a batch at ``data[0]`` says of its size, 0 when there are too few bytes to say it."""
+    """Returns the size that a batch at ``data[0]`` claims, 0 if there are too few bytes."""
     if len(data) < LOG_OVERHEAD:
         return 0
     return int.from_bytes(data[8:LOG_OVERHEAD], "big", signed=True) + LOG_OVERHEAD
@@ -188,7 +190,7 @@ def _claimed_size(data: bytes | memoryview) -> int:
 def _no_batch(
     extent: Extent, data: bytes | memoryview, position: int, walk: Walk, previous: int
 ) -> Fault:
-    """What is wrong at ``position``, where no batch could be taken from ``data``."""
+    """Returns the fault at ``position``, where ``data`` has no usable batch."""
     size = _claimed_size(data)
     if walk.is_fault:
         error = extent.error(walk.what, position)
@@ -197,7 +199,7 @@ def _no_batch(
 
 
 def _cut(extent: Extent, position: int, size: int, previous: int) -> Fault:
-    """A batch that is longer than what is left, or than what may be held in memory."""
+    """Returns the fault of a batch that is longer than the rest or than `max_batch_bytes`."""
     left = extent.end - position
     if extent.max_batch_bytes < size <= left:
         return Fault(too_large(extent, position, size), after(extent, position, size, previous))

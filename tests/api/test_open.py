@@ -162,7 +162,7 @@ def test_what_is_no_log_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("retention.mz", "1", "no such setting; did you mean retention.ms"),
+        ("retention.mz", "1", "no such config; did you mean retention.ms"),
         ("retention.ms", "-2", "-2"),
         ("kafkafs.open.files", "many", "many"),
     ],

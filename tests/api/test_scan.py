@@ -102,7 +102,7 @@ def test_chosen_columns_in_the_order_asked_for(clean: kafkafs.Directory) -> None
 
 
 def test_no_column_at_all(clean: kafkafs.Directory) -> None:
-    with pytest.raises(ValueError, match="no column chosen"):
+    with pytest.raises(ValueError, match="columns must not be empty"):
         clean["orders", 0].scan(columns=[])
 
 

@@ -143,7 +143,7 @@ def test_compression_and_size_of_batches(
 def test_wrong_arguments(directory: kafkafs.WritableDirectory) -> None:
     with pytest.raises(ValueError, match="no compression 'brotli'; there are none, gzip"):
         directory["orders", 0].append([b"x"], compression="brotli")
-    with pytest.raises(ValueError, match="holds no record"):
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
         directory["orders", 0].append([b"x"], batch_size=0)
     with pytest.raises(kafkafs.UnknownPartition):
         directory["orders", 2]
@@ -353,7 +353,7 @@ def test_compaction_of_one_partition_that_is_not_due(compacted: kafkafs.Writable
 
 
 def test_what_cannot_be_compacted(root: Path, compacted: kafkafs.WritableDirectory) -> None:
-    with pytest.raises(kafkafs.Refused, match="does not say compact"):
+    with pytest.raises(kafkafs.Refused, match='does not include "compact"'):
         compacted.compact("orders")
     with pytest.raises(kafkafs.UnknownTopic):
         compacted.compact("nothing")
@@ -367,7 +367,7 @@ def test_what_cannot_be_compacted(root: Path, compacted: kafkafs.WritableDirecto
         compacted.compact("latest")
     assert compacted["latest", 1].scan().read_all().num_rows < 30  # was compacted all the same
     assert any("latest-0: not cleaned" in problem for problem in compacted.problems)
-    with pytest.raises(kafkafs.StorageError, match=r"given up.*position 0"):
+    with pytest.raises(kafkafs.StorageError, match=r"aborted.*position 0"):
         compacted.compact("latest", 0)
 
 

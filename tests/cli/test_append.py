@@ -161,9 +161,9 @@ def test_batches_have_their_size(data: Path, append: Append, kafkafs: Kafkafs) -
         (["orders"], 2, "'orders' is not TOPIC/PARTITION"),
         (["orders/x"], 2, "'orders/x' is not TOPIC/PARTITION"),
         (["orders/0", "/nowhere"], 2, "No such file or directory"),
-        (["orders/0", "--format", "jsonl", "--key-separator", ":"], 2, "--key-separator is for"),
-        (["orders/0", "--key-separator", ""], 2, "--key-separator needs a text"),
-        (["orders/0", "-c", "retention.ms=soon"], 2, "retention.ms: 'soon' is not"),
+        (["orders/0", "--format", "jsonl", "--key-separator", ":"], 2, "--key-separator requires"),
+        (["orders/0", "--key-separator", ""], 2, "--key-separator must be"),
+        (["orders/0", "-c", "retention.ms=soon"], 2, "retention.ms: must be"),
     ],
 )
 def test_wrong_usage(append: Append, words: list[str], code: int, line: str) -> None:
@@ -179,7 +179,7 @@ def test_a_held_directory_is_refused_with_the_holder(data: Path, shell: Shell) -
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         f"kafkafs: {data}: process {os.getpid()} has it locked, a broker or another engine; "
-        "stop it, or only read\n"
+        "stop that process, or open the directory read-only\n"
     )
 
 

@@ -92,10 +92,10 @@ def test_what_cannot_be_printed_is_told_and_the_rest_is_printed(
     assert result.exit_code == 1
     assert result.stdout_bytes == told(600).value
     assert result.stderr.splitlines() == [
-        "kafkafs: orders: a directory; `kafkafs ls` shows what is in it",
+        "kafkafs: orders: is a directory; list it with `kafkafs ls`",
         "kafkafs: orders/0/keyes: orders/0 has no keyes; did you mean keys or key?",
         "kafkafs: orders/0/offset/600/x: 600 is not a directory",
-        "kafkafs: /: a directory; `kafkafs ls` shows what is in it",
+        "kafkafs: /: is a directory; list it with `kafkafs ls`",
     ]
 
 
@@ -264,7 +264,7 @@ def test_a_time_is_refused_where_it_makes_no_difference(
     result = kafkafs(verb, "--at", "2027-01-01", corpus("compact-before"), path)
     assert (result.exit_code, result.stdout) == (2, "")
     (line,) = result.stderr.splitlines()
-    assert "--at is not possible for cmp-lag" in line
+    assert "--at does not apply to cmp-lag" in line
     assert "TOPIC/PARTITION/compacted/" in line
 
 

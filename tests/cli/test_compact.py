@@ -81,7 +81,7 @@ def test_a_compaction(kafkafs: Kafkafs, data: Path) -> None:
     table = [" ".join(line.split()) for line in done.stdout.splitlines()]
     stays = "2 newest of their keys, 5 in the active segment"
     assert table == [
-        "TOPIC PARTITION SEGMENTS AFTER RECORDS AFTER BYTES AFTER GONE STAYS",
+        "TOPIC PARTITION SEGMENTS AFTER RECORDS AFTER BYTES AFTER DISCARDED RETAINED",
         f"a 0 8 8 40 7 6840 1197 33 superseded {stays}",
     ]
     assert offsets(data, "a") == [33, 34, *range(35, 40)]
@@ -96,7 +96,7 @@ def test_a_compaction(kafkafs: Kafkafs, data: Path) -> None:
 def test_what_is_not_due_is_told_and_forced(kafkafs: Kafkafs, data: Path) -> None:
     a, b = kafkafs("compact", "-n", "--all", "-h", data).stdout.splitlines()[1:]
     assert "6.7K   1.2K  33 superseded  " in a
-    assert b.split("  ")[-2] == "not due: dirty ratio 0.15, more than 0.50 needed"
+    assert b.split("  ")[-2] == "not due: dirty ratio 0.15, must exceed 0.50"
     assert b.split("  ")[-1] == "66 not cleaned"
     (row,) = rows(kafkafs("compact", "-n", "-a", "--json", data, "b"))
     assert (row["isEligible"], row["isOverdue"], row["passes"]) == (False, False, 0)
@@ -114,7 +114,7 @@ def test_what_is_not_due_is_told_and_forced(kafkafs: Kafkafs, data: Path) -> Non
     }
     assert done[0]["bytes"]["after"] < done[0]["bytes"]["before"]
     rest = kafkafs("compact", "--force", "--all", data, "b").stdout.splitlines()[1]
-    assert "  nothing to be cleaned  " in rest
+    assert "  nothing to clean  " in rest
 
 
 def test_a_dry_run_beside_who_writes(kafkafs: Kafkafs, data: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_dry_run_beside_who_writes(kafkafs: Kafkafs, data: Path) -> None:
         assert differences(before, fingerprint(data)) == []
         locked = kafkafs("compact", data)
         assert (locked.exit_code, locked.stdout) == (1, "")
-        assert "stop it, or only read" in locked.stderr
+        assert "stop that process, or open" in locked.stderr
 
 
 def test_tombstones_at_another_time(kafkafs: Kafkafs, tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_damage_in_one_log_holds_up_no_other(kafkafs: Kafkafs, data: Path) -> No
 def test_what_is_not_compacted(kafkafs: Kafkafs, data: Path, words: list[str]) -> None:
     result = kafkafs("compact", data, "plain", *words)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr == "kafkafs: plain-0: its cleanup.policy does not say compact\n"
+    assert result.stderr == 'kafkafs: plain-0: its cleanup.policy does not include "compact"\n'
     result = kafkafs("compact", data, "plain", "-c", "cleanup.policy=compact", *words)
     assert (result.exit_code, result.stderr) == (0, "")
     assert len(result.stdout.splitlines()) == 2
@@ -190,7 +190,7 @@ def test_what_is_not_compacted(kafkafs: Kafkafs, data: Path, words: list[str]) -
 @pytest.mark.parametrize(
     ("words", "code", "line"),
     [
-        (["--at", "5"], 2, "--at only goes with --dry-run"),
+        (["--at", "5"], 2, "--at requires --dry-run"),
         (["-n", "--at", "soon"], 2, "'soon' is not a time: milliseconds since 1970 or ISO 8601"),
         (["nothing"], 1, "no topic nothing"),
         (["a/1"], 1, "a has no partition 1"),
@@ -262,7 +262,7 @@ def test_the_keys_that_stay(kafkafs: Kafkafs, tmp_path: Path) -> None:
 def test_keys_of_one_partition_only(kafkafs: Kafkafs, data: Path, words: list[str]) -> None:
     result = kafkafs("compact", "--keys", data, *words)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert "--keys only goes with --dry-run and one TOPIC/PARTITION" in result.stderr
+    assert "--keys requires --dry-run and exactly one TOPIC/PARTITION" in result.stderr
 
 
 def test_nothing_to_compact_is_said(kafkafs: Kafkafs, tmp_path: Path) -> None:
@@ -270,4 +270,4 @@ def test_nothing_to_compact_is_said(kafkafs: Kafkafs, tmp_path: Path) -> None:
         directory.create_topic("a", 1, {"cleanup.policy": "compact"})
     result = kafkafs("compact", "--dry-run", "--force", tmp_path / "data")
     assert (result.exit_code, result.stdout) == (0, "")
-    assert result.stderr == "kafkafs: nothing to compact: no record would go\n"
+    assert result.stderr == "kafkafs: nothing to compact: no record would be discarded\n"

@@ -89,7 +89,7 @@ def test_what_is_no_such_file(kafkafs: Kafkafs, log: Path) -> None:
         f"kafkafs: {other}: unknown file, not a .log, .index, .timeindex, .txnindex, .snapshot or"
         " .checkpoint of a log directory",
         f"kafkafs: {missing}: no such file",
-        f"kafkafs: {log.parent}: a directory; name files in it",
+        f"kafkafs: {log.parent}: is a directory; name the files in it",
         f"{pipe}: a FIFO, not a regular file",
     ]
     assert kafkafs("dump", other).exit_code == 1
@@ -188,14 +188,14 @@ def test_an_index_alone(kafkafs: Kafkafs, log: Path) -> None:
     for suffix in (".index", ".timeindex"):
         result = kafkafs("dump", log.with_suffix(suffix))
         assert result.exit_code == 1
-        assert "not checked, because its .log is not beside it" in result.stderr
+        assert "not checked, because its .log is not in the directory" in result.stderr
     assert kafkafs("dump", log.with_suffix(".index")).stdout == shown
 
 
 @pytest.mark.parametrize(
     ("suffix", "content", "why"),
     [
-        (".index", bytes(9), "9 bytes are no multiple of 8"),
+        (".index", bytes(9), "9 bytes is not a multiple of 8"),
         (".index", b"\xff" * 8, "the last offset is -1, less than its base offset"),
         (".timeindex", bytes(8) + b"\xff" * 4, "the last offset is -1, less than its base offset"),
         (
@@ -270,7 +270,7 @@ def test_the_wrong_decoder(kafkafs: Kafkafs, corpus: Corpus) -> None:
 def test_two_decoders(kafkafs: Kafkafs, log: Path) -> None:
     result = kafkafs("dump", "--offsets-decoder", "--cluster-metadata-decoder", log)
     assert result.exit_code == 2
-    assert "give one decoder" in result.stderr
+    assert "only one decoder can be used" in result.stderr
 
 
 def test_the_version(kafkafs: Kafkafs) -> None:

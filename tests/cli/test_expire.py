@@ -93,7 +93,7 @@ def test_a_dry_run_changes_nothing_and_says_why(kafkafs: Kafkafs, data: Path) ->
     ]
     assert found[1]["expiresAt"] == time + 1
     text = kafkafs("expire", "-n", "--all", "--at", time, data, "-c", f"retention.ms={DAY_MS}")
-    assert "stays: no rule is breached; goes at 2023-11-15T23:13:20.001Z" in text.stdout
+    assert "retained: no rule is breached; expires at 2023-11-15T23:13:20.001Z" in text.stdout
     assert differences(before, fingerprint(data)) == []
 
 
@@ -106,7 +106,7 @@ def test_the_time_as_people_write_it(kafkafs: Kafkafs, data: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "line"),
     [
-        (["--at", "5"], 2, "--at only goes with --dry-run"),
+        (["--at", "5"], 2, "--at requires --dry-run"),
         (["-n", "--at", "soon"], 2, "'soon' is not a time: milliseconds since 1970 or ISO 8601"),
         (["nothing"], 1, "no topic nothing"),
         (["a/1"], 1, "a has no partition 1"),

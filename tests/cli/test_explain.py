@@ -26,7 +26,7 @@ def test_an_offset_as_the_books_tell_it(kafkafs: Kafkafs, textbook: Path) -> Non
     result = kafkafs("explain", textbook, "textbook/0/offset/600")
     assert (result.exit_code, result.stderr) == (0, "")
     partition = textbook / "textbook-0"
-    below = "its last offset is below the one looked for"
+    below = "its last offset is below the target"
     assert result.stdout.splitlines() == [
         f"textbook-0 in {partition}: offsets 0 to 1140, read_committed",
         "1. Segment 522: greatest base offset at or below 600",
@@ -48,16 +48,17 @@ def test_a_time_as_the_books_tell_it(kafkafs: Kafkafs, textbook: Path) -> None:
     result = kafkafs("explain", textbook, f"textbook/1/time/{T}")
     assert (result.exit_code, result.stderr) == (0, "")
     partition = textbook / "textbook-1"
-    older = "its greatest timestamp is below the one looked for"
+    older = "its greatest timestamp is below the target"
     assert result.stdout.splitlines() == [
         f"textbook-1 in {partition}: offsets 0 to 339, read_committed",
-        "1. Segment 251: its largest timestamp is not before the time",
+        "1. Segment 251: largest timestamp at or after the target",
         f"     {partition}/00000000000000000251.log",
         "     largest timestamp 1526396820026 (2018-05-15T15:07:00.026Z), "
-        "older segments passed over: 2",
+        "older segments skipped: 2",
         "2. Time index, entry 5 of 18: (1526384718283, 28)",
         f"     {partition}/00000000000000000251.timeindex",
-        "     the last one before the time: 2018-05-15T11:45:18.283Z at offset 279, relative 28",
+        "     the last entry before the target: "
+        "2018-05-15T11:45:18.283Z at offset 279, relative 28",
         "3. Offset index, entry 4 of 18: (26, 838)",
         f"     {partition}/00000000000000000251.index",
         "     greatest at or below 279: the batch at position 838 ends with offset 277, "
@@ -141,7 +142,7 @@ def test_a_time_behind_all_records(kafkafs: Kafkafs, textbook: Path) -> None:
     result = kafkafs("explain", textbook, "textbook/1/time/2050-01-01")
     assert result.exit_code == 1
     assert result.stdout.splitlines()[1:] == [
-        "1. Nothing found: no record served is from 2050-01-01T00:00:00.000Z or later"
+        "1. Nothing found: no visible record is from 2050-01-01T00:00:00.000Z or later"
     ]
 
 
@@ -190,7 +191,7 @@ def test_an_index_that_lies(kafkafs: Kafkafs, writable_corpus: Corpus) -> None:
     path.write_bytes(entries)
     result = kafkafs("explain", root, "orders/0/offset/600")
     assert result.exit_code == 0
-    assert "refused, walk from the segment's start" in result.stdout
+    assert "rejected, walk from the start of the segment" in result.stdout
     assert "Found: offset 600" in result.stdout
 
 

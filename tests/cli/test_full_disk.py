@@ -16,7 +16,7 @@ import kafkafs as package
 from kafkafs import NotClosed
 
 Kafkafs = Callable[..., Result]
-WARNING = "all changes are on the disk, but the directory could not be closed in good order"
+WARNING = "all changes are on disk, but the directory could not be closed cleanly"
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_topic_whose_settings_could_not_be_removed_is_deleted_all_the_same(
 ) -> None:
     result = kafkafs("topic", "delete", full, "kept")
     assert (result.exit_code, result.stdout) == (0, "kept: deleted\n")
-    assert "topic kept is deleted, but its settings are still in kafkafs's own" in result.stderr
+    assert "topic kept is deleted, but its configs are still in kafkafs's own" in result.stderr
     assert "kafkafs.topics.tmp: No space left on device" in result.stderr
     assert list(package.open(full).topics) == ["t", "u"]
     os.unlink(full.parent / "filling")

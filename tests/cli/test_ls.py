@@ -252,7 +252,8 @@ def test_times_are_for_records(kafkafs: Kafkafs, clean: Path) -> None:
     for path in ("orders", "orders/0/key", "orders/0/values"):
         result = kafkafs("ls", "--since", "5", clean, path)
         assert (result.exit_code, result.stdout) == (1, "")
-        assert result.stderr.startswith(f"kafkafs: {path}: --since and --until are for TOPIC/")
+        line = f"kafkafs: {path}: --since and --until apply only to TOPIC/"
+        assert result.stderr.startswith(line)
 
 
 def test_sizes_of_what_has_to_be_made(kafkafs: Kafkafs, clean: Path) -> None:

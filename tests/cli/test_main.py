@@ -86,7 +86,7 @@ def test_without_a_verb_the_help_goes_to_stderr(kafkafs: Kafkafs) -> None:
     ("arguments", "line"),
     [
         (["lss"], "kafkafs: no such verb 'lss'; did you mean ls?"),
-        (["frob"], "kafkafs: no such verb 'frob'; there are mount, umount, ls, cat, "),
+        (["frob"], "kafkafs: no such verb 'frob'; the verbs are mount, umount, ls, cat, "),
         (["-x"], "kafkafs: no such option '-x'"),
         (["topic", "lst"], "kafkafs topic: no such command 'lst'"),
         (["ls"], "kafkafs ls: missing argument 'LOG_DIRS'; see `kafkafs ls --help`"),
@@ -110,7 +110,7 @@ def test_wrong_usage_is_one_line_and_code_2(
 def test_a_wrong_setting_is_wrong_usage(kafkafs: Kafkafs, corpus: Corpus) -> None:
     result = kafkafs("ls", "-c", "retention.mz=1", corpus("kafka43-clean"))
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("kafkafs: retention.mz: no such setting; did you mean reten")
+    assert result.stderr.startswith("kafkafs: retention.mz: no such config; did you mean reten")
     assert "retention.ms" in result.stderr
 
 
@@ -149,7 +149,7 @@ def test_a_fault_of_ours_is_one_line_too(
     assert result.exit_code == 1
     assert result.stderr == (
         "kafkafs: internal error: ZeroDivisionError: division\\nby zero; "
-        "please report it with what --debug prints\n"
+        "please report it with the output of --debug\n"
     )
 
 

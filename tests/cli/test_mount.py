@@ -68,7 +68,7 @@ def test_maintain_says_what_is_deleted_at_once(
         "kafkafs: the first pass deletes 5 bytes of 1 partition"
         " (leftovers of deletions, compactions and crashes)",
         f"kafkafs: the first pass deletes up to 3 records, {sizes['old']} bytes of 1 partition"
-        " (retention.ms=5000, kafkafs's settings of the topic)",
+        " (retention.ms=5000, kafkafs's configs of the topic)",
         f"kafkafs: the first pass deletes up to 3 records, {sizes['older']} bytes of 1 partition"
         " (retention.ms=604800000, Kafka's default)",
     ]
@@ -172,7 +172,7 @@ def test_nohup(
         ("--rw -o key_separator= {clean} {mnt}", 2, "key_separator: needs a text without commas"),
         ("-o writable=1 {clean} {mnt}", 2, "writable: takes no value"),
         ("-o isolation=none {clean} {mnt}", 2, "isolation: must be read_committed or read_unco"),
-        ("-c retention.mz=1 {clean} {mnt}", 2, "retention.mz: no such setting"),
+        ("-c retention.mz=1 {clean} {mnt}", 2, "retention.mz: no such config"),
     ],
 )
 def test_what_is_in_the_way(
@@ -286,6 +286,6 @@ def test_mount_says_why_it_cannot(programs: Path, textbook: Path, mountpoint: Pa
     assert [line.split(";")[0] for line in done.stderr.splitlines()] == [
         "kafkafs: bogus: no such mount option",
         "kafkafs: isolation: must be read_committed or read_uncommitted",
-        f"kafkafs: {mountpoint.parent}: not a Kafka log directory: neither meta.properties nor a"
-        " directory <topic>-<partition> with a log is in it",
+        f"kafkafs: {mountpoint.parent}: not a Kafka log directory: it has neither meta.properties"
+        " nor a directory <topic>-<partition> with a log",
     ]

@@ -103,7 +103,7 @@ def test_outputs_and_exit_codes_are_those_without_a_mount(data: Path, copy: Path
 def test_settings_of_a_run_are_for_who_holds_the_directories(data: Path, mount: Mount) -> None:
     done = kafkafs("expire", "-c", "retention.ms=5", data)
     assert (done.returncode, done.stdout) == (1, b"")
-    assert b"is mounted with settings of its own; run the command without -c" in done.stderr
+    assert b"is mounted with its own configs; run the command without -c" in done.stderr
     assert (mount.point / "old/0/offset/0").exists()
 
 
@@ -114,7 +114,7 @@ def test_a_mount_of_other_directories_is_not_asked(data: Path, copy: Path, mount
     assert b"has it locked" in done.stderr
     done = kafkafs("expire", f"{data},{copy}")
     assert done.returncode == 1
-    assert b"is that of another one, too" in done.stderr  # before anything is locked
+    assert b"is also that of another directory" in done.stderr  # before anything is locked
     assert (mount.point / "old/0/offset/0").exists()
 
 
@@ -156,7 +156,9 @@ def test_what_writes_waits_for_a_mount_that_is_ending(data: Path, mount: Mount) 
         ) as process:
             assert process.stderr is not None
             pid = mount.daemon.pid
-            expected = f"kafkafs: {data}: waiting for process {pid}, a mount that ends\n"
+            expected = (
+                f"kafkafs: {data}: waiting for process {pid}, a mount that is shutting down\n"
+            )
             assert process.stderr.readline() == expected
             mount.daemon.send_signal(signal.SIGCONT)
             assert process.communicate(timeout=60) == ("t: deleted\n", "")

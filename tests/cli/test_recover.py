@@ -31,11 +31,11 @@ def test_what_would_be_done_is_done(kafkafs: Kafkafs, writable_corpus: Corpus) -
     assert differences(before, fingerprint(root)) == []
     assert "crash-plain-0: offsets 0 to 5549\n" in foretold.stdout
     assert "  cut 00000000000000005170.log from 18664 to 18388 bytes: " in foretold.stdout
-    assert foretold.stderr.count(": would be cut: ") == 4
+    assert foretold.stderr.count(": would be truncated: ") == 4
     done = kafkafs("recover", root)
     assert done.exit_code == 0
     assert done.stdout == foretold.stdout
-    assert done.stderr == foretold.stderr.replace("would be cut", "cut in recovery")
+    assert done.stderr == foretold.stderr.replace("would be truncated", "truncated by recovery")
     assert (root / ".kafka_cleanshutdown").exists()
     again = kafkafs("recover", root)
     assert (again.exit_code, again.stderr) == (0, "")

@@ -26,7 +26,7 @@ def test_without_java_it_says_so(
     result = kafkafs("spark", "verify", corpus("kafka43-torn"))
     assert result.exit_code == 1
     assert result.stderr == (
-        "kafkafs: Spark needs Java, and there is none in JAVA_HOME, /nowhere\n"
+        "kafkafs: Spark needs Java, but there is no java in JAVA_HOME, /nowhere\n"
     )
 
 
@@ -75,7 +75,7 @@ def test_a_report_for_people(capsysbinary: pytest.CaptureFixture[bytes]) -> None
         "topic  records  end",
         "t           12    -",
         "other        3    4",
-        "stats: records 15, 2 of 9 parts were finished before, 2 findings",
+        "stats: records 15, 2 of 9 parts were already finished, 2 findings",
     ]
     assert report.exit_code == 1
 

@@ -53,7 +53,7 @@ def test_whose_a_new_directory_is(kafkafs: Kafkafs, tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
     result = kafkafs(*words, "--cluster-id", cluster)
     assert result.exit_code == 2
-    assert "go together" in result.stderr
+    assert "must be given together" in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ def test_whose_a_new_directory_is(kafkafs: Kafkafs, tmp_path: Path) -> None:
     [
         (["orders"], 1, "topic orders exists"),
         (["a/b"], 2, "cannot be a topic's name"),
-        (["new", "-p", "0"], 2, "0 partitions; 1 to 10000"),
-        (["new", "--config", "retention.ms=soon"], 2, "retention.ms: 'soon' is not"),
+        (["new", "-p", "0"], 2, "0 partitions requested, must be 1 to 10000"),
+        (["new", "--config", "retention.ms=soon"], 2, "retention.ms: must be"),
         (["new", "--config", "retention"], 2, "is not NAME=VALUE"),
         (["new", "--config", "retention.m=5"], 2, "did you mean retention.ms"),
         (["new", "--topic-id", "short"], 2, "not a topic's id: short"),
@@ -108,7 +108,7 @@ def test_config_shows_what_somebody_made_and_where(kafkafs: Kafkafs, data: Path)
     result = kafkafs("topic", "config", data, "orders")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
-        "NAME          VALUE  SOURCE\nretention.ms  5      kafkafs's settings of the topic\n"
+        "NAME          VALUE  SOURCE\nretention.ms  5      kafkafs's configs of the topic\n"
     )
     everything = kafkafs("topic", "config", "--all", data, "orders").stdout
     assert "segment.bytes  " in everything
@@ -120,7 +120,7 @@ def test_config_shows_what_somebody_made_and_where(kafkafs: Kafkafs, data: Path)
 def test_config_of_a_brokers_topic(kafkafs: Kafkafs, corpus: Corpus) -> None:
     result = kafkafs("topic", "config", corpus("kafka43-clean"), "recompressed", "--json")
     assert json.loads(result.stdout)["compression.type"] == {
-        "value": "zstd", "source": "the cluster's settings of the topic",
+        "value": "zstd", "source": "the cluster's configs of the topic",
     }  # fmt: skip
 
 
@@ -143,7 +143,7 @@ def test_a_setting_that_cannot_be_used_is_told(kafkafs: Kafkafs, data: Path) -> 
     (data / "kafkafs.topics").write_text("[orders]\nretention.ms = soon\n")
     result = kafkafs("topic", "config", data, "orders")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "kafkafs's settings of the topic: retention.ms: 'soon' is not" in result.stderr
+    assert "kafkafs's configs of the topic: retention.ms: must be" in result.stderr
 
 
 #: Log directories of real brokers, and whether a KRaft broker would make a stray of a new topic.
@@ -184,7 +184,7 @@ def test_partitions_are_not_added_where_the_metadata_are_elsewhere(
     second = writable_corpus("kafka43-two-dirs") / "dir2"
     with WritableEngine(str(second)) as engine:
         topic = next(name for name in engine.topics() if not name.startswith("__"))
-        with pytest.raises(Unregistered, match="nothing here tells whether"):
+        with pytest.raises(Unregistered, match="is not here"):
             engine.create_partitions(topic, max(engine.topics()[topic]) + 2)
 
 

@@ -59,9 +59,9 @@ def test_what_another_process_deleted_is_listed(kafkafs: Kafkafs, data: Path) ->
 def test_records_come_back(kafkafs: Kafkafs, data: Path) -> None:
     result = kafkafs("undelete", "--offset", "12", data, "t/0")
     assert (result.exit_code, result.stderr) == (0, "")
-    assert result.stdout.startswith("t/0: offsets 12 to 14 are back (deleted at an unknown time")
+    assert result.stdout.startswith("t/0: offsets 12 to 14 restored (deleted at an unknown time")
     assert start(data) == 12
-    assert kafkafs("undelete", data, "t").stdout.startswith("t/0: offsets 0 to 11 are back")
+    assert kafkafs("undelete", data, "t").stdout.startswith("t/0: offsets 0 to 11 restored")
     assert kafkafs("cat", data, "t/0/values").stdout.split() == [str(n) for n in range(30)]
     assert kafkafs("verify", data).exit_code == 0
 
@@ -69,10 +69,10 @@ def test_records_come_back(kafkafs: Kafkafs, data: Path) -> None:
 def test_a_topic_comes_back(kafkafs: Kafkafs, data: Path) -> None:
     result = kafkafs("undelete", data, "u", "nothing", "t/1")
     assert result.exit_code == 1
-    assert result.stdout.startswith("u: topic, with 3 partitions, is back (deleted 20")
+    assert result.stdout.startswith("u: topic, with 3 partitions, restored (deleted 20")
     nothing, empty = result.stderr.splitlines()
-    assert nothing.startswith("kafkafs: nothing: cannot be brought back: ")
-    assert empty.startswith(f"kafkafs: {data}/t-1: cannot be brought back: ")
+    assert nothing.startswith("kafkafs: nothing: cannot be restored: ")
+    assert empty.startswith(f"kafkafs: {data}/t-1: cannot be restored: ")
     assert os.listdir(data).count("u-2") == 1
     assert kafkafs("undelete", data, "u").exit_code == 1
 
@@ -106,11 +106,11 @@ def test_through_a_mount(data: Path, tmp_path: Path) -> None:
         assert rows == [["u", "-", "-"], ["t/0", "15", "21"]]
         code, out, err = kafkafs(str(data), "t/0")
         assert (code, err) == (0, "")
-        assert out.startswith("t/0: offsets 15 to 21 are back")
+        assert out.startswith("t/0: offsets 15 to 21 restored")
         assert (offsets / "15").read_bytes() == b"15"
         code, out, err = kafkafs(str(data), "t/0")
         assert (code, out) == (1, "")
-        assert "t-0: cannot be brought back: nothing was deleted a moment ago" in err
+        assert "t-0: cannot be restored: nothing was deleted recently" in err
         (offsets / "last").unlink()
         code, out, err = kafkafs("--offset=25", "--json", str(data), "t/0")
         assert (code, err) == (0, "")

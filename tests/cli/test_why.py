@@ -46,10 +46,10 @@ def test_a_table(kafkafs: Kafkafs, data: Path) -> None:
     assert (result.exit_code, result.stderr) == (0, "")
     first, cleaner, transaction, head, *rows = result.stdout.splitlines()
     assert first == "t/0: offsets 0 to 5, cleanup.policy compact"
-    assert "is cleaned now: dirty ratio 1.0000, more than 0.5 is needed" in cleaner
-    assert "dirty from 0, cleanable up to 2" in cleaner
-    assert "from offset 3, begun about 2023-11-15T01:13:20.000Z" in transaction
-    assert head.split("  ")[-1] == "TOMBSTONES GO"
+    assert "is eligible for cleaning now: dirty ratio 1.0000, must exceed 0.5" in cleaner
+    assert "first dirty offset 0, first uncleanable offset 2" in cleaner
+    assert "from offset 3, started about 2023-11-15T01:13:20.000Z" in transaction
+    assert head.split("  ")[-1] == "DELETE HORIZON"
     cells = [[cell for cell in row.split("  ") if cell] for row in rows]
     producer = transaction.split()[4]
     assert [row[4].strip() for row in cells] == [
@@ -60,7 +60,7 @@ def test_a_table(kafkafs: Kafkafs, data: Path) -> None:
         f"held back: it reaches above the last stable offset; producer {producer}",
         "held back: it is the active segment",
     ]
-    assert {row[3].strip() for row in cells} == {"stays: cleanup.policy does not say delete"}
+    assert {row[3].strip() for row in cells} == {"retained: cleanup.policy does not include delete"}
 
 
 def test_a_log_that_is_only_deleted_from(kafkafs: Kafkafs, data: Path) -> None:
@@ -69,8 +69,8 @@ def test_a_log_that_is_only_deleted_from(kafkafs: Kafkafs, data: Path) -> None:
     assert "cleaner:" not in result.stdout
     _, _, head, *rows = result.stdout.splitlines()
     assert head.endswith("RETENTION")
-    assert rows[0].endswith("goes: retention.ms")
-    assert rows[1].endswith("stays: no rule is breached; goes at 2023-11-15T00:13:20.001Z")
+    assert rows[0].endswith("expired: retention.ms")
+    assert rows[1].endswith("retained: no rule is breached; expires at 2023-11-15T00:13:20.001Z")
 
 
 def test_json_is_why_json(kafkafs: Kafkafs, corpus: Corpus) -> None:

@@ -9,7 +9,7 @@ from kafkafs.storage.verify import Verifier
 from kafkafs.storage.writable_engine import WritableEngine
 from tests.crash.model import LOST, Model
 
-_HOLE = re.compile(r"the offsets (\d+) to (\d+) in front of it are in no batch")
+_HOLE = re.compile(r"the offsets (\d+) to (\d+) before it are in no batch")
 
 
 def complaints(engine: WritableEngine, model: Model | None = None) -> list[str]:

@@ -112,7 +112,7 @@ def test_lines_before_a_bad_one_count_across_writes(engine: WritableEngine) -> N
     handle = opened(engine, "append.jsonl")
     handle.write(0, b'{"value":"a"}\n{"value":"b"}\n{"val')
     for _ in range(2):
-        with pytest.raises(Invalid, match=r"^t/0/append\.jsonl: line 4: no JSON"):
+        with pytest.raises(Invalid, match=r"^t/0/append\.jsonl: line 4: invalid JSON"):
             handle.write(0, b'ue":"c"}\nx\n{"value":"d"}\n')
     for call in (handle.flush, handle.sync):
         with pytest.raises(Invalid, match="line 4"):

@@ -117,6 +117,6 @@ def test_a_bad_line_is_told_from_the_loop_too(engine: WritableEngine) -> None:
         return await writer.write(0, data, is_alone=True)
 
     trio.run(write, OLD)
-    with pytest.raises(Invalid, match="line 3: no JSON"):
+    with pytest.raises(Invalid, match="line 3: invalid JSON"):
         trio.run(write, OLD + b"bad\n")
     assert len(read(engine.log("t", 0).view())) == 2

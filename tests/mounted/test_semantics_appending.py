@@ -255,7 +255,7 @@ def test_positions(data: Path, mount: Mounting) -> None:
     ("topic", "name", "bad", "number", "why"),
     [
         ("t", "append.jsonl", b'{"vale":"x"}', errno.EINVAL, '"vale" is not a field of a record'),
-        ("t", "append.jsonl", b"", errno.EINVAL, "no JSON"),
+        ("t", "append.jsonl", b"", errno.EINVAL, "invalid JSON"),
         ("keyed", "append", b"no key", errno.EINVAL, "key"),
         ("small", "append", b"x" * 2000, errno.EFBIG, "2000"),
     ],

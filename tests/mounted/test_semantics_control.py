@@ -186,7 +186,7 @@ def test_status(data: Path, mount: Mounting) -> None:
     assert tasks["recovery-points"]["nextRun"] > time.time() * 1000
     assert tasks["recovery-points"]["notScheduled"] is None
     (problem,) = status()["problems"]
-    assert problem.startswith("keys-0: not cleaned until it is opened anew: ")
+    assert problem.startswith("keys-0: not cleaned until the log directory is reopened: ")
     before = status("t/0/status.json")["writer"]
     assert before["recoveryPoint"] == 0
     fd = os.open(point / "t/0/append", os.O_WRONLY)
@@ -269,10 +269,10 @@ def test_verbs(data: Path, mount: Mounting) -> None:
 def test_what_is_no_verb(data: Path, mount: Mounting) -> None:
     point = mount(data, "writable", QUIET).point
     for line, why in (
-        ("bogus", "no such verb; `help` tells which there are"),
+        ("bogus", "no such verb; `help` lists the verbs"),
         ("pause nothing", "no such task; there are retention, cleaner, "),
         ("run", "needs one TASK"),
-        ("help me", "takes nothing behind it"),
+        ("help me", "takes no arguments"),
         ("expire nowhere", "no topic nowhere"),
         ("compact t/7", "t has no partition 7 (it has 0 to 1)"),
         ("expire t/x", "needs TOPIC or TOPIC/PARTITION"),

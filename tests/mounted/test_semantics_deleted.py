@@ -120,7 +120,7 @@ def test_undelete(data: Path, point: Path) -> None:
     wait_until(lambda: not segment.exists() or not os.path.lexists(data / "t-0" / segment.name))
     done = kafkafs("undelete", str(data), "t/0")
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.startswith("t/0: offsets 0 to 39 are back")
+    assert done.stdout.startswith("t/0: offsets 0 to 39 restored")
     assert {name: (offsets / name).read_bytes() for name in os.listdir(offsets)} == before
     assert segment.read_bytes() == log
     assert os.stat(offsets / "5").st_ino == inode
@@ -135,7 +135,7 @@ def test_a_topic_that_was_removed_with_all_that_was_in_it(data: Path, point: Pat
     assert "t" not in os.listdir(point)
     first = kafkafs("undelete", str(data), "t")
     assert first.returncode == 0
-    assert first.stdout.startswith("t: topic, with 1 partition, is back")
+    assert first.stdout.startswith("t: topic, with 1 partition, restored")
     assert "t/0: offsets 0 to 49 were deleted before" in first.stderr
     assert (point / "t/0/values").read_bytes() == b""
     second = kafkafs("undelete", str(data), "t")
@@ -153,7 +153,7 @@ def test_too_late(data: Path, point: Path) -> None:
     wait_until(lambda: not deleted(point), SOON_SECONDS)
     done = kafkafs("undelete", str(data), "brief/0")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "cannot be brought back" in done.stderr
+    assert "cannot be restored" in done.stderr
     assert (point / "brief/0/offset/first").readlink() == Path("26")
 
 

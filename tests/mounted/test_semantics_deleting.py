@@ -209,7 +209,7 @@ def test_compacted_topics(tmp_path: Path, mount: Mounting) -> None:
     for name in ("offset/5", "offset/first", f"time/{_TIMESTAMP + 9000}", f"segments/{0:020}.log"):
         assert errno_of(os.unlink, partition / name) == errno.EPERM, name
     assert listed(partition) == list(range(_END))
-    assert any("cleanup.policy does not say delete" in line for line in held.lines("INFO"))
+    assert any("cleanup.policy does not include delete" in line for line in held.lines("INFO"))
 
 
 @promise(
@@ -444,7 +444,7 @@ def test_full_disk(small_disk: Path, mount: Mounting) -> None:
 
     (problem,) = wait_until(problems)
     assert "No space left on device" in problem
-    warned = "what was deleted is not on the disk yet"
+    warned = "deletions are not on the disk yet"
     assert len([line for line in held.lines("WARNING") if warned in line]) == 1
     directory = os.open(partition / "offset", os.O_RDONLY)
     assert errno_of(os.fsync, directory) == errno.ENOSPC

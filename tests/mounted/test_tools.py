@@ -215,7 +215,7 @@ def test_a_log_directory_that_goes_and_comes_back(live: LiveLog, mount: Mounting
     live.directory.rename(moved)
     wait_until(lambda: errno_of(os.stat, record) == errno.EIO, SOON_SECONDS)
     (line,) = mounted.lines("WARNING")
-    assert line.endswith(f"{live.directory}: no such directory any more")
+    assert line.endswith(f"{live.directory}: the directory no longer exists")
     moved.rename(live.directory)
     wait_until(lambda: errno_of(os.stat, record) == 0, SOON_SECONDS)
     assert record.read_bytes() == value(3)

@@ -198,7 +198,7 @@ def test_the_merged_directory_is_the_original(spark: SparkSession, tmp_path: Pat
         copy = tmp_path / "new" / path.relative_to(original)
         assert copy.read_bytes() == path.read_bytes(), path
     assert findings(tmp_path / "new") == []
-    with pytest.raises(LogDirError, match="there is something already"):
+    with pytest.raises(LogDirError, match="already exists"):
         job(str(tmp_path / "new"))
 
 
@@ -210,7 +210,7 @@ def test_what_was_left_out_is_told(spark: SparkSession, tmp_path: Path) -> None:
     (wrong,) = report.wrong
     assert report.exit_code == 1
     assert wrong["what"] == (
-        "the first parts from the second at offset 40: they have different batches; "
+        "the first diverges from the second at offset 40: they have different batches; "
         "its latest is epoch 1, the second's epoch 2: 10 batches of the first are left out"
     )
     assert report.rows[0]["endOffset"] == 50

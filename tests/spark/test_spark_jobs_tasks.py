@@ -47,7 +47,7 @@ def test_notes(tmp_path: Path) -> None:
     again, job = Notes.of_job(path, {"job": "x", "dirs": ["/d"], "plan": [1, 2]})
     assert job["plan"] == [1]  # the first run's
     assert again.get("unit /1") == {"done": [1, None, "ü"]}
-    with pytest.raises(OtherJob, match="another dirs"):
+    with pytest.raises(OtherJob, match="different dirs"):
         Notes.of_job(path, {"job": "x", "dirs": ["/e"], "plan": [1]})
     again.remove()
     assert Notes(path).job() is None

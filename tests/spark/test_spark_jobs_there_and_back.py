@@ -268,7 +268,7 @@ def test_an_older_export_still_imports(tmp_path: Path) -> None:
     jobs.import_(NO_SESSION, str(tmp_path / "in"), str(output))
     assert bounds(str(tmp_path / "in")) == {("t", 0): (2218, 2229)}
     assert records(tmp_path / "in") == records(tmp_path / "a")
-    with pytest.raises(OtherJob, match="an earlier version of kafkafs has begun an export there"):
+    with pytest.raises(OtherJob, match="holds an export started by an earlier version of kafkafs"):
         jobs.export(NO_SESSION, str(tmp_path / "a"), str(output))
 
 

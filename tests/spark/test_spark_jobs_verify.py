@@ -175,5 +175,5 @@ def test_damage_everywhere(spark: SparkSession, writable_corpus: Corpus, tmp_pat
     in_orders = [each for each in expected if "/orders-1/0" in str(each["file"])]
     assert [each for each in chosen.wrong if "/orders-1/0" in each["file"]] == in_orders != []
     (tmp_path / "other").symlink_to(root)
-    with pytest.raises(OtherJob, match="another log_dirs"):
+    with pytest.raises(OtherJob, match="different log_dirs"):
         jobs.verify(spark, str(tmp_path / "other"), state=state)

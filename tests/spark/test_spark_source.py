@@ -87,7 +87,7 @@ def test_a_schema_of_ones_own_chooses_columns(spark: SparkSession, corpus: Corpu
 def test_wrong_options_are_refused_when_it_is_loaded(spark: SparkSession, corpus: Corpus) -> None:
     with pytest.raises(PySparkException, match="option subscribr: there is no such option"):
         load(spark, corpus("kafka43-clean"), subscribr="orders")
-    with pytest.raises(PySparkException, match="option minPartitions: a whole number from 1 on"):
+    with pytest.raises(PySparkException, match="must be a whole number of at least 1"):
         load(spark, corpus("kafka43-clean"), minPartitions="0")
 
 

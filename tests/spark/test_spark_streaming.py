@@ -256,7 +256,7 @@ def test_what_retention_took_fails_the_query_or_is_passed_over(
         append(logs, "t", 0, 500)
         logs["t", 0].delete_records(700)
         logs.run("start-offsets")
-        told = "t-0 offsets 500 to 699 are not there any more: the log starts at 700 now"
+        told = "t-0 offsets 500 to 699 no longer exist: the log starts at 700 now"
         with pytest.raises(PySparkException, match=told):
             all_now(stream(spark, tmp_path / "logs", **options), tmp_path)
         all_now(stream(spark, tmp_path / "logs", **options, failOnDataLoss="false"), tmp_path)
@@ -265,7 +265,7 @@ def test_what_retention_took_fails_the_query_or_is_passed_over(
 
 def test_wrong_options_are_refused(spark: SparkSession, corpus: Corpus, tmp_path: Path) -> None:
     for options, why in (
-        ({"endingOffsets": "latest"}, "option endingOffsets: not in a stream"),
+        ({"endingOffsets": "latest"}, "option endingOffsets: cannot be used in a stream"),
         ({"subscribe": "odrers"}, "option subscribe: there is no topic odrers"),
     ):
         with pytest.raises(PySparkException, match=why):

@@ -257,7 +257,7 @@ def test_what_retention_took_is_named(
     assert strict.batch() == lenient.batch() == 10
     append(logs, "t", 0, 10)
     retained(logs, 14)
-    told = "t-0 offsets 10 to 13 are not there any more: the log starts at 14 now"
+    told = "t-0 offsets 10 to 13 no longer exist: the log starts at 14 now"
     with pytest.raises(DataLoss, match=told):
         strict.batch()
     with caplog.at_level(logging.WARNING):
@@ -281,7 +281,7 @@ def test_a_topic_that_has_gone_is_a_loss(
     assert strict.batch() == lenient.batch() == 20
     logs.delete_topic("t")
     append(logs, "u", 0, 1)
-    told = "t-0 has gone; it was read up to offset 10"
+    told = "t-0 was deleted; it was read up to offset 10"
     with pytest.raises(DataLoss, match=told):
         strict.batch()
     with caplog.at_level(logging.WARNING):
@@ -302,7 +302,7 @@ def test_what_a_batch_was_to_read_may_go_before_it_is_done_again(
     query.begin()
     retained(logs, 5)
     query.restart()
-    with pytest.raises(DataLoss, match="offsets 0 to 4 are not there any more"):
+    with pytest.raises(DataLoss, match="offsets 0 to 4 no longer exist"):
         query.finish()
     query.restart(failOnDataLoss="false")
     assert query.finish() == 5

@@ -64,7 +64,7 @@ def test_a_topic_that_is_not_compacted(data: Path, tmp_path: Path) -> None:
     before = fingerprint(tmp_path)
     report = run("compact", data, tmp_path, [("crash-plain", None)])
     assert report.exit_code == 1
-    assert {row["what"] for row in report.wrong} == {"its cleanup.policy does not say compact"}
+    assert {row["what"] for row in report.wrong} == {'cleanup.policy does not include "compact"'}
     assert fingerprint(tmp_path) == before
 
 

@@ -116,7 +116,7 @@ def test_paths_that_are_no_log_directories(spark: SparkSession, tmp_path: Path) 
         for options in ({}, {"createTopics": "2"}):
             answer = refused(frame, path, topic="t", **options)
             assert why in answer
-            assert "has gone" not in answer
+            assert "was removed" not in answer
     stream = spark.readStream.format("rate").load().selectExpr("'v' as value")
     options = {"topic": "t", "checkpointLocation": f"{tmp_path}/c"}
     writing = stream.writeStream.format("kafkafs").options(**options)
@@ -344,7 +344,7 @@ def test_options() -> None:
     [
         ("subscribe", "t", "no such option"),
         ("topic", "a/b", "cannot be a topic's name"),
-        ("kafka.key.serializer", "x", "nor by Spark's Kafka sink"),
+        ("kafka.key.serializer", "x", "as in Spark's Kafka sink"),
         ("kafka.transactional.id", "x", "not supported"),
         ("stagingDir", "here", "not an absolute path"),
         ("stagingDir", "s3a://bucket/x", "a URL of the scheme s3a"),

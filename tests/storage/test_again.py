@@ -52,6 +52,6 @@ def test_a_file_that_is_swapped_again_and_again() -> None:
 )
 def test_what_never_ends_is_an_error(files: list[str], looks: int) -> None:
     look = Vanishing(*files)
-    with pytest.raises(SegmentGone, match=r"\.log: the file has gone"):
+    with pytest.raises(SegmentGone, match=r"\.log: the file was removed"):
         look_again(look)
     assert look.looks == looks

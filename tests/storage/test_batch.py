@@ -180,7 +180,7 @@ BATCH = build_batch(ONE, BatchFields(base_offset=7))
         (put(BATCH, 8, ">i", 48), "batch size field is 48, too small"),
         (put(BATCH, 8, ">i", -1), "batch size field is -1, too small"),
         (put(BATCH, 8, ">i", -(1 << 31)), "batch size field is -2147483648, too small"),
-        (put(BATCH, 16, ">b", 3), "magic is 3, Kafka knows 0, 1 and 2"),
+        (put(BATCH, 16, ">b", 3), "magic is 3, expected 0, 1 or 2"),
         (put(BATCH, 16, ">B", 255), "magic is 255"),
         (put(BATCH, 16, ">b", 1), "codec 5 does not exist"),
         (put(BATCH, 0, ">q", -1), "base offset -1"),
@@ -219,7 +219,7 @@ def test_zstd_came_with_magic_2(magic: int) -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 16, 17, 60])
 def test_less_than_a_header_is_no_batch(size: int) -> None:
-    with pytest.raises(CorruptError, match="no room"):
+    with pytest.raises(CorruptError, match="too short"):
         parse_header(BATCH[:size])
 
 

@@ -58,14 +58,14 @@ def test_a_file_that_kafka_has_only_created_is_empty(data: bytes) -> None:
 @pytest.mark.parametrize(
     ("data", "position", "what"),
     [
-        (b"1\n0\n", 0, "version 1 of a checkpoint, not 0"),
+        (b"1\n0\n", 0, "checkpoint has version 1, expected 0"),
         (b"x\n0\n", 0, "not a number"),
         (b"\n0\n", 0, "not a number"),
-        (b"0\n2\nt 0 5\n", 10, "1 entries, not 2"),
-        (b"0\n1\nt 0 5\nt 1 6\n", 16, "2 entries, not 1"),
+        (b"0\n2\nt 0 5\n", 10, "1 entries, expected 2"),
+        (b"0\n1\nt 0 5\nt 1 6\n", 16, "2 entries, expected 1"),
         (b"0\n-1\n", 2, "not a number from 0"),
-        (b"0\n1\nt 0\n", 4, "an entry of 2 words, not 3"),
-        (b"0\n1\nt 0 5 6\n", 4, "an entry of 4 words, not 3"),
+        (b"0\n1\nt 0\n", 4, "2 fields in an entry, not 3"),
+        (b"0\n1\nt 0 5 6\n", 4, "4 fields in an entry, not 3"),
         (b"0\n2\nt 0 5\nu 0 x\n", 10, "not a number"),
         (b"0\n1\nt 0 9223372036854775808\n", 4, "not a number"),
         (b"0\n1\nt 2147483648 1\n", 4, "not a number"),
@@ -90,7 +90,7 @@ def test_a_corrupt_entry_is_shortened_and_on_one_line() -> None:
 
 def test_leader_epochs() -> None:
     assert parse_leader_epochs(b"0\n2\n0 0\n3 1433\n") == [EpochEntry(0, 0), EpochEntry(3, 1433)]
-    with pytest.raises(CorruptError, match="an entry of 3 words"):
+    with pytest.raises(CorruptError, match="3 fields in an entry"):
         parse_leader_epochs(b"0\n1\n0 0 0\n")
 
 
@@ -110,14 +110,14 @@ def test_meta_properties_of_both_versions() -> None:
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (b"version=2\nnode.id=1\ncluster.id=x\n", "version 2 of meta.properties, not 0 or 1"),
+        (b"version=2\nnode.id=1\ncluster.id=x\n", "meta.properties has version 2, expected 0 or 1"),
         (b"version=one\n", "not a number"),
-        (b"version=1\ncluster.id=x\n", "no node.id, which version 1 must have"),
-        (b"version=1\nnode.id=1\n", "no cluster.id"),
+        (b"version=1\ncluster.id=x\n", "node.id is missing, but version 1 requires it"),
+        (b"version=1\nnode.id=1\n", "cluster.id is missing"),
         (b"version=0\nbroker.id=\\u12\n", "u without four"),
         (b"version=0\nbroker.id=0x1\n", "not a number"),
-        (b"version=0\ndirectory.id=short\n", "directory.id is not an id: short"),
-        (b"version=0\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAA\n", "directory.id is not an id"),
+        (b"version=0\ndirectory.id=short\n", "directory.id is not a UUID: short"),
+        (b"version=0\ndirectory.id=AAAAAAAAAAAAAAAAAAAAAA\n", "directory.id is not a UUID"),
     ],
 )
 def test_meta_properties_that_kafka_would_refuse(data: bytes, what: str) -> None:

@@ -79,7 +79,7 @@ def test_a_pause_waits_until_who_has_it_has_given_it_back() -> None:
         assert not claims.is_free(KEY)
     holder.join()
     assert done == ["given back", "paused"]
-    assert "cut, deleted or configured" in str(holder.error)
+    assert "truncated, deleted or reconfigured" in str(holder.error)
     assert claims.is_free(KEY)
 
 

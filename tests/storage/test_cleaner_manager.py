@@ -316,7 +316,7 @@ def test_a_truncation_gives_it_up(root: Path, engine: WritableEngine) -> None:
         wait_until(lambda: not engine.cleaner.claims.is_free(("a", 0)))
         wait_until(lambda: engine.cleaner.claims._pauses[("a", 0)] > 0)
 
-    refused(engine, "a", meanwhile, "cut")
+    refused(engine, "a", meanwhile, "truncated")
     assert done.wait(10)
     assert engine.writer("a", 0).end_offset == 15
     assert unfinished(root) == []
@@ -362,7 +362,7 @@ def test_the_deletion_of_the_topic_gives_it_up(root: Path, engine: WritableEngin
         deleted.start()
         wait_until(lambda: engine.cleaner.claims._pauses[("a", 0)] > 0)
 
-    refused(engine, "a", meanwhile, "cut, deleted")
+    refused(engine, "a", meanwhile, "truncated, deleted")
     deleted.join(10)
     assert list(engine.topics()) == ["b"]
     engine.cleaner.uncleanable["b", 0] = "damage"
@@ -410,7 +410,7 @@ def test_who_has_it_is_not_disturbed(engine: WritableEngine) -> None:
         assert engine.cleaner.due() == []
         assert engine.cleaner.candidate(("a", 0)) is None
         assert engine.cleaner.retain(("a", 0), found.writer) is None
-        with pytest.raises(CleaningAborted, match="somebody else"):
+        with pytest.raises(CleaningAborted, match="already being cleaned"):
             engine.cleaner.clean(found, engine.cleaner.new_map())
     engine.cleaner.clean(found, engine.cleaner.new_map())
 

@@ -337,7 +337,7 @@ def test_any_call_that_fails_leaves_all_as_it_was(
             assert number > 10
             return
         else:  # removing the files has failed, which another pass or loading does again
-            assert "removing" in caught.value.__notes__[0]
+            assert "failed to remove" in caught.value.__notes__[0]
     raise AssertionError("it never worked")
 
 

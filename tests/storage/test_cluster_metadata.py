@@ -146,8 +146,8 @@ def test_a_record_that_is_garbage_is_told_and_the_rest_counts(
     metadata = metadata_of(str(copy))
     assert metadata.image() == whole
     assert metadata.problems == [
-        f"{partition}/{LOG}: offset {end}: a varint goes past the end of its record",
-        f"{partition}/{LOG}: offset {end + 1}: a varint goes past the end of its record",
+        f"{partition}/{LOG}: offset {end}: a varint extends past the end of its record",
+        f"{partition}/{LOG}: offset {end + 1}: a varint extends past the end of its record",
     ]
 
 

@@ -241,7 +241,7 @@ def test_a_forbidden_file_keeps_its_errno_and_is_named(
 
 def test_a_small_file_has_a_limit(directory: Directory) -> None:
     assert directory.read_small("f", 100) == bytes(range(100))
-    with pytest.raises(CorruptError, match="t-0/f: more than 99 bytes"):
+    with pytest.raises(CorruptError, match="t-0/f: larger than 99 bytes"):
         directory.read_small("f", 99)
 
 

@@ -27,7 +27,7 @@ ERRORS = [
     (UnknownPartition("t", 3), "t has no partition 3"),
     (UnknownPartition("t", 3, (0, 1, 2, 5)), "t has no partition 3 (it has 0 to 2, 5)"),
     (LogDirError("/d", "no such directory"), "/d: no such directory"),
-    (SegmentGone("/d/t-0/0.log"), "/d/t-0/0.log: the file has gone or was replaced"),
+    (SegmentGone("/d/t-0/0.log"), "/d/t-0/0.log: the file was removed or replaced"),
     (ConfigError("segment.bytes", "0 is not at least 14"), "segment.bytes: 0 is not at least 14"),
 ]
 

@@ -44,17 +44,17 @@ def test_whose_a_new_directory_is_can_be_said(tmp_path: Path) -> None:
     wanted = MetaProperties(1, "abcdefghijklmnopqrstuQ", 3)
     [made] = identified(tmp_path / "new", wanted=wanted)
     assert (made.cluster_id, made.node_id) == (wanted.cluster_id, 3)
-    with pytest.raises(LogDirError, match="of node 3, not 4"):
+    with pytest.raises(LogDirError, match="belongs to node 3, not 4"):
         identified(tmp_path / "new", wanted=MetaProperties(1, "abcdefghijklmnopqrstuQ", 4))
 
 
 def test_directories_that_do_not_belong_together(tmp_path: Path) -> None:
     write_log_dir(tmp_path / "one", {})
     write_log_dir(tmp_path / "two", {}, cluster_id="other", directory_id="QUFBQUFBQUFBQUFBQUFBQQ")
-    with pytest.raises(LogDirError, match="two: of cluster other, not a2Fm"):
+    with pytest.raises(LogDirError, match="two: belongs to cluster other, not a2Fm"):
         identified(tmp_path / "one", tmp_path / "two")
     write_log_dir(tmp_path / "two", {})
-    with pytest.raises(LogDirError, match=r"two: directory\.id .* is that of another one, too"):
+    with pytest.raises(LogDirError, match=r"directory\.id .* is also that of another directory"):
         identified(tmp_path / "one", tmp_path / "two")
     # Both were given back.
     identified(tmp_path / "one")

@@ -45,11 +45,11 @@ def test_what_json_may_leave_out() -> None:
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("", "no JSON"),
-        ("[1]", "no JSON object"),
-        ('{"value": "a"', "no JSON: "),
+        ("", "invalid JSON"),
+        ("[1]", "not a JSON object"),
+        ('{"value": "a"', "invalid JSON: "),
         ('{"vale": "a"}', '"vale" is not a field'),
-        ('{"key": "a"}', "no value, not even null"),
+        ('{"key": "a"}', "value is missing; null is allowed"),
         ('{"value": 1}', "value: 1 is neither a string"),
         ('{"value": {"base64": "!"}}', "is not base64"),
         ('{"value": {"base64": "aa=="}, "key": ["x"]}', "key: .* is neither"),
@@ -62,8 +62,8 @@ def test_what_json_may_leave_out() -> None:
         ('{"value": "a", "headers": [{"key": "a"}]}', "headers"),
         ('{"value": "a", "headers": [{"key": null, "value": null}]}', "a key is null"),
         ('{"value": "a", "isControl": true}', "control record"),
-        ("[" * 100_000, "no JSON"),
-        ("9" * 10_000, "no JSON"),
+        ("[" * 100_000, "invalid JSON"),
+        ("9" * 10_000, "invalid JSON"),
     ],
 )
 def test_a_line_that_is_no_record_is_named_and_what_is_before_it_kept(line: str, why: str) -> None:

@@ -63,7 +63,7 @@ def test_a_run_without_gaps(offsets: set[int], first: int, rows: int) -> None:
 def test_offsets_must_rise(wrong: list[int]) -> None:
     kept = KeptOffsets()
     kept.add(int64s([1, 3]))
-    with pytest.raises(ValueError, match="do not rise"):
+    with pytest.raises(ValueError, match="do not ascend"):
         kept.add(int64s(wrong))
 
 

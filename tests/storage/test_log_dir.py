@@ -149,7 +149,7 @@ def test_small_files_that_are_absent_or_torn_are_problems_and_nothing_else(tmp_p
     assert log_dirs.topics() == {"t": [0]}
     assert log_dirs.dirs[0].log_start_offsets == {}
     meta, log_start, cleaner = log_dirs.problems
-    assert meta.endswith("/meta.properties: position 0: version 3 of meta.properties, not 0 or 1")
+    assert meta.endswith(": position 0: meta.properties has version 3, expected 0 or 1")
     assert "/log-start-offset-checkpoint: position 0: not a number from" in log_start
     assert cleaner == f"{tmp_path}/cleaner-offset-checkpoint: missing"
 
@@ -167,10 +167,10 @@ def test_what_looks_like_a_partition_and_is_none_is_told(tmp_path: Path) -> None
     (root / os.fsdecode(b"\xff-0")).mkdir()
     assert names(log_dir) == ["t-0"]
     assert sorted(log_dir.problems) == [
-        f"{root}/\\xff-0: not the name of a partition directory, not served",
-        f"{root}/evil\\n\\x1b[2J-0: not the name of a partition directory, not served",
+        f"{root}/\\xff-0: not a valid partition directory name, not served",
+        f"{root}/evil\\n\\x1b[2J-0: not a valid partition directory name, not served",
         f"{root}/linked-0: a symbolic link, which is not followed",
-        f"{root}/lost+found: not the name of a partition directory, not served",
+        f"{root}/lost+found: not a valid partition directory name, not served",
     ]
 
 
@@ -178,13 +178,15 @@ def test_a_partition_in_two_directories_is_served_from_the_first(tmp_path: Path)
     one, two = make(tmp_path / "1", "t-0", "t-1"), make(tmp_path / "2", "t-0")
     log_dirs = LogDirs([str(one), str(two)])
     assert log_dirs.partition("t", 0).path == f"{one}/t-0"
-    assert log_dirs.problems == [f"{two}/t-0: not served, {one}/t-0 is"]
+    assert log_dirs.problems == [f"{two}/t-0: not served, because {one}/t-0 is"]
 
 
 def test_directories_of_two_clusters_are_told(tmp_path: Path) -> None:
     one = make(tmp_path / "1", "t-0")
     two = make(tmp_path / "2", "u-0", meta=META.replace("cluster.id=c", "cluster.id=d"))
-    assert LogDirs([str(one), str(two)]).problems == [f"{two}: of cluster d, not c as the first"]
+    assert LogDirs([str(one), str(two)]).problems == [
+        f"{two}: belongs to cluster d, but the first directory to c"
+    ]
 
 
 def test_a_directory_that_goes_away_leaves_the_others(tmp_path: Path) -> None:
@@ -193,9 +195,9 @@ def test_a_directory_that_goes_away_leaves_the_others(tmp_path: Path) -> None:
     assert list(log_dirs.topics()) == ["t", "u"]
     one.rename(tmp_path / "away")
     assert list(log_dirs.topics()) == ["u"]
-    assert log_dirs.problems[0] == f"{one}: no such directory any more"
+    assert log_dirs.problems[0] == f"{one}: the directory no longer exists"
     two.rename(tmp_path / "away too")
-    with pytest.raises(LogDirError, match="no such directory any more"):
+    with pytest.raises(LogDirError, match="the directory no longer exists"):
         log_dirs.topics()
 
 
@@ -228,7 +230,7 @@ class TestWhatIsNoLogDirectory:
             LogDir(f"{tmp_path}/f")
 
     def test_an_empty_directory_or_any_other(self, tmp_path: Path) -> None:
-        what = "not a Kafka log directory: neither meta.properties nor a directory"
+        what = "not a Kafka log directory: it has neither meta.properties nor a directory"
         with pytest.raises(LogDirError, match=what):
             LogDir(str(tmp_path))
         (tmp_path / "python-3").mkdir()

@@ -58,17 +58,17 @@ def test_records_that_kafka_wrote(data: str, record: MetadataRecord | None) -> N
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        ("", "a varint goes past the end"),
+        ("", "a varint extends past the end"),
         ("0002", "frame version 0"),
         ("0202", "frame version 2"),
-        ("01", "a varint goes past the end"),
+        ("01", "a varint extends past the end"),
         ("01ffffffffff01", "a varint of more than 5 bytes"),
-        ("010200076f7264", "a string goes past the end"),
-        ("010200ffffffff0f6f7264", "a string goes past the end"),
-        ("01020000", "null where a string must be"),
-        ("010200026f00", "an id goes past the end"),
+        ("010200076f7264", "a string extends past the end"),
+        ("010200ffffffff0f6f7264", "a string extends past the end"),
+        ("01020000", "null in place of a non-nullable string"),
+        ("010200026f00", "an id extends past the end"),
         ("01020002ff" + "00" * 16, "a string that is not UTF-8"),
-        ("0103000000", "an int32 goes past the end"),
+        ("0103000000", "an int32 extends past the end"),
     ],
 )
 def test_a_broken_record_says_why(data: str, what: str) -> None:

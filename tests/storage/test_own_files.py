@@ -116,7 +116,7 @@ def test_what_is_not_our_file_stops_writers_and_nobody_else(
 def test_the_error_says_where_and_what_to_do(log_dir: Path, name: str) -> None:
     (log_dir / name).write_bytes(b"0\nwhat\n")
     with pytest.raises(
-        CorruptError, match=r"position \d+: line [12]: .*; mend it, or move the file"
+        CorruptError, match=r"position \d+: line [12]: .*; repair it, or move the file"
     ):
         open_engine(log_dir)
 

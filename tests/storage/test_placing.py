@@ -145,7 +145,7 @@ def test_offsets_that_are_taken_are_refused(log_dir: Path, engine: WritableEngin
     directory = StagingPlace(staging_path(str(log_dir))).attempt("j", "0")
     writer = StagedWriter(directory, "t", 0, engine.topic_config("t").config, keeps_offsets=True)
     writer.append_records(RecordColumns.from_values([b"a"]), BatchPlan(), NOW_MS, 0)
-    with pytest.raises(OffsetOutOfRange, match="the log goes on at 1"):
+    with pytest.raises(OffsetOutOfRange, match="below the log end offset 1"):
         place(engine, Write("j"), [writer.finish()])
     assert values(engine, 0) == ["before"]
 

@@ -163,7 +163,7 @@ def test_a_new_epoch_begins_with_zero() -> None:
 def test_an_old_epoch_is_fenced() -> None:
     log = Log()
     log.data(7, 0, epoch=5)
-    with pytest.raises(InvalidProducerEpoch, match="producer 7 has epoch 5 by now, not 4"):
+    with pytest.raises(InvalidProducerEpoch, match="producer 7: epoch 4 is fenced by epoch 5"):
         log.append(log.batch(7, 2, epoch=4))
     with pytest.raises(InvalidProducerEpoch):
         log.end(7, 4, commit=True)
@@ -307,7 +307,7 @@ def test_a_replaced_coordinator_is_fenced() -> None:
     log.data(7, 0, txn=True)
     log.end(7, 0, commit=True, coordinator=5)
     log.data(7, 2, txn=True)
-    with pytest.raises(TransactionCoordinatorFenced, match=r"of coordinator epoch 4, .* of 5"):
+    with pytest.raises(TransactionCoordinatorFenced, match="epoch 4, the last one had 5"):
         log.end(7, 0, commit=True, coordinator=4)
     assert log.producers.first_unstable_offset == 3
     log.end(7, 0, commit=True, coordinator=4, origin=REPLICATION)

@@ -248,7 +248,7 @@ def test_every_call_failing(tmp_path: Path, number: int) -> None:
 def test_what_cannot_be_taken_back_is_no_plain_error(tmp_path: Path) -> None:
     made = exchange(tmp_path)
     calls = FailingCalls(1, errno.EIO, ("rename", "unlink"), lasting=True)
-    with replaced(calls), pytest.raises(LogDirOffline, match="cannot be taken back"):
+    with replaced(calls), pytest.raises(LogDirOffline, match="cannot be reverted"):
         made.run()
     assert recovered(made.partition) == list(range(120))
 

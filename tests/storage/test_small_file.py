@@ -65,7 +65,7 @@ def test_what_is_wrong_is_told_and_ends_with_its_cause(
     write(tmp_path, b"x")
     assert (number.value(), number.problem()) == (-1, f"{path}: position 0: no digits")
     write(tmp_path, b"1" * 11)
-    assert number.problem() == f"{path}: more than 10 bytes, too many for such a file"
+    assert number.problem() == f"{path}: larger than 10 bytes, the limit for this file"
     (tmp_path / "number").unlink()
     (tmp_path / "number").mkdir()
     assert number.problem() == f"{path}: a directory, not a regular file"

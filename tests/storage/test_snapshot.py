@@ -44,8 +44,8 @@ def test_no_producers() -> None:
 @pytest.mark.parametrize(
     ("data", "what", "position"),
     [
-        (b"", "0 bytes, less than", 0),
-        (VECTOR[:9], "9 bytes, less than", 0),
+        (b"", "0 bytes are too few", 0),
+        (VECTOR[:9], "9 bytes are too few", 0),
         (snapshot(0, b"", version=2), "version 2", 0),
         (snapshot(0, b"", version=0), "version 0", 0),
         (VECTOR[:-1], "CRC-32C", 2),

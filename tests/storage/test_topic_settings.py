@@ -71,9 +71,9 @@ compression.gzip.level   =   9
         (b"[a]\n[a]\n", "^position 4: line 2"),
         (b"[a]\nx = 1\nx = 2\n", "line 3"),
         (b"[a]\nretention.ms\n", "line 2"),
-        (b"[a]\nretention.ms = 1\n 2\n", "a setting of a is not one line"),
-        (b"[../a]\n", "not the name of a topic"),
-        (b"[a b]\n", "not the name of a topic"),
+        (b"[a]\nretention.ms = 1\n 2\n", "a config of a is not one line"),
+        (b"[../a]\n", "not a legal topic name"),
+        (b"[a b]\n", "not a legal topic name"),
         (b"[\xff]\n", "not UTF-8"),
     ],
 )
@@ -110,7 +110,7 @@ def test_the_file_that_was_changed_last_counts(dirs: list[WritableDirectory]) ->
     put(dirs[1], "[orders]\nretention.ms = soon\n", 2 * 10**18)
     resolved = engine.topic_config("orders")
     assert resolved.config.retention_ms == 604_800_000
-    assert resolved.problems[0].startswith("kafkafs's settings of the topic: retention.ms: 'soon'")
+    assert resolved.problems[0].startswith("kafkafs's configs of the topic: retention.ms: must be")
 
 
 def test_changes(dirs: list[WritableDirectory]) -> None:
@@ -130,12 +130,12 @@ def test_changes(dirs: list[WritableDirectory]) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "why"),
     [
-        ("retention.hours", "5", "no such setting; did you mean .*retention"),
-        ("log.retention.ms", "5", "no such setting"),
+        ("retention.hours", "5", "no such config; did you mean .*retention"),
+        ("log.retention.ms", "5", "no such config"),
         ("retention.ms", "-2", "at least -1"),
         ("segment.bytes", "1000", "at least 1048576"),
-        ("leader.replication.throttled.replicas", "a\n[b]\nx", "not one line"),
-        ("nothing.such", None, "no such setting"),
+        ("leader.replication.throttled.replicas", "a\n[b]\nx", "must be one line"),
+        ("nothing.such", None, "no such config"),
     ],
 )
 def test_what_kafka_would_refuse_is_refused(

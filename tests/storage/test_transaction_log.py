@@ -46,9 +46,9 @@ def test_how_the_file_looks() -> None:
 @pytest.mark.parametrize(
     ("data", "what"),
     [
-        (b"", "line 1: no version 0"),
-        (b"1\n", "line 1: no version 0"),
-        (b"0\n1 2 orders\n", "line 2: not producer id, epoch, topic"),
+        (b"", "line 1: not version 0"),
+        (b"1\n", "line 1: not version 0"),
+        (b"0\n1 2 orders\n", "line 2: must be producer id, epoch, topic"),
         (b"0\n1 2 orders 0\nx 2 orders 0\n", "line 3"),
         (b"0\n1 2 orders 0 0\n", "line 2"),
         (b"0\n\xff\xff\n", "line 2"),
@@ -93,7 +93,7 @@ def test_a_decision_that_no_directory_takes_is_none(tmp_path: Path) -> None:
     log.note(OTHER)
     assert read_decisions(live[0]) == [OTHER]
     live.clear()
-    with pytest.raises(OSError, match="no log directory is live"):
+    with pytest.raises(OSError, match="no log directory is online"):
         log.note(ONE)
 
 

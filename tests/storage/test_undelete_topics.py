@@ -90,13 +90,13 @@ def test_records_come_back_durably(root: Path, clock: SetClock, tmp_path: Path) 
 def test_what_is_not_there_is_said(root: Path, clock: SetClock) -> None:
     with WritableEngine(str(root), clock=clock) as engine:
         engine.create_topic("orders", 1, SMALL)
-        with pytest.raises(CannotUndelete, match=r"orders-0: .*: nothing was deleted a moment ago"):
+        with pytest.raises(CannotUndelete, match=r"orders-0: .*: nothing was deleted recently"):
             engine.undelete("orders", 0)
-        with pytest.raises(CannotUndelete, match=r"orders: .*: nothing was deleted a moment ago"):
+        with pytest.raises(CannotUndelete, match=r"orders: .*: nothing was deleted recently"):
             engine.undelete("orders")
         with pytest.raises(UnknownPartition):
             engine.undelete("orders", 1)
-        with pytest.raises(CannotUndelete, match=r"no.*: .*: it was not deleted a moment ago"):
+        with pytest.raises(CannotUndelete, match=r"no.*: .*: it was not deleted recently"):
             engine.undelete("no")
 
 
@@ -179,10 +179,10 @@ def test_a_topic_whose_files_are_gone(root: Path, clock: SetClock) -> None:
         engine.delete_topic("orders")
         clock.advance(DELAY_MS)
         assert engine.deleted() == []
-        with pytest.raises(CannotUndelete, match=r"orders: .*files are removed"):
+        with pytest.raises(CannotUndelete, match=r"orders: .*files were removed"):
             engine.undelete("orders")
         engine.run("deletion")
-        with pytest.raises(CannotUndelete, match=r"orders: .*files are removed"):
+        with pytest.raises(CannotUndelete, match=r"orders: .*files were removed"):
             engine.undelete("orders")
 
 
@@ -198,7 +198,7 @@ def test_a_topic_made_anew_is_in_the_way_until_it_is_deleted(root: Path, clock: 
         engine.delete_topic("my.orders")
         clock.advance(1)
         engine.create_topic("my_orders", 1)
-        with pytest.raises(TopicExists, match="too like my_orders"):
+        with pytest.raises(TopicExists, match="too similar to the existing my_orders"):
             engine.undelete("my.orders")
         engine.delete_topic("my_orders")
         assert [each.path for each in engine.deleted()] == ["my.orders", "my.orders", "my_orders"]

@@ -192,7 +192,7 @@ def test_from_another_log_batches_are_taken_with_their_offsets() -> None:
 def test_from_another_log_offsets_must_go_on_and_rise() -> None:
     at = {n: build_batch(records(2), BatchFields(base_offset=n)) for n in (99, 100, 102)}
     replication = Origin.REPLICATION
-    assert "goes on at 100" in refused(OffsetOutOfRange, at[99], origin=replication).why
+    assert "log end offset is 100" in refused(OffsetOutOfRange, at[99], origin=replication).why
     for wrong in (at[102] + at[100], at[100] + at[100]):
         error = refused(InvalidRecord, wrong, origin=replication)
         assert error.why.startswith("batch 1: base offset 100")
@@ -229,7 +229,7 @@ def test_a_batch_that_is_cut_off_is_refused(origin: Origin) -> None:
     two = build_batch(records(2), BatchFields(base_offset=2 if origin is not Origin.CLIENT else 0))
     for end in range(len(one) + 1, len(one) + len(two)):
         error = refused(InvalidRecord, (one + two)[:end], origin=origin, next_offset=0)
-        assert error.why == "batch 1: it is cut off", end
+        assert error.why == "batch 1: it is truncated", end
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -255,9 +255,9 @@ def test_any_wrong_byte_is_refused_or_outside_what_counts() -> None:
     ("fields", "why"),
     [
         ({"base_offset": 1}, "its base offset is not 0"),
-        ({"last_offset": 4}, "its number of records is not that of its offsets"),
+        ({"last_offset": 4}, "its record count does not match its offsets"),
         ({"is_control": True}, "a client may not write control records"),
-        ({"producer_id": 5}, "a producer id, but no sequence"),
+        ({"producer_id": 5}, "it has a producer id, but no sequence"),
     ],
 )
 def test_fields_that_no_client_sends_are_refused(fields: dict[str, Any], why: str) -> None:
@@ -268,7 +268,7 @@ def test_fields_that_no_client_sends_are_refused(fields: dict[str, Any], why: st
 
 def test_a_batch_without_records_is_refused() -> None:
     error = refused(InvalidRecord, build_batch([]))
-    assert "number of records" in error.why
+    assert "record count" in error.why
 
 
 def test_a_record_count_of_other_batches_is_refused() -> None:
@@ -284,9 +284,9 @@ def test_offsets_within_a_batch_must_count_up_from_0(codec: Codec) -> None:
     some = [SimpleRecord(NOW, b"k", b"v", offset=offset) for offset in (0, 0)]
     body = b"".join(encode_record(record, 0, record.offset) for record in some)
     head = build_batch(records(2))[21:61]
-    assert "do not rise" in refused(InvalidRecord, frame_batch(0, 0, head + body)).why
+    assert "do not ascend" in refused(InvalidRecord, frame_batch(0, 0, head + body)).why
     gap = build_batch([some[0], replace(some[1], offset=2)], BatchFields(codec=codec))
-    assert "number of records" in refused(InvalidRecord, gap).why
+    assert "record count" in refused(InvalidRecord, gap).why
 
 
 def test_offsets_beyond_an_int64_are_refused() -> None:

@@ -86,7 +86,7 @@ def test_damage_as_after_a_power_cut(corpus: Callable[[str], Path]) -> None:
         (
             "crash-idem-0/00000000000000006131.log",
             96028,
-            "magic is 208, Kafka knows 0, 1 and 2",
+            "magic is 208, expected 0, 1 or 2",
         ),
         (
             "crash-plain-0/00000000000000005170.log",
@@ -181,14 +181,14 @@ def test_a_segment_that_is_missing(partition: Path) -> None:
     for path in partition.glob(f"{gone.name[:20]}.*"):
         path.unlink()
     found = checked(partition)
-    what = f"the offsets {first} to {last} in front of it are in no batch"
+    what = f"the offsets {first} to {last} before it are in no batch"
     assert (after.name, 0, what) in found
     assert checked(partition, may_have_gaps=True) == [one for one in found if one[2] != what]
 
 
 def test_an_index_that_belongs_to_nothing(partition: Path) -> None:
     (partition / f"{77777:020}.timeindex").write_bytes(b"")
-    assert checked(partition) == [(f"{77777:020}.timeindex", -1, "there is no .log to it")]
+    assert checked(partition) == [(f"{77777:020}.timeindex", -1, "its .log is missing")]
 
 
 def test_a_link_in_the_place_of_a_file(partition: Path) -> None:
@@ -206,10 +206,10 @@ def test_missing_and_padded_indexes(partition: Path, suffix: str, entry: int) ->
     index = log_of(partition, 1, suffix)
     content = index.read_bytes()
     index.write_bytes(content + bytes(48))
-    what = "48 bytes of zeros behind the last entry, taken for entries"
+    what = "48 bytes of zeros after the last entry, which brokers would use"
     assert checked(partition) == [(index.name, len(content), what)]
     index.write_bytes(content[:-1])
-    what = f"{len(content) - 1} bytes, no multiple of an entry's {entry}"
+    what = f"{len(content) - 1} bytes, not a multiple of the entry size {entry}"
     assert (index.name, len(content) - entry, what) in checked(partition)
     index.unlink()
     assert checked(partition) == [(index.name, -1, "missing")]
@@ -225,7 +225,7 @@ def test_entries_in_the_wrong_order(partition: Path) -> None:
     index.write_bytes(content[8:16] + content[:8] + content[16:])
     ((file, position, what),) = checked(partition)
     assert (file, position) == (index.name, 8)
-    assert what.endswith("it does not rise above the one before it")
+    assert what.endswith("it does not ascend from the entry before it")
 
 
 def test_a_time_index_that_lost_its_end(partition: Path) -> None:
@@ -246,7 +246,7 @@ def test_a_transaction_index_without_its_entry(partition: Path) -> None:
     assert only[2].startswith("no entry for the transaction of producer 7, aborted from offset")
     index.write_bytes(content + content)
     ((_, position, what),) = checked(partition)
-    assert (position, "does not lie behind" in what) == (34, True)
+    assert (position, "is not above" in what) == (34, True)
     index.write_bytes(content + b"\0\0\0")
     assert checked(partition) == [
         (index.name, 34, "it does not end with a whole entry of 34 bytes")
@@ -264,7 +264,7 @@ def test_a_snapshot_that_tells_something_else(partition: Path) -> None:
         format_producer_snapshot([*changed, type(changed[0])(stranger, 0, 1, 1, 0, TIME, -1, -1)])
     )
     assert checked(partition) == [
-        (snapshot.name, 10 + 46 * len(changed), "producer 99: the log has no batch of it")
+        (snapshot.name, 10 + 46 * len(changed), "producer 99: the log has none of its batches")
     ]
     beyond = partition / f"{99999:020}.snapshot"
     snapshot.rename(beyond)
@@ -279,7 +279,7 @@ def test_a_snapshot_that_tells_something_else(partition: Path) -> None:
         ("0\n1\n0 0\n", "leader-epoch-checkpoint says epoch 0"),
         ("0\n2\n1 0\n0 40\n", "does not follow epoch 1"),
         ("0\n3\n0 0\n1 41\n2 9999\n", "epoch 2 begins at offset 9999, the log ends at"),
-        ("0\n2\n0 0\n", "1 entries, not 2"),
+        ("0\n2\n0 0\n", "1 entries, expected 2"),
     ],
 )
 def test_leader_epochs(partition: Path, content: str, what: str) -> None:
@@ -335,15 +335,15 @@ def test_beside_the_partitions(tmp_path: Path) -> None:
     assert sorted(found) == sorted(
         [
             ("log-start-offset-checkpoint", 2, "not a number from 0 to 2147483647: 'x'"),
-            ("no partition", -1, "not the name of a partition: a broker does not start with it"),
-            (f"{other}/topic-1", -1, f"the same partition is in {log_dir}/topic-1"),
-            (f"{other}", -1, f"of node 2, {log_dir} is of 1"),
+            ("no partition", -1, "not a partition directory name: a broker would not start"),
+            (f"{other}/topic-1", -1, f"the same partition is also in {log_dir}/topic-1"),
+            (f"{other}", -1, f"belongs to node 2, but {log_dir} to 1"),
             *(
                 (
                     path + "topic-1/partition.metadata",
                     -1,
-                    "topic id AgICAgICAgICAgICAgICAg, "
-                    f"{log_dir}/topic-0/partition.metadata says AQEBAQEBAQEBAQEBAQEBAQ",
+                    "topic id AgICAgICAgICAgICAgICAg, but "
+                    f"{log_dir}/topic-0/partition.metadata has AQEBAQEBAQEBAQEBAQEBAQ",
                 )
                 for path in ("", f"{other}/")
             ),
@@ -351,17 +351,17 @@ def test_beside_the_partitions(tmp_path: Path) -> None:
                 (
                     f"{other}/{name}-offset-checkpoint",
                     -1,
-                    f"topic-1: offset 99, its log ends at 6: {why}",
+                    f"topic-1: offset 99, but its log ends at 6: {why}",
                 )
                 for name, why in (
-                    ("recovery-point", "what was known to be on the disk is not all there"),
-                    ("replication", "what consumers could read is not all there"),
+                    ("recovery-point", "some flushed records are missing"),
+                    ("replication", "some records that consumers could read are missing"),
                 )
             ),
             (
                 "cleaner-offset-checkpoint",
                 -1,
-                "topic-0: offset 7, its log ends at 6: what was cleaned is not all there",
+                "topic-0: offset 7, but its log ends at 6: some cleaned records are missing",
             ),
         ]
     )

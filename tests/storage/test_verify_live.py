@@ -158,7 +158,7 @@ def test_a_checkpoint_beyond_a_log_that_grows_is_found(log_dir: Path) -> None:
     (log_dir / "recovery-point-offset-checkpoint").write_text("0\n1\nt 0 1000000\n")
     with stepping(lambda: writer.append(batch())):
         (found,) = verified(log_dir)
-    assert found[2].startswith("t-0: offset 1000000, its log ends at")
+    assert found[2].startswith("t-0: offset 1000000, but its log ends at")
 
 
 def test_segments_that_retention_takes_while_they_are_read(log_dir: Path) -> None:

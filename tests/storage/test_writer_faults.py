@@ -189,10 +189,10 @@ def test_what_cannot_be_taken_back_takes_the_directory_offline(tmp_path: Path) -
     writer = open_log(tmp_path / "t-0", SETTINGS, SetClock(NOW), on_failure=failures.append)
     writer.append(batch())
     calls = FailingCalls(0, errno.EIO, ["pwritev", "ftruncate"], lasting=True)
-    with replaced(calls), pytest.raises(LogDirOffline, match="cannot be taken back"):
+    with replaced(calls), pytest.raises(LogDirOffline, match="cannot be undone"):
         writer.append(batch())
     assert [str(failure) for failure in failures] == [str(writer.failed)]
-    with pytest.raises(LogDirOffline, match="cannot be taken back"):
+    with pytest.raises(LogDirOffline, match="cannot be undone"):
         writer.append(batch())
     with pytest.raises(LogDirOffline):
         writer.close()

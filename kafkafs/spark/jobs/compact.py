@@ -1,14 +1,14 @@
-"""`compact`: what `kafkafs compact` does, by many processes.
+"""The `compact` job: does the work of `kafkafs compact` in many processes.
 
-Kafka's cleaner, spread: a task cleans a small partition as a whole, many tasks a large one in
-pieces (`storage.cleaner`: `split_plan`, `split_pass`). They only read the log directories and write
-beside them. The driver holds the directories all the while, and when a partition is done it puts
-the new segments in the place of the old ones, as the cleaner does, oldest first. So a job that is
-killed leaves each log as it was, compacted, or as a cleaner leaves it that is killed between two
+It distributes Kafka's cleaner: one task cleans a whole small partition, many tasks clean a large
+one in pieces (`storage.cleaner`: `split_plan`, `split_pass`). Tasks only read the log directories
+and write next to them. The driver holds the directories' locks throughout. When a partition is
+done, it swaps in the new segments as the cleaner does, oldest first. If the job is killed, each log
+is therefore unchanged, compacted, or in the state that a cleaner leaves if it is killed between two
 segments.
 
-What the pieces of a large partition have learned and decided is still there when the job is started
-again; passes over small ones, and copies, are made anew.
+A restarted job reuses the results of `learn` and `decide` for large partitions; passes over small
+partitions, and copies, are repeated.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ if TYPE_CHECKING:
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
-# Of a large partition a task reads so much; fewer where that keeps all processors at work.
+# How much of a large partition a task reads; less if that keeps more processors busy.
 _MOST_RANGE_BYTES: Final = 1 << 30
 _LEAST_RANGE_BYTES: Final = 16 << 20
 _RANGES_A_PROCESSOR: Final = 4
 _PARTS_A_PROCESSOR: Final = 2
-# Partitions of so much for each processor are under way at a time, for the sake of the disk.
+# Bytes of partitions per processor that are processed at a time, to bound the space for staging.
 _WAVE_BYTES: Final = 4 << 30
 _MOST_SHAPE_BYTES: Final = 4 << 10
 _SHAPE: Final = "shape.json"
@@ -69,11 +69,11 @@ _COLUMNS: Final = (
     *("topic", "partition", "segments", "segments_after", "bytes", "bytes_after", "kept"),
     *(*REASONS, "markers", "tasks"),
 )
-_NOT_COMPACTED: Final = "its cleanup.policy does not say compact"
+_NOT_COMPACTED: Final = 'cleanup.policy does not include "compact"'
 
 
 class Run(Protocol):
-    """Who has units of work done: their results, in order."""
+    """Runs units of work and returns their results, in order."""
 
     def __call__(
         self,
@@ -86,10 +86,10 @@ class Run(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`force`: also logs that are not due. `split_bytes`: partitions with more to go through are
-    cleaned in pieces; None: those that would keep processors waiting (`compact_cutting`).
-    `staging`: where the pieces are made, on the file system of the log directories; None: beside
-    each. `processors`: how many there are, about."""
+    """`force`: also compact logs that are not due. `split_bytes`: partitions with more bytes to
+    process are cleaned in pieces; None: those that would keep processors waiting
+    (`compact_cutting`). `staging`: the directory where pieces are made, on the file system of the
+    log directories; None: next to each. `processors`: their approximate number."""
 
     force: bool = False
     split_bytes: int | None = None
@@ -108,14 +108,15 @@ def compact(
     settings: Mapping[str, str] | None = None,
     told: Told = silent,
 ) -> Report:
-    """Compacts the logs in `log_dirs` that Kafka's cleaner would clean now, or of the `topics` (and
-    partitions) chosen; with `force` also those that are not due. A row for each that was changed.
+    """Compacts the logs in `log_dirs`, or of the selected `topics` (and partitions), that Kafka's
+    cleaner would clean now; with `force` also those that are not due. The report has a row for each
+    log that changed.
 
-    `settings` are those of the run, as of `kafkafs compact`: the offset map of a task has
-    log.cleaner.dedupe.buffer.size bytes at most. For `split_bytes` and `staging` see `Options`.
+    `settings` are the configs of this run, as for `kafkafs compact`: the offset map of a task takes
+    at most log.cleaner.dedupe.buffer.size bytes. For `split_bytes` and `staging` see `Options`.
 
-    LogDirLocked when somebody has a directory, LogDirError, ConfigError, UnknownTopic,
-    UnknownPartition.
+    Raises LogDirLocked if another process holds a directory; LogDirError, ConfigError, UnknownTopic
+    or UnknownPartition.
     """
     if staging is not None:
         staging = os.path.abspath(local_path(staging))
@@ -125,10 +126,10 @@ def compact(
     place = Place.of(log_dirs, settings)
     if staging is not None:
         refuse_within_log_dir(staging, place.log_dirs)
-    there = place.engine().topics()  # opening for writing would make directories that are missing
+    there = place.engine().topics()  # opening for writing would create missing directories
     named = choose(there, topics) if topics else []
     if named and not any(_is_compacted(place.engine(), key) for key in named):
-        # What fails on its arguments neither locks nor changes anything.
+        # With invalid arguments the job neither locks nor changes anything.
         wrong = [_wrong(key, _NOT_COMPACTED) for key in named]
         return Report("compact", _COLUMNS, [], wrong, 0, totals={"partitions": 0, "changed": 0})
     with WritableEngine(place.log_dirs, dict(place.settings)) as engine:
@@ -141,9 +142,9 @@ def _is_compacted(engine: Engine, key: TopicPartition) -> bool:
 
 @dataclass(slots=True)
 class _Log:
-    """A log on its way. `before`: its segments and bytes; `tasks`: by how many it is cleaned, 0
-    where there is nothing to be cleaned; `plan`: of one that is cleaned in pieces; `result`: once
-    its new segments are in place."""
+    """The progress of one log. `before`: its number of segments and bytes; `tasks`: the number of
+    tasks that clean it, 0 if there is nothing to clean; `plan`: only if it is cleaned in pieces;
+    `result`: set after its new segments are swapped in."""
 
     chosen: Candidate
     log: LogToClean
@@ -164,7 +165,7 @@ class _Log:
 
     @property
     def segments(self) -> tuple[tuple[int, int], ...]:
-        """Base offsets and sizes of those that the pass is over."""
+        """Base offsets and sizes of the segments that the pass covers."""
         end = self.log.first_uncleanable
         return tuple((s.base_offset, s.size) for s in self.log.view.segments if s.base_offset < end)
 
@@ -178,7 +179,7 @@ class _Log:
 
     @property
     def name(self) -> str:
-        """Of its directory in the staging place; another one when the log is another."""
+        """The name of its staging directory, which differs if the log has changed."""
         text = f"{partition_dir(*self.key)} {fingerprint(self.log)}"
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
@@ -195,7 +196,7 @@ class Compaction:
         self._map_bytes = engine.broker_config.log_cleaner_dedupe_buffer_size
 
     def compact(self, topics: Sequence[Choice]) -> Report:
-        """See the module's `compact`."""
+        """Compacts the selected logs; see the module's `compact`."""
         named = {topic for topic, _ in topics}
         chosen = choose(self._engine.topics(), topics)
         logs = [log for key in chosen for log in self._log(key, key[0] in named)]
@@ -213,10 +214,10 @@ class Compaction:
         totals = {"partitions": len(logs), "changed": len(rows)}
         return Report("compact", _COLUMNS, rows, self._wrong, len(wanted), totals=totals)
 
-    # -- which ----------------------------------------------------------------------------------
+    # -- selection ------------------------------------------------------------------------------
 
     def _log(self, key: TopicPartition, is_named: bool) -> Iterator[_Log]:
-        """The log, if it is compacted, after its retention; what is wrong with it is noted."""
+        """Yields the log after retention, if it is compacted; records its errors."""
         try:
             writer = self._engine.writer(*key)
             if COMPACT not in writer.config.cleanup_policy:
@@ -237,12 +238,13 @@ class Compaction:
     def _candidate(self, key: TopicPartition) -> Candidate:
         found = self._engine.cleaner.candidate(key)
         if found is None:
-            why = self._engine.cleaner.uncleanable.get(key, "somebody else is changing it")
+            why = self._engine.cleaner.uncleanable.get(key, "another operation is changing it")
             raise CleaningAborted(why)
         return found
 
     def _small_and_large(self, logs: Sequence[_Log]) -> tuple[list[_Log], list[_Log]]:
-        """Those that are cleaned as a whole, and in pieces; `logs`: the largest first."""
+        """Returns the logs to clean as a whole, and those to clean in pieces; `logs`: the largest
+        first."""
         fit = [each for each in logs if map_bytes(each.dirty_offsets) <= self._map_bytes]
         most = self._options.split_bytes
         if most is None:
@@ -262,7 +264,7 @@ class Compaction:
                 if each.log_dir == log_dir:
                     each.staging = staging.whole(root)
 
-    # -- small ones -----------------------------------------------------------------------------
+    # -- small partitions -----------------------------------------------------------------------
 
     def _clean_small(self, logs: Sequence[_Log]) -> None:
         units = [self._whole(each) for each in logs]
@@ -290,7 +292,7 @@ class Compaction:
             each.staging,
         )
 
-    # -- large ones -----------------------------------------------------------------------------
+    # -- large partitions -----------------------------------------------------------------------
 
     def _clean_large(self, logs: Sequence[_Log]) -> None:
         total = sum(each.size for each in logs)
@@ -307,8 +309,8 @@ class Compaction:
             self._put_in_place(each, [copied.segment for copied in copies], result)
 
     def _is_planned(self, each: _Log, total: int) -> bool:
-        """Whether it could be: its indexes may not be readable. `total`: bytes of all that are
-        cleaned with it."""
+        """Plans a log; returns False if that fails, for example because its indexes cannot be read.
+        `total`: bytes of all logs that are cleaned together with it."""
         try:
             plan = each.plan = Plan.of(each.log, self._shape(each, total))
         except (StorageError, OSError) as error:
@@ -318,15 +320,16 @@ class Compaction:
         return True
 
     def _shares(self, units: Sequence[Any]) -> Callable[[Any], int]:
-        """The `size` by which units become tasks: a few for each processor, all about as large, or
-        as many as it takes for none to have more than _MOST_RANGE_BYTES."""
+        """Returns the `size` function that groups units into tasks: a few of similar size for each
+        processor, or so many that none has more than _MOST_RANGE_BYTES."""
         total = sum(map(_size, units))
         even = total // (self._options.processors * _RANGES_A_PROCESSOR)
         wanted = min(max(even, 1), _MOST_RANGE_BYTES)
         return lambda unit: _size(unit) * tasks.TASK_BYTES // wanted
 
     def _shape(self, each: _Log, total: int) -> Shape:
-        """How the partition is cut: as it was when an earlier job began with it."""
+        """Returns how the partition is divided; if an earlier job started it, in the same way as
+        then."""
         directory = WritableDirectory(each.staging)
         with suppress(SegmentGone, ValueError):
             return Shape.of_json(directory.read_small(_SHAPE, _MOST_SHAPE_BYTES))
@@ -345,7 +348,8 @@ class Compaction:
         work: Callable[..., Result | Failed],
         units_of: Callable[[Plan], Sequence[Any]],
     ) -> list[tuple[_Log, list[Result]]]:
-        """Does `work` on all units of all logs: the results of those of which all were done."""
+        """Runs `work` on all units of all logs; returns the results of those logs whose units all
+        succeeded."""
         plans = [each.plan for each in logs if each.plan is not None]
         units = [(n, unit) for n, plan in enumerate(plans) for unit in units_of(plan)]
         large = tuple(
@@ -364,18 +368,18 @@ class Compaction:
             self._note(logs[number].key, error)
         return [pair for n, pair in enumerate(zip(logs, results, strict=True)) if n not in failed]
 
-    # -- putting in place -----------------------------------------------------------------------
+    # -- swapping in ----------------------------------------------------------------------------
 
     def _put_in_place(
         self, each: _Log, segments: Sequence[StagedSegment], result: CleaningResult
     ) -> None:
-        """Exchanges the segments, oldest first, and notes how far the log is clean now."""
+        """Swaps in the new segments, oldest first, and writes the cleaner checkpoint."""
         directory = each.chosen.writer.directory
         expected = fingerprint(each.log)
 
         def work(log: LogToClean, exchange: Replace) -> CleaningResult:
             if fingerprint(log) != expected:
-                raise CleaningAborted("the log changed meanwhile")
+                raise CleaningAborted("the log changed during the compaction")
             for staged in segments:
                 _bring(directory, staged)
                 exchange(staged, staged.bases)
@@ -387,7 +391,7 @@ class Compaction:
         except (StorageError, OSError) as error:
             self._note(each.key, error)
 
-    # -- telling --------------------------------------------------------------------------------
+    # -- reporting ------------------------------------------------------------------------------
 
     def _note(self, key: TopicPartition, error: StorageError | OSError) -> None:
         row = _wrong(key, str(error))
@@ -396,7 +400,7 @@ class Compaction:
         self._wrong.append(row)
 
     def _rows(self, each: _Log) -> Iterator[Row]:
-        """What became of a log, if anything did."""
+        """Yields a row for a log that changed."""
         view = self._engine.log(*each.key).view()
         after = len(view.segments), view.size
         if each.result is None and after == each.before:
@@ -416,7 +420,8 @@ def _wrong(key: TopicPartition, what: str) -> dict[str, Any]:
 
 
 def _size(unit: Any) -> int:
-    """Bytes of `.log` that a unit is about; of a part of keys a number, as all are alike."""
+    """Returns the bytes of `.log` that a unit covers; 1 for a part of the keys, as these are
+    alike."""
     about = unit[1] if isinstance(unit, tuple) else unit
     return 1 if isinstance(about, int) else about.size
 
@@ -434,7 +439,7 @@ def _groups(plan: Plan) -> Sequence[Any]:
 
 
 def _joined(each: _Log, copies: Sequence[Copied], keys: int) -> CleaningResult:
-    """What a pass in pieces came to."""
+    """Returns the combined result of a pass in pieces."""
     results = [copied.result for copied in copies]
     return CleaningResult(
         each.log.first_uncleanable,
@@ -449,7 +454,8 @@ def _joined(each: _Log, copies: Sequence[Copied], keys: int) -> CleaningResult:
 
 
 def _bring(directory: WritableDirectory, staged: StagedSegment) -> None:
-    """Moves a staged segment's files into the partition's directory, where they are `.cleaned`."""
+    """Moves a staged segment's files into the partition's directory, under their `.cleaned`
+    names."""
     source = WritableDirectory(staged.directory)
     try:
         for kind in FILES:
@@ -460,5 +466,5 @@ def _bring(directory: WritableDirectory, staged: StagedSegment) -> None:
         try:
             discard_cleaned(directory, [staged.base_offset])
         except OSError as another:
-            error.add_note(f"then, removing what was brought: {another}")
+            error.add_note(f"also failed to remove the moved files: {another}")
         raise

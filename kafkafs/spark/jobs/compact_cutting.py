@@ -1,8 +1,8 @@
-"""Which partitions a compaction cuts into pieces.
+"""Selects the partitions that a compaction cleans in pieces.
 
-A partition that is cleaned as a whole takes one processor one pass. In pieces it is gone through in
-three steps, which is more work, but any number of processors share it. So one is cut where its pass
-would keep others waiting for longer than that.
+Cleaning a whole partition occupies one processor for one pass. In pieces it takes three steps and
+more work, but any number of processors share it. A partition is therefore divided if its single
+pass would keep other processors waiting for longer than that.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from collections.abc import Sequence
 from heapq import heapreplace
 from typing import Final
 
-#: One with less to go through is never worth it.
+#: Smaller partitions are never divided.
 LEAST_BYTES: Final = 512 << 20
-# In pieces a byte takes so many times what it takes in a pass: as measured, with two processors.
+# The cost of a byte in pieces relative to a single pass, measured with two processors.
 _WORK_IN_PIECES: Final = 1.25
-# One with less than this part of what there is for each processor keeps nobody waiting for longer.
+# A partition below this part of a processor's average load keeps no other processor waiting.
 _LEAST_SHARE: Final = 0.25
 
 
 def how_many_to_cut(sizes: Sequence[int], processors: int) -> int:
-    """Of partitions with so many bytes, the largest first, how many of the first are to be cut for
-    all to be done soonest."""
+    """Returns how many of the first partitions, given by size with the largest first, to divide so
+    that all are done soonest."""
     least = max(LEAST_BYTES, sum(sizes) / processors * _LEAST_SHARE)
     most = sum(size > least for size in sizes)
 
@@ -33,7 +33,8 @@ def how_many_to_cut(sizes: Sequence[int], processors: int) -> int:
 
 
 def _until_all_are_done(sizes: Sequence[int], processors: int) -> int:
-    """When each processor takes the next one as soon as it has nothing to do; unit: a byte."""
+    """Returns the total time if each idle processor takes the next partition; unit: the time for a
+    byte."""
     busy_until = [0] * processors
     for size in sizes:
         heapreplace(busy_until, busy_until[0] + size)

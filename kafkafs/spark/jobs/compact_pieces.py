@@ -1,8 +1,7 @@
-"""What tasks do of a compaction: passes over small partitions, pieces of passes over large ones.
+"""The tasks of a compaction: passes over small partitions, and pieces of passes over large ones.
 
-All that they make is in a staging place beside the log directory, which only the driver changes.
-
-An error that says something about the log or the disk is a piece's result: others go on.
+Their output is in a staging directory next to the log directory, which only the driver changes. An
+error of the log or the disk becomes the result of the piece, so that other pieces continue.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ LOAD_FACTOR: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What a piece came to that could not be done."""
+    """The result of a piece that failed."""
 
     error: StorageError | OSError
 
 
 @dataclass(frozen=True, slots=True)
 class WholePass:
-    """A pass over all of a partition. `segments`: base offset and size of those that it is over;
-    `staging`: where a directory for what it makes is made."""
+    """A pass over a whole partition. `segments`: base offset and size of those that it covers;
+    `staging`: where it creates a directory for its output."""
 
     place: Place
     key: TopicPartition
@@ -62,7 +61,7 @@ class WholePass:
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What stays of a partition, ready to take its segments' place, and what the pass came to."""
+    """The new segments of a partition, ready to be swapped in, and the result of the pass."""
 
     segments: Sequence[StagedSegment]
     result: CleaningResult
@@ -70,7 +69,7 @@ class Cleaned:
 
 @dataclass(frozen=True, slots=True)
 class LargePartition:
-    """A partition that is cleaned in pieces, and where these are put."""
+    """A partition that is cleaned in pieces, and the directory for these."""
 
     place: Place
     key: TopicPartition
@@ -82,30 +81,31 @@ Pieces = Sequence[LargePartition]
 
 
 def map_bytes(offsets: int) -> int:
-    """The memory of an offset map that has room for the keys of so many records."""
+    """Returns the memory of an offset map with capacity for the keys of `offsets` records."""
     return (int(offsets / LOAD_FACTOR) + 2) * SLOT_BYTES
 
 
 def clean_whole(unit: WholePass) -> Cleaned | Failed:
-    """One pass, by a map for all keys that there can be."""
+    """Makes one pass, with a map that has capacity for all possible keys."""
     return _tried(lambda: _clean_whole(unit))
 
 
 def learn(partitions: Pieces, unit: tuple[int, LogRange]) -> Learned | Failed:
-    """A range of a large partition; `unit`: number of the partition, and the range."""
+    """Reads the keys of a range of a large partition; `unit`: number of the partition, and the
+    range."""
     large, each = partitions[unit[0]], unit[1]
     staging = WritableDirectory(large.staging)
     return _tried(lambda: split_pass.learn(large.split, _view(large), each, staging))
 
 
 def decide(partitions: Pieces, unit: tuple[int, int]) -> int | Failed:
-    """A part of a large partition's keys: how many there are."""
+    """Decides a part of a large partition's keys; returns their number."""
     large = partitions[unit[0]]
     return _tried(lambda: split_pass.decide(large.split, unit[1], WritableDirectory(large.staging)))
 
 
 def copy(partitions: Pieces, unit: tuple[int, SegmentGroup]) -> Copied | Failed:
-    """A group of a large partition's segments."""
+    """Copies a group of a large partition's segments."""
     large, each = partitions[unit[0]], unit[1]
     staging = WritableDirectory(large.staging)
     return _tried(
@@ -117,7 +117,7 @@ def _clean_whole(unit: WholePass) -> Cleaned:
     view = unit.place.engine().log(*unit.key).view()
     there = [(s.base_offset, s.size) for s in view.segments[: len(unit.segments)]]
     if there != list(unit.segments):
-        raise CleaningAborted("its segments are others than they were")
+        raise CleaningAborted("its segments have changed since the compaction was planned")
     into = _attempt(WritableDirectory(unit.staging))
     segments: list[StagedSegment] = []
 
@@ -134,7 +134,7 @@ def _clean_whole(unit: WholePass) -> Cleaned:
 
 
 def _attempt(staging: WritableDirectory) -> WritableDirectory:
-    """A directory that no other attempt at the same piece writes to."""
+    """Creates a directory that no other attempt at the same piece writes to."""
     return staging.make(f"attempt-{uuid.uuid4().hex}")
 
 

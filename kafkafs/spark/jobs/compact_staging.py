@@ -1,6 +1,5 @@
-"""Where a compaction makes its segments: a directory beside each log directory, where no broker
-looks, and on the same file system, so that they only have to be renamed.
-"""
+"""The staging directories of a compaction: one next to each log directory, where no broker looks,
+and on the same file system, so that finished segments only have to be renamed."""
 
 from __future__ import annotations
 
@@ -17,19 +16,19 @@ _WHOLE = "whole"
 
 
 class Staging:
-    """The staging places of some log directories; only who holds those may use them."""
+    """The staging directories of some log directories; only the holder of those may use them."""
 
     def __init__(self, log_dirs: Sequence[str], place: str | None) -> None:
-        """`place`: a directory for all of them, None: beside each."""
+        """`place`: a directory for all of them; None: next to each log directory."""
         self._roots = {path: WritableDirectory(_root(path, place)) for path in log_dirs}
 
     def begin(self, log_dir: str, kept: Collection[str]) -> WritableDirectory:
-        """That of a log directory, made where there is none. Of what an earlier job has left only
-        the directories `kept` stay. LogDirError when it is on another file system."""
+        """Creates the staging directory of a log directory if it is missing, and removes everything
+        in it but the directories `kept`. Raises LogDirError if it is on another file system."""
         root = self._roots[log_dir]
         root.make_itself()
         if root.stat().st_dev != Directory(log_dir).stat().st_dev:
-            why = f"on another file system than {printable(log_dir)}; name a staging place on its"
+            why = f"not on the file system of {printable(log_dir)}; choose a directory there"
             raise LogDirError(root.path, why)
         for entry in root.list():
             if entry.name not in kept:
@@ -39,12 +38,13 @@ class Staging:
 
     @staticmethod
     def whole(root: WritableDirectory) -> str:
-        """Where passes over whole partitions make what they make."""
+        """Returns the path where passes over whole partitions write their output."""
         return root.path_of(_WHOLE)
 
     @staticmethod
     def large(root: WritableDirectory, name: str) -> WritableDirectory:
-        """The directory of a partition that is cleaned in pieces, without unfinished copies."""
+        """Returns the directory of a partition that is cleaned in pieces, without unfinished
+        copies."""
         with suppress(FileExistsError):
             root.make(name)
         directory = root.child(name)
@@ -54,7 +54,7 @@ class Staging:
         return directory
 
     def remove(self) -> None:
-        """Nothing of it is needed any more."""
+        """Removes all staging directories."""
         for root in self._roots.values():
             above, name = os.path.split(root.path)
             with suppress(SegmentGone, LogDirError, FileNotFoundError):

@@ -1,10 +1,11 @@
-"""`export`: records to files in a tree `topic=T/date=D/`, of Parquet, Arrow or JSON lines.
+"""The `export` job: writes records to Parquet, Arrow or JSON lines files in a tree
+`topic=T/date=D/`.
 
-The driver plans ranges of offsets as for a read; a task writes one, a file for each day (UTC) of
-its timestamps. Files are written under names that readers of such trees pass over, and get theirs
-when they are whole; the range's note, in `_kafkafs`, names them, and only then they count. The plan
-is noted, too: started again, an export goes on with the same ranges, and one that was finished
-with what has come to the logs since.
+The driver plans ranges of offsets as for a read; a task writes one range, with a file for each day
+(UTC) of its timestamps. Files are written under names that readers of such trees ignore, and
+renamed when they are complete. A file counts only when the range's note, in `_kafkafs`, names it.
+The plan is noted, too: a restarted export resumes with the same ranges, and a finished one
+continues with what has been appended to the logs since.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ SUCCESS: Final = "_SUCCESS"
 
 _COLUMNS: Final = ("topic", "partition", "startOffset", "endOffset", "records", "files", "bytes")
 _DAY_MS: Final = 86_400_000
-# Files that one task keeps open; timestamps in no order have many days.
+# Files that one task keeps open; unordered timestamps may span many days.
 _MOST_OPEN: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What is the same for all tasks of an export."""
+    """What all tasks of an export share."""
 
     output: str
     reading: Reading
@@ -68,11 +69,11 @@ def export(
     settings: Mapping[str, str] | None = None,
     told: Told = silent,
 ) -> Report:
-    """Writes the records of `log_dirs`, or of the `topics` (and partitions) chosen, to the
-    directory `output`; without a choice not those of Kafka's internal topics.
+    """Writes the records of `log_dirs`, or of the selected `topics` (and partitions), to the
+    directory `output`; without a selection, Kafka's internal topics are omitted.
 
-    What is damaged is `wrong` in the report, and its range is not exported, or with `permissive`
-    without what is lost. OtherJob when `output` has an export with other arguments.
+    Damage is `wrong` in the report, and its range is not exported, or with `permissive` exported
+    without the lost records. Raises OtherJob if `output` has an export with other arguments.
     """
     place = Place.of(log_dirs, settings)
     output = os.path.abspath(local_path(output))
@@ -112,7 +113,7 @@ def export(
 
 
 def _export(export: Export, each: OffsetRange) -> dict[str, Any]:
-    """Writes one range; what was written, or why it was not."""
+    """Writes one range; returns what was written, or why nothing was."""
     name = unit_name(each)
     noted: dict[str, Any] | None = export.notes.get(name)
     if noted is not None and _are_there(export, noted):
@@ -145,12 +146,12 @@ def _export(export: Export, each: OffsetRange) -> dict[str, Any]:
 
 
 def _are_there(export: Export, noted: Mapping[str, Any]) -> bool:
-    """Whether nobody has taken away what a note is about."""
+    """Returns whether all files named by a note still exist."""
     return all(os.path.exists(os.path.join(export.output, each["path"])) for each in noted["files"])
 
 
 def by_date(columns: Columns) -> Iterator[tuple[str, Columns]]:
-    """The rows day by day, UTC; the timestamps of most records ascend, so that days are few."""
+    """Yields the rows of each day (UTC). Most timestamps ascend, so that there are few days."""
     days = columns.timestamps // _DAY_MS
     days[columns.timestamps == -1] = np.iinfo(np.int64).min
     for day in np.unique(days).tolist():
@@ -161,7 +162,7 @@ def by_date(columns: Columns) -> Iterator[tuple[str, Columns]]:
 
 
 class _DayFiles:
-    """The files of one range while they are written."""
+    """The files of one range while they are being written."""
 
     def __init__(self, export: Export, each: OffsetRange) -> None:
         self.records = 0
@@ -174,7 +175,7 @@ class _DayFiles:
         self._numbers: dict[str, int] = {}
 
     def write(self, columns: Columns) -> None:
-        """Adds records, which come in order."""
+        """Adds records, which must come in order."""
         for date, rows in by_date(columns):
             self._writer(date).write(rows)
         if len(columns):
@@ -192,7 +193,8 @@ class _DayFiles:
         return writer
 
     def finish(self) -> list[dict[str, Any]]:
-        """Gives the files their names, durably; their paths from the output, rows and bytes."""
+        """Renames the files to their final names, durably; returns paths relative to the output,
+        rows and bytes."""
         for date in list(self._open):
             self._close(date)
         found = []
@@ -235,7 +237,8 @@ class _DayFiles:
         return f"topic={self._range.topic}/date={date}"
 
     def _name(self, number: int) -> str:
-        """By partition and first offset, so that another attempt's is the same."""
+        """Returns a name from partition and first offset, so that repeated attempts use the
+        same."""
         again = f"-{number}" if number else ""
         each = self._range
         return f"part-{each.partition:05}-{each.start:020}{again}{suffix_of(self._export.format)}"
@@ -263,7 +266,7 @@ def _failed(each: OffsetRange, error: Exception) -> dict[str, Any]:
     return {
         **about,
         **place,
-        "what": f"{what}; offsets {each.start} to {each.end - 1} are left out",
+        "what": f"{what}; offsets {each.start} to {each.end - 1} are not exported",
     }
 
 
@@ -271,7 +274,7 @@ def _failed(each: OffsetRange, error: Exception) -> dict[str, Any]:
 
 
 def _plan(place: Place, options: Options) -> ExportPlan:
-    """What there is to be exported now."""
+    """Plans the export of the present records."""
     engine = place.engine()
     keys = assigned(engine.topics(), options)
     ends = {key: engine.log(*key).view().bound(options.isolation) for key in keys}
@@ -283,23 +286,23 @@ def _plan(place: Place, options: Options) -> ExportPlan:
 
 
 def _configs(place: Place, topic: str) -> dict[str, str]:
-    """The configs of a topic that are no defaults, but for those of this run."""
+    """Returns the configs of a topic that differ from the defaults, without those of this run."""
     return Place(place.log_dirs).engine().topic_config(topic).changed
 
 
 def _refuse_older(output: str) -> None:
-    """OtherJob for an export that an earlier kafkafs has begun, which notes less."""
+    """Raises OtherJob for an export started by an earlier version of kafkafs, which notes less."""
     job = Notes(os.path.join(output, NOTES)).job()
     if isinstance(job, dict) and job.get("job") == "export" and "version" not in job:
-        why = "an earlier version of kafkafs has begun an export there"
+        why = "it holds an export started by an earlier version of kafkafs"
         raise OtherJob(f"{output}: {why}; export to another directory")
 
 
 def _go_on(
     output: str, notes: Notes, begun: dict[str, Any], now: ExportPlan
 ) -> Sequence[OffsetRange]:
-    """The ranges of the plan that was noted; with those added, when it was finished, that have come
-    to the logs since."""
+    """Returns the ranges of the noted plan; if that export was finished, also those of records
+    appended since."""
     known = read_plan(output)
     if not os.path.exists(os.path.join(output, SUCCESS)):
         return known.ranges
@@ -315,7 +318,7 @@ def _go_on(
 
 
 def added(known: Sequence[OffsetRange], now: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """What of the ranges planned now lies behind those known."""
+    """Returns the parts of the ranges planned `now` that lie above the known ones."""
     ends: dict[tuple[str, int], int] = {}
     for each in known:
         key = (each.topic, each.partition)
@@ -328,7 +331,7 @@ def added(known: Sequence[OffsetRange], now: Sequence[OffsetRange]) -> list[Offs
 
 
 def _remove_leftovers(output: str) -> None:
-    """The files that attempts before this run have not finished."""
+    """Removes the unfinished files of attempts before this run."""
     for folder, folders, files in os.walk(output):
         folders[:] = [name for name in folders if "=" in name]
         for name in files:

@@ -1,7 +1,7 @@
-"""The files of an export: Parquet, Arrow's IPC format or JSON lines. Nothing of a record is lost.
+"""The file formats of an export: Parquet, Arrow's IPC format and JSON lines, all without loss.
 
-Parquet and Arrow have the columns of a read without the topic, which is in the path; a record
-without a timestamp has null there. JSON lines are those of `records.jsonl` in a mount.
+Parquet and Arrow files have the columns of a read without the topic, which is in the path; a
+missing timestamp is null. JSON lines are those of `records.jsonl` in a mount.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kafkafs.storage.format.lines import json_lines
 Format = Literal["parquet", "arrow", "jsonl"]
 FORMATS: Final = ("parquet", "arrow", "jsonl")
 
-#: The date of records without a timestamp, as Hive and Spark name what is null.
+#: The date of records without a timestamp, the name that Hive and Spark use for null.
 NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
 
 _FIELDS: Final = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -36,7 +36,7 @@ _TYPES: Final = {kind.kafka_name: int(kind) for kind in TimestampType}
 
 
 class FileWriter(Protocol):
-    """A file being written: `rows` so far. It is complete when it is closed."""
+    """A file being written: `rows` so far. It is complete after `close`."""
 
     path: str
     rows: int
@@ -50,7 +50,7 @@ def suffix_of(format: Format) -> str:
 
 
 def writer_of(format: Format, path: str, topic: str, partition: int) -> FileWriter:
-    """A new file at `path` for records of a partition."""
+    """Creates a file at `path` for records of a partition."""
     if format == "jsonl":
         return _JsonLines(path, topic, partition)
     return _Batches(format, path, topic, partition)
@@ -93,7 +93,8 @@ class _JsonLines:
 
 
 def read_file(path: str) -> Iterator[pa.RecordBatch]:
-    """The records of a file, with SCHEMA. CorruptError when it is none of an export."""
+    """Yields the records of a file, with SCHEMA. Raises CorruptError if it is not a file of an
+    export."""
     try:
         if path.endswith(suffix_of("parquet")):
             with pq.ParquetFile(path) as file:
@@ -109,7 +110,7 @@ def read_file(path: str) -> Iterator[pa.RecordBatch]:
         else:
             yield from _read_json_lines(path)
     except (pa.ArrowInvalid, KeyError, ValueError) as error:
-        raise CorruptError(f"no file of an export: {error}", os.fspath(path)) from None
+        raise CorruptError(f"not a file of an export: {error}", os.fspath(path)) from None
 
 
 def _read_json_lines(path: str) -> Iterator[pa.RecordBatch]:

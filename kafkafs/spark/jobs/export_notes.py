@@ -1,18 +1,19 @@
-"""What an export says about itself, written by `export` and read by `import`.
+"""The description and notes of an export, written by `export` and read by `import`.
 
-`_kafkafs/job.json` describes the export, and a note for each range of offsets names the files that
-hold its records (see `notes.py`). Version 2 of the description has under "plan":
+`_kafkafs/job.json` describes the export, and a note for each range of offsets names the files with
+its records (see `notes.py`). In version 2 of the description, "plan" contains:
 
-    ranges   the planned ranges, as OffsetRange has them; a partition's first begins at its log
-             start offset, and its last ends where the export does
-    empty    the partitions without any, {"topic", "partition", "offset"}: where the log begins
+    ranges   the planned ranges with the fields of OffsetRange; a partition's first begins at its
+             log start offset, and its last ends where the export does
+    empty    the partitions without ranges, {"topic", "partition", "offset"}: where the log begins
              and ends
-    configs  {topic: {name: value}}: all configs that are no defaults
+    configs  {topic: {name: value}}: all configs that differ from the defaults
 
-In version 1, which does not say its version, "plan" is the list of ranges.
+In version 1, which has no version field, "plan" is the list of ranges.
 
-An export may come from anywhere. What `read_export` returns has been checked: names are legal,
-numbers in range, and every file is a regular one inside the export, reached without symbolic links.
+An export may come from an untrusted source. The results of `read_export` are validated: names are
+legal, numbers in range, and every file is a regular one inside the export, reached without symbolic
+links.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ from .export_files import FORMATS, NO_DATE
 from .notes import JOB_NOTE, read_note, unit_note
 from .places import Choice
 
-#: Where in the output the notes are; Spark and others pass over such names.
+#: The directory of the notes in the output; Spark and others ignore such names.
 NOTES: Final = "_kafkafs"
 VERSION: Final = 2
 
-# A partition directory has to be called topic-partition, in 255 bytes.
+# The name of a partition directory, topic-partition, has at most 255 bytes.
 _MAX_NAME: Final = 255
-# So many offsets of one partition can be covered by the batches of an import; see `import_`.
+# The most offsets of a partition that the batches of an import can cover; see `import_`.
 _MAX_SPAN: Final = 1 << 40
 _DATE: Final = re.compile(rf"date=(-?[0-9]{{4,9}}-[0-9]{{2}}-[0-9]{{2}}|{NO_DATE})")
 _FILE: Final = re.compile(
@@ -54,8 +55,9 @@ _FILE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ExportedRange:
-    """A range of offsets: the paths of its files, from the export, `size` bytes and `records` in
-    all, the first and last of them at these offsets, -1 without any."""
+    """A range of offsets with the paths of its files, relative to the export, of `size` bytes and
+    `records` in total; `first_offset` and `last_offset` are those of its records, -1 without
+    any."""
 
     range: OffsetRange
     files: tuple[str, ...]
@@ -68,7 +70,7 @@ class ExportedRange:
 @dataclass(frozen=True, slots=True)
 class ExportedPartition:
     """Offsets [`start_offset`, `end_offset`) of a partition, in ascending ranges without overlap;
-    there are none where the two are the same."""
+    there are none if the two are equal."""
 
     topic: str
     partition: int
@@ -89,7 +91,7 @@ class ExportedPartition:
 
 @dataclass(frozen=True, slots=True)
 class ExportedLogs:
-    """What an export has: partitions by topic and number, and the configs of their topics."""
+    """The content of an export: partitions by topic and number, and the configs of their topics."""
 
     partitions: Sequence[ExportedPartition]
     configs: Mapping[str, Mapping[str, str]]
@@ -100,7 +102,7 @@ class ExportedLogs:
 
 
 def unit_name(each: OffsetRange) -> str:
-    """By which a range's note is found."""
+    """Returns the unit name under which a range is noted."""
     return f"{each.topic}-{each.partition} {each.start}-{each.end}"
 
 
@@ -109,8 +111,8 @@ def unit_name(each: OffsetRange) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExportPlan:
-    """What an export is to have. `empty`: partitions without records to read, and the offset where
-    each begins and ends."""
+    """What an export is to contain. `empty`: partitions without records to read, and the offset
+    where each begins and ends."""
 
     ranges: Sequence[OffsetRange]
     empty: Mapping[TopicPartition, int]
@@ -131,7 +133,8 @@ class ExportPlan:
 
 
 def read_plan(source: str) -> ExportPlan:
-    """The plan of the export in a directory. CorruptError names the field that is wrong."""
+    """Reads the plan of the export in a directory. Raises CorruptError, naming the field, if it is
+    malformed."""
     job = _job(source)
     version = job.get("version", 1).integer(1)
     if version > VERSION:
@@ -153,17 +156,17 @@ def read_plan(source: str) -> ExportPlan:
     for value in plan["empty"].elements():
         key = (_topic(value["topic"]), _partition(value))
         if key in empty or key in ends:
-            raise value.wrong(f"{key[0]}-{key[1]} is there twice")
+            raise value.wrong(f"{key[0]}-{key[1]} is listed twice")
         empty[key] = value["offset"].integer()
     return ExportPlan(ranges, empty, dict(_configs(plan["configs"])))
 
 
 def read_export(source: str, chosen: Sequence[Choice] = ()) -> ExportedLogs:
-    """All of a finished export, or the topics and partitions chosen.
+    """Reads a finished export, or the selected topics and partitions of it.
 
-    LogDirError if the directory is missing; CorruptError names the note and the field that is
-    wrong, or the file that is not there; UnknownTopic, UnknownPartition for what the export does
-    not have.
+    Raises LogDirError if the directory is missing; CorruptError if a note is malformed (naming note
+    and field) or a file is missing; UnknownTopic or UnknownPartition if the export lacks a selected
+    one.
     """
     if not os.path.isdir(source):
         raise LogDirError(source, "no such directory")
@@ -184,8 +187,8 @@ def read_export(source: str, chosen: Sequence[Choice] = ()) -> ExportedLogs:
 
 
 def check_file(source: str, path: str) -> None:
-    """CorruptError unless the file of an export is there, a regular one, without a symbolic link
-    on the way to it."""
+    """Raises CorruptError unless `path` in the export is a regular file, reached without a symbolic
+    link."""
     *folders, name = path.split("/")
     directory = Directory(source)
     for folder in folders:
@@ -193,13 +196,13 @@ def check_file(source: str, path: str) -> None:
     try:
         directory.open(name)
     except (SegmentGone, LogDirError) as error:
-        what = f"not there, though the notes of the export name it: {error}"
+        what = f"missing, but named in the notes of the export: {error}"
         raise CorruptError(what, os.path.join(source, path)) from None
 
 
 @dataclass(frozen=True, slots=True)
 class _Value:
-    """A value in a note, which may be anything, and where: the note's file and the field."""
+    """An untrusted value in a note, and its place: the note's file and the field."""
 
     file: str
     field: str
@@ -242,7 +245,7 @@ class _Value:
 
     def text(self) -> str:
         if not isinstance(self.value, str):
-            raise self.wrong("is not a text")
+            raise self.wrong("is not a string")
         return self.value
 
 
@@ -251,7 +254,7 @@ def _job(source: str) -> _Value:
     job = read_note(directory, JOB_NOTE)
     file = directory.path_of(JOB_NOTE)
     if not isinstance(job, dict) or job.get("job") != "export":
-        raise CorruptError("no export: it has no plan", file)
+        raise CorruptError("not an export: it has no plan", file)
     return _Value(file, "", job)
 
 
@@ -285,7 +288,7 @@ def _range(value: _Value) -> OffsetRange:
 
 
 def _topic_id(value: _Value) -> str:
-    """ "" for a topic without an id, and in the notes of an older kafkafs."""
+    """Returns the id, "" for a topic without one and in the notes of an older kafkafs."""
     if value.text() and not is_uuid_text(value.text()):
         raise value.wrong(f"{value.text()!r} is not a topic's id")
     return value.text()
@@ -315,7 +318,7 @@ def _configs(value: _Value) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def _exported_range(source: str, each: OffsetRange) -> ExportedRange:
-    """What the note of a range says."""
+    """Returns the content of the note of a range."""
     directory = Directory(source).child(NOTES)
     name = unit_note(unit_name(each))
     found = read_note(directory, name)
@@ -326,12 +329,12 @@ def _exported_range(source: str, each: OffsetRange) -> ExportedRange:
     paths = [_path(file["path"], each) for file in listed]
     for path, again in pairwise(sorted(paths)):
         if path == again:
-            raise note["files"].wrong(f"{path} is there twice")
+            raise note["files"].wrong(f"{path} is listed twice")
     for path in paths:
         check_file(source, path)
     records = note["records"].integer(0, each.end - each.start)
     if sum(file["rows"].integer() for file in listed) != records:
-        raise note["records"].wrong(f"{records}, but the files have another number of rows")
+        raise note["records"].wrong(f"{records} is not the number of rows in the files")
     first = last = -1
     if records:
         first = note["firstOffset"].integer(each.start, each.end - records)
@@ -341,13 +344,13 @@ def _exported_range(source: str, each: OffsetRange) -> ExportedRange:
 
 
 def _path(value: _Value, each: OffsetRange) -> str:
-    """The path of a file, which must be one that the export of a range makes."""
+    """Returns the path of a file, which must be one that the export of the range creates."""
     path = value.text()
     topic, _, rest = path.partition("/")
     date, _, name = rest.partition("/")
     parts = _FILE.fullmatch(name)
     if topic != f"topic={each.topic}" or _DATE.fullmatch(date) is None or parts is None:
-        raise value.wrong(f"{path!r} is not a file that an export of {each} makes")
+        raise value.wrong(f"{path!r} is not a file that an export of {each} creates")
     if (int(parts[1]), int(parts[2])) != (each.partition, each.start):
-        raise value.wrong(f"{path} is another range's than that of {each}")
+        raise value.wrong(f"{path} does not belong to the range {each}")
     return path

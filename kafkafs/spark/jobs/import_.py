@@ -1,9 +1,9 @@
-"""`import`: logs of an export again, with the offsets, timestamps and headers that they had.
+"""The `import` job: recreates the logs of an export with their offsets, timestamps and headers.
 
-A task makes sealed segments of one range of the export in the staging place beside the log
-directory; the driver, which holds the directories, puts all of them in place at once (see
-`storage.placing`). What is staged is noted there: started again, the import goes on. One that is
-done is not done again as long as the records are there.
+A task writes sealed segments of one range of the export to the staging directory next to the log
+directory; the driver, which holds the directories, then commits them all at once (see
+`storage.placing`). Staged ranges are noted, so that a restarted import resumes. An import that is
+done is not repeated as long as its records are there.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ if TYPE_CHECKING:
 
 _COLUMNS: Final = ("topic", "partition", "records", "bytes", "startOffset", "endOffset")
 _STAGED: Final = "notes"
-# Records that follow each other without a gap in their offsets are encoded together; of fewer than
-# these, as compaction leaves them, many go into one batch.
+# Runs of records without gaps in their offsets are encoded together; runs with fewer records than
+# this, as compaction leaves them, are combined into batches.
 _RUN: Final = 32
 _BATCH_RECORDS: Final = 200
-# Offsets that one batch without records covers, at most: a segment holds fewer than 2**31.
+# The most offsets that one batch without records covers: a segment holds fewer than 2**31.
 _MOST_COVERED: Final = 1 << 30
 
-# The first and the last offset of some batches, and their bytes.
+# First and last offset of some batches, and their bytes.
 _Batches = tuple[int, int, memoryview | bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A range of an export, its files by absolute paths, and the config of its topic here. The
-    batches made of it cover the offsets [`begin`, `end`)."""
+    """A range of an export and the config of its topic in the target. The batches made of it cover
+    the offsets [`begin`, `end`)."""
 
     exported: ExportedRange
     source: str
@@ -85,7 +85,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """Where the tasks stage what they make."""
+    """Where the tasks stage their segments."""
 
     path: str
     job: str
@@ -102,16 +102,16 @@ def import_(
     settings: Mapping[str, str] | None = None,
     told: Told = silent,
 ) -> Report:
-    """Writes what an export in the directory `source` has, or of it the `topics` (and partitions)
-    chosen, to `log_dirs`, which are made where there are none. Topics and partitions that are not
-    there are made, with the configs, log start offsets and end offsets of those exported. All of
-    it is put in place, or nothing.
+    """Writes the export in the directory `source`, or the selected `topics` (and partitions) of it,
+    to `log_dirs`, which are created if missing. Missing topics and partitions are created with the
+    exported configs, log start offsets and end offsets. Either everything is committed, or nothing.
 
-    Unregistered, unless `unregistered`, when they would be made in the directories of a KRaft
-    cluster that does not know them. LogDirLocked when a broker or another writer has one of the
-    directories; Refused when a partition has records at those offsets or above, or ends below where
-    the export begins; LogDirError if `source` is missing; CorruptError for notes or files that are
-    not those of an export, UnknownTopic, UnknownPartition for what it has not.
+    Raises Unregistered, unless `unregistered` is set, if topics or partitions would be created in
+    the directories of a KRaft cluster that does not know them; LogDirLocked if a broker or another
+    writer holds one of the directories; Refused if a partition has records at or above those
+    offsets, or ends below the start of the export; LogDirError if `source` is missing; CorruptError
+    for notes or files that are not those of an export; UnknownTopic or UnknownPartition if the
+    export lacks a selected one.
     """
     source = os.path.abspath(local_path(source))
     exported = read_export(source, topics)
@@ -143,7 +143,7 @@ def import_(
 
 
 def _absolute(log_dirs: str | Sequence[str]) -> tuple[str, ...]:
-    """They need not be there, so no wildcards."""
+    """Returns absolute paths; without wildcards, as the directories need not exist."""
     listed = log_dirs.split(",") if isinstance(log_dirs, str) else log_dirs
     return tuple(os.path.abspath(local_path(path)) for path in listed)
 
@@ -153,7 +153,7 @@ def _size(unit: Unit) -> int:
 
 
 def _job_name(source: str, exported: ExportedLogs) -> str:
-    """The same for the same import."""
+    """Returns a name that is the same for every run of the same import."""
     what = [source]
     for each in exported.partitions:
         what.append(f"{each.topic}-{each.partition} {each.start_offset}-{each.end_offset}")
@@ -163,7 +163,7 @@ def _job_name(source: str, exported: ExportedLogs) -> str:
 
 
 def _are_there(engine: WritableEngine, exported: ExportedLogs) -> bool:
-    """Whether all partitions reach as far as the export."""
+    """Returns whether all partitions reach the end of the export."""
     topics = engine.topics()
     return all(
         each.partition in topics.get(each.topic, ())
@@ -173,7 +173,7 @@ def _are_there(engine: WritableEngine, exported: ExportedLogs) -> bool:
 
 
 def _config(engine: WritableEngine, exported: ExportedLogs, topic: str) -> TopicConfig:
-    """That of a topic which is there, or of the one that is to be made."""
+    """Returns the config of an existing topic, or of the one that will be created."""
     if topic in engine.topics():
         return engine.topic_config(topic).config
     return engine.new_topic_config(exported.configs.get(topic, {})).config
@@ -182,8 +182,8 @@ def _config(engine: WritableEngine, exported: ExportedLogs, topic: str) -> Topic
 def _units(
     engine: WritableEngine, each: ExportedPartition, source: str, config: TopicConfig
 ) -> Iterator[Unit]:
-    """The ranges of a partition, such that together they cover all offsets from the log's end to
-    the export's."""
+    """Yields the ranges of a partition, which together cover all offsets from the log's end to the
+    export's."""
     if not each.ranges:
         return
     begin = _next_offset(engine, each)
@@ -195,7 +195,8 @@ def _units(
 
 
 def _next_offset(engine: WritableEngine, each: ExportedPartition) -> int:
-    """Where the log goes on, or will begin. Refused when it cannot go on with what was exported."""
+    """Returns the log end offset, or that of the log to be created. Raises Refused if the export
+    cannot be appended there."""
     if each.partition not in engine.topics().get(each.topic, ()):
         return each.start_offset
     writer = engine.writer(each.topic, each.partition)
@@ -214,7 +215,7 @@ def _next_offset(engine: WritableEngine, each: ExportedPartition) -> int:
 
 
 def _starts(exported: ExportedLogs) -> dict[str, dict[int, int]]:
-    """The log start offsets, by topic and partition."""
+    """Returns the log start offsets by topic and partition."""
     starts: dict[str, dict[int, int]] = {}
     for each in exported.partitions:
         starts.setdefault(each.topic, {})[each.partition] = each.start_offset
@@ -222,7 +223,8 @@ def _starts(exported: ExportedLogs) -> dict[str, dict[int, int]]:
 
 
 def _refuse_unregistered(place_: Place, exported: ExportedLogs) -> None:
-    """Unregistered, before anything is locked or staged, for what a KRaft broker would not know."""
+    """Raises Unregistered, before anything is locked or staged, for topics and partitions that a
+    KRaft broker would not know."""
     there = tuple(path for path in place_.log_dirs if os.path.isdir(path) and os.listdir(path))
     if not there:
         return
@@ -236,8 +238,8 @@ def _refuse_unregistered(place_: Place, exported: ExportedLogs) -> None:
 
 @contextmanager
 def _made(engine: WritableEngine, exported: ExportedLogs, write: Write) -> Iterator[None]:
-    """The topics and partitions, made where there are none, for something to be placed in them.
-    New topics go again when that fails, unless it was decided."""
+    """Creates the missing topics and partitions for the commit in the block. If it fails, new
+    topics are deleted again, unless the write is already committed."""
     wanted = _starts(exported)
     there = engine.topics()
     new = [topic for topic in wanted if topic not in there]
@@ -261,7 +263,7 @@ def _made(engine: WritableEngine, exported: ExportedLogs, write: Write) -> Itera
 
 
 def _begin_at(writer: LogWriter, start: int) -> None:
-    """Lets a log without records begin at an offset, unless it is beyond that."""
+    """Moves the start of a log without records up to `start`."""
     if writer.start_offset == writer.end_offset < start:
         writer.truncate_fully_and_start_at(start)
 
@@ -276,7 +278,7 @@ def _staging(place_: Place, source: str, job: str) -> Staging:
 
 
 def _stage(staging: Staging, unit: Unit) -> dict[str, Any]:
-    """Stages one range; what was made, as a note has it."""
+    """Stages one range; returns the content of its note."""
     name = unit.name
     noted: dict[str, Any] | None = staging.notes.get(name)
     if noted is not None and (noted["part"] is None or os.path.isdir(noted["part"]["path"])):
@@ -301,14 +303,14 @@ def _stage(staging: Staging, unit: Unit) -> dict[str, Any]:
 
 
 def _codec(config: TopicConfig) -> Codec:
-    """As a producer's that compresses nothing, unless the topic says otherwise."""
+    """Returns the codec: none, like a producer's default, unless the topic sets one."""
     names = {codec.kafka_name: codec for codec in Codec}
     return names.get(config.compression_type, Codec.NONE)
 
 
 def _read(unit: Unit) -> pa.Table:
-    """The records of a range, in order of offsets. CorruptError when they are not those that were
-    exported."""
+    """Returns the records of a range, ordered by offset. Raises CorruptError if they are not the
+    exported ones."""
     exported = unit.exported
     for path in exported.files:
         check_file(unit.source, path)
@@ -321,14 +323,14 @@ def _read(unit: Unit) -> pa.Table:
     if is_right and exported.records:
         is_right = (offsets[0], offsets[-1]) == (exported.first_offset, exported.last_offset)
     if not is_right:
-        what = f"not the {exported.records} records that were exported of {exported.range}"
+        what = f"not the {exported.records} records that were exported from {exported.range}"
         raise CorruptError(what, paths[0] if paths else unit.source)
     return table.combine_chunks()
 
 
 def _covering(made: Iterable[_Batches], begin: int, end: int) -> Iterator[Bytes]:
-    """The batches, which ascend, and such without records, as a cleaner leaves them, for offsets in
-    [begin, end) that are in none: those of markers, or of records that were gone."""
+    """Yields the batches, which ascend, and batches without records, as a cleaner leaves them, for
+    the other offsets in [begin, end): those of markers and of records that no longer existed."""
     for first, last, data in made:
         yield from _without_records(begin, first)
         yield data
@@ -344,14 +346,14 @@ def _without_records(begin: int, end: int) -> Iterator[bytes]:
 
 
 def _batches(table: pa.Table, codec: Codec) -> Iterator[_Batches]:
-    """Batches of the records, with their offsets and the types of their timestamps."""
+    """Yields batches of the records, with their offsets and timestamp types."""
     if not table.num_rows:
         return
     offsets = table.column("offset").to_numpy()
     kinds = table.column("timestampType").to_numpy()
     records = RecordColumns.from_arrow(table.select(["key", "value", "timestamp", "headers"]))
     edges = _edges(offsets, kinds, records.timestamps)
-    short: list[tuple[int, int]] = []  # runs that wait to be one batch
+    short: list[tuple[int, int]] = []  # runs to be combined into one batch
     for low, high in pairwise(edges):
         if high - low < _RUN:
             is_other = bool(short) and not _go_together(short[0][0], low, kinds, records.timestamps)
@@ -378,8 +380,8 @@ def _batches(table: pa.Table, codec: Codec) -> Iterator[_Batches]:
 
 
 def _edges(offsets: Int64s, kinds: Any, timestamps: Int64s) -> list[int]:
-    """Where runs begin that the same batches may hold: a gap, another type of timestamp or, where
-    the log gave it, another timestamp. And the end."""
+    """Returns where runs that can share a batch begin: after a gap, at another timestamp type or,
+    with log append time, at another timestamp. The last element is the number of records."""
     begins = np.diff(offsets) != 1
     begins |= np.diff(kinds) != 0
     is_appended = kinds[1:] == TimestampType.LOG_APPEND_TIME
@@ -388,7 +390,7 @@ def _edges(offsets: Int64s, kinds: Any, timestamps: Int64s) -> list[int]:
 
 
 def _go_together(one: int, other: int, kinds: Any, timestamps: Int64s) -> bool:
-    """Whether two records may be in one batch."""
+    """Returns whether two records may be in the same batch."""
     if kinds[one] != kinds[other]:
         return False
     return bool(kinds[one] != TimestampType.LOG_APPEND_TIME or timestamps[one] == timestamps[other])
@@ -399,7 +401,7 @@ def _fits_in_batch(offsets: Int64s, low: int, high: int) -> bool:
 
 
 def _with_gaps(table: pa.Table, low: int, high: int, codec: Codec) -> _Batches:
-    """One batch of some records, whatever their offsets."""
+    """Returns one batch of some records, whose offsets may have gaps."""
     rows = table.slice(low, high - low)
     times = rows.column("timestamp").cast(pa.int64()).fill_null(-1).to_pylist()
     kind = rows.column("timestampType")[0].as_py()

@@ -1,7 +1,7 @@
-"""`merge`: two replicas of the same partitions, each with damage of its own, as one new log.
+"""The `merge` job: combines two replicas of the same partitions, each with damage, into a new log.
 
-A task merges one partition (see `storage.log.replicas` for what is taken from which), and settles
-it (see `new_log_dir`). Both replicas are only read.
+A task merges one partition (see `storage.log.replicas` for which batches are taken from which
+replica) and recovers it (see `new_log_dir`). Both replicas are only read.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _NAMES: Final = ("first", "second")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A partition; in which of the two places it is, and bytes of both."""
+    """A partition; in which of the two places it exists, and its bytes in both."""
 
     topic: str
     partition: int
@@ -64,7 +64,7 @@ class Unit:
 
     @property
     def is_in(self) -> int:
-        """One of the places where it is."""
+        """One of the places where it exists."""
         return FIRST if self.in_places[FIRST] else SECOND
 
 
@@ -78,12 +78,12 @@ def merge(
     settings: Mapping[str, str] | None = None,
     told: Told = silent,
 ) -> Report:
-    """Makes the log directory `output` of the replicas in `log_dirs` and in `other`, of all
-    partitions or of the `topics` (and partitions) chosen; one that only one of them has is taken
-    from there. What both have lost, and what was left out of one because it parts from the other,
-    is `wrong` in the report.
+    """Creates the log directory `output` from the replicas in `log_dirs` and in `other`, of all
+    partitions or of the selected `topics` (and partitions); a partition that only one has is taken
+    from there. Offsets lost in both, and batches left out because one replica diverges from the
+    other, are `wrong` in the report.
 
-    LogDirError when the two are not of one cluster and topic, or there is something at `output`.
+    Raises LogDirError if the two differ in cluster or topic ids, or if `output` exists.
     """
     places = (Place.of(log_dirs, settings), Place.of(other, settings))
     partitions = [_partitions(place, topics) for place in places]
@@ -112,7 +112,7 @@ def merge(
 
 
 def _partitions(place: Place, topics: Sequence[Choice]) -> dict[Key, PartitionDir]:
-    """Those that are there; what is chosen need not be in both."""
+    """Returns the existing partitions; a selected one need not be in both places."""
     every = {(found.topic, found.partition): found for found in place.partitions()}
     if not topics:
         return every
@@ -121,7 +121,8 @@ def _partitions(place: Place, topics: Sequence[Choice]) -> dict[Key, PartitionDi
 
 
 def _refuse_unknown(places: Sequence[Place], topics: Sequence[Choice]) -> None:
-    """UnknownTopic, UnknownPartition for what is in neither, or the quorum's own."""
+    """Raises UnknownTopic or UnknownPartition for a selection that neither place has, or the
+    quorum's topic."""
     for topic, number in topics:
         there = [place.engine().topics().get(topic) for place in places]
         is_there = any(numbers and number in (None, *numbers) for numbers in there)
@@ -134,7 +135,7 @@ def _refuse_strangers(
 ) -> None:
     clusters = [place.engine().log_dirs.dirs[0].meta.cluster_id for place in places]
     if all(clusters) and clusters[0] != clusters[1]:
-        why = f"of cluster {clusters[1]}, not {clusters[0]} as {places[0].log_dirs[0]}"
+        why = f"of cluster {clusters[1]}, but {places[0].log_dirs[0]} is of cluster {clusters[0]}"
         raise LogDirError(places[1].log_dirs[0], why)
     for key in partitions[0].keys() & partitions[1].keys():
         ids = [each[key].topic_id() for each in partitions]
@@ -156,7 +157,7 @@ def _unit(key: Key, partitions: Sequence[Mapping[Key, PartitionDir]]) -> Unit:
 def _merge(
     places: tuple[Place, Place], target: NewLogDir, notes: Notes, unit: Unit
 ) -> dict[str, Any]:
-    """Merges and settles a partition; what was done."""
+    """Merges and recovers a partition; returns its result."""
     name = str(unit)
     noted: dict[str, Any] | None = notes.get(name)
     if noted is not None:
@@ -186,7 +187,7 @@ def _write(
     replicas: tuple[Replica, Replica],
     parting: Parting,
 ) -> dict[str, Any]:
-    """Writes all batches to segments; how many, and from where."""
+    """Writes all batches to segments; returns how many, and from which replica."""
     counts = {"batches": 0, "ofBoth": 0, "ofFirst": 0, "ofSecond": 0, "cleanedOtherwise": 0}
     holes: list[Row] = []
     segments = _Segments(target, key, replicas, parting.leader)
@@ -202,8 +203,8 @@ def _write(
 
 
 class _Segments:
-    """The segments of the new log: they begin where those of the leader do and, where only the
-    other has batches, where that one's do."""
+    """The segments of the new log. They begin at the base offsets of the leader's segments and,
+    outside of its range, of the other replica's."""
 
     def __init__(
         self, target: NewLogDir, key: Key, replicas: tuple[Replica, Replica], leader: int
@@ -228,7 +229,7 @@ class _Segments:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        # What an error leaves of a segment does not get its name.
+        # After an error, the incomplete segment is not renamed.
         self._stack.__exit__(kind, error, trace)
 
     def append(self, taken: Taken) -> None:
@@ -247,12 +248,12 @@ class _Segments:
         return self._bases[self._next] if self._next < len(self._bases) else MAX_OFFSET
 
     def _roll(self, taken: Taken) -> None:
-        """Begins the segment of a batch: at the base that is next before it, so that the name is
-        that of the segment which the batch comes from."""
+        """Starts the segment of a batch at the next base offset up to it, so that it has the name
+        of the segment that the batch comes from."""
         self._stack.close()
         self._stack = ExitStack()
         base = taken.segment
-        if self._file is not None:  # a wrapper does not tell its first offset
+        if self._file is not None:  # a wrapper does not contain its first offset
             base = taken.batch.base if taken.batch.count >= 0 else self._end
         while self._next_base() <= taken.batch.base:
             base = self._bases[self._next]
@@ -273,7 +274,7 @@ def _hole(key: Key, first: int, after: int) -> Row:
 
 
 def _told(key: Key, merging: Merging, parting: Parting) -> Iterator[Row]:
-    """What is missing at the end, and where the two part."""
+    """Yields what is missing at the end, and where the two replicas diverge."""
     about = {"topic": key[0], "partition": key[1]}
     for lost in merging.lost:
         place = {"file": lost.error.file, "position": lost.error.position}
@@ -289,11 +290,11 @@ def _parting(merging: Merging, parting: Parting) -> str:
     if parting.is_conflict:
         why = f"they have different batches; {why}"
     left = f"{merging.left_out} batches of the {other} are left out"
-    return f"the {other} parts from the {leader} at offset {parting.offset}: {why}: {left}"
+    return f"the {other} diverges from the {leader} at offset {parting.offset}: {why}: {left}"
 
 
 def _what(lost: Lost) -> str:
-    return f"{lost.error.what}; nothing follows, and the other replica ends here, too"
+    return f"{lost.error.what}; nothing follows, and the other replica also ends here"
 
 
 def _report(

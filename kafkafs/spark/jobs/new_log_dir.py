@@ -1,9 +1,8 @@
-"""A log directory that a job makes: under a name of its own until it is whole.
+"""Builds a new log directory for a job, under a temporary name until it is complete.
 
-Tasks put `.log` files into it, whole ones by one step each; then each partition is recovered as at
-an opening after a crash, by the storage engine, which makes its indexes, snapshots and epochs; at
-last the directory is marked as closed in good order and gets its name. What it is made from is
-never written to.
+Tasks write `.log` files to it, each atomically. Then the storage engine recovers each partition as
+after a crash, which creates its indexes, snapshots and leader epochs. Finally the directory is
+marked as cleanly shut down and renamed. The sources are never written to.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _MAX_SMALL_FILE: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A partition of the new directory: offsets [start, end)."""
+    """A recovered partition of the new directory: offsets [`start_offset`, `end_offset`)."""
 
     key: Key
     start_offset: int
@@ -55,7 +54,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class NewLogDir:
-    """The directory that is to be at `path`. Can be pickled; all workers must see it."""
+    """The new directory, which will be at `path`. Can be pickled; all workers must see it."""
 
     path: str
 
@@ -66,11 +65,11 @@ class NewLogDir:
     def begin(
         self, job: dict[str, Any], sources: Sequence[str] = ()
     ) -> tuple[Notes, dict[str, Any]]:
-        """Begins it, or takes it up again where the same job left it. The notes, and how the job
-        was described when it began. LogDirError when there is something already, or it would lie in
-        one of the log directories `sources` or in another; OtherJob."""
+        """Starts the directory, or resumes it if the same job left it unfinished. Returns the
+        notes, and the description of the job from when it started. Raises LogDirError if `path`
+        exists or is inside one of the log directories `sources` or another one; OtherJob."""
         if os.path.lexists(self.path):
-            raise LogDirError(self.path, "there is something already; a new directory is made")
+            raise LogDirError(self.path, "already exists; choose the path of a new directory")
         refuse_within_log_dir(self.path, sources)
         self._remove_half()
         begun = Notes.of_job(self.path + _NOTES, job)
@@ -78,7 +77,7 @@ class NewLogDir:
         return begun
 
     def _remove_half(self) -> None:
-        """Notes say nothing without the files that they are about, nor these without notes."""
+        """Removes files without notes and notes without files, as neither is of use alone."""
         notes = Notes(self.path + _NOTES)
         above, name = os.path.split(self.path)
         parent = WritableDirectory(above)
@@ -89,14 +88,14 @@ class NewLogDir:
             notes.remove()
 
     def make_partition(self, found: PartitionDir, without: Sequence[str] = ()) -> None:
-        """Makes the directory of a partition like `found`, with its small files but for those
-        `without`; what is there already stays."""
+        """Creates the directory of a partition like `found`, with its small files except those in
+        `without`. An existing directory is kept."""
         log_dir = WritableDirectory(self._unfinished)
         with suppress(FileExistsError):
             log_dir.make(found.name)
         directory = log_dir.child(found.name)
         for entry in found.directory.list():
-            # Not what hangs on offsets, and nothing that waits for being deleted.
+            # Excludes files that depend on offsets and those that are about to be deleted.
             is_small = entry.is_file and names.parse_segment_file(entry.name) is None
             if is_small and entry.name not in without:
                 data = found.directory.read_small(entry.name, _MAX_SMALL_FILE)
@@ -108,7 +107,7 @@ class NewLogDir:
 
     @contextmanager
     def new_log(self, key: Key, base_offset: int, mtime_ns: int) -> Iterator[WritableFile]:
-        """A `.log` to be filled, which is there when the `with` ends, durably and at once."""
+        """Yields a `.log` to write to, which appears durably and atomically when the block ends."""
         directory = self.partition(key)
         name = segment_file(base_offset, FileKind.LOG)
         # Attempts of one task may run at the same time.
@@ -127,7 +126,7 @@ class NewLogDir:
     def settle_all(
         self, spark: SparkSession, place: Place, partitions: Sequence[PartitionDir], told: Told
     ) -> list[Settled]:
-        """Settles all, each in a task or with others in one."""
+        """Recovers all partitions in tasks; small ones share a task."""
         works = []
         for found in partitions:
             key = (found.topic, found.partition)
@@ -138,7 +137,7 @@ class NewLogDir:
         return run(spark, "settle the new partitions", works, work, lambda each: each[2], told)
 
     def settle(self, place: Place, key: Key, start_offset: int) -> Settled:
-        """Recovers a partition whose `.log` files are all there. Repeated it comes to the same."""
+        """Recovers a partition whose `.log` files are all written. Idempotent."""
         directory = self.partition(key)
         for entry in directory.list():
             if entry.name.endswith(TEMPORARY_SUFFIX):
@@ -154,15 +153,15 @@ class NewLogDir:
             limits=engine.context.limits,
             expiration_ms=broker_config(engine.settings).producer_id_expiration_ms,
         )
-        if plan.faults:  # only sound batches were put there
+        if plan.faults:  # unexpected: only valid batches were written
             raise fresh(plan.faults[0])
         recovery.apply(plan, directory)
         size = sum(segment.size for segment in plan.segments)
         return Settled(key, plan.start_offset, plan.end_offset, len(plan.segments), size)
 
     def finish(self, settled: Iterable[Settled], source: LogDir, notes: Notes) -> None:
-        """All partitions are settled: what is beside them is made, and the directory gets its
-        name."""
+        """Writes the files of the log directory itself, and renames it, after all partitions are
+        recovered."""
         directory = WritableDirectory(self._unfinished)
         for name in (names.META_PROPERTIES_FILE, TOPIC_SETTINGS_FILE):
             with suppress(SegmentGone):

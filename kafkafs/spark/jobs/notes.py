@@ -1,7 +1,7 @@
-"""Which units of a job are finished: a file for each, in the place where the job's output is made.
+"""Records the finished units of a job, in one file each, next to the job's output.
 
-A note is written when all that the unit made is durable, in one step; a job that is started again
-skips what is noted, and takes the note's content for the unit's result.
+A note is written atomically when everything the unit made is durable. A restarted job skips the
+noted units and uses the notes as their results.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ JOB_NOTE: Final = "job.json"
 
 
 class OtherJob(Exception):
-    """The place has the notes of another job, or of the same with other arguments."""
+    """The directory has the notes of another job, or of the same job with other arguments."""
 
 
 class Notes:
-    """The notes in directory `path`, which the workers see, too. Can be pickled."""
+    """The notes in directory `path`, which all workers must see. Can be pickled."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
     @classmethod
     def of_job(cls, path: str, job: dict[str, Any]) -> tuple[Notes, dict[str, Any]]:
-        """The notes of a job, begun or taken up again, and how it was described when it began.
+        """Returns the notes of a job, started or resumed, and its description from when it started.
 
-        `job` describes it; what stands under "plan" is the first run's, all else must be the same:
-        OtherJob.
+        `job` is the description. Its "plan" is that of the first run; if anything else differs,
+        OtherJob is raised.
         """
         notes = cls(path)
         notes._directory().make_itself()
@@ -48,28 +48,28 @@ class Notes:
         wanted = {key: value for key, value in json.loads(json.dumps(job)).items() if key != "plan"}
         if same != wanted:
             names = [key for key in wanted if same.get(key) != wanted[key]] or ["job"]
-            why = f"an unfinished job with another {names[0]} has left its notes there"
-            raise OtherJob(f"{path}: {why}; remove it to begin anew")
+            why = f"it has the notes of an unfinished job with different {names[0]}"
+            raise OtherJob(f"{path}: {why}; remove it to start over")
         return notes, known
 
     def job(self) -> Any:
-        """How the job was described when it began, None where none has."""
+        """Returns the description of the job, None if none was started."""
         return self._read(JOB_NOTE)
 
     def describe(self, job: dict[str, Any]) -> None:
-        """The job is described otherwise from now on."""
+        """Replaces the description of the job."""
         self._write(JOB_NOTE, job)
 
     def get(self, unit: str) -> Any:
-        """What was noted of a unit, None when it is not finished."""
+        """Returns the noted result of a unit, None if it is not finished."""
         return self._read(unit_note(unit))
 
     def put(self, unit: str, result: Any) -> None:
-        """The unit is finished, with a result as JSON has it."""
+        """Records that a unit is finished, with a result that JSON can represent."""
         self._write(unit_note(unit), result)
 
     def remove(self) -> None:
-        """The job is done, or its output complete."""
+        """Removes all notes, after the job is done."""
         above, name = os.path.split(self.path)
         WritableDirectory(above).remove_directory(name)
 
@@ -84,12 +84,13 @@ class Notes:
 
 
 def unit_note(unit: str) -> str:
-    """The name of the file that notes a unit, for any text."""
+    """Returns the name of the file for the note of a unit, whose name may be any text."""
     return f"unit-{hashlib.sha256(unit.encode()).hexdigest()[:32]}.json"
 
 
 def read_note(directory: Directory, name: str) -> Any:
-    """What a note says, None where it is not there. CorruptError for what is not JSON."""
+    """Returns the content of a note, None if it does not exist. Raises CorruptError if it is not
+    JSON."""
     try:
         return json.loads(directory.read_small(name, _MOST_BYTES))
     except (SegmentGone, LogDirError):

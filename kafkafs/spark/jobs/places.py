@@ -15,33 +15,33 @@ from kafkafs.storage.log_dir import PartitionDir
 
 from ..planning import find_log_dirs
 
-Choice = tuple[str, int | None]  # a topic, and one of its partitions or all
+Choice = tuple[str, int | None]  # a topic, and one of its partitions or None for all
 Setting = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Log directories, and the settings of this run. Can be pickled; every worker must see the
-    directories by the same paths."""
+    """Log directories and the configs of this run. Can be pickled; every worker must see the
+    directories under the same paths."""
 
     log_dirs: tuple[str, ...]
     settings: tuple[Setting, ...] = ()
 
     @classmethod
     def of(cls, log_dirs: str | Sequence[str], settings: Mapping[str, str] | None = None) -> Place:
-        """Of paths as on a command line: joined by commas, with wildcards, relative ones."""
+        """Accepts paths as on a command line: comma-separated, with wildcards, relative."""
         listed = log_dirs.split(",") if isinstance(log_dirs, str) else log_dirs
         paths = find_log_dirs([local_path(os.fspath(path)) for path in listed])
         return cls(tuple(paths), tuple(sorted((settings or {}).items())))
 
     def engine(self) -> Engine:
-        """The directories opened for reading; tasks that follow each other share it. LogDirError,
-        ConfigError."""
+        """Returns the directories opened for reading; tasks in the same process share the engine.
+        Raises LogDirError or ConfigError."""
         return _engine(self)
 
     def partitions(self, chosen: Sequence[Choice] = ()) -> list[PartitionDir]:
-        """The directories of the partitions chosen, of all without a choice, by topic and number.
-        UnknownTopic, UnknownPartition."""
+        """Returns the directories of the selected partitions, or of all, by topic and number.
+        Raises UnknownTopic or UnknownPartition."""
         engine = self.engine()
         return [engine.partition_dir(*key) for key in choose(engine.topics(), chosen)]
 
@@ -52,8 +52,9 @@ def _engine(place: Place) -> Engine:
 
 
 def replace_file(directory: WritableDirectory, name: str, data: bytes) -> None:
-    """Makes `data` the content of the file, durably and in one step. Attempts of one task may do
-    so at the same time: each has a file of its own until then, whose name begins with a dot."""
+    """Replaces the content of the file with `data`, atomically and durably. Attempts of the same
+    task may run at the same time: each writes a temporary file of its own, whose name begins with a
+    dot."""
     temporary = f".{name}.{os.getpid()}.{os.urandom(4).hex()}{TEMPORARY_SUFFIX}"
     file = directory.create(temporary)
     file.write(0, data)

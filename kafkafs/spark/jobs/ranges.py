@@ -1,4 +1,5 @@
-"""Which ranges of offsets a job reads that reads records: planned as a read is."""
+"""Selects the partitions for jobs that read records; their offset ranges are planned as for a
+read."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from .places import Choice, Place
 
 
 def options_for(place: Place, topics: Sequence[Choice], isolation: str) -> Options:
-    """Those of a read of the partitions chosen, without a choice of all but Kafka's own topics."""
+    """Returns the options of a read of the selected partitions, by default all but those of Kafka's
+    internal topics."""
     assigned: dict[str, list[int]] = {}
     for found in place.partitions(topics):
         if topics or found.topic not in INTERNAL_TOPICS:
@@ -20,5 +22,5 @@ def options_for(place: Place, topics: Sequence[Choice], isolation: str) -> Optio
     if assigned:
         given["assign"] = json.dumps(assigned)
     else:
-        given["subscribePattern"] = "(?!)"  # nothing
+        given["subscribePattern"] = "(?!)"  # matches nothing
     return Options.parse({**given, **dict(place.settings)})

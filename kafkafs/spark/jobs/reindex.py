@@ -1,8 +1,8 @@
-"""`reindex`: the indexes of all segments made anew, in directories that nobody writes to.
+"""The `reindex` job: rebuilds the indexes of all segments.
 
-Tasks make the `.index` and `.timeindex` of a segment each, and then, for partitions that have
-producers, the `.txnindex` of all their segments. An index that is right already is left alone;
-others are replaced in one step. The driver holds the directories as a broker would.
+Tasks build the `.index` and `.timeindex` of one segment each, and then, for partitions with
+producers, the `.txnindex` of all their segments. A correct index is kept; others are replaced
+atomically. The driver holds the directories as a broker would.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """`written`: names of the files that were replaced. `wrong` where nothing could be done."""
+    """`written`: names of the replaced files. `wrong`: why nothing could be done, else None."""
 
     written: tuple[str, ...] = ()
     has_producers: bool = False
@@ -66,13 +66,14 @@ def reindex(
     settings: Mapping[str, str] | None = None,
     told: Told = silent,
 ) -> Report:
-    """Makes the indexes of all segments in `log_dirs`, or of the `topics` (and partitions) chosen,
-    what recovery would make them. Segments with damage are `wrong` in the report, and keep theirs.
+    """Rebuilds the indexes of all segments in `log_dirs`, or of the selected `topics` (and
+    partitions), as recovery would. Damaged segments are `wrong` in the report and keep their
+    indexes.
 
-    LogDirLocked when a broker or another writer has one of the directories.
+    Raises LogDirLocked if a broker or another writer holds one of the directories.
     """
     place = Place.of(log_dirs, settings)
-    place.partitions(topics)  # raises what is wrong with them before anything is locked
+    place.partitions(topics)  # rejects unknown topics before anything is locked
     with ExitStack() as held:
         for path in place.log_dirs:
             held.enter_context(DirectoryLock(WritableDirectory(path)))
@@ -100,7 +101,7 @@ def _units(found: PartitionDir) -> list[Unit]:
 
 
 def _remove_leftovers(found: PartitionDir) -> None:
-    """Files that an attempt before this run has not finished."""
+    """Removes the unfinished files of attempts before this run."""
     directory = WritableDirectory(found.log_dir.path).child(found.name)
     for entry in directory.list():
         if entry.name.startswith(".") and entry.name.endswith(TEMPORARY_SUFFIX):
@@ -108,8 +109,8 @@ def _remove_leftovers(found: PartitionDir) -> None:
 
 
 def _with_producers(units: Sequence[Unit], done: Sequence[Done]) -> dict[Key, int]:
-    """The partitions that may have aborted transactions, with their bytes; but for those that are
-    damaged, of which nobody knows."""
+    """Returns the partitions that may have aborted transactions, with their bytes. Damaged ones are
+    excluded, because their transactions cannot be determined."""
     sizes: dict[Key, int] = {}
     for unit, result in zip(units, done, strict=True):
         if result.has_producers:
@@ -169,11 +170,11 @@ def _replace(
 def _wrong(key: Key, error: CorruptError | SegmentGone | OSError) -> Mapping[str, Any]:
     about: dict[str, Any] = {"topic": key[0], "partition": key[1]}
     if isinstance(error, CorruptError):
-        what = f"{error.what}; its indexes are left as they are"
+        what = f"{error.what}; its indexes were not changed"
         return {**about, "file": error.file, "position": error.position, "what": what}
     if isinstance(error, OSError):
         return {**about, "file": error.filename, "what": error.strerror}
-    return {**about, "file": error.file, "what": "it went while it was read"}
+    return {**about, "file": error.file, "what": "it was deleted while being read"}
 
 
 def _report(

@@ -1,4 +1,4 @@
-"""What a job found or did: rows for a table, and what is wrong."""
+"""The result of a job: rows for a table, and what is wrong."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The end of a job.
+    """The result of a job.
 
-    `rows` are its summary, all with the keys `columns`: a row for each partition, mostly. `wrong`
-    is what the job found broken or could not do, a mapping each that has a `what`; with any, the
-    exit code is 1. `skipped`: units of work that an earlier run had finished, of `units` in all.
+    `rows` are its summary, all with the keys `columns`, mostly one for each partition. `wrong` is
+    what the job found damaged or could not do, mappings that all have a `what`; if there are any,
+    the exit code is 1. `skipped`: the number of units of work, of `units` in total, that an earlier
+    run had finished.
     """
 
     job: str

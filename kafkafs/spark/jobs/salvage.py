@@ -1,7 +1,7 @@
-"""`salvage`: every batch whose bytes are sound, out of damaged log directories into a new one.
+"""The `salvage` job: copies every intact batch from damaged log directories to a new one.
 
-A task copies the sound batches of a segment, as they are; what is lost between them is told. Then
-each partition is settled (see `new_log_dir`). The source is only read.
+A task copies the intact batches of a segment unchanged, and reports what is lost between them. Then
+each partition is recovered (see `new_log_dir`). The source is only read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ _COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A segment of the source; `next_base` of the one behind it, -1 for the last."""
+    """A segment of the source; `next_base`: the base offset of the one after it, -1 for the
+    last."""
 
     topic: str
     partition: int
@@ -58,11 +59,11 @@ def salvage(
     settings: Mapping[str, str] | None = None,
     told: Told = silent,
 ) -> Report:
-    """Makes the log directory `output` of what is sound in `log_dirs`, or in the `topics` (and
-    partitions) chosen. What is lost is `wrong` in the report: file, position and offsets.
+    """Creates the log directory `output` from what is intact in `log_dirs`, or in the selected
+    `topics` (and partitions). What is lost is `wrong` in the report: file, position and offsets.
 
-    LogDirError when there is something at `output`, OtherJob when an unfinished job with other
-    arguments is.
+    Raises LogDirError if `output` exists, OtherJob if an unfinished job with other arguments is
+    there.
     """
     place = Place.of(log_dirs, settings)
     target = NewLogDir(os.path.abspath(local_path(output)))
@@ -85,7 +86,8 @@ def _key(found: PartitionDir) -> Key:
 
 
 def _partitions(place: Place, topics: Sequence[Choice]) -> list[PartitionDir]:
-    """Without a choice also the quorum's own log, so that a node can start with the copy."""
+    """Returns the selected partitions; without a selection also the quorum's own log, so that a
+    node can start with the copy."""
     found = place.partitions(topics)
     every = place.engine().log_dirs.partitions()
     quorum = [each for key, each in every.items() if key[0] == METADATA_TOPIC and not topics]
@@ -107,7 +109,8 @@ def _units(found: PartitionDir) -> list[Unit]:
 
 
 def _copy(place: Place, target: NewLogDir, notes: Notes, unit: Unit) -> dict[str, Any]:
-    """In a task: the sound batches of a segment become one of the target. What was done."""
+    """Copies the intact batches of a segment to one of the target, in a task; returns its
+    result."""
     name = str(unit)
     noted: dict[str, Any] | None = notes.get(name)
     if noted is not None:
@@ -125,7 +128,7 @@ def _copy(place: Place, target: NewLogDir, notes: Notes, unit: Unit) -> dict[str
                 batches += len(part.table)
             else:
                 lost.append(_lost_row(unit, part))
-    if lost and not position and unit.next_base >= 0:  # an empty one would stand for nothing
+    if lost and not position and unit.next_base >= 0:  # an empty segment is useless
         target.partition(unit.key).remove(segment_file(unit.base_offset, FileKind.LOG))
     result = {"batches": batches, "bytes": position, "lost": lost}
     notes.put(name, result)

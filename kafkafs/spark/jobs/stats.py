@@ -1,7 +1,7 @@
-"""`stats`: how many records and bytes there are, by partition, hour and prefix of the key.
+"""The `stats` job: counts records and bytes by topic, partition, hour and key prefix.
 
-A task counts a range of offsets in columns, without making records of them; the counts of all
-ranges are added up where they meet.
+A task counts a range of offsets in columns, without creating record objects; the counts of all
+ranges are then added.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ By = Literal["topic", "partition", "hour", "prefix"]
 BY: Final[tuple[By, ...]] = ("topic", "partition", "hour", "prefix")
 
 _HOUR_MS: Final = 3_600_000
-# Counted of each group, and how two counts of it become one.
+# The counts of each group, and how two of them are combined.
 _COUNTED: Final = {
     "records": "sum",
     "keyBytes": "sum",
@@ -60,8 +60,8 @@ Counts = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """By what is counted. The prefix of a key is its first `prefix_bytes`, or what stands in front
-    of the first `separator`."""
+    """The keys to group by. The prefix of a key is its first `prefix_bytes`, or the part before the
+    first `separator`."""
 
     by: tuple[By, ...]
     prefix_bytes: int
@@ -81,11 +81,12 @@ def stats(
     settings: Mapping[str, str] | None = None,
     told: Told = silent,
 ) -> Report:
-    """Counts the records of `log_dirs`, or of the `topics` (and partitions) chosen; without a
-    choice not those of Kafka's internal topics. With `output` the rows become a Parquet file, too.
+    """Counts the records of `log_dirs`, or of the selected `topics` (and partitions); without a
+    selection, Kafka's internal topics are omitted. With `output`, the rows are also written to a
+    Parquet file.
 
-    A row's timestamps are ms since 1970, its hour begins then; null for records without one.
-    Damage is `wrong` in the report, and what stands behind it is counted.
+    Timestamps are ms since 1970, and `hour` is the start of the hour in ms; null for records
+    without a timestamp. Damage is `wrong` in the report, and the records after it are counted.
     """
     target = None if output is None else os.path.abspath(local_path(output))
     place = Place.of(log_dirs, settings)
@@ -127,7 +128,7 @@ def _count_all(
 def _count(
     reading: Reading, grouping: Grouping, each: OffsetRange
 ) -> Iterator[tuple[Group, Counts]]:
-    """The counts of a range, group by group, and what is wrong in it."""
+    """Yields the counts of a range by group, and what is wrong in it."""
     counted: pa.Table | None = None
     wrong: list[dict[str, Any]] = []
     about = {"topic": each.topic, "partition": each.partition}
@@ -149,7 +150,7 @@ def _count(
 
 
 def counted_of(columns: Columns, grouping: Grouping) -> pa.Table:
-    """A row for each hour and prefix in some records."""
+    """Returns a row for each hour and prefix in some records."""
     made = to_record_batch(columns, "", 0, ["key", "offset", "timestamp"])
     times = made.column("timestamp").cast(pa.int64())
     hours = pa.array(columns.timestamps // _HOUR_MS * _HOUR_MS, mask=columns.timestamps == -1)
@@ -192,7 +193,7 @@ def _summed(table: pa.Table) -> pa.Table:
 
 
 def _added(one: Counts, other: Counts) -> Counts:
-    """Two counts of one group as one; also all that is wrong."""
+    """Returns two counts of one group combined; the group of damage is concatenated."""
     if one and isinstance(one[0], dict):
         return one + other
     added = []
@@ -205,12 +206,12 @@ def _added(one: Counts, other: Counts) -> Counts:
 
 
 def _order(group: Group) -> tuple[Any, ...]:
-    """Null comes first."""
+    """Returns a sort key in which null comes first."""
     return tuple((value is not None, value if value is not None else 0) for value in group)
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """With a prefix that is text, or hexadecimal digits where its bytes are none."""
+    """Returns the row with the prefix as text, or as hexadecimal digits if it is not UTF-8."""
     prefix = row.get("prefix")
     if prefix is None:
         return row
@@ -221,7 +222,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _write(rows: Sequence[Row], columns: Sequence[str], path: str) -> None:
-    """A Parquet file, which is there as a whole or not at all."""
+    """Writes a Parquet file atomically."""
     kinds = {"topic": pa.string(), "partition": pa.int32(), "prefix": pa.binary()}
     schema = pa.schema([(name, kinds.get(name, pa.int64())) for name in columns])
     above, name = os.path.split(path)

@@ -1,8 +1,8 @@
-"""Units of work as tasks of Spark: spread, carried out, and their results collected.
+"""Runs units of work as Spark tasks: distributes them, and collects their results.
 
-A unit and its result are small values that can be pickled; the work is a function of a module, so
-that a worker needs no more than kafkafs and PySpark. What a unit fails with for reasons of its own
-is part of its result; an exception fails the job, after the attempts that Spark makes.
+A unit and its result are small values that can be pickled; the work is a module-level function, so
+that a worker needs only kafkafs and PySpark. Expected failures of a unit are part of its result; an
+exception fails the job, after Spark's retries.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ if TYPE_CHECKING:
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
-#: How far a job is: tasks done, and tasks known of so far, 0 while there are none.
+#: Called with the progress of a job: tasks done, and tasks known so far, 0 while there are none.
 Told = Callable[[int, int], None]
 
-# Bytes of segments that one task takes on, if they are many small ones: at most, and at least,
-# because a task costs something, too.
+# Bytes of small segments that share a task: at most, and at least, because a task has overhead.
 TASK_BYTES: Final = 128 << 20
 _LEAST_BYTES: Final = 4 << 20
 _MOST_TASKS: Final = 100_000
@@ -34,7 +33,7 @@ _LOOK_SECONDS: Final = 0.2
 
 
 def silent(done: int, total: int) -> None:
-    """The `Told` of whoever does not want to know."""
+    """Ignores progress."""
 
 
 def run(
@@ -45,8 +44,8 @@ def run(
     size: Callable[[Unit], int] = lambda unit: TASK_BYTES,
     told: Told = silent,
 ) -> list[Result]:
-    """The results of `work` for all units, in their order. `what` is shown in Spark's own UI;
-    `size` is bytes of a unit, by which small ones share a task."""
+    """Returns the results of `work` for all units, in their order. `what` is shown in Spark's UI;
+    `size` returns the bytes of a unit, by which small units share a task."""
     if not units:
         return []
     return collect(spark, what, spread(spark, units, size).flatMap(partial(_each, work)), told)
@@ -55,8 +54,8 @@ def run(
 def spread(
     spark: SparkSession, units: Sequence[Unit], size: Callable[[Unit], int]
 ) -> RDD[list[Unit]]:
-    """Groups of the units, a task each: such that all processors have some, if there is enough, and
-    come to the end together."""
+    """Returns groups of the units, one for each task, so that all processors are busy if there is
+    enough work, and finish together."""
     context = spark.sparkContext
     processors = context.defaultParallelism
     total = sum(map(size, units))
@@ -67,7 +66,7 @@ def spread(
 
 
 def evenly(units: Sequence[Unit], size: Callable[[Unit], int], groups: int) -> list[list[Unit]]:
-    """The units in order, in so many groups, or fewer, that have about as much each."""
+    """Returns the units in order, in at most `groups` groups of about the same size."""
     total = sum(map(size, units))
     found: dict[int, list[Unit]] = {}
     before = 0
@@ -91,7 +90,7 @@ def _each(work: Callable[[Unit], Result], group: Iterable[Unit]) -> Iterator[Res
 def grouped(
     units: Sequence[Unit], size: Callable[[Unit], int], most_bytes: int
 ) -> Iterator[list[Unit]]:
-    """The units in order, as many together as have no more than `most_bytes`, or one."""
+    """Yields groups of the units in order, each with at most `most_bytes` or a single unit."""
     group: list[Unit] = []
     filled = 0
     for unit in units:
@@ -105,14 +104,14 @@ def grouped(
 
 
 def collect(spark: SparkSession, what: str, rdd: RDD[Result], told: Told = silent) -> list[Result]:
-    """All of an RDD's elements. Interrupted, its tasks are called off."""
+    """Returns all elements of an RDD. If it is interrupted, the tasks are cancelled."""
     return watched(spark, what, rdd.collect, told)
 
 
 def watched(
     spark: SparkSession, what: str, action: Callable[[], Result], told: Told = silent
 ) -> Result:
-    """What `action` gives, which starts jobs of Spark; `told` how far they are."""
+    """Returns the result of `action`, which starts Spark jobs; calls `told` with their progress."""
     context = spark.sparkContext
     group = f"kafkafs-{uuid.uuid4()}"
     results: list[Result] = []
@@ -138,12 +137,12 @@ def watched(
         try:
             raise errors[0]
         finally:
-            del errors  # else they and this frame would keep each other
+            del errors  # avoids a reference cycle between the errors and this frame
     return results[0]
 
 
 def _progress(context: SparkContext, group: str) -> tuple[int, int]:
-    """Tasks of a group's jobs that are done, and how many there are."""
+    """Returns the number of completed tasks of a group's jobs, and the total."""
     tracker = context.statusTracker()
     done = total = 0
     for job_id in tracker.getJobIdsForGroup(group):

@@ -1,8 +1,8 @@
-"""`verify`: every batch, record and index of every segment held against Kafka's rules.
+"""The `verify` job: checks every batch, record and index of every segment against Kafka's rules.
 
-Two rounds: tasks go through the segments, each by itself, and then, partition by partition, what
-goes on from one segment to the next is judged by the digests that they made (see
-`storage.segment.verify_digest`). What is found is what `kafkafs verify` finds.
+There are two rounds: tasks check each segment by itself; then, partition by partition, the rules
+across segments are checked by means of the digests from the first round (see
+`storage.segment.verify_digest`). The findings are those of `kafkafs verify`.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _COLUMNS: Final = ("topic", "partition", "segments", "bytes", "findings")
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """A segment to go through, or (`facts` None) a partition that has none. `stops` as
-    SegmentDigest's; `mtime_ns` tells one that was changed; `before` is the fingerprint of the
-    partition's directory."""
+    """A segment to check, or (`facts` None) a partition that has none. `stops`: see SegmentDigest;
+    a changed `mtime_ns` reveals a changed segment; `before` is the fingerprint of the partition's
+    directory."""
 
     topic: str
     partition: int
@@ -62,7 +62,7 @@ class Unit:
 
     @property
     def name(self) -> str:
-        """By which its note is found; another one when the segment was changed."""
+        """The unit name for its note, which differs if the segment has changed."""
         assert self.facts is not None
         files = " ".join(sorted(self.facts.files))
         facts = (self.facts.base_offset, self.size, self.facts.next_base, self.facts.is_closed)
@@ -71,8 +71,8 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A unit that was gone through: None for no segment, and for one that has gone meanwhile. An
-    `error` where it could not be read."""
+    """The result of a unit. `digest`: None without a segment, or if it was deleted meanwhile.
+    `error`: why it could not be read, else empty."""
 
     unit: Unit
     digest: SegmentDigest | None = None
@@ -89,8 +89,8 @@ def verify(
     state: str | None = None,
     told: Told = silent,
 ) -> Report:
-    """What is wrong in `log_dirs`, or in the `topics` (and partitions) chosen; with a directory
-    `state`, segments that an earlier run noted there are not read again."""
+    """Checks `log_dirs`, or the selected `topics` (and partitions). With a directory `state`,
+    segments that an earlier run noted there are not read again."""
     if state is not None:
         state = os.path.abspath(local_path(state))
     place = Place.of(log_dirs, settings)
@@ -119,14 +119,14 @@ def _key(found: PartitionDir) -> Key:
 
 
 def _reducers(spark: SparkSession, partitions: Sequence[PartitionDir]) -> int:
-    """How many tasks judge partitions."""
+    """Returns the number of tasks that check whole partitions."""
     return max(min(len(partitions), 4 * spark.sparkContext.defaultParallelism), 1)
 
 
 def _units(found: PartitionDir) -> Iterator[Unit]:
-    """The segments of a partition as they are now."""
+    """Yields the segments of a partition as they are now."""
     try:
-        # The quorum's log is recovered at every start, whatever the marker says of the others.
+        # The quorum's log is recovered at every start, even after a clean shutdown.
         is_closed = found.log_dir.is_clean and found.topic != METADATA_TOPIC
         before = fingerprint(found.directory)
         listed = Listed(found.directory)
@@ -166,7 +166,7 @@ def _check(place: Place, notes: Notes | None, units: Sequence[Unit]) -> Iterator
         except OSError as error:
             yield Checked(unit, error=f"{error.filename}: {error.strerror}")
             continue
-        # What is found while a broker writes may not be true of any state of the segment.
+        # Findings made while a broker writes may not apply to any state of the segment.
         if notes is not None and (not digest.findings or fingerprint(directory) == unit.before):
             notes.put(unit.name, digest.as_json())
         yield Checked(unit, digest)
@@ -178,7 +178,7 @@ def _key_of(checked: Checked) -> Key:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A partition: what is wrong with it, and how many of its segments were known before."""
+    """The findings in a partition, and how many of its segments were noted by an earlier run."""
 
     key: Key
     findings: tuple[Finding, ...]
@@ -187,8 +187,8 @@ class Judged:
 
 
 def _judge(place: Place, job: str, group: tuple[Key, Sequence[Checked]]) -> Judged:
-    """Holds a partition against the rules between its segments. One that has changed since is gone
-    through here."""
+    """Checks a partition against the rules across its segments. A segment that has changed since is
+    checked again here."""
     key, checked = group[0], list(group[1])
     digests = {each.unit.facts: each.digest for each in checked if each.digest is not None}
     errors = [each.error for each in checked if each.error]
@@ -213,7 +213,8 @@ def _judge(place: Place, job: str, group: tuple[Key, Sequence[Checked]]) -> Judg
 
 @lru_cache(maxsize=1)
 def _verifier(place: Place, job: str) -> Verifier:
-    """One that knows the small files, for all partitions that the process judges in a job."""
+    """Returns a verifier that has read the small files; the process uses it for all partitions of a
+    job."""
     verifier = Verifier(place.engine())
     list(verifier.directories())
     return verifier

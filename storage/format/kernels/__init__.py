@@ -1,11 +1,11 @@
-"""The compiled loops, and the only switch between their compiled and uncompiled form.
+"""Loads the kernels (the inner loops of the formats), compiled or uncompiled.
 
-Each module here is one source in Cython's pure-Python mode. ``KAFKAFS_KERNELS=python`` runs it as
-it stands, slowly; anything else demands the compiled form, so that nobody measures, or serves,
-the slow one without knowing.
+Each module here is one source in Cython's pure-Python mode. ``KAFKAFS_KERNELS=python`` runs it
+uncompiled, which is slow; any other value requires the compiled form, so that nobody measures or
+deploys the slow one by accident.
 
-What two of them need stands in both: C functions are shared through .pxd files alone, which cannot
-run uncompiled, and calls from one module into another are not inlined.
+Code that two kernels need is duplicated in both: C functions can be shared only through .pxd files,
+which cannot run uncompiled, and calls from one module into another are not inlined.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def _load(name: str) -> ModuleType:
                 loader = importlib.machinery.ExtensionFileLoader(full_name, str(path))
                 return _execute(full_name, loader)
         raise ImportError(
-            f"{folder}/{name}: not compiled; install kafkafs with pip, or run it slowly, "
-            "with the package Cython installed, under KAFKAFS_KERNELS=python"
+            f"{folder}/{name}: not compiled: install kafkafs with pip, or install Cython and "
+            "set KAFKAFS_KERNELS=python to run uncompiled (slow)"
         )
     source = importlib.machinery.SourceFileLoader(full_name, str(folder / f"{name}.py"))
     return _with_memoryviews(_execute(full_name, source))
@@ -53,8 +53,8 @@ def _execute(
 
 
 def _with_memoryviews(module: ModuleType) -> ModuleType:
-    """Uncompiled, a kernel sees what the compiled one sees: views of plain integers, not numpy's
-    (which overflow) and not bytes (which have no shape)."""
+    """Makes an uncompiled kernel see the arguments that the compiled one sees: memoryviews of
+    plain integers, not numpy's (which overflow) and not bytes (which have no shape)."""
     for name, function in list(vars(module).items()):
         if isinstance(function, FunctionType) and not name.startswith("_"):
             setattr(module, name, _viewing(function))

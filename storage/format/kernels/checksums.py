@@ -1,13 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 # cython: initializedcheck=False, cdivision=True
-"""What the CRC-32C of many batches in a row must be, if that of each is what its header says.
+"""Computes the CRC-32C that consecutive batches must have together, from the CRCs in their headers.
 
-So one call of the checksum's library does for all of them; it is faster the more it is given, and
-lets other threads run meanwhile. The checksum of two pieces follows from theirs: that of the first
-times x to the power of the second's bits, modulo the polynomial, plus that of the second (zlib's
+One call of the checksum library then verifies all of them: it is faster on longer inputs, and lets
+other threads run meanwhile. The CRC of two pieces follows from theirs: the first's times x to the
+power of the second's length in bits, modulo the polynomial, plus the second's (zlib's
 ``crc32_combine``). Polynomials are numbers with the highest power in the lowest bit.
 
-Bounds: a batch is looked at when it was found to lie within ``data``.
+Bounds: a batch is read only after a check that it lies within ``data``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import cython
 @cython.nogil
 @cython.exceptval(check=False)
 def _product(a: cython.uint, b: cython.uint) -> cython.uint:
-    """a times b modulo the polynomial."""
+    """Returns a times b modulo the polynomial."""
     polynomial: cython.uint = 0x82F63B78
     product: cython.uint = 0
     power: cython.int
@@ -35,8 +35,8 @@ def _product(a: cython.uint, b: cython.uint) -> cython.uint:
 
 
 def prepare(steps: cython.uint[::1], powers: cython.uint[:, ::1]) -> None:
-    """Fill the tables of ``combined``. ``steps[n]``: what the byte n does to a checksum.
-    ``powers[i, n]``: x to the power of the bits of n * 256**i bytes."""
+    """Fills the tables that ``combined`` needs. ``steps[n]``: the effect of byte n on a CRC.
+    ``powers[i, n]``: x to the power of the number of bits in n * 256**i bytes."""
     n: cython.Py_ssize_t
     i: cython.Py_ssize_t
     one: cython.uint = 0x00800000
@@ -58,9 +58,10 @@ def combined(
     steps: cython.const[cython.uint][::1],
     powers: cython.const[cython.uint][:, ::1],
 ) -> int:
-    """The CRC-32C of all bytes from the first batch of ``table`` to the end of the last, if each
-    batch has the one that its header says. ``data[0]`` is file position ``base``. -1 where there
-    are none, or they do not follow each other in ``data``, or are not of magic 2."""
+    """Returns the CRC-32C of all bytes from the first batch of ``table`` to the end of the last,
+    provided that each batch matches the CRC in its header. ``data[0]`` is at file position
+    ``base``. Returns -1 if there are no batches, they are not contiguous in ``data``, or one is
+    not of magic 2."""
     batch: cython.Py_ssize_t
     batches: cython.Py_ssize_t = table.shape[0]
     at: cython.longlong
@@ -94,7 +95,7 @@ def combined(
                 break
             following = at + size
             crc ^= ones
-            for i in range(21):  # what no checksum covers, up to the header's own
+            for i in range(21):  # the bytes that the CRC does not cover, and the CRC
                 crc = steps[(crc ^ data[at + i]) & 255] ^ (crc >> 8)
             crc ^= ones
             size -= 21

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 # cython: initializedcheck=False, cdivision=True
 # distutils: extra_compile_args = -fno-builtin-memcpy
-"""Encode columns of records into batches of magic 2, all but their checksums.
+"""Encodes columns of records into batches of magic 2, except for their checksums.
 
-One call makes many batches. Bounds: a record's spans are checked against their buffers and its size
-against the room that is left before a byte of it is written.
+One call writes many batches. Bounds: before any byte of a record is written, its spans are checked
+against their buffers and its size against the space left in ``out``.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import cython
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
 
-# Why encoding ended; all but the first are about one record.
+# Why encoding ended; all codes but the first concern a single record.
 DONE = 0
 BAD_SPAN = 1  # a key, value or header lies outside its buffer
-NO_ROOM = 2  # the results are too small for what is to be written
-NEGATIVE_TIMESTAMP = 3  # and not -1, which means none
-TOO_LARGE = 4  # its batch would be longer than an int32 can say
+NO_ROOM = 2  # ``out`` or ``table`` is too small
+NEGATIVE_TIMESTAMP = 3  # other than -1, which means no timestamp
+TOO_LARGE = 4  # its batch's length would not fit in an int32
 
 
 @cython.cfunc
@@ -27,7 +27,7 @@ TOO_LARGE = 4  # its batch would be longer than an int32 can say
 @cython.nogil
 @cython.exceptval(check=False)
 def _zigzag(value: cython.longlong) -> cython.ulonglong:
-    """0, -1, 1, -2 … as 0, 1, 2, 3 …, without shifting a negative number."""
+    """Maps 0, -1, 1, -2 … to 0, 1, 2, 3 …, without shifting a negative number."""
     if value < 0:
         return 2 * cython.cast(cython.ulonglong, -(value + 1)) + 1
     return 2 * cython.cast(cython.ulonglong, value)
@@ -38,7 +38,7 @@ def _zigzag(value: cython.longlong) -> cython.ulonglong:
 @cython.nogil
 @cython.exceptval(check=False)
 def _minus(timestamp: cython.longlong, base: cython.longlong) -> cython.longlong:
-    """The difference as Java has it: wrapping round, never undefined."""
+    """Returns the difference as Java computes it: it wraps around and is never undefined."""
     if cython.compiled:
         return cython.cast(
             cython.longlong,
@@ -67,7 +67,7 @@ def _varint_size(value: cython.longlong) -> cython.longlong:
 def _put_varint(
     out: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong
 ) -> cython.Py_ssize_t:
-    """Write the number at ``at``; the position after it."""
+    """Writes the number at ``at`` and returns the position after it."""
     raw: cython.ulonglong = _zigzag(value)
     while raw >= 128:
         out[at] = cython.cast(cython.uchar, (raw & 0x7F) | 0x80)
@@ -84,7 +84,7 @@ def _put_varint(
 def _put_int(
     out: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
 ) -> cython.void:
-    """Write the ``size`` low bytes of the number, the highest first."""
+    """Writes the ``size`` low bytes of the number in big-endian order."""
     i: cython.int
     for i in range(size):
         out[at + i] = cython.cast(cython.uchar, (value >> (8 * (size - 1 - i))) & 0xFF)
@@ -115,7 +115,8 @@ def _copy(
 def _sized(
     data: cython.const[cython.uchar][::1], start: cython.longlong, size: cython.longlong
 ) -> cython.longlong:
-    """Encoded size of bytes with their length in front; size -1 is null. -1: not in ``data``."""
+    """Returns the encoded size of length-prefixed bytes, of which size -1 is null; -1 if they lie
+    outside ``data``."""
     if size < 0:
         return 1
     if start < 0 or start > data.shape[0] or size > data.shape[0] - start:
@@ -150,8 +151,8 @@ def _headers_size(
     low: cython.longlong,
     high: cython.longlong,
 ) -> cython.longlong:
-    """Encoded size of the headers in rows [low, high) of ``spans``, their count included; -1 when
-    they are not in ``data`` or ``spans``, or a name is null."""
+    """Returns the encoded size of the headers in rows [low, high) of ``spans``, including their
+    count; -1 if they lie outside ``data`` or ``spans``, or if a name is null."""
     total: cython.longlong
     name: cython.longlong
     value: cython.longlong
@@ -192,7 +193,7 @@ def _put_headers(
 @cython.nogil
 @cython.exceptval(check=False)
 def _sequence(base_sequence: cython.longlong, row: cython.Py_ssize_t) -> cython.longlong:
-    """That of a record, -1 where there is none."""
+    """Returns the sequence of a record, -1 if it has none."""
     if base_sequence < 0:
         return -1
     return (base_sequence + row) & 2147483647
@@ -214,7 +215,8 @@ def _close_batch(
     greatest: cython.longlong,
     base_sequence: cython.longlong,
 ) -> cython.void:
-    """Set what is the batch's own, in its header at ``out[start]`` and in its row."""
+    """Sets the fields that differ from batch to batch, in the header at ``out[start]`` and in the
+    batch's row of ``table``."""
     _put_int(out, start, base_offset, 8)
     _put_int(out, start + 8, end - start - 12, 4)
     _put_int(out, start + 23, count - 1, 4)
@@ -239,7 +241,7 @@ def _close_batch(
 def _put_short(
     out: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong
 ) -> cython.Py_ssize_t:
-    """Write a number from 0 to 8191, as ``_put_varint`` does."""
+    """Writes a number from 0 to 8191, as ``_put_varint`` does."""
     if value < 64:
         out[at] = cython.cast(cython.uchar, value << 1)
         return at + 1
@@ -265,9 +267,9 @@ def _put_common(
     value_start: cython.longlong,
     value_size: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write a record as most are, all of whose numbers take a byte or two, its key's size one:
-    values of some KiB at most, no headers. The position after it; -1, and nothing written, for
-    others, for spans outside their buffers, and where it would go past ``end``."""
+    """Writes a common record: no headers, a value of a few KiB at most, a key size of one byte, all
+    other numbers of one or two bytes. Returns the position after it. Writes nothing and returns -1
+    for any other record, for spans outside their buffers, and if it would end after ``end``."""
     key: cython.longlong = key_size if key_size > 0 else 0
     size: cython.longlong
     if (
@@ -312,8 +314,8 @@ def _body_size(
     low: cython.longlong,
     high: cython.longlong,
 ) -> cython.longlong:
-    """Encoded size of a record without its length and its two deltas, its headers those in rows
-    [low, high); -1 when part of it lies outside its buffer."""
+    """Returns the encoded size of a record without its length and its two deltas; its headers are
+    in rows [low, high). Returns -1 if part of it lies outside its buffer."""
     key: cython.longlong = _sized(keys, key_start, key_size)
     value: cython.longlong = _sized(values, value_start, value_size)
     rest: cython.longlong = _headers_size(headers, header_spans, low, high)
@@ -343,8 +345,8 @@ def _put_record(
     low: cython.longlong,
     high: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write a record whatever it is, of ``size`` bytes behind its length, for which there is room.
-    The position after it."""
+    """Writes any record, of ``size`` bytes after its length, and returns the position after it. The
+    caller has checked that it fits."""
     at = _put_varint(out, at, size)
     out[at] = 0  # attributes
     at = _put_varint(out, at + 1, delta)
@@ -375,9 +377,9 @@ def _put_common_run(
     value_starts: cython.const[cython.longlong][::1],
     value_sizes: cython.const[cython.longlong][::1],
 ):
-    """Write records from ``row`` on as long as they are of the common sort and fit in front of
-    ``end``, in the batch that begins with the record ``first``. Returns the row and the position
-    after them, and the greatest timestamp, of ``greatest`` and theirs."""
+    """Writes records from ``row`` on while they are common ones (see ``_put_common``) and fit
+    before ``end``, into the batch that begins with record ``first``. Returns the row and the
+    position after them, and the greatest of ``greatest`` and their timestamps."""
     has_keys: cython.bint = key_sizes.shape[0] != 0
     has_values: cython.bint = value_sizes.shape[0] != 0
     key_start: cython.longlong = 0
@@ -428,8 +430,8 @@ def _encode(
     out: cython.uchar[::1],
     table: cython.longlong[:, ::1],
 ):
-    """The loop of ``encode_batches``, apart from it so that the compiler knows that writing a byte
-    changes none of these."""
+    """Runs the loop of ``encode_batches``. It is a separate function so that the compiler knows
+    that writing a byte changes none of the arguments."""
     rows: cython.Py_ssize_t = timestamps.shape[0]
     row: cython.Py_ssize_t = 0
     at: cython.Py_ssize_t = 0
@@ -535,16 +537,18 @@ def encode_batches(
     out: cython.uchar[::1],
     table: cython.longlong[:, ::1],
 ) -> tuple[int, int, int, int]:
-    """Encode the records, one a row of ``timestamps``, at consecutive offsets from ``base_offset``.
+    """Encodes the records, one per row of ``timestamps``, at consecutive offsets from
+    ``base_offset``.
 
-    Starts and sizes are those in the buffer before them, size -1 for null; no sizes at all, every
-    record has null. Rows of ``header_spans`` are name start, name size, value start, value size;
-    record i has those from ``header_bounds[i]`` up to the next; no bounds, no headers. A batch is
-    closed when another record would make it longer than ``batch_bytes``; a record that is longer
-    has one of its own. ``template`` is a batch header in which leader epoch, magic, attributes and
-    producer are set; with LogAppendTime in it ``append_time`` is the greatest timestamp of each
-    batch. The rows of ``table`` get what differs from batch to batch. Sequences count on from
-    ``base_sequence``, -1 for none. Returns (batches, bytes, record at which encoding ended, why).
+    Starts and sizes refer to the buffer passed before them; size -1 is null, and without sizes
+    every record has null. Rows of ``header_spans`` are name start, name size, value start, value
+    size; record i has the rows from ``header_bounds[i]`` up to ``header_bounds[i + 1]``; without
+    bounds there are no headers. A batch is closed when another record would make it longer than
+    ``batch_bytes``; a record that exceeds this alone gets a batch of its own. ``template`` is a
+    batch header in which leader epoch, magic, attributes and producer are set; if it says
+    LogAppendTime, ``append_time`` is the greatest timestamp of each batch. The rows of ``table``
+    receive the fields that differ from batch to batch. Sequences start at ``base_sequence``, -1 for
+    none. Returns (batches, bytes, record at which encoding ended, why).
     """
     rows: cython.Py_ssize_t = timestamps.shape[0]
     batches: cython.Py_ssize_t
@@ -576,7 +580,7 @@ def encode_batches(
 
 
 def measure(values: list[bytes | None], sizes: cython.longlong[::1]) -> int:
-    """Set ``sizes`` to those of the values, -1 for None. Returns how many are None."""
+    """Writes the sizes of the values into ``sizes``, -1 for None. Returns the number of Nones."""
     row: cython.Py_ssize_t
     nulls: cython.Py_ssize_t = 0
     if len(values) > sizes.shape[0]:
@@ -594,7 +598,7 @@ def measure(values: list[bytes | None], sizes: cython.longlong[::1]) -> int:
 def put_checksums(
     out: cython.uchar[::1], table: cython.longlong[:, ::1], crcs: list[cython.longlong]
 ) -> None:
-    """Write the CRC of each batch into its header and its row of ``table``."""
+    """Writes the CRC of each batch into its header and its row of ``table``."""
     row: cython.Py_ssize_t
     at: cython.longlong
     crc: cython.longlong

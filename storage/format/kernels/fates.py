@@ -1,22 +1,22 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 # cython: initializedcheck=False, cdivision=True
-"""Which records compaction keeps, from the newest offsets of their keys.
+"""Decides which records compaction retains, from the newest offset of each key.
 
-The rows of each batch are found to lie in the columns before any of them is looked at.
+Bounds: the rows of all batches are checked against the columns before any row is read.
 """
 
 from __future__ import annotations
 
 import cython
 
-# What becomes of a record; cleaner/fates.py gives them a meaning.
+# Whether a record is retained, or why it is discarded; cleaner/fates.py explains these.
 KEPT = 0
 SUPERSEDED = 1
 TOMBSTONE = 2
 KEYLESS = 4
 
-# What is to be asked of a batch's records: nothing, they all stay; whether they are the newest of
-# their keys; the same of a batch whose tombstones go.
+# The rule for a batch's records: retain all; retain the newest of each key; the same, but discard
+# tombstones.
 ALL_STAY = 0
 NEWEST_STAY = 1
 TOMBSTONES_GO = 2
@@ -57,12 +57,12 @@ def judge_records(
     has_tombstone: cython.uchar[::1],
     counts: cython.longlong[::1],
 ) -> None:
-    """Write the fate of each of the n rows to ``fates``, whether it stays to ``keep``, and whether
-    a tombstone stays of each of the b batches, which ``rules`` are for, to ``has_tombstone``. Each
-    fate's number of rows is added to ``counts``.
+    """Writes the fate of each of the n rows to ``fates``, whether it is retained to ``keep``, and
+    whether each of the b batches retains a tombstone to ``has_tombstone``; ``rules`` has one rule
+    per batch. Adds the number of rows of each fate to ``counts``.
 
-    ``newest``: the offset of each row's key in the map, -1 for none; ``latest``: that up to which
-    the map knows the log.
+    ``newest``: the offset of each row's key in the offset map, -1 for none; ``latest``: the offset
+    up to which the map covers the log.
     """
     batch: cython.Py_ssize_t
     row: cython.Py_ssize_t

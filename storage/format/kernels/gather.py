@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 # cython: initializedcheck=False, cdivision=True
-"""Bring scattered keys, values and headers together, as Arrow lays out binary columns.
+"""Gathers scattered keys, values and headers into the layout of Arrow's binary columns.
 
-What only counts keeps the GIL: it is done sooner than another thread would give it back.
+Functions that only count keep the GIL: they finish sooner than another thread would release it.
 
-Bounds: spans are checked against ``data``, room in the results on entry or before each row.
+Bounds: spans are checked against ``data``, the size of the results on entry or before each row.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import cython
 
 
 def measure(spans: cython.const[cython.int][:, ::1], column: cython.Py_ssize_t) -> tuple[int, int]:
-    """The bytes that ``gather`` will write, and how many rows are null."""
+    """Returns the number of bytes that ``gather`` will write, and the number of null rows."""
     row: cython.Py_ssize_t
     size: cython.longlong
     total: cython.longlong = 0
@@ -28,7 +28,7 @@ def measure(spans: cython.const[cython.int][:, ::1], column: cython.Py_ssize_t) 
 
 
 def count_headers(spans: cython.const[cython.int][:, ::1]) -> int:
-    """Headers of all rows together."""
+    """Returns the number of headers of all rows."""
     row: cython.Py_ssize_t
     total: cython.longlong = 0
     if spans.shape[1] != 6:
@@ -39,7 +39,7 @@ def count_headers(spans: cython.const[cython.int][:, ::1]) -> int:
 
 
 def least(numbers: cython.const[cython.longlong][::1]) -> int:
-    """The least of the numbers and 0."""
+    """Returns the least of the numbers and 0."""
     row: cython.Py_ssize_t
     found: cython.longlong = 0
     for row in range(numbers.shape[0]):
@@ -55,10 +55,10 @@ def gather(
     out_offsets: cython.int[::1],
     out_data: cython.uchar[::1],
 ) -> int:
-    """Copy the bytes whose start is in ``column`` (size in the next, negative for null) one after
-    the other into ``out_data``, and write where each begins and the last one ends into
-    ``out_offsets`` (rows + 1). Returns the number of bytes, -1 for a span outside ``data`` or when
-    there is no room for it."""
+    """Concatenates the bytes whose start is in ``column`` (and size in the next column, negative
+    for null) into ``out_data``, and writes where each begins and the last one ends into
+    ``out_offsets`` (rows + 1). Returns the number of bytes, or -1 if a span lies outside ``data``
+    or does not fit."""
     row: cython.Py_ssize_t
     rows: cython.Py_ssize_t = spans.shape[0]
     at: cython.Py_ssize_t = 0
@@ -95,7 +95,7 @@ def gather(
 @cython.exceptval(check=False)
 @cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
 def _varint_size(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t):
-    """A size in a header: (size, position after it), never past the end of ``data``."""
+    """Reads a size in a header; returns (size, position after it), never past ``data``'s end."""
     raw: cython.longlong = 0
     shift: cython.int = 0
     while at < data.shape[0] and shift < 35:
@@ -113,8 +113,8 @@ def header_spans(
     spans: cython.const[cython.int][:, ::1],
     out: cython.int[:, ::1],
 ) -> int:
-    """Spans of all headers of all rows, one after the other: name start, name size, value start,
-    value size. ``out`` has a row for each. Returns how many there are, -1 when they do not fit."""
+    """Writes the spans of all headers of all rows into ``out``, one per row: name start, name size,
+    value start, value size. Returns the number of headers, or -1 if they do not fit."""
     row: cython.Py_ssize_t
     rows: cython.Py_ssize_t = spans.shape[0]
     header: cython.Py_ssize_t = 0

@@ -1,23 +1,24 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 # cython: initializedcheck=False, cdivision=True
-"""Walk batch headers in a buffer and lay their fields out as rows of a table.
+"""Walks batch headers in a buffer and writes their fields into the rows of a table.
 
-Every read is preceded by a check against ``available``; the table's rows by one against its length.
+Bounds: every read is preceded by a check against ``available``, every row by a check against the
+length of the table.
 
-They are walked with the GIL held: that is done sooner than another thread would give it back.
+The walk keeps the GIL: it finishes sooner than another thread would release it.
 """
 
 from __future__ import annotations
 
 import cython
 
-# Columns of the table, one int64 each; batch.py names them for everybody else.
+# Columns of the table, one int64 each; batch.py names them for other modules.
 COLUMNS = 14
 
-# Why a walk ended. The first three are no fault of the bytes.
+# Why a walk ended. The first three do not mean damage.
 DONE = 0  # the buffer's end falls on a batch boundary
 FULL = 1  # the table has no row left
-MORE = 2  # the next batch (or its header) goes past the buffer
+MORE = 2  # the next batch (or its header) extends past the buffer
 BAD_SIZE = 3
 BAD_MAGIC = 4
 BAD_OFFSET = 5
@@ -30,7 +31,7 @@ BAD_CODEC = 7
 @cython.nogil
 @cython.exceptval(check=False)
 def _uint32(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.longlong:
-    # no casts, which take the uncompiled form longer than all else
+    # no casts: in the uncompiled form they would take most of the time
     value: cython.longlong = data[at]
     value = (value << 8) | data[at + 1]
     value = (value << 8) | data[at + 2]
@@ -65,7 +66,7 @@ def _fill_legacy(
     table: cython.longlong[:, ::1],
     row: cython.Py_ssize_t,
 ) -> cython.int:
-    """Fields that magic 0 and 1 have in their header; the rest are the "none" of their kind."""
+    """Writes the fields that a header of magic 0 or 1 has; the others get their "none" value."""
     greatest: cython.longlong = 9223372036854775807
     table[row, 5] = data[at + 16]
     table[row, 4] = -1
@@ -76,8 +77,8 @@ def _fill_legacy(
     if table[row, 5] == 1:
         table[row, 8] = _int64(data, at + 18)
         table[row, 9] = table[row, 8]
-    table[row, 3] = table[row, 2]  # the offset of a wrapper is its last message's
-    if table[row, 2] == greatest:  # the offset after it must be an int64, too
+    table[row, 3] = table[row, 2]  # a wrapper has the offset of its last message
+    if table[row, 2] == greatest:  # the offset after it must fit in an int64, too
         return 5
     table[row, 10] = -1
     table[row, 11] = -1
@@ -105,7 +106,7 @@ def _fill_v2(
     table[row, 4] = _int32(data, at + 12)
     table[row, 5] = 2
     table[row, 6] = _uint32(data, at + 17)
-    table[row, 7] = data[at + 22]  # only the low byte of the int16 has a meaning
+    table[row, 7] = data[at + 22]  # only the low byte of the int16 is used
     table[row, 8] = _int64(data, at + 27)
     table[row, 9] = _int64(data, at + 35)
     table[row, 10] = _int64(data, at + 43)
@@ -113,12 +114,12 @@ def _fill_v2(
     table[row, 12] = _int32(data, at + 53)
     table[row, 13] = _int32(data, at + 57)
     table[row, 3] = table[row, 2]
-    # the offset after the last one must be an int64, too
+    # the offset after the last one must fit in an int64, too
     if last_offset_delta < 0 or table[row, 2] >= greatest - last_offset_delta:
         return 5
     table[row, 3] = table[row, 2] + last_offset_delta
-    # a record takes 7 bytes at least, so that a count can be trusted as a size to allocate;
-    # compressed, it is the codec's limit that bounds what comes out
+    # a record takes at least 7 bytes, so the count is a safe size to allocate; in a compressed
+    # batch the codec's limit bounds the output instead
     if table[row, 13] < 0:
         return 6
     if (table[row, 7] & 7) == 0 and table[row, 13] > (table[row, 1] - 61) // 7:
@@ -172,7 +173,7 @@ def _scan(
                 why = 3
                 break
         else:
-            # a size below any message's tells zeros and garbage from an unknown magic
+            # a size smaller than any message means zeros or garbage rather than an unknown magic
             why = 3 if size < 26 else 4
             break
         if available - at < need or (whole and size > available - at):
@@ -204,12 +205,12 @@ def scan_headers(
     table: cython.longlong[:, ::1],
     first_row: cython.Py_ssize_t,
 ) -> tuple[int, int, int]:
-    """Walk from ``data[start]`` (file position ``file_position``) up to ``available``.
+    """Walks from ``data[start]`` (at ``file_position``) up to ``available``.
 
-    With ``whole``, batches must lie in the buffer entirely; without, only their headers must, and
-    the walk goes past the buffer's end. ``previous_offset`` is the last offset before the walk
-    (-1 for none): offsets must rise. Returns (rows written, position in the buffer where the walk
-    ended, why), the position being that of the batch that was not taken.
+    With ``whole``, batches must lie in the buffer entirely; otherwise only their headers must, and
+    the walk may end past the buffer's end. ``previous_offset`` is the last offset before the walk
+    (-1 for none): offsets must rise. Returns (rows written, position in the buffer of the first
+    batch without a row, why the walk ended).
     """
     if available > data.shape[0]:
         raise ValueError("available goes past the buffer")
@@ -228,12 +229,12 @@ def find_batch(
     limit_offset: cython.longlong,
     table: cython.longlong[:, ::1],
 ) -> int:
-    """The first batch with a last offset >= ``offset`` of those that begin at ``data[0]``: the row
-    of ``table`` that has its header, -1 where anything is unusual.
+    """Finds the first batch with a last offset >= ``offset`` among those that begin at ``data[0]``.
+    Returns the row of ``table`` that has its header, -1 if anything is unusual.
 
-    ``file_position`` and ``previous_offset`` are as for ``scan_headers``, and ``highest_offset`` is
-    the most that the first base offset may be. The batch must be of magic 2, and have right behind
-    it the header of another or ``end``, the file's; both must be below ``limit_offset``.
+    ``file_position`` and ``previous_offset`` are as for ``scan_headers``; ``highest_offset`` is the
+    greatest allowed first base offset. The batch must be of magic 2 and be followed immediately by
+    another header or by ``end``, the end of the file; both must be below ``limit_offset``.
     """
     count: cython.Py_ssize_t
     row: cython.Py_ssize_t = 0
@@ -263,11 +264,11 @@ def find_header(
     lowest_offset: cython.longlong,
     highest_offset: cython.longlong,
 ) -> int:
-    """First place at or after ``start`` that may be a batch header, -1 when there is none.
+    """Returns the first position at or after ``start`` that may be a batch header, -1 if none.
 
     ``remaining`` is the number of bytes from ``data[start]`` to the end of the file: the batch must
-    fit. Its base offset must lie in [lowest_offset, highest_offset]. A cheap test, to be followed
-    by that of the checksum.
+    fit. Its base offset must lie in [lowest_offset, highest_offset]. This is a cheap test; the
+    caller must verify the checksum.
     """
     at: cython.Py_ssize_t = start
     found: cython.Py_ssize_t = -1

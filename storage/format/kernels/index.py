@@ -1,16 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 # cython: initializedcheck=False, cdivision=True
-"""Index entries of batches, from the rows of their headers.
+"""Computes index entries of batches from the rows of their headers.
 
-How much can be written is computed from the number of rows before the first write, and the buffers
-must have that room.
+Bounds: before the first write, the buffers are checked to hold as many entries as there are rows.
 """
 
 from __future__ import annotations
 
 import cython
 
-# Places in the state of an index; index_builder.py gives them names and a meaning.
+# Positions in the state array of an index; index_builder.py explains them.
 INDEXED = 0
 OFFSET_COUNT = 1
 TIME_COUNT = 2
@@ -43,8 +42,8 @@ def index_batches(
     offsets: cython.uchar[::1],
     times: cython.uchar[::1],
 ) -> tuple[int, int]:
-    """Write the entries of the batches into ``offsets`` (8 bytes each) and ``times`` (12 bytes),
-    and bring ``state`` up to date. Returns the bytes written to each."""
+    """Writes the entries of the batches into ``offsets`` (8 bytes each) and ``times`` (12 bytes
+    each) and updates ``state``. Returns the number of bytes written to each."""
     row: cython.Py_ssize_t
     rows: cython.Py_ssize_t = table.shape[0]
     offset_bytes: cython.Py_ssize_t = 0

@@ -1,13 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 # cython: initializedcheck=False, cdivision=True
-"""Read JSON lines in the one schema, as ``render`` writes them, into columns.
+"""Reads JSON lines of records, as ``render`` writes them, into columns.
 
-Only what is sure to be a record is read; at any other line the kernel stops and leaves it to
-whoever knows all of JSON. Strings that have no escapes stay where they are; others are written,
-without their escapes, to where they began, in a copy of the lines: their room.
+The kernel reads only lines that are certainly records; it stops at any other line and leaves that
+to a full JSON parser. Strings without escapes stay in place; others are unescaped into ``room``, a
+copy of the lines, at the position where they began.
 
-Bounds: a byte is read only below ``data.shape[0]``, written only where one of the same string was
-read, and rows and headers are counted against their tables before anything is put there.
+Bounds: a byte is read only below ``data.shape[0]`` and written only where a byte of the same string
+was read; rows and headers are counted against their tables before they are written.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import cython
 
 # Why reading ended.
 DONE = 0
-UNSURE = 1  # a line that may be a record, or may not
+UNSURE = 1  # the next line may or may not be a record
 NO_ROOM = 2  # the tables are too small for the next line
-NO_COPY = 3  # the next line has escapes or base64, and there is no copy of the lines
+NO_COPY = 3  # the next line has escapes or base64, and ``room`` is empty
 
-# The fields of a record, by whose names a caller gives them. Their numbers here: key 0, value 1,
-# timestamp 5, headers 7; nothing is kept of the others.
+# The fields of a record, numbered in this order; callers pass their names. The values of key (0),
+# value (1), timestamp (5) and headers (7) are kept, all others are discarded.
 FIELDS = (
     "key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers",
 )  # fmt: skip
@@ -32,7 +32,7 @@ FIELDS = (
 @cython.nogil
 @cython.exceptval(check=False)
 def _byte(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.int:
-    """The byte there; 0, which JSON has nowhere, behind the end."""
+    """Returns the byte at ``at``, or 0 past the end; JSON has no byte 0."""
     return data[at] if at < data.shape[0] else 0
 
 
@@ -41,7 +41,7 @@ def _byte(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cytho
 @cython.nogil
 @cython.exceptval(check=False)
 def _skip_space(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """Behind white space; a line break ends the line and is none."""
+    """Returns the position after white space, which does not include line breaks."""
     byte: cython.int = _byte(data, at)
     while byte == 32 or byte == 9 or byte == 13:
         at += 1
@@ -56,7 +56,8 @@ def _skip_space(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) ->
 def _after(
     data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, wanted: cython.int
 ) -> cython.Py_ssize_t:
-    """Behind the byte ``wanted`` and the white space around it; -1 where another is."""
+    """Returns the position after the byte ``wanted`` and the white space around it, -1 if there is
+    another byte."""
     at = _skip_space(data, at)
     if _byte(data, at) != wanted:
         return -1
@@ -68,9 +69,9 @@ def _after(
 @cython.nogil
 @cython.exceptval(check=False)
 def _word(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.ulonglong:
-    """Eight bytes, the first one lowest."""
+    """Reads eight bytes as a little-endian number."""
     if cython.compiled:
-        # Written out behind one pointer, so that a C compiler makes a single load of it.
+        # Written out with a single pointer so that C compilers turn it into one load.
         first: cython.p_uchar = cython.cast(cython.p_uchar, cython.address(data[at]))
         return (
             cython.cast(cython.ulonglong, first[0])
@@ -96,7 +97,7 @@ def _is_text(
     start: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
 ) -> cython.bint:
-    """Whether ``text[start:end]`` stands there."""
+    """Returns whether ``data`` has ``text[start:end]`` at ``at``."""
     is_long: cython.bint = end - start >= 8
     if end - start > data.shape[0] - at:
         return False
@@ -105,7 +106,7 @@ def _is_text(
             return False
         at += 8
         start += 8
-    if is_long:  # the last eight bytes, of which some were looked at
+    if is_long:  # the last eight bytes, some of which were compared before
         return _word(data, at - (8 - (end - start))) == _word(text, end - 8)
     while start < end and data[at] == text[start]:
         at += 1
@@ -150,11 +151,12 @@ def _copy_common(
     room: cython.uchar[::1],
     to: cython.Py_ssize_t,
 ):
-    """Copy from ``at`` to ``to`` what is most frequent in a string, eight bytes at a time as far as
-    there are more: ASCII, and quotes and backslashes behind a backslash. The positions after it.
+    """Copies the most frequent contents of a string from ``at`` to ``to``, eight bytes at a time
+    while there are more: ASCII, and escaped quotes and backslashes. Returns the positions after
+    both.
 
-    Bytes behind what was copied are overwritten, up to six behind the quote that ends the string.
-    No other string is so near: ``,"key":"`` at least is in front of one.
+    Overwrites bytes after the copied ones, up to six past the quote that ends the string. No other
+    string is so close: at least ``,"key":"`` precedes it.
     """
     word: cython.ulonglong
     special: cython.ulonglong
@@ -163,8 +165,8 @@ def _copy_common(
     byte: cython.int
     while data.shape[0] - at >= 9:
         word = _word(data, at)
-        # The high bit is set of the first byte that is not ASCII, below 32, a quote or a backslash;
-        # behind it those of others may be, since they were borrowed from.
+        # Sets the high bit of the first byte that is not ASCII, below 32, a quote or a backslash;
+        # later bytes may have theirs set wrongly, because subtraction borrowed from them.
         special = word | (word - ones * 32) | ((word ^ (ones * 34)) - ones)
         special = (special | ((word ^ (ones * 92)) - ones)) & (ones * 128)
         if to != at:
@@ -173,7 +175,7 @@ def _copy_common(
             at += 8
             to += 8
             continue
-        # A bit of each byte up to the first, added up in the highest byte.
+        # One bit of each byte up to the first special one, summed in the highest byte.
         special = ((special - 1) & ~special) & ones
         plain = cython.cast(cython.Py_ssize_t, (((special * ones) >> 56) & 255) - 1)
         at += plain
@@ -199,7 +201,7 @@ def _copy_common(
 @cython.nogil
 @cython.exceptval(check=False)
 def _utf8_length(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.int:
-    """Bytes of the non-ASCII character at ``at``; 0 when it is not UTF-8 (RFC 3629)."""
+    """Returns the size of the non-ASCII character at ``at``, 0 if it is not UTF-8 (RFC 3629)."""
     first: cython.int = data[at]
     second: cython.int
     need: cython.int
@@ -228,7 +230,7 @@ def _utf8_length(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -
 @cython.nogil
 @cython.exceptval(check=False)
 def _hex4(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cython.int:
-    """The number of four hexadecimal digits; -1 where something else is."""
+    """Reads four hexadecimal digits; returns -1 if there is anything else."""
     i: cython.Py_ssize_t
     byte: cython.int
     code: cython.int = 0
@@ -250,7 +252,8 @@ def _hex4(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cytho
 def _put_utf8(
     room: cython.uchar[::1], to: cython.Py_ssize_t, code: cython.int
 ) -> cython.Py_ssize_t:
-    """Write the character; the position after it. It takes no more bytes than its escapes."""
+    """Writes the character, which takes no more bytes than its escapes, and returns the position
+    after it."""
     if code < 0x80:
         room[to] = cython.cast(cython.uchar, code)
         return to + 1
@@ -280,9 +283,9 @@ def _unescape_code(
     room: cython.uchar[::1],
     to: cython.Py_ssize_t,
 ):
-    """The escape ``\\u`` with four digits at ``at``, or two of them that are a pair of surrogates,
-    written to ``to``: the positions after it. (-1, -1) for anything else, a lone surrogate among
-    it."""
+    """Decodes the escape ``\\u`` with four digits at ``at``, or two that are a surrogate pair, to
+    ``to``. Returns the positions after both, or (-1, -1) for anything else, such as a lone
+    surrogate."""
     low: cython.int
     code: cython.int = _hex4(data, at + 2)
     if code < 0 or (code >= 0xDC00 and code <= 0xDFFF):
@@ -310,7 +313,8 @@ def _unescape(
     room: cython.uchar[::1],
     to: cython.Py_ssize_t,
 ):
-    """The escape at ``at`` written to ``to``: the positions after it, (-1, -1) where none is."""
+    """Decodes the escape at ``at`` to ``to``. Returns the positions after both, (-1, -1) if there
+    is no valid escape."""
     byte: cython.int = _byte(data, at + 1)
     if byte == 117:
         return _unescape_code(data, at, room, to)
@@ -337,8 +341,9 @@ def _unescape(
 def _read_string(
     data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, room: cython.uchar[::1]
 ):
-    """The string whose first byte, behind the quote, is at ``at``: in ``room`` its UTF-8 stands
-    there afterwards. Returns (position after its quote, its size), -1 for both if it is none."""
+    """Reads the string whose first byte, after the quote, is at ``at``, and writes its UTF-8 to the
+    same position of ``room``. Returns (position after its quote, its size), -1 for both if it is
+    no valid string, -3 if ``room`` is needed but empty."""
     start: cython.Py_ssize_t = at
     to: cython.Py_ssize_t = at
     byte: cython.int
@@ -389,7 +394,7 @@ def _base64_value(byte: cython.int) -> cython.int:
 def _read_base64(
     data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, room: cython.uchar[::1]
 ):
-    """As ``_read_string``, for base64: the bytes that it stands for."""
+    """Does what ``_read_string`` does, for a base64 string, which it decodes."""
     start: cython.Py_ssize_t = at
     to: cython.Py_ssize_t = at
     first: cython.int
@@ -409,7 +414,7 @@ def _read_base64(
             return -1, -1
         room[to] = cython.cast(cython.uchar, (first << 2) | (second >> 4))
         to += 1
-        # Only the last of all groups is filled up.
+        # Only the last group may be padded.
         if (third < 0 or fourth < 0) and (
             data[at + 3] != 61 or data[at + 4] != 34 or (third < 0 and data[at + 2] != 61)
         ):
@@ -434,9 +439,9 @@ def _read_bytes(
     room: cython.uchar[::1],
     base64: cython.const[cython.uchar][::1],
 ):
-    """A string, ``{"base64": "…"}`` or null at ``at``: (position after it, start and size in
-    ``room``), size -1 for null, position -1 for anything else, -3 without a copy. ``base64``:
-    that name and its quote."""
+    """Reads a string, ``{"base64": "…"}`` or null at ``at``. Returns (position after it, start and
+    size in ``room``), size -1 for null; position -1 for anything else, -3 if ``room`` is needed but
+    empty. ``base64``: that name and its closing quote."""
     start: cython.Py_ssize_t
     size: cython.Py_ssize_t
     byte: cython.int = _byte(data, at)
@@ -465,8 +470,8 @@ def _read_bytes(
 @cython.nogil
 @cython.exceptval(check=False)
 def _are_digits(word: cython.ulonglong) -> cython.bint:
-    """Whether all eight bytes are digits: the upper half of each is 3, also when 6 is added to it.
-    Only a byte that is none can be carried from."""
+    """Returns whether all eight bytes are digits: the upper half of each is 3, also after adding 6.
+    Only a byte that is no digit can cause a carry."""
     ones: cython.ulonglong = 0x0101010101010101
     halves: cython.ulonglong = ones * 0xF0
     return ((word & halves) | (((word + ones * 6) & halves) >> 4)) == ones * 0x33
@@ -477,7 +482,7 @@ def _are_digits(word: cython.ulonglong) -> cython.bint:
 @cython.nogil
 @cython.exceptval(check=False)
 def _eight_digits(word: cython.ulonglong) -> cython.longlong:
-    """The number that they are. Neighbours are put together: digits, pairs, fours."""
+    """Returns the number of eight digits, combining neighbours: digits, pairs, fours."""
     of_digits: cython.ulonglong = 0x0F0F0F0F0F0F0F0F
     of_pairs: cython.ulonglong = 0x00FF00FF00FF00FF
     of_fours: cython.ulonglong = 0x0000FFFF0000FFFF
@@ -493,8 +498,8 @@ def _eight_digits(word: cython.ulonglong) -> cython.longlong:
 @cython.exceptval(check=False)
 @cython.returns((cython.Py_ssize_t, cython.longlong))
 def _read_int(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t):
-    """A number from 0 up to one of 18 digits, -1 or null, which is -1 too: (position after it, the
-    number). Position -1 for anything else."""
+    """Reads a non-negative number of up to 18 digits, -1, or null, which counts as -1. Returns
+    (position after it, the number), position -1 for anything else."""
     start: cython.Py_ssize_t = at
     number: cython.longlong = 0
     byte: cython.int = _byte(data, at)
@@ -514,7 +519,7 @@ def _read_int(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t):
             number = number * 10 + byte - 48
             at += 1
             byte = _byte(data, at)
-        # No number begins with 0 but 0.
+        # Only 0 itself begins with 0.
         if at == start or (data[start] == 48 and at - start > 1):
             return -1, -1
     byte = _byte(data, at)
@@ -530,8 +535,8 @@ def _read_int(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t):
 def _skip_value(
     data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, room: cython.uchar[::1]
 ) -> cython.Py_ssize_t:
-    """Behind a string, a number as ``_read_int`` takes it, or null; -1 for anything else, -3
-    without a copy."""
+    """Returns the position after a string, a number that ``_read_int`` accepts, or null; -1 for
+    anything else, -3 if ``room`` is needed but empty."""
     _size: cython.Py_ssize_t
     _number: cython.longlong
     if _byte(data, at) == 34:
@@ -555,9 +560,9 @@ def _read_headers(
     spans: cython.longlong[:, ::1],
     header: cython.Py_ssize_t,
 ):
-    """A list of ``{"key": …, "value": …}``, in this order, or null. Returns (position after it, the
-    number of headers then in ``spans``); position -1 for anything else, -2 without room, -3 without
-    a copy."""
+    """Reads a list of ``{"key": …, "value": …}``, in this order, or null. Returns (position after
+    it, the number of headers then in ``spans``); position -1 for anything else, -2 if ``spans`` is
+    full, -3 if ``room`` is needed but empty."""
     start: cython.Py_ssize_t
     size: cython.Py_ssize_t
     field: cython.int
@@ -605,7 +610,8 @@ def _field(
     marks: cython.const[cython.int][::1],
     guess: cython.int,
 ) -> cython.int:
-    """The number of the field whose name is there, ``guess`` being tried first; -1 for none."""
+    """Returns the number of the field whose name is at ``at``, trying ``guess`` first; -1 if
+    none."""
     i: cython.int
     field: cython.int
     for i in range(8):
@@ -642,13 +648,12 @@ def _read_alike(
     row: cython.Py_ssize_t,
     shape: cython.const[cython.Py_ssize_t][:, ::1],
 ) -> cython.Py_ssize_t:
-    """The record of a line that has the shape of one before, put into ``row``. Returns the start of
-    the next line, -1 for a line that has not, or where none is known.
+    """Reads the record of a line of known shape into ``row``. Returns the start of the next line,
+    -1 if the line has another shape or no shape is known.
 
-    ``shape[0, 0]``: the number of parts. Each of the rows behind it is one: start and end of a text
-    that does not change, and what comes behind it: a string that is a key (0) or a value (1), a
-    timestamp (5), a number that nothing is kept of (2) or, the text being the line's last, nothing
-    (3).
+    ``shape[0, 0]`` is the number of parts, and each following row is one: start and end of a
+    constant text, and what follows it: a string that is a key (0) or a value (1), a timestamp (5),
+    a number that is discarded (2) or, after the last text of the line, nothing (3).
     """
     part: cython.Py_ssize_t
     what: cython.Py_ssize_t
@@ -698,8 +703,9 @@ def _read_line(
     header: cython.Py_ssize_t,
     shape: cython.Py_ssize_t[:, ::1],
 ):
-    """The record of a line, put into ``row``, and the line's shape, if it has one. Returns as
-    ``_read_headers``: (start of the next line, headers), or position -1, -2, -3."""
+    """Reads the record of a line into ``row`` and the line's shape, if it has one, into ``shape``.
+    Returns (start of the next line, number of headers); position -1, -2, -3 as in
+    ``_read_headers``."""
     field: cython.int = -1
     seen: cython.int = 0
     value_at: cython.Py_ssize_t
@@ -751,7 +757,7 @@ def _read_line(
         at = _skip_space(data, at)
         if _byte(data, at) == 125:
             at = _skip_space(data, at + 1)
-            # There must be a value, if only null, and nothing more in the line.
+            # A value is required, even if null, and the line must end here.
             if seen & 2 == 0 or (at < data.shape[0] and data[at] != 10):
                 return -1, header
             if has_shape and at < data.shape[0]:
@@ -778,18 +784,17 @@ def read_lines(
     bounds: cython.longlong[::1],
     shape: cython.Py_ssize_t[:, ::1],
 ) -> tuple[int, int, int, int]:
-    """Read lines from ``at`` up to ``end``, starts of lines or the end of all, until a line is
-    unsure or there is no more room.
+    """Reads lines from ``at`` up to ``end``, each the start of a line or the end of the data, until
+    a line is unsure or the tables are full.
 
-    ``room`` is a copy of ``data``, as far as these lines go, or empty. What stands in ``names``
-    from ``marks[i]`` to ``marks[i + 1]`` is the name of field i and its closing quote: key, value,
-    topic, partition, offset, timestamp, timestampType, headers. ``base64``: that word and a quote.
-    Column ``row`` of ``table`` and those behind it get timestamp, key start, key size, value start,
-    value size; the places are in ``room``, or in ``data`` where that is empty, size -1 is null.
-    Rows of ``spans`` from ``header`` on get name start and size, value start and size of headers;
-    ``bounds[row + 1]`` where those of the row end. ``shape`` is for what is known of the line
-    before: see ``_read_alike``. Returns (start of the first line that was not read, rows, headers,
-    why).
+    ``room`` is a copy of ``data``, at least of these lines, or empty.
+    ``names[marks[i]:marks[i + 1]]`` is the name of field i and its closing quote, in the order of
+    ``FIELDS``. ``base64``: that word and a quote. The columns of ``table`` from ``row`` on receive
+    timestamp, key start, key size, value start, value size; starts refer to ``room``, or to
+    ``data`` if that is empty, and size -1 is null. The rows of ``spans`` from ``header`` on receive
+    name start and size, value start and size of headers; ``bounds[row + 1]`` is where the headers
+    of the row end. ``shape`` holds the shape of the previous line: see ``_read_alike``. Returns
+    (start of the first line that was not read, rows, headers, why reading ended).
     """
     next_at: cython.Py_ssize_t
     headers: cython.Py_ssize_t

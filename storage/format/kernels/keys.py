@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 # cython: initializedcheck=False, cdivision=True
-"""Find the records of one key among many.
+"""Finds the records of one key among many.
 
-Bounds: a span is checked against ``data`` before a byte of it is looked at.
+Bounds: a span is checked against ``data`` before any byte of it is read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ def last_row(
     spans: cython.const[cython.int][:, ::1],
     key: cython.const[cython.uchar][::1],
 ) -> int:
-    """The last row whose key is ``key``, -1 when there is none."""
+    """Returns the last row whose key is ``key``, -1 if there is none."""
     row: cython.Py_ssize_t
     start: cython.Py_ssize_t
     i: cython.Py_ssize_t

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 # cython: initializedcheck=False, cdivision=True
-"""Find key and value in messages of magic 0 and 1.
+"""Finds key and value in messages of magic 0 and 1.
 
-Bounds: every message is checked to lie in the buffer, every read to lie in its message.
+Bounds: every message is checked to lie in the buffer, and every read to lie in its message.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def decode_messages(
     magics: cython.longlong[::1],
     spans: cython.int[:, ::1],
 ) -> tuple[int, int]:
-    """Fill a row of ``spans`` (as ``decode_records`` does, no headers) for each message
-    ``data[starts[i]:ends[i]]``. Returns (messages decoded, error of the one after them)."""
+    """Fills a row of ``spans`` (as ``decode_records`` does, without headers) for each message
+    ``data[starts[i]:ends[i]]``. Returns (messages decoded, error of the message after them)."""
     row: cython.Py_ssize_t = 0
     rows: cython.Py_ssize_t = starts.shape[0]
     at: cython.Py_ssize_t

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 # cython: initializedcheck=False, cdivision=True
-"""Hash keys as Kafka's producers do (Utils.murmur2).
+"""Hashes keys as Kafka's producers do (Utils.murmur2).
 
-Bounds: a key's span is checked against ``data`` before a byte of it is looked at.
+Bounds: a key's span is checked against ``data`` before any byte of it is read.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import cython
 @cython.nogil
 @cython.exceptval(check=False)
 def _times(number: cython.uint) -> cython.uint:
-    """The low 32 bits of a product."""
+    """Returns the low 32 bits of the product with the murmur2 multiplier."""
     if cython.compiled:
         return number * cython.cast(cython.uint, 0x5BD1E995)
     return (number * 0x5BD1E995) % (1 << 32)
@@ -36,7 +36,7 @@ def _byte(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t) -> cytho
 def _hash(
     data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t
 ) -> cython.uint:
-    # Cython takes a number above 2**31 for an object.
+    # Cython treats a literal above 2**31 as a Python object.
     seed: cython.uint = (cython.cast(cython.uint, 0x9747) << 16) | 0xB28C
     result: cython.uint = seed ^ cython.cast(cython.uint, size)
     word: cython.uint
@@ -66,8 +66,8 @@ def hashes(
     sizes: cython.const[cython.longlong][::1],
     out: cython.longlong[::1],
 ) -> None:
-    """The 32 bits of each key's hash, as a number that is not negative; -1 for null, a key of
-    negative size. ValueError for a key that lies outside of ``data``."""
+    """Writes the 32-bit hash of each key to ``out`` as a non-negative number; -1 for null (a key
+    of negative size). Raises ValueError if a key lies outside ``data``."""
     row: cython.Py_ssize_t
     rows: cython.Py_ssize_t = sizes.shape[0]
     bad: cython.bint = starts.shape[0] != rows or out.shape[0] != rows

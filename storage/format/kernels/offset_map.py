@@ -1,12 +1,12 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 # cython: initializedcheck=False, cdivision=True
-"""The loops of `cleaner.offset_map` and `cleaner.key_entries`: keys hashed, put and looked up.
+"""Hashes keys, and inserts and looks them up, for `cleaner.offset_map` and `cleaner.key_entries`.
 
-A slot is three words: the hash's two and the offset plus one, 0 where nothing is. A slot is a miss
-of every cache, so keys are taken a block at a time: all are hashed, then the slots where they begin
-to look are touched, which has the misses overlap, and only then each is sought.
+A slot is three words: two of the hash, and the offset plus one, 0 in an empty slot. Every slot
+access misses all caches, so keys are processed in blocks: all keys of a block are hashed, then
+their first slots are touched so that the cache misses overlap, and only then is each looked up.
 
-Bounds: ``table`` has 3 * ``slots`` words and ``scratch`` three a row (checked on entry), keys are
+Bounds: ``table`` has 3 * ``slots`` words and ``scratch`` three per row (checked on entry), keys are
 checked against ``data`` before they are hashed, and a search ends after ``slots`` steps.
 """
 
@@ -20,7 +20,7 @@ import cython
 @cython.nogil
 @cython.exceptval(check=False)
 def _word(number: cython.ulonglong) -> cython.ulonglong:
-    """The lowest 64 bits, which is all that there is of a C number."""
+    """Returns the lowest 64 bits; a C number has no others."""
     if not cython.compiled:
         return number & ((1 << 64) - 1)
     return number
@@ -40,7 +40,7 @@ def _rotated(number: cython.ulonglong, bits: cython.int) -> cython.ulonglong:
 @cython.exceptval(check=False)
 @cython.returns((cython.ulonglong, cython.ulonglong, cython.ulonglong, cython.ulonglong))
 def _round(a: cython.ulonglong, b: cython.ulonglong, c: cython.ulonglong, d: cython.ulonglong):
-    """SipRound."""
+    """Does one SipRound."""
     a = _word(a + b)
     c = _word(c + d)
     b = _rotated(b, 13) ^ a
@@ -59,7 +59,7 @@ def _round(a: cython.ulonglong, b: cython.ulonglong, c: cython.ulonglong, d: cyt
 def _little_endian(
     data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t
 ) -> cython.ulonglong:
-    """The eight bytes at ``at``; compilers make one load of it."""
+    """Reads the eight bytes at ``at``; compilers turn this into one load."""
     return (
         cython.cast(cython.ulonglong, data[at])
         | (cython.cast(cython.ulonglong, data[at + 1]) << 8)
@@ -83,7 +83,7 @@ def _siphash(
     key_low: cython.ulonglong,
     key_high: cython.ulonglong,
 ):
-    """SipHash-2-4 with an output of 128 bits, of ``data[at : at + size]``, which must be there."""
+    """Computes SipHash-2-4 with an output of 128 bits. ``data[at : at + size]`` must exist."""
     a: cython.ulonglong = 0x736F6D6570736575  # "somepseudorandomlygeneratedbytes"
     b: cython.ulonglong = 0x646F72616E646F6D
     c: cython.ulonglong = 0x6C7967656E657261
@@ -125,7 +125,8 @@ def _siphash(
 def siphash(
     data: cython.const[cython.uchar][::1], key_low: cython.ulonglong, key_high: cython.ulonglong
 ) -> tuple[int, int]:
-    """SipHash-2-4-128 of ``data`` under a key of two little-endian words: the output's two."""
+    """Returns the two words of the SipHash-2-4-128 of ``data``; the key is two little-endian
+    words."""
     low: cython.ulonglong
     high: cython.ulonglong
     low, high = _siphash(data, 0, data.shape[0], key_low, key_high)
@@ -146,8 +147,8 @@ def _hash_block(
     high: cython.Py_ssize_t,
     scratch: cython.ulonglong[:, ::1],
 ) -> cython.bint:
-    """Hash and first slot of each keyed row into ``scratch``, and the slots touched. False when a
-    key lies outside ``data``."""
+    """Writes the hash and the first slot of each row with a key into ``scratch``, and touches the
+    slots. Returns False if a key lies outside ``data``."""
     row: cython.Py_ssize_t
     start: cython.Py_ssize_t
     size: cython.Py_ssize_t
@@ -168,7 +169,7 @@ def _hash_block(
         scratch[row - low, 2] = ((second >> 32) * slots) >> 32
     for row in range(high - low):
         touched ^= table[3 * scratch[row, 2]]
-    scratch[high - low, 0] = touched  # or a compiler would find that nobody wants to know
+    scratch[high - low, 0] = touched  # keeps compilers from dropping the loop above
     return True
 
 
@@ -183,7 +184,7 @@ def _sought(
     second: cython.ulonglong,
     slot: cython.ulonglong,
 ) -> cython.longlong:
-    """The slot of a hash, or the empty one where it belongs; -1 when there is neither."""
+    """Returns the slot of a hash, or the empty slot where it belongs; -1 if there is neither."""
     _: cython.ulonglong
     for _ in range(slots):
         if table[3 * slot + 2] == 0 or (table[3 * slot] == first and table[3 * slot + 1] == second):
@@ -201,7 +202,7 @@ def _check(
     spans: cython.const[cython.int][:, ::1],
     scratch: cython.ulonglong[:, ::1],
 ) -> cython.Py_ssize_t:
-    """Rows of a block. ValueError when the arrays are not what they must be."""
+    """Returns the number of rows of a block. Raises ValueError if an array has a wrong shape."""
     if slots < 1 or slots >= 1 << 32 or slots > cython.cast(cython.ulonglong, table.shape[0] // 3):
         raise ValueError("no such slots in this memory")
     if spans.shape[1] < 2 or scratch.shape[1] != 3 or scratch.shape[0] < 2:
@@ -222,9 +223,9 @@ def put(
     room: cython.longlong,
     scratch: cython.ulonglong[:, ::1],
 ) -> tuple[int, int]:
-    """Put the keys of rows [``low``, ``high``) with their offsets (the greatest of a key's stays)
-    until ``room`` keys more are there. Returns the first row that was not looked at, and how many
-    keys are there more."""
+    """Inserts the keys of rows [``low``, ``high``) with their offsets (a key retains its greatest
+    offset) until ``room`` keys have been added. Returns the first row that was not processed and
+    the number of keys added."""
     rows: cython.Py_ssize_t = _check(table, slots, spans, scratch)
     stop: cython.Py_ssize_t
     row: cython.Py_ssize_t = low
@@ -275,7 +276,7 @@ def get(
     out: cython.longlong[::1],
     scratch: cython.ulonglong[:, ::1],
 ) -> None:
-    """The offset of each row's key into ``out``; -1 where it is null or not there."""
+    """Writes the offset of each row's key into ``out``, -1 if the key is null or unknown."""
     rows: cython.Py_ssize_t = _check(table, slots, spans, scratch)
     low: cython.Py_ssize_t = 0
     high: cython.Py_ssize_t = spans.shape[0]
@@ -312,8 +313,8 @@ def move(
     into: cython.ulonglong[::1],
     into_slots: cython.ulonglong,
 ) -> int:
-    """Put what is in one table into another. Returns the number of entries, -1 when the other has
-    too few slots."""
+    """Copies the entries of one table into another. Returns their number, -1 if the other table
+    has too few slots."""
     slot: cython.ulonglong
     found: cython.longlong
     count: cython.longlong = 0
@@ -348,8 +349,8 @@ def classes(
     spans: cython.const[cython.int][:, ::1],
     out: cython.int[::1],
 ) -> None:
-    """Sixteen bits of each row's hash, by which keys can be told apart into classes; 0 for a null
-    key. (They are not those that choose a slot.)"""
+    """Writes 16 bits of each row's hash into ``out``, by which keys can be divided into classes; 0
+    for a null key. (These are not the bits that select a slot.)"""
     row: cython.Py_ssize_t
     start: cython.Py_ssize_t
     size: cython.Py_ssize_t
@@ -385,13 +386,13 @@ def hashed(
     count: cython.Py_ssize_t,
     recent: cython.ulonglong[::1],
 ) -> tuple[int, int]:
-    """Entries of rows [``low``, ``high``) behind the ``count`` that ``out`` has: the hash's two
-    words and the offset, until ``out`` is full. Null keys are passed over. Returns the first row
-    that was not looked at, and how many entries there are.
+    """Appends entries of rows [``low``, ``high``) to the ``count`` entries in ``out`` until it is
+    full: the two words of the hash, and the offset. Skips null keys. Returns the first row that was
+    not processed and the number of entries in ``out``.
 
-    ``recent`` tells where keys were put lately, so that one that comes again gets its new offset
-    there and no other entry: of each place 32 bits of the hash and the row of ``out`` plus one. It
-    has 2 ** n words, zeros for an empty ``out``; without any, each row gets its entry.
+    ``recent`` is a cache of entries written recently: a key found in it gets its new offset there
+    instead of another entry. Each place holds 32 bits of the hash and the row of ``out`` plus one.
+    It has 2 ** n words, zeros for an empty ``out``; if it has none, each row gets its own entry.
     """
     row: cython.Py_ssize_t = low
     start: cython.Py_ssize_t
@@ -448,9 +449,9 @@ def by_slices(
     out: cython.ulonglong[:, ::1],
     ends: cython.longlong[::1],
 ) -> None:
-    """The entries in the order of their slices: those of slice i, of n, are then in rows
-    ``ends[i]`` to ``ends[i + 1]`` of ``out``; ``ends`` has n + 2 places. The slice is drawn from
-    other bits of the hash than the slot in a table."""
+    """Sorts the entries by slice: the entries of slice i, of n, are then in rows ``ends[i]`` to
+    ``ends[i + 1]`` of ``out``; ``ends`` has n + 2 elements. The slice comes from other bits of the
+    hash than the slot in a table."""
     row: cython.Py_ssize_t
     rows: cython.Py_ssize_t = entries.shape[0]
     slices: cython.ulonglong = ends.shape[0] - 2
@@ -463,7 +464,7 @@ def by_slices(
     with cython.nogil:
         for at in range(ends.shape[0]):
             ends[at] = 0
-        for row in range(rows):  # counted two places on, and summed up they are begins one place on
+        for row in range(rows):  # counts two places on: their sums are the starts, one place on
             chosen = cython.cast(cython.Py_ssize_t, ((entries[row, 0] >> 32) * slices) >> 32)
             ends[chosen + 2] += 1
         for at in range(2, ends.shape[0]):
@@ -488,7 +489,7 @@ def _touch(
     low: cython.Py_ssize_t,
     high: cython.Py_ssize_t,
 ) -> cython.ulonglong:
-    """Look where a block's entries belong, which has the misses overlap."""
+    """Reads the first slot of each entry of a block, so that the cache misses overlap."""
     row: cython.Py_ssize_t
     touched: cython.ulonglong = 0
     for row in range(low, high):
@@ -505,7 +506,7 @@ def put_entries(
     room: cython.longlong,
     scratch: cython.ulonglong[:, ::1],
 ) -> tuple[int, int]:
-    """As ``put``, of entries from row ``low`` on whose offsets are not below ``least``."""
+    """Does what ``put`` does, for entries from row ``low`` on with an offset >= ``least``."""
     rows: cython.Py_ssize_t = scratch.shape[0] - 1
     high: cython.Py_ssize_t = entries.shape[0]
     stop: cython.Py_ssize_t
@@ -523,7 +524,7 @@ def put_entries(
             scratch[0, 0] = _touch(table, slots, entries, low, stop)
             while row < stop:
                 offset = _word(entries[row, 2] + 1)
-                if offset > least:  # a 0 would be no offset at all
+                if offset > least:  # 0 would mark an empty slot
                     if added >= room:
                         break
                     slot = _sought(
@@ -552,7 +553,7 @@ def get_entries(
     entries: cython.const[cython.ulonglong][:, ::1],
     out: cython.longlong[::1],
 ) -> None:
-    """As ``get``, of keys in entries."""
+    """Does what ``get`` does, for the keys of entries."""
     row: cython.Py_ssize_t
     slot: cython.longlong
     if slots < 1 or slots >= 1 << 32 or slots > cython.cast(cython.ulonglong, table.shape[0] // 3):

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 # cython: initializedcheck=False, cdivision=True
-"""Decode the records of magic 2 batches into columns.
+"""Decodes the records of magic 2 batches into columns.
 
-One call takes a run of batches, because a Python call per batch costs more than decoding a small
+One call decodes a run of batches, because a Python call per batch costs more than decoding a small
 batch. Bounds: ``end`` never exceeds the buffer (checked on entry), every read is below ``end``,
 every row below ``rows``.
 """
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import cython
 
-# Why a batch was refused.
+# Why a batch was rejected.
 OK = 0
-RECORD_LENGTH = 1  # a record's length is negative or goes past the batch
+RECORD_LENGTH = 1  # a record's length is negative or extends past the batch
 VARINT = 2  # a varint is too long, or cut off by the end of its record
 KEY_LENGTH = 3
 VALUE_LENGTH = 4
@@ -33,9 +33,9 @@ def _groups(
     end: cython.Py_ssize_t,
     most: cython.int,
 ):
-    """The unsigned number of at most ``most`` groups of seven bits, and where it ends; -1 if it
-    does not. As Kafka's ``ByteUtils``: bits beyond 32 (64) in the last byte are dropped, over-long
-    encodings are taken."""
+    """Reads an unsigned number of at most ``most`` groups of seven bits. Returns it and the
+    position after it, -1 if it does not end in time. Like Kafka's ``ByteUtils``, drops bits beyond
+    32 (64) in the last byte and accepts over-long encodings."""
     raw: cython.ulonglong = 0
     shift: cython.int = 0
     byte: cython.ulonglong
@@ -66,8 +66,8 @@ def _varint(
     end: cython.Py_ssize_t,
     most: cython.int,
 ):
-    """Zigzag varint of at most ``most`` bytes at ``at``: (value, position after it; -1 if bad).
-    Nearly all are of one byte or two."""
+    """Reads a zigzag varint of at most ``most`` bytes at ``at``. Returns (value, position after it;
+    -1 if bad). Nearly all take one byte or two."""
     raw: cython.ulonglong
     if at < end and data[at] < 128:
         raw = data[at]
@@ -77,7 +77,7 @@ def _varint(
         at += 2
     else:
         raw, at = _groups(data, at, end, most)
-    # zigzag without a signed overflow: the half of an even number, or minus the half minus one
+    # zigzag without signed overflow: n / 2 if n is even, else -(n / 2) - 1
     if raw & 1:
         return -cython.cast(cython.longlong, raw >> 1) - 1, at
     return cython.cast(cython.longlong, raw >> 1), at
@@ -93,7 +93,7 @@ def _skip_headers(
     end: cython.Py_ssize_t,
     count: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Position after ``count`` headers, -1 when they do not fit."""
+    """Returns the position after ``count`` headers, -1 if they do not fit."""
     size: cython.longlong
     while count > 0:
         size, at = _varint(data, at, end, 5)
@@ -114,7 +114,7 @@ def _skip_headers(
 @cython.nogil
 @cython.exceptval(check=False)
 def _timestamp(base: cython.longlong, delta: cython.longlong) -> cython.longlong:
-    """base + delta as Java adds longs: wrapping round, never undefined."""
+    """Returns base + delta as Java adds longs: it wraps around and is never undefined."""
     if cython.compiled:
         return cython.cast(
             cython.longlong,
@@ -129,8 +129,8 @@ def _timestamp(base: cython.longlong, delta: cython.longlong) -> cython.longlong
 @cython.exceptval(check=False)
 @cython.returns((cython.uint, cython.Py_ssize_t))
 def _short(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t):
-    """The unsigned number of one byte or two at ``at``, and where it ends. It has the bit 0x4000
-    when there are more bytes to it."""
+    """Reads an unsigned number of one byte or two at ``at``; returns it and the position after it.
+    Bit 0x4000 is set if the number has more bytes."""
     raw: cython.uint = data[at]
     if raw < 128:
         return raw, at + 1
@@ -153,9 +153,9 @@ def _common_record(
     timestamps: cython.longlong[::1],
     spans: cython.int[:, ::1],
 ) -> cython.Py_ssize_t:
-    """As ``_record``, for what most records are: less than 8 KiB, without headers, and right. -1
-    for others, whatever is wrong with them or not. It need not look for the end at each byte: up
-    to the key there are 10 at most."""
+    """Does what ``_record`` does, for common records: less than 8 KiB, without headers, and valid.
+    Returns -1 for all others, valid or not. It need not check for the end at each byte: at most 10
+    bytes precede the key."""
     size: cython.uint
     timestamp: cython.uint
     offset: cython.uint
@@ -212,9 +212,9 @@ def _record(
     timestamps: cython.longlong[::1],
     spans: cython.int[:, ::1],
 ) -> cython.Py_ssize_t:
-    """Read the record at ``at`` of a batch that goes to ``end`` into a row. Its offset is written
-    relative to the batch's, and must be above ``previous`` and at most ``highest``. Returns the
-    position after it, or minus the error."""
+    """Reads the record at ``at``, of a batch that ends at ``end``, into a row. Its offset is
+    written relative to the batch's, and must be above ``previous`` and at most ``highest``. Returns
+    the position after it, or minus the error."""
     value: cython.longlong
     stop: cython.Py_ssize_t
     field: cython.int
@@ -267,13 +267,13 @@ def decode_records(
     spans: cython.int[:, ::1],
     first_row: cython.longlong[::1],
 ) -> tuple[int, int, int, int]:
-    """Decode the batches from ``first`` on, whose headers are the rows of ``table``; the records of
-    batch i lie in ``data[starts[i]:ends[i]]``.
+    """Decodes the batches from ``first`` on, whose headers are the rows of ``table``; the records
+    of batch i lie in ``data[starts[i]:ends[i]]``.
 
     Rows of ``spans`` are key start, key size, value start, value size, header start, header count;
-    sizes are -1 for null. ``first_row[i]`` becomes the row where batch ``first + i`` begins, or
-    would. Returns (batches decoded, rows written, error, position in ``data`` of the record with
-    the error, or of what follows the last); a batch that fails leaves no rows.
+    sizes are -1 for null. ``first_row[i]`` becomes the row where batch ``first + i`` begins or
+    would begin. Returns (batches decoded, rows written, error, position in ``data`` of the bad
+    record or, without an error, after the last record); a batch that fails leaves no rows.
     """
     batch: cython.Py_ssize_t = first
     batches: cython.Py_ssize_t = starts.shape[0]
@@ -286,7 +286,7 @@ def decode_records(
     base: cython.longlong
     base_timestamp: cython.longlong
     has_append_time: cython.bint
-    previous: cython.longlong  # this and the next relative to the base
+    previous: cython.longlong  # this and the next are relative to the base
     highest: cython.longlong
     error: cython.int = 0
     if (
@@ -335,7 +335,7 @@ def decode_records(
                 at = next_at
                 previous = offsets[row]
                 offsets[row] = base + previous
-                if has_append_time:  # the batch's for all
+                if has_append_time:  # all records have the batch's
                     timestamps[row] = table[batch, 9]
                 row += 1
             if error == 0 and at != end:
@@ -357,10 +357,10 @@ def find_record(
     timestamps: cython.longlong[::1],
     spans: cython.int[:, ::1],
 ) -> tuple[bool, int, int, int]:
-    """The record at ``offset`` of the uncompressed batch that is all of ``data``, its header being
-    row ``batch`` of ``table``. Returns (whether there is one, its timestamp, value start and size,
-    -1 for null). There is none where anything is wrong with any of the batch's records. The arrays
-    have room for a row, which is no answer.
+    """Finds the record at ``offset`` in the uncompressed batch that fills ``data`` and whose header
+    is row ``batch`` of ``table``. Returns (whether it was found, its timestamp, value start and
+    size, -1 for null). If any record of the batch is bad, nothing is found. ``offsets``,
+    ``timestamps`` and ``spans`` need one row, which is scratch space.
     """
     at: cython.Py_ssize_t = 61
     next_at: cython.Py_ssize_t
@@ -406,7 +406,7 @@ def find_record(
             start = spans[0, 2]
             size = spans[0, 3]
         left -= 1
-    if table[batch, 7] & 8:  # log append time: the batch's for all
+    if table[batch, 7] & 8:  # log append time: all records have the batch's
         timestamp = table[batch, 9]
     return is_found and left == 0 and at == end, timestamp, start, size
 
@@ -423,12 +423,12 @@ def copy_lines(
     spans: cython.int[:, ::1],
     out: cython.uchar[::1],
 ) -> tuple[int, int, int, int]:
-    """As ``decode_records``, where one field of each record is all that is wanted: the bytes whose
-    start is in ``column`` of the spans, and a newline, one after the other into ``out``. The arrays
-    have room for a row, which is no answer.
+    """Decodes like ``decode_records``, but writes only one field of each record to ``out``: the
+    bytes whose start is in ``column`` of the spans, and a newline. ``offsets``, ``timestamps`` and
+    ``spans`` need one row, which is scratch space.
 
-    Returns (batches copied, bytes written, error, position in ``data`` as there). ``out`` must have
-    as many bytes as the records themselves.
+    Returns (batches copied, bytes written, error, position in ``data`` as ``decode_records``
+    does). ``out`` must have as many bytes as the records themselves.
     """
     batch: cython.Py_ssize_t = first
     batches: cython.Py_ssize_t = starts.shape[0]
@@ -463,7 +463,7 @@ def copy_lines(
             begin = to
             at = starts[batch]
             end = ends[batch]
-            # a line is shorter than its record by six bytes at least
+            # a line is at least six bytes shorter than its record
             if at < 0 or end > data.shape[0] or at > end or end - at > out.shape[0] - to:
                 error = 7
                 break

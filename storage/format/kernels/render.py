@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 # cython: initializedcheck=False, cdivision=True
-"""Write records as text: lines of values or keys, and JSON lines.
+"""Writes records as text: lines of values or keys, and JSON lines.
 
-Bounds: spans were made by the decoding kernels, which checked them against the same ``data``; they
-are checked again on entry, row by row. Room in ``out`` is checked before each row.
+Bounds: the decoding kernels, which produced the spans, checked them against the same ``data``; they
+are checked again here, row by row. The space in ``out`` is checked before each row.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ def write_lines(
     column: cython.Py_ssize_t,
     out: cython.uchar[::1],
 ) -> int:
-    """One line a row: the bytes whose start is in ``column`` (their size in the next), and a
-    newline; nothing but the newline for null. Returns the bytes written, or NO_ROOM, BAD_SPAN."""
+    """Writes one line per row: the bytes whose start is in ``column`` (their size in the next
+    column) and a newline; only the newline for null. Returns the number of bytes written, or
+    NO_ROOM or BAD_SPAN."""
     row: cython.Py_ssize_t
     rows: cython.Py_ssize_t = spans.shape[0]
     at: cython.Py_ssize_t = 0
@@ -80,16 +81,16 @@ def _write_int(
     if value < 0:
         out[at] = 45
         at += 1
-        # minus (value + 1), plus 1, because the smallest int64 has no positive twin
+        # -(value + 1) + 1, because the smallest int64 has no positive counterpart
         rest = cython.cast(cython.ulonglong, -(value + 1)) + 1
     else:
         rest = cython.cast(cython.ulonglong, value)
-    while rest >= limit:  # of 19 digits at most, so that no limit is beyond 64 bits
+    while rest >= limit:  # at most 19 digits, so no limit exceeds 64 bits
         limit = limit * 10
         digits += 1
     at += digits
     end = at
-    while rest >= 10:  # two at a time: each division waits for the one before it
+    while rest >= 10:  # two digits at a time: each division waits for the previous one
         pair = cython.cast(cython.int, rest % 100)
         rest = rest // 100
         out[end - 1] = cython.cast(cython.uchar, 48 + pair % 10)
@@ -107,8 +108,8 @@ def _write_int(
 def _utf8_length(
     data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.int:
-    """Bytes of the non-ASCII character at ``at``; 0 when it is not UTF-8 (RFC 3629: neither
-    over-long forms nor surrogates)."""
+    """Returns the size of the non-ASCII character at ``at``, 0 if it is not UTF-8 (RFC 3629:
+    neither over-long forms nor surrogates)."""
     first: cython.int = data[at]
     second: cython.int
     need: cython.int
@@ -137,7 +138,7 @@ def _utf8_length(
 @cython.nogil
 @cython.exceptval(check=False)
 def _escape(byte: cython.int, out: cython.uchar[::1], at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-    """A quote, a backslash or a control character, as JSON wants it."""
+    """Writes a quote, a backslash or a control character as a JSON escape."""
     nibble: cython.int
     out[at] = 92
     if byte == 34 or byte == 92:
@@ -189,7 +190,7 @@ def _write_base64(
     out: cython.uchar[::1],
     at: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """``{"base64":"..."}``, of which ``opening`` is the beginning."""
+    """Writes ``{"base64":"..."}``, which begins with ``opening``."""
     i: cython.Py_ssize_t = 0
     group: cython.int
     at = _copy(opening, 0, opening.shape[0], out, at)
@@ -217,8 +218,8 @@ def _write_base64(
 def _kind_of(
     data: cython.const[cython.uchar][::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.int:
-    """What is to be done with some bytes: 0 when they may stand in a string as they are, 1 when
-    there are quotes or backslashes among them, more when there are others that may not."""
+    """Classifies bytes: 0 if they need no escape in a string, 1 if only quotes or backslashes do, a
+    greater number if others need attention."""
     i: cython.Py_ssize_t
     byte: cython.uchar
     quotes: cython.uchar = 0
@@ -242,8 +243,8 @@ def _put_quoted(
     out: cython.uchar[::1],
     at: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Printable ASCII with a backslash in front of quotes and backslashes. JSON has so many of them
-    that a branch at each would be guessed wrong too often."""
+    """Writes printable ASCII with a backslash before quotes and backslashes. JSON values have so
+    many of them that a branch for each would be mispredicted too often."""
     i: cython.Py_ssize_t
     byte: cython.int
     more: cython.int
@@ -269,7 +270,8 @@ def _write_bytes(
     out: cython.uchar[::1],
     at: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """null, a string where the bytes are UTF-8, or base64. There must be room for the worst."""
+    """Writes null, a string if the bytes are UTF-8, or base64. ``out`` must have space for the
+    worst case."""
     begin: cython.Py_ssize_t = at
     i: cython.Py_ssize_t = start
     end: cython.Py_ssize_t = start + size
@@ -281,7 +283,7 @@ def _write_bytes(
     out[at] = 34
     at += 1
     while i < end:
-        stop = i + 128 if end - i > 128 else end  # so that one odd byte does not make all slow
+        stop = i + 128 if end - i > 128 else end  # so that one odd byte does not slow down the rest
         kind = _kind_of(data, i, stop)
         if kind == 0:
             at = _copy(data, i, stop - i, out, at)
@@ -312,8 +314,8 @@ def _write_bytes(
 @cython.exceptval(check=False)
 @cython.returns((cython.Py_ssize_t, cython.Py_ssize_t))
 def _varint_size(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t):
-    """A size in a header: (size, position after it). The decoding kernel has checked it; against
-    a buffer that is not the one it checked, the position never goes past the end."""
+    """Reads a size in a header; returns (size, position after it). The decoding kernel has checked
+    it; should the buffer be another one, the position still never passes the end."""
     raw: cython.longlong = 0
     shift: cython.int = 0
     while at < data.shape[0] and shift < 35:
@@ -341,7 +343,8 @@ def _write_headers(
     out: cython.uchar[::1],
     at: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """The objects of a headers list, without its brackets; NO_ROOM when ``out`` may not suffice."""
+    """Writes the objects of a headers list, without its brackets. Returns the position after them,
+    NO_ROOM if ``out`` may not suffice, or BAD_SPAN."""
     i: cython.int
     size: cython.Py_ssize_t
     for i in range(count):
@@ -384,13 +387,13 @@ def write_json(
     first: cython.Py_ssize_t,
     out: cython.uchar[::1],
 ) -> tuple[int, int]:
-    """One JSON line a row, from row ``first`` on, until ``out`` is full.
+    """Writes one JSON line per row, from row ``first`` on, until ``out`` is full.
 
-    ``texts[marks[i]:marks[i + 1]]`` is what stands before the key (0), the value (1), the offset
-    (2; topic and partition are in it), the timestamp (3), the timestamp's type -1, 0, 1 and then
-    the headers (4, 5, 6), the name (7) and the value (8) of a header, and after the headers (9).
-    ``opening`` begins an object of base64; ``quoting`` is 1 for each byte that has a backslash in
-    front of it in a string. Returns (rows written, bytes written or BAD_SPAN).
+    ``texts[marks[i]:marks[i + 1]]`` is the text before the key (0), the value (1), the offset (2;
+    includes topic and partition) and the timestamp (3); that between timestamp and headers for
+    timestamp type -1, 0, 1 (4, 5, 6); that before the name (7) and the value (8) of a header; and
+    that after the headers (9). ``opening`` begins a base64 object; ``quoting`` is 1 for each byte
+    that needs a backslash in a string. Returns (rows written, bytes written or BAD_SPAN).
     """
     row: cython.Py_ssize_t = first
     rows: cython.Py_ssize_t = spans.shape[0]
@@ -446,7 +449,7 @@ def write_json(
                     null, opening, quoting, out, at,
                 )  # fmt: skip
                 if at == -1 or (at >= 0 and marks[10] - marks[9] > out.shape[0] - at):
-                    at = begin  # no room for all headers: the row is for the next call
+                    at = begin  # the headers do not fit: the next call writes this row
                     break
                 if at < 0:
                     break

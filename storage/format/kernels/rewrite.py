@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 # cython: initializedcheck=False, cdivision=True
 # distutils: extra_compile_args = -fno-builtin-memcpy
-"""Write batches again without the records that compaction drops, all but their checksums.
+"""Rewrites batches without the records that compaction discards, except for their checksums.
 
-One call takes a stretch of batches. Bounds: batches, rows and spans are checked against their
-buffers, and what is to be written against the room that is left, before a byte of it is written.
+One call rewrites many batches. Bounds: before a byte of a batch or record is written, its rows and
+spans are checked against their buffers, and its size against the space left in ``out``.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ if cython.compiled:
 # Why rewriting ended before the last batch.
 DONE = 0
 BAD_SPAN = 1  # a batch, key, value or header lies outside its buffer
-NO_ROOM = 2  # the results are too small for what is to be written
-EMPTY_MESSAGE = 3  # a batch of magic 0 or 1 is to stay without records
-WRAPPER = 4  # part of a compressed message is to stay, which `encode_messages` is for
+NO_ROOM = 2  # the results are too small
+EMPTY_MESSAGE = 3  # a batch of magic 0 or 1 cannot be retained without records
+WRAPPER = 4  # only part of a batch of magic 0 or 1 is retained: use `encode_messages`
 
-# What is done with a batch.
+# What to do with a batch (Kafka's BatchRetention).
 DROP = 0
 KEEP = 1
 RETAIN_EMPTY = 2
@@ -32,7 +32,7 @@ RETAIN_EMPTY = 2
 @cython.nogil
 @cython.exceptval(check=False)
 def _zigzag(value: cython.longlong) -> cython.ulonglong:
-    """0, -1, 1, -2 … as 0, 1, 2, 3 …, without shifting a negative number."""
+    """Maps 0, -1, 1, -2 … to 0, 1, 2, 3 …, without shifting a negative number."""
     if value < 0:
         return 2 * cython.cast(cython.ulonglong, -(value + 1)) + 1
     return 2 * cython.cast(cython.ulonglong, value)
@@ -43,7 +43,7 @@ def _zigzag(value: cython.longlong) -> cython.ulonglong:
 @cython.nogil
 @cython.exceptval(check=False)
 def _minus(timestamp: cython.longlong, base: cython.longlong) -> cython.longlong:
-    """The difference as Java has it: wrapping round, never undefined."""
+    """Returns the difference as Java computes it: it wraps around and is never undefined."""
     if cython.compiled:
         return cython.cast(
             cython.longlong,
@@ -72,7 +72,7 @@ def _varint_size(value: cython.longlong) -> cython.longlong:
 def _put_varint(
     out: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong
 ) -> cython.Py_ssize_t:
-    """Write the number at ``at``; the position after it."""
+    """Writes the number at ``at`` and returns the position after it."""
     raw: cython.ulonglong = _zigzag(value)
     while raw >= 128:
         out[at] = cython.cast(cython.uchar, (raw & 0x7F) | 0x80)
@@ -89,7 +89,7 @@ def _put_varint(
 def _put_int(
     out: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
 ) -> cython.void:
-    """Write the ``size`` low bytes of the number, the highest first."""
+    """Writes the ``size`` low bytes of the number in big-endian order."""
     i: cython.int
     for i in range(size):
         out[at + i] = cython.cast(cython.uchar, (value >> (8 * (size - 1 - i))) & 0xFF)
@@ -106,7 +106,7 @@ def _copy(
     start: cython.Py_ssize_t,
     size: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """The position after the bytes written."""
+    """Copies bytes and returns the position after them."""
     if size > 0:
         if cython.compiled:
             memcpy(cython.address(out[at]), cython.address(data[start]), size)
@@ -123,7 +123,7 @@ def _copy(
 def _is_in(
     data: cython.const[cython.uchar][::1], start: cython.longlong, size: cython.longlong
 ) -> cython.bint:
-    """Whether so many bytes lie in ``data``; of size -1, which is null, none are looked at."""
+    """Returns whether the span lies in ``data``; one of size -1, which is null, always does."""
     return size < 0 or (0 <= start <= data.shape[0] and size <= data.shape[0] - start)
 
 
@@ -132,7 +132,7 @@ def _is_in(
 @cython.nogil
 @cython.exceptval(check=False)
 def _sized(size: cython.longlong) -> cython.longlong:
-    """How much bytes take with their length in front; size -1 is null."""
+    """Returns the encoded size of length-prefixed bytes; size -1 is null."""
     return 1 if size < 0 else _varint_size(size) + size
 
 
@@ -142,7 +142,7 @@ def _sized(size: cython.longlong) -> cython.longlong:
 def _headers_end(
     data: cython.const[cython.uchar][::1], at: cython.longlong, count: cython.longlong
 ) -> cython.longlong:
-    """Where ``count`` headers that begin at ``at`` end, -1 when that is not in ``data``."""
+    """Returns the end of ``count`` headers that begin at ``at``, -1 if it lies outside ``data``."""
     raw: cython.ulonglong
     shift: cython.int
     left: cython.longlong = 2 * count  # a name and a value each
@@ -180,8 +180,8 @@ def _put_record(
     timestamp: cython.longlong,
     offset: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Write a record of magic 2, ``timestamp`` and ``offset`` being relative to its batch's. The
-    position after it, or minus the reason why nothing was written."""
+    """Writes a record of magic 2; ``timestamp`` and ``offset`` are relative to its batch's. Returns
+    the position after it, or minus the reason why nothing was written."""
     key: cython.longlong = spans[row, 1]
     value: cython.longlong = spans[row, 3]
     headers: cython.longlong = spans[row, 4]
@@ -224,7 +224,7 @@ def _close_batch(
     greatest: cython.longlong,
     count: cython.longlong,
 ) -> cython.void:
-    """Set what is not as it was, in a header at ``out[start]`` and in its row."""
+    """Sets the fields that have changed, in the header at ``out[start]`` and in its row."""
     _put_int(out, start + 8, end - start - 12, 4)
     _put_int(out, start + 21, attributes, 2)
     _put_int(out, start + 27, base_timestamp, 8)
@@ -255,8 +255,8 @@ def _rebuild(
     table: cython.longlong[:, ::1],
     batch: cython.Py_ssize_t,
 ) -> cython.Py_ssize_t:
-    """Write the rows of [low, high) that are kept behind the header at ``out[start]``, and correct
-    that and its row. The position after them, or minus a reason."""
+    """Writes the retained rows of [low, high) after the header at ``out[start]``, and updates the
+    header and its row. Returns the position after them, or minus a reason."""
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t = start + 61
     base_offset: cython.longlong = table[batch, 2]
@@ -276,7 +276,7 @@ def _rebuild(
             return at
         if timestamps[row] > greatest:
             greatest = timestamps[row]
-    if table[batch, 7] & 8:  # log append time: the batch's for all
+    if table[batch, 7] & 8:  # log append time: all records have the batch's
         greatest = table[batch, 9]
     _close_batch(
         out, table, batch, start, at,
@@ -305,8 +305,8 @@ def _rewrite(
     out_table: cython.longlong[:, ::1],
     is_made: cython.uchar[::1],
 ):
-    """The loop of ``rewrite_batches``, apart from it so that the compiler knows that writing a byte
-    changes none of these."""
+    """Runs the loop of ``rewrite_batches``. It is a separate function so that the compiler knows
+    that writing a byte changes none of the arguments."""
     batch: cython.Py_ssize_t
     batches: cython.Py_ssize_t = table.shape[0]
     count: cython.Py_ssize_t = 0
@@ -389,14 +389,15 @@ def rewrite_batches(
     out_table: cython.longlong[:, ::1],
     is_made: cython.uchar[::1],
 ) -> tuple[int, int, int, int]:
-    """Write what stays of the batches in ``table``, whose bytes lie in ``data`` (``data[0]`` being
-    file position ``base``), into ``out`` and ``out_table``, whose positions are those in ``out``.
+    """Writes the retained part of the batches in ``table``, whose bytes lie in ``data``
+    (``data[0]`` is at file position ``base``), into ``out`` and ``out_table``, whose positions
+    refer to ``out``.
 
-    The rows of batch i are ``first_row[i]`` up to the next; their ``spans`` lie in ``records``.
-    ``keep`` has a byte for each row, ``actions`` and ``horizons`` a number for each batch. A batch
-    that stays as it is is copied, another made anew: its records are not compressed yet, though
-    its attributes say so, and its checksum is that of before; ``is_made`` tells. Returns (batches
-    written, bytes written, batch at which it ended, why).
+    The rows of batch i are ``first_row[i]`` up to ``first_row[i + 1]``; their ``spans`` lie in
+    ``records``. ``keep`` has a byte per row, ``actions`` and ``horizons`` a number per batch. An
+    unchanged batch is copied; any other is rebuilt: its records are not compressed yet, although
+    its attributes say so, and its checksum is still the old one; ``is_made`` marks these. Returns
+    (batches written, bytes written, batch at which rewriting ended, why).
     """
     rows: cython.Py_ssize_t = keep.shape[0]
     batches: cython.Py_ssize_t = table.shape[0]
@@ -436,9 +437,9 @@ def encode_messages(
     out: cython.uchar[::1],
     ends: cython.longlong[::1],
 ) -> tuple[int, int]:
-    """Write the rows that are kept as messages of magic 0 or 1 into ``out``, their offsets counted
-    from ``first_offset``, their checksums 0. ``ends`` gets the position after each. Returns
-    (messages, why it ended)."""
+    """Writes the retained rows into ``out`` as messages of magic 0 or 1, with offsets relative to
+    ``first_offset`` and checksums 0. ``ends`` receives the position after each. Returns (messages,
+    why encoding ended)."""
     rows: cython.Py_ssize_t = keep.shape[0]
     row: cython.Py_ssize_t
     count: cython.Py_ssize_t = 0

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 # cython: initializedcheck=False, cdivision=True
-"""Search the entries of an index by a field that ascends.
+"""Searches the entries of an index by an ascending field.
 
-Every entry that is looked at lies before ``count``, whose entries the memory was found to hold.
+Bounds: every slot that is read is below ``count``, which is checked against the memory.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import cython
 def _field(
     memory: cython.const[cython.uchar][::1], at: cython.Py_ssize_t, width: cython.Py_ssize_t
 ) -> cython.longlong:
-    """The signed big-endian number of ``width`` bytes, at most 8, at ``at``."""
+    """Reads the signed big-endian number of ``width`` bytes, at most 8, at ``at``."""
     value: cython.longlong = memory[at]
     i: cython.Py_ssize_t
     if value > 127:
@@ -39,7 +39,7 @@ def _bisect(
     high: cython.Py_ssize_t,
     target: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """The greatest slot in [``low``, ``high``] whose field is <= ``target``, or ``low``."""
+    """Returns the greatest slot in [``low``, ``high``] whose field is <= ``target``, or ``low``."""
     middle: cython.Py_ssize_t
     while low < high:
         middle = low + (high - low + 1) // 2
@@ -61,12 +61,12 @@ def floor_slot(
     target: cython.longlong,
     warm: cython.Py_ssize_t,
 ):
-    """The greatest of ``count`` slots of ``size`` bytes whose field is <= ``target``, -1 when there
-    is none; the field has ``width`` bytes from byte ``at`` on. Fields that do not ascend give some
-    slot, or -1.
+    """Returns the greatest of ``count`` slots of ``size`` bytes whose field is <= ``target``, -1 if
+    there is none; the field has ``width`` bytes from byte ``at`` on. If the fields do not ascend,
+    the result is any slot or -1.
 
-    As Kafka's ``AbstractIndex.indexSlotRangeFor``: the last ``warm`` slots are tried first, and
-    only a target in front of them bisects the cold rest.
+    Like Kafka's ``AbstractIndex.indexSlotRangeFor``, tries the last ``warm`` slots first, and
+    bisects the cold rest only for a target before them.
     """
     first: cython.Py_ssize_t
     if (
@@ -94,10 +94,10 @@ def enclosing(
     target: cython.longlong,
     warm: cython.Py_ssize_t,
 ) -> tuple[int, int, int, int]:
-    """In an offset index of ``count`` entries: relative offset and position of the greatest one
-    with an offset <= ``target``, and the positions of the two behind it, -1 for one that is not
-    there. Offset and position are 0 when there is none, or when it cannot be true because it does
-    not ascend from its neighbour or to it."""
+    """Returns relative offset and position of the greatest entry with an offset <= ``target`` in an
+    offset index of ``count`` entries, and the positions of the two entries after it, -1 for a
+    missing one. Offset and position are 0 if there is no such entry, or if it cannot be right
+    because it and its neighbours do not ascend."""
     slot: cython.Py_ssize_t = floor_slot(memory, count, 8, 0, 4, target, warm)
     offset: cython.longlong = 0
     position: cython.longlong = 0

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
 # cython: initializedcheck=False, cdivision=True
-"""Batches of magic 2 on their way into a log: their records checked, their place in it set.
+"""Validates batches of magic 2 before an append, and assigns their offsets.
 
-Every access to a header is preceded by a check that all of it lies before the end of the buffer,
-every one to a record by a check of the bytes that are left.
+Bounds: every access to a header is preceded by a check that all of it lies in the buffer, every
+access to a record by a check of the bytes left.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import cython
 
 # Why a walk ended.
 DONE = 0  # at the end of the buffer
-NO_BATCH = 1  # what follows is no whole batch of magic 2
-BASE_OFFSET = 2  # a batch that does not begin at offset 0
-COUNT = 3  # a batch whose number of records is not that of its offsets, or that has none
+NO_BATCH = 1  # the bytes that follow are not a whole batch of magic 2
+BASE_OFFSET = 2  # a batch does not begin at offset 0
+COUNT = 3  # a batch has no records, or another number of records than of offsets
 
 
 @cython.cfunc
@@ -44,9 +44,9 @@ def _put_int(
 
 
 def number(data: cython.uchar[::1], from_zero: cython.bint) -> tuple[int, int, int]:
-    """Write base offsets, consecutive from 0 on, into batches that count their records rightly.
-    With ``from_zero`` a batch must have the base offset 0 before. Returns (batches, position of
-    what was not numbered, why)."""
+    """Writes consecutive base offsets, from 0 on, into batches with a correct record count. If
+    ``from_zero`` is true, each batch must have base offset 0 before. Returns (batches, position
+    where numbering ended, why)."""
     at: cython.Py_ssize_t = 0
     end: cython.Py_ssize_t = data.shape[0]
     batches: cython.Py_ssize_t = 0
@@ -54,7 +54,7 @@ def number(data: cython.uchar[::1], from_zero: cython.bint) -> tuple[int, int, i
     why: cython.int = 0
     size: cython.longlong
     count: cython.longlong
-    # With the GIL: this is done before another thread would have got it.
+    # Keeps the GIL: this finishes before another thread could acquire it.
     while at < end:
         if end - at < 61 or data[at + 16] != 2:
             why = 1
@@ -83,8 +83,8 @@ def place(
     distance: cython.longlong,
     leader_epoch: cython.longlong,
 ) -> None:
-    """Move the batches by ``distance`` offsets and set the leader epoch, in their headers and in
-    the rows of ``table``. The caller has seen to it that offsets stay in range."""
+    """Adds ``distance`` to the offsets of the batches and sets the leader epoch, in their headers
+    and in the rows of ``table``. The caller ensures that offsets stay in range."""
     row: cython.Py_ssize_t
     at: cython.longlong
     for row in range(table.shape[0]):
@@ -104,8 +104,8 @@ def place(
 @cython.exceptval(check=False)
 @cython.returns((cython.uint, cython.Py_ssize_t))
 def _short(data: cython.const[cython.uchar][::1], at: cython.Py_ssize_t):
-    """The unsigned number of one byte or two at ``at``, and where it ends. It has the bit 0x4000
-    when there are more bytes to it."""
+    """Reads an unsigned number of one byte or two at ``at``; returns it and the position after it.
+    Bit 0x4000 is set if the number has more bytes."""
     raw: cython.uint = data[at]
     if raw < 128:
         return raw, at + 1
@@ -124,10 +124,10 @@ def _common_record(
     offset: cython.uint,
     least_key: cython.uint,
 ):
-    """The timestamp delta of the record at ``at``, which must have the relative offset ``offset``,
-    and the position after it; a position of -1 unless it is less than 8 KiB, without headers, and
-    right. It need not look for the end at each byte: up to the key there are 10 at most. A key's
-    size is compared as it is encoded, with null as 1."""
+    """Returns the timestamp delta of the record at ``at``, which must have the relative offset
+    ``offset``, and the position after it; position -1 unless the record is shorter than 8 KiB,
+    without headers, and valid. It need not check for the end at each byte: at most 10 bytes precede
+    the key. ``least_key`` is 1 if the key may be null, which is encoded as 1."""
     size: cython.uint
     delta: cython.uint
     found: cython.uint
@@ -182,7 +182,7 @@ def _check_batches(
     base: cython.longlong
     low: cython.longlong
     high: cython.longlong
-    # a base timestamp to which deltas can be added without a thought
+    # a base timestamp to which deltas can be added without overflow
     greatest_base: cython.longlong = 4611686018427387904
     while batch < table.shape[0]:
         at = table[batch, 0] + 61
@@ -221,11 +221,11 @@ def check_batches(
     needs_keys: cython.bint,
     greatest: cython.longlong[::1],
 ) -> int:
-    """Check the records of batches that are at the positions in ``table``: that they are whole,
-    have the relative offsets 0, 1, 2 …, timestamps from ``least`` to ``most``, and a key if need
-    be. Returns how many batches from the first on are right and of the common sort: uncompressed,
-    without headers, records of less than 8 KiB. ``greatest`` gets their greatest timestamps. What
-    is wrong with the next batch, if anything, it does not tell."""
+    """Checks that the records of the batches at the positions in ``table`` are whole and have the
+    relative offsets 0, 1, 2 …, timestamps from ``least`` to ``most``, and, if ``needs_keys`` is
+    true, a key. Returns how many batches, from the first on, are valid and common: uncompressed,
+    without headers, records of less than 8 KiB. ``greatest`` receives their greatest timestamps.
+    The next batch need not be invalid; the caller must examine it."""
     batches: cython.Py_ssize_t
     least_key: cython.uint = 0 if needs_keys else 1
     if table.shape[1] < 14 or greatest.shape[0] < table.shape[0]:

@@ -1,4 +1,4 @@
-"""Fields of the messages that Kafka keeps in its own topics, by the module of Kafka that has them.
+"""Schemas of the records in Kafka's internal topics, one module for each module of Kafka.
 
-Each module has one text for `messages.parse_schemas`, which says how to read it.
+Each module has one text for `messages.parse_schemas`, which documents its syntax.
 """

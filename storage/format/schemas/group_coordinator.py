@@ -1,5 +1,5 @@
-"""What Kafka 4.3 writes into `__consumer_offsets` (group-coordinator), and what consumers say of
-themselves inside.
+"""Records that Kafka 4.3 writes into `__consumer_offsets` (module group-coordinator), and the
+consumer protocol's messages inside them.
 """
 
 SCHEMAS = """

@@ -1,4 +1,4 @@
-"""What Kafka 4.3 writes into `__cluster_metadata` (metadata)."""
+"""Records that Kafka 4.3 writes into `__cluster_metadata` (module metadata)."""
 
 SCHEMAS = """
 RegisterBrokerRecord 0 versions 0-4 flexible 0+

@@ -1,4 +1,4 @@
-"""Control records that a KRaft quorum of Kafka 4.3 writes into `__cluster_metadata` (clients)."""
+"""Control records that a Kafka 4.3 KRaft quorum writes to `__cluster_metadata` (module clients)."""
 
 SCHEMAS = """
 LeaderChangeMessage versions 0-1 flexible 0+

@@ -1,4 +1,4 @@
-"""What Kafka 4.3 writes into `__share_group_state` (share-coordinator)."""
+"""Records that Kafka 4.3 writes into `__share_group_state` (module share-coordinator)."""
 
 SCHEMAS = """
 ShareSnapshotKey 0 versions 0-0

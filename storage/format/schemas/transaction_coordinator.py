@@ -1,4 +1,4 @@
-"""What Kafka 4.3 writes into `__transaction_state` (transaction-coordinator)."""
+"""Records that Kafka 4.3 writes into `__transaction_state` (module transaction-coordinator)."""
 
 SCHEMAS = """
 TransactionLogKey 0 versions 0-0
