@@ -25,7 +25,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
 from tests.logs import TopicSettings, write_log_dir, write_partition
 
 TOPIC = "textbook"

@@ -21,18 +21,18 @@ from kafkafs.storage.errors import (
     UnknownTopic,
 )
 
-from .api import Directory, Partition, open
-from .writing import ProducerRecord, Transaction, WritableDirectory, WritablePartition
+from .api.reading import LogDirectories, Partition, open
+from .api.writing import ProducerRecord, Transaction, WritableLogDirectories, WritablePartition
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ConfigError",
     "CorruptError",
-    "Directory",
     "LogDirError",
     "LogDirLocked",
     "LogDirOffline",
+    "LogDirectories",
     "NotClosed",
     "OffsetNotFound",
     "Partition",
@@ -45,7 +45,7 @@ __all__ = [
     "Transaction",
     "UnknownPartition",
     "UnknownTopic",
-    "WritableDirectory",
+    "WritableLogDirectories",
     "WritablePartition",
     "__version__",
     "open",

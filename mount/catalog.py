@@ -9,24 +9,24 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from kafkafs.storage.clock import Clock, SystemClock
-from kafkafs.storage.config import reader_config
-from kafkafs.storage.engine import Engine
+from kafkafs.storage.config.kafka import reader_config
 from kafkafs.storage.errors import UnknownPartition, UnknownTopic
+from kafkafs.storage.log_dirs.engine import Engine
 
-from .changing.changes import Changes
-from .contents import Contents
-from .inodes import Places
-from .insight.metrics import Metrics
-from .insight.recent_log import RecentLog
+from .monitoring.metrics import Metrics
+from .monitoring.recent_log import RecentLog
 from .options import MountOptions
-from .partition import FRESH_SECONDS, Partition, Place, Topic
-from .reading.previews import Previews
-from .reading.ranges import Ranges
-from .reading.sizes import Speeds
-from .reading.stream_index import StreamIndex
+from .partition import FRESH_SECONDS, InodePlace, MountedPartition, Topic
+from .streams.previews import Previews
+from .streams.ranges import Ranges
+from .streams.sizes import Speeds
+from .streams.stream_index import StreamIndex
+from .vfs.contents import Contents
+from .vfs.inodes import Places
+from .writes.changes import Changes
 
 if TYPE_CHECKING:
-    from .nodes.node import FixedFile
+    from .node import FixedFile
 
 
 class Catalog:
@@ -50,14 +50,14 @@ class Catalog:
         self.recent_log = RecentLog()
         #: The operations of a writable mount; None on a read-only one.
         self.changes = changes
-        self.places: Places[Place | Topic] = Places()
+        self.places: Places[InodePlace | Topic] = Places()
         #: The files whose bytes are fixed when they are looked up.
         self.contents: Contents[FixedFile] = Contents()
         #: The sizes of parts of streams, and how fast they are measured.
         self.stream_index = StreamIndex()
         self.speeds = Speeds()
         self.started_ns = time.time_ns()
-        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._partitions: dict[tuple[str, int], MountedPartition] = {}
         self._lock = threading.Lock()  # guards _partitions
 
     def topics(self) -> Mapping[str, list[int]]:
@@ -74,7 +74,7 @@ class Catalog:
         deleted = 0 if self.changes is None else self.changes.engine.incarnation(name)
         return self.places.number(Topic(name, deleted))
 
-    def partition(self, topic: str, number: int) -> Partition:
+    def partition(self, topic: str, number: int) -> MountedPartition:
         """Returns the current incarnation: another one after deletion and re-creation. Raises
         UnknownTopic or UnknownPartition."""
         log = self.engine.log(topic, number)
@@ -85,7 +85,7 @@ class Catalog:
         with self._lock:
             known = self._partitions.get(key)
             if known is None or known.log is not log:
-                known = Partition(log, self.options.isolation, self.places, self.changes)
+                known = MountedPartition(log, self.options.isolation, self.places, self.changes)
                 self._partitions[key] = known
             return known
 
@@ -95,14 +95,14 @@ class Catalog:
         ours = self.changes.problems if self.changes is not None else []
         return [*self.engine.problems, *ours]
 
-    def is_current(self, partition: Partition) -> bool:
+    def is_current(self, partition: MountedPartition) -> bool:
         """Returns whether `partition` is the current incarnation."""
         try:
             return self.partition(partition.topic, partition.number) is partition
         except (UnknownTopic, UnknownPartition):
             return False
 
-    def was_current(self, partition: Partition) -> bool:
+    def was_current(self, partition: MountedPartition) -> bool:
         """Returns `is_current`, up to FRESH_SECONDS old; for thousands of calls a second."""
         now = monotonic()
         if now - partition.current_at < FRESH_SECONDS:
@@ -112,12 +112,12 @@ class Catalog:
         partition.current_at = now
         return True
 
-    def in_use(self) -> list[Partition]:
+    def in_use(self) -> list[MountedPartition]:
         """Returns the partitions used so far, each in the incarnation used last."""
         with self._lock:
             return list(self._partitions.values())
 
-    def forget(self, partition: Partition) -> None:
+    def forget(self, partition: MountedPartition) -> None:
         """Drops a partition that no longer exists."""
         with self._lock:
             key = (partition.topic, partition.number)

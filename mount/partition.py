@@ -1,8 +1,8 @@
 """A partition as the mount sees it: its log, what of it is served, and its inode numbers.
 
-A `Partition` is one incarnation: a topic deleted and created again gets another one, with numbers
-of its own. Within an incarnation, `Versions` count the changes that gave a name other bytes, as far
-as a view shows them:
+A `MountedPartition` is one incarnation: a topic deleted and created again gets another one, with
+numbers of its own. Within an incarnation, `Versions` count the changes that gave a name other
+bytes, as far as a view shows them:
 
 1. Log truncation (by a follower, on its leader's request): offsets may get other records.
 2. Replaced segments (by the cleaner): `segments/` has the same names, offsets have new positions.
@@ -21,15 +21,15 @@ from time import monotonic
 from typing import Final
 
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.log.log import Log
-from kafkafs.storage.log.transactions import Isolation
-from kafkafs.storage.log.view import View
+from kafkafs.storage.log.read.log import Log
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log.read.view import View
 
-from .changing.changes import Changes
-from .errnos import Stale
-from .inodes import NUMBER_BITS, NUMBER_MASK, Kind, Places, pack
-from .key_names import CutKeys
-from .lifetimes import NOT_AT_ALL
+from .vfs.errnos import Stale
+from .vfs.inodes import NUMBER_BITS, NUMBER_MASK, InodeKind, Places, pack
+from .vfs.key_names import CutKeys
+from .vfs.lifetimes import NOT_AT_ALL
+from .writes.changes import Changes
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +48,10 @@ class Scope(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class InodePlace:
     """A partition in one of its versions. `window`: the bits of a number above the lowest 36."""
 
-    partition: Partition
+    partition: MountedPartition
     scope: Scope = Scope.PARTITION
     version: int = 0
     window: int = 0
@@ -92,14 +92,14 @@ class Seen:
     losses: int = 0
 
 
-class Partition:
+class MountedPartition:
     """One incarnation of a partition. Any thread may use it."""
 
     def __init__(
         self,
         log: Log,
         isolation: Isolation,
-        places: Places[Place | Topic],
+        places: Places[InodePlace | Topic],
         changes: Changes | None = None,
     ) -> None:
         """`changes`: the operations on a writable mount; None on a read-only one."""
@@ -206,14 +206,14 @@ class Partition:
             versions, known = self._known_places = self.versions, {}
         key = window << 2 | scope
         if key not in known:
-            known[key] = self._places.number(Place(self, scope, versions.of(scope), window))
+            known[key] = self._places.number(InodePlace(self, scope, versions.of(scope), window))
         return known[key]
 
-    def inode(self, kind: Kind | int, scope: Scope, number: int) -> int:
+    def inode(self, kind: InodeKind | int, scope: Scope, number: int) -> int:
         """Returns an inode number for a `number` of any size."""
         return pack(kind, self.place(scope, number >> NUMBER_BITS), number & NUMBER_MASK)
 
-    def check_current(self, place: Place) -> None:
+    def check_current(self, place: InodePlace) -> None:
         """Raises Stale if `place` is outdated."""
         if place.version != self.versions.of(place.scope):
             raise Stale

@@ -5,22 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 from kafkafs.storage.clock import Clock
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.errors import (
-    OffsetNotFound,
-    SegmentGone,
-    UnknownPartition,
-    UnknownTopic,
-)
+from kafkafs.storage.errors import OffsetNotFound, SegmentGone, UnknownPartition, UnknownTopic
+from kafkafs.storage.log_dirs.engine import Engine
 
 from .catalog import Catalog
-from .changing.changes import Changes
-from .contents import CONTENT_PLACE
-from .errnos import NoSuchName, Stale
-from .inodes import NUMBER_BITS, Inode, Kind, unpack
+from .node import DirectoryNode, Node
 from .nodes.dump import dump_file_by_inode
 from .nodes.member import Member
-from .nodes.node import Directory, Node
 from .nodes.offsets import OffsetDirectory
 from .nodes.partition import PartitionDirectory, member_by_number, member_node
 from .nodes.ranges import range_node
@@ -32,7 +23,11 @@ from .nodes.top import RootDirectory, top_node
 from .nodes.topic import DIRECTORY_NUMBER, SETTINGS_NUMBER, TopicDirectory
 from .nodes.writable_keys import key_file_by_inode, written_file
 from .options import MountOptions
-from .partition import Partition, Place, Scope, Topic
+from .partition import InodePlace, MountedPartition, Scope, Topic
+from .vfs.contents import CONTENT_PLACE
+from .vfs.errnos import NoSuchName, Stale
+from .vfs.inodes import NUMBER_BITS, Inode, InodeKind, unpack
+from .writes.changes import Changes
 
 
 class Tree:
@@ -59,7 +54,7 @@ class Tree:
         for name in path.split("/"):
             if name in ("", "."):
                 continue
-            if not isinstance(node, Directory):
+            if not isinstance(node, DirectoryNode):
                 raise NoSuchName(path, partial("{} is not a directory".format, above))
             if name == ".." or "\0" in name:
                 raise NoSuchName(path, partial("{!r} cannot be part of a path here".format, name))
@@ -69,28 +64,28 @@ class Tree:
     def node(self, number: int) -> Node:
         """Returns the node of an inode number. Raises Stale if it no longer exists."""
         inode = unpack(number)
-        if inode.kind == Kind.TOP and inode.place == CONTENT_PLACE:
+        if inode.kind == InodeKind.TOP and inode.place == CONTENT_PLACE:
             return self.catalog.contents[inode.number]
-        if inode.kind == Kind.TOP:
+        if inode.kind == InodeKind.TOP:
             return top_node(self.catalog, inode.number)
-        if inode.kind == Kind.SCRATCH:
+        if inode.kind == InodeKind.SCRATCH:
             return self._scratch_node(number)
-        if inode.kind == Kind.RANGE:
+        if inode.kind == InodeKind.RANGE:
             return self._range_node(number)
         place = self.catalog.places[inode.place]
-        if isinstance(place, Topic) != (inode.kind == Kind.TOPIC):
+        if isinstance(place, Topic) != (inode.kind == InodeKind.TOPIC):
             raise Stale
         if isinstance(place, Topic):
             return self._topic_node(place, inode)
         return self._partition_node(place, inode)
 
-    def directory(self, number: int) -> Directory | None:
+    def directory(self, number: int) -> DirectoryNode | None:
         """Returns as `node` does, but cached, the directory of most lookups: a partition's
         `offset`. Returns None for all others."""
         directory = self._offset_directories.get(number)
         if directory is None:
             inode = unpack(number)
-            if inode.kind != Kind.PARTITION or inode.number != Member.OFFSET:
+            if inode.kind != InodeKind.PARTITION or inode.number != Member.OFFSET:
                 return None
             place = self.catalog.places[inode.place]
             if isinstance(place, Topic):
@@ -105,15 +100,15 @@ class Tree:
     def is_near(self, number: int) -> bool:
         """Returns whether `node(number)` needs only memory and pages that are mostly cached."""
         inode = unpack(number)
-        if inode.kind in (Kind.TOP, Kind.SCRATCH):
+        if inode.kind in (InodeKind.TOP, InodeKind.SCRATCH):
             return True
-        if inode.kind == Kind.RANGE:
+        if inode.kind == InodeKind.RANGE:
             range_, _ = self.catalog.ranges.by_inode(number)
             return range_.partition.is_known
         place = self.catalog.places[inode.place]
         if isinstance(place, Topic):
             return inode.number == DIRECTORY_NUMBER or self.catalog.changes is None
-        return place.partition.is_known and inode.kind != Kind.TIME
+        return place.partition.is_known and inode.kind != InodeKind.TIME
 
     def _scratch_node(self, number: int) -> Node:
         changes = self.catalog.changes
@@ -144,7 +139,7 @@ class Tree:
             return topic.settings()
         raise Stale
 
-    def _partition_node(self, place: Place, inode: Inode) -> Node:
+    def _partition_node(self, place: InodePlace, inode: Inode) -> Node:
         partition = place.partition
         if not self.catalog.is_current(partition):
             raise Stale
@@ -160,28 +155,32 @@ class Tree:
         except (NoSuchName, OffsetNotFound, SegmentGone, UnknownPartition):
             raise Stale from None
 
-    def _known_node(self, place: Place, inode: Inode, number: int) -> Node | None:
+    def _known_node(self, place: InodePlace, inode: Inode, number: int) -> Node | None:
         """Returns the node if it is one for writing values that needs no view of the log."""
         partition = place.partition
-        if inode.kind == Kind.KEYED:
+        if inode.kind == InodeKind.KEYED:
             partition.check_current(place)
             return written_file(partition, number)
-        if inode.kind == Kind.PARTITION and number == Member.KEY and partition.changes is not None:
+        if (
+            inode.kind == InodeKind.PARTITION
+            and number == Member.KEY
+            and partition.changes is not None
+        ):
             return member_node(self.catalog, partition, Member.KEY)
         return None
 
-    def _node_in(self, partition: Partition, inode: Inode, number: int) -> Node:
+    def _node_in(self, partition: MountedPartition, inode: Inode, number: int) -> Node:
         if inode.kind in RECORD_FILES:
             return RECORD_FILES[inode.kind](partition, number)
-        if inode.kind in (Kind.KEYED, Kind.NEW_KEY):
+        if inode.kind in (InodeKind.KEYED, InodeKind.NEW_KEY):
             return key_file_by_inode(partition, inode, number)
-        if inode.kind == Kind.PARTITION:
+        if inode.kind == InodeKind.PARTITION:
             member = member_by_number(number)
             if member is Member.DIRECTORY:
                 topic = TopicDirectory(self.catalog, partition.topic)
                 return PartitionDirectory(self.catalog, partition, topic.inode)
             return member_node(self.catalog, partition, member)
-        if inode.kind == Kind.TIME:
+        if inode.kind == InodeKind.TIME:
             if first_since(partition, number) is None:
                 raise Stale
             return TimeLink(partition, number)

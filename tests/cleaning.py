@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafkafs.storage.cleaner.cleaned import CleanedSegment
-from kafkafs.storage.cleaner.fates import Judged
+from kafkafs.storage.cleaner.fates import FilterResult
 from kafkafs.storage.cleaner.plan import LogToClean, SegmentToClean
-from kafkafs.storage.config import TopicConfig
-from kafkafs.storage.format.rewrite import rewrite
-from kafkafs.storage.log.view import View
+from kafkafs.storage.config.kafka import TopicConfig
+from kafkafs.storage.format.records.rewrite import rewrite
+from kafkafs.storage.log.read.view import View
 from tests.writing import NOW
 
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex")
@@ -47,7 +47,7 @@ class Rewritten:
     def begin(self, segments: Sequence[SegmentToClean]) -> None:
         pass
 
-    def put(self, judged: Judged) -> int:
+    def put(self, judged: FilterResult) -> int:
         kept = rewrite(
             judged.data,
             judged.base,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kafkafs.storage.format.batch import BatchTable, scan
-from kafkafs.storage.format.columns import Columns
-from kafkafs.storage.format.decoder import Decoder
-from kafkafs.storage.format.encoder import BatchPlan, RecordColumns, encode
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns, encode
 
 
 def decoded(data: bytes | memoryview) -> list[Columns]:

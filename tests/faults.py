@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from kafkafs.storage.durable import Buffer, Calls
+from kafkafs.storage.io.durable import Buffer, Calls
 
 SECTOR = 512
 

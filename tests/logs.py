@@ -1,9 +1,9 @@
 """Whole partition directories, written from batches the way a broker of Kafka 4.3 writes them.
 
-Batches come as bytes (see `kafkafs.storage.format.builder`); everything else follows from them and
-from the topic's settings: where segments end, what the two indexes, the transaction index, the
-producer snapshots and the leader epoch file hold. `test_logs.py` proves it by writing partitions
-of a real broker once more from their batches and comparing every file.
+Batches come as bytes (see `kafkafs.storage.format.records.builder`); everything else follows from
+them and from the topic's settings: where segments end, what the two indexes, the transaction index,
+the producer snapshots and the leader epoch file hold. `test_logs.py` proves it by writing
+partitions of a real broker once more from their batches and comparing every file.
 
 Rules: Kafka `UnifiedLog.append`, `LogSegment.append`, `RollParams`, `ProducerStateManager`.
 """

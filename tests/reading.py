@@ -10,17 +10,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafkafs.storage.disk import Directory
 from kafkafs.storage.errors import OffsetNotFound
-from kafkafs.storage.format.batch import parse_header
-from kafkafs.storage.format.builder import SimpleRecord
-from kafkafs.storage.format.columns import Columns, Damage, Record
 from kafkafs.storage.format.java_text import decode_utf8
-from kafkafs.storage.format.lines import lines_of
-from kafkafs.storage.log.context import ReadContext, ReadLimits
-from kafkafs.storage.log.log import Log
-from kafkafs.storage.log.transactions import Isolation
-from kafkafs.storage.log.view import View
+from kafkafs.storage.format.records.batch import parse_header
+from kafkafs.storage.format.records.builder import SimpleRecord
+from kafkafs.storage.format.records.columns import Columns, Damage, Record
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.lines.json_output import lines_of
+from kafkafs.storage.log.read.context import ReadContext, ReadLimits
+from kafkafs.storage.log.read.log import Log
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log.read.view import View
 
 COMMITTED = Isolation.READ_COMMITTED
 UNCOMMITTED = Isolation.READ_UNCOMMITTED
@@ -28,7 +28,7 @@ UNCOMMITTED = Isolation.READ_UNCOMMITTED
 
 def open_log(directory: Path, start: int = 0, limits: ReadLimits | None = None) -> Log:
     """The partition in `directory`, whose checkpointed log start offset is `start`."""
-    parent = Directory(str(directory.parent))
+    parent = DirFd(str(directory.parent))
     return Log(parent.child(directory.name), "topic", 0, lambda: start, ReadContext(limits))
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage import placing
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.builder import SimpleRecord
-from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
-from kafkafs.storage.log_dir import TopicPartition
-from kafkafs.storage.placements import StagedPart
-from kafkafs.storage.staging import StagedWriter, StagingPlace, finish_all, staging_path
+from kafkafs.storage.format.records.builder import SimpleRecord
+from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.ingest import two_phase as placing
+from kafkafs.storage.ingest.commit_file import StagedPart
+from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, finish_all, staging_path
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_dirs.log_dir import TopicPartition
 
 NOW_MS = 1_700_000_000_000
 #: For `large_from`: every segment, and none.

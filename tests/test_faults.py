@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.durable import SyncFailed, WritableDirectory, replaced
+from kafkafs.storage.io.durable import SyncFailed, WritableDirFd, replaced
 from tests.faults import (
     SECTOR,
     CrashState,
@@ -34,7 +34,7 @@ def tree_of(path: Path) -> dict[str, bytes | None]:
 
 class TestFailingCalls:
     def test_one_call_fails_and_the_others_do_not(self, tmp_path: Path) -> None:
-        directory = WritableDirectory(tmp_path)
+        directory = WritableDirFd(tmp_path)
         calls = FailingCalls(1, errno.ENOSPC, {"pwritev"})
         with replaced(calls):
             file = directory.create("f")
@@ -51,7 +51,7 @@ class TestFailingCalls:
     def test_every_kind_can_fail(self, tmp_path: Path) -> None:
         def run(name: str) -> None:
             (tmp_path / name).mkdir()
-            directory = WritableDirectory(tmp_path / name)
+            directory = WritableDirFd(tmp_path / name)
             directory.write_atomically("a", b"x")
             directory.create("a").set_mtime_ns(0)
             directory.remove("a")
@@ -73,7 +73,7 @@ class TestFailingCalls:
             assert [failed.split()[0] for failed in calls.failed] == [kind]
 
     def test_a_lasting_fault(self, tmp_path: Path) -> None:
-        directory = WritableDirectory(tmp_path)
+        directory = WritableDirFd(tmp_path)
         with replaced(FailingCalls(1, errno.EROFS, {"open"}, lasting=True)):
             for _ in range(3):
                 with pytest.raises(OSError, match="Read-only"):
@@ -81,8 +81,8 @@ class TestFailingCalls:
 
 
 class TestPowerCuts:
-    def recorded(self, root: Path) -> tuple[WritableDirectory, RecordingCalls]:
-        return WritableDirectory(root), RecordingCalls(root)
+    def recorded(self, root: Path) -> tuple[WritableDirFd, RecordingCalls]:
+        return WritableDirFd(root), RecordingCalls(root)
 
     def test_a_new_file_is_certain_when_it_and_its_name_are_synced(self, tmp_path: Path) -> None:
         directory, recording = self.recorded(tmp_path)
@@ -258,11 +258,11 @@ def change(root: Path, what: str, path: str, number: int) -> None:
     above, _, name = path.rpartition("/")
     if what == "make":
         if not (root / "d").exists():
-            WritableDirectory(root).make("d")
+            WritableDirFd(root).make("d")
         return
     if not (root / above).exists():
         return
-    directory = WritableDirectory(root / above)
+    directory = WritableDirFd(root / above)
     if what == "create":
         directory.create(name).write(number, b"x" * number)
     elif what == "sync":

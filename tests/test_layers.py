@@ -1,13 +1,14 @@
-"""Imports point one way: kafkafs above mount above storage, and within storage floor upon floor.
+"""Imports point one way: kafkafs above mount above storage, and within each no circle of any kind.
 
 The tests read the source; they import nothing. Every import counts, also one inside a function or
-under TYPE_CHECKING: a name that is needed only by a type is needed all the same.
+under TYPE_CHECKING: a name that only a type needs is still needed.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,23 +16,18 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-#: storage/ from the ground up: each floor may import from its own and those above it in this list.
-FLOORS = (
-    ("errors", "local_path", "nearest", "times", "clock", "settings", "config", "ahead", "again"),
-    ("disk", "durable", "lock", "fair_lock", "interruption", "small_file"),
-    ("format",),
-    ("segment",),
-    ("log",),
-    ("cleaner",),
-    ("log_dir", "choice", "cluster_metadata", "topic_settings", "engine", "verify", "why"),
-    ("tasks", "held_directory", "deleted_topics", "writable_log_dir", "writable_log_dirs"),
-    ("upkeep", "log_opening", "kept_settings", "topics", "undeleting", "purging"),
-    ("transaction_log", "transactional", "line_appender"),
-    ("segment_series", "placements", "staging", "placing"),
-    ("writable_engine",),
-    ("compaction", "expiring", "first_pass"),
-)
-FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in names}
+LAYERS = ("storage", "mount", "kafkafs")
+#: The most entries (modules and folders) of a product folder.
+MOST_ENTRIES = 14
+#: Folders that list like things, a file each, and so may have more.
+LISTS = {
+    "storage/format/kernels": "a kernel each",
+    "storage/format/messages/schemas": "the schemas of a coordinator each",
+    "mount/nodes": "a name in the tree each",
+    "kafkafs/cli/verbs": "a verb each",
+    "kafkafs/spark/jobs": "a job each",
+    "storage": "a subject each",
+}
 
 #: Of kafkafs itself a layer imports only these packages.
 OWN = {
@@ -112,24 +108,93 @@ def bare(files: dict[str, str]) -> list[str]:
     ]
 
 
-def floor(file: str) -> int:
-    """The floor of storage on which `file` stands."""
-    return FLOOR_OF[file.split("/")[1].removesuffix(".py")]
-
-
-def to_higher_floors(files: dict[str, str]) -> list[str]:
-    """Imports of storage's `files` that point at a floor built upon their own."""
-    found_ones = []
+def graph(files: Mapping[str, str]) -> dict[str, set[str]]:
+    """Which of `files` each of them imports; a package counts as its `__init__.py`."""
+    by_name = {module_name(file): file for file in files}
+    found: dict[str, set[str]] = {file: set() for file in files}
     for file, text in files.items():
-        for found in imports(text, file):
-            parts = found.name.split(".")
-            below = parts[2] if found.within("kafkafs.storage") and len(parts) > 2 else ""
-            if FLOOR_OF.get(below, 0) > floor(file):
-                found_ones.append(str(found))
-    return found_ones
+        for each in imports(text, file):
+            name = each.name
+            while name and name not in by_name:
+                name = name.rpartition(".")[0]
+            # `from a.b import c` reaches the module a.b.c, or the name c of the module a.b.
+            if name and by_name[name] != file and not _is_package_on_the_way(name, each.name):
+                found[file].add(by_name[name])
+    return found
 
 
-def uses_of_files(source: str) -> list[str]:
+def _is_package_on_the_way(name: str, imported: str) -> bool:
+    """Whether only a layer's own package was found for `imported`, not what is imported from it."""
+    return name == "kafkafs" and imported != "kafkafs" and imported.split(".")[1] in LAYERS
+
+
+def module_name(file: str) -> str:
+    """The dotted name of a file's module; that of the package for an `__init__.py`."""
+    path = file if file.startswith("kafkafs/") else f"kafkafs/{file}"
+    return path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def circles(arrows: Mapping[str, set[str]]) -> list[list[str]]:
+    """The strongly connected components with more than one member (Tarjan's algorithm)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[list[str]] = []
+
+    def visit(one: str) -> None:
+        index[one] = low[one] = len(index)
+        stack.append(one)
+        for other in sorted(arrows.get(one, ())):
+            if other not in index:
+                visit(other)
+                low[one] = min(low[one], low[other])
+            elif other in stack:
+                low[one] = min(low[one], index[other])
+        if low[one] == index[one]:
+            at = stack.index(one)
+            component = stack[at:]
+            del stack[at:]
+            if len(component) > 1:
+                found.append(sorted(component))
+
+    for one in sorted(arrows):
+        if one not in index:
+            visit(one)
+    return found
+
+
+def arrows_within(folder: str, arrows: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    """Arrows between the entries of a folder: its files, and its folders with all they hold."""
+    found: defaultdict[str, set[str]] = defaultdict(set)
+    for file, others in arrows.items():
+        one = _entry(folder, file)
+        for other in others:
+            another = _entry(folder, other)
+            if one and another and one != another:
+                found[one].add(another)
+    return found
+
+
+def _entry(folder: str, file: str) -> str:
+    """The entry of `folder` that holds `file`; "" for none, and for the folder's `__init__.py`,
+    its door, which nothing inside goes through."""
+    if not file.startswith(f"{folder}/"):
+        return ""
+    entry = file[len(folder) + 1 :].split("/")[0]
+    return "" if entry == "__init__.py" else entry
+
+
+def folders(files: Mapping[str, str]) -> list[str]:
+    """All folders that hold `files`, at any depth."""
+    return sorted({str(parent) for file in files for parent in Path(file).parents} - {"."})
+
+
+def product() -> dict[str, str]:
+    """The files of all layers."""
+    return {file: text for layer in LAYERS for file, text in sources(layer).items()}
+
+
+def uses_of_files(source: str, file: str = "storage/x.py") -> list[str]:
     """The built-in `open` and names of `os` and its like that reach files, found in `source`."""
     harmless = {
         "os.fspath",
@@ -140,7 +205,7 @@ def uses_of_files(source: str) -> list[str]:
         "os.PathLike",
         "os.sched_getaffinity",
     }
-    found = [f"{i.line}: {i.name}" for i in imports(source, "storage/x.py") if _opens_files(i.name)]
+    found = [f"{i.line}: {i.name}" for i in imports(source, file) if _opens_files(i.name)]
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             name = f"{node.value.id}.{node.attr}"
@@ -164,12 +229,13 @@ def test_only_the_doors_to_spark_need_it() -> None:
     """And of the source what plans and reads needs none, so that it can be tried without. Jobs need
     it for the types of their arguments, and are imported by the verbs that start them."""
     doors = {
-        f"kafkafs/spark/{name}.py" for name in ("__init__", "source", "stream_reader", "writer")
+        f"kafkafs/spark/{name}.py"
+        for name in ("__init__", "source", "read/stream_reader", "write/writer")
     }
     needing = {
         found.file
         for file, text in sources("kafkafs").items()
-        if not file.startswith(("kafkafs/spark/jobs/", "kafkafs/cli/spark"))
+        if not file.startswith(("kafkafs/spark/jobs/", "kafkafs/cli/verbs/spark"))
         for found in imports(text, file)
         if found.within("pyspark")
         or (found.within("kafkafs.spark") and not file.startswith("kafkafs/spark/"))
@@ -179,14 +245,14 @@ def test_only_the_doors_to_spark_need_it() -> None:
 
 def test_only_the_event_loop_needs_fuse() -> None:
     """So that the tree can be used without: by the commands, and by tests of its own."""
-    upper = ("mount/serving/", "mount/mounting/")
+    upper = ("mount/fuse/", "mount/session/")
     needing = [
         str(found)
         for file, text in sources("mount").items()
         if not file.startswith(upper)
         for found in imports(text, file)
         if any(map(found.within, ("trio", "pyfuse3")))
-        or any(map(found.within, ("kafkafs.mount.serving", "kafkafs.mount.mounting")))
+        or any(map(found.within, ("kafkafs.mount.fuse", "kafkafs.mount.session")))
     ]
     assert needing == []
 
@@ -196,14 +262,51 @@ def test_layers_are_imported_by_their_installed_names(layer: str) -> None:
     assert bare(sources(layer)) == []
 
 
-def test_every_module_of_storage_has_its_floor() -> None:
-    here = {file.split("/")[1].removesuffix(".py") for file in sources("storage")}
-    assert here - {"__init__"} <= FLOOR_OF.keys()
+def test_no_circle_of_files() -> None:
+    assert circles(graph(product())) == []
 
 
-def test_no_floor_of_storage_imports_one_above_it() -> None:
-    files = {file: text for file, text in sources("storage").items() if file.count("/") > 0}
-    assert to_higher_floors({f: t for f, t in files.items() if f != "storage/__init__.py"}) == []
+def test_no_circle_of_folders() -> None:
+    files = product()
+    arrows = graph(files)
+    found = {folder: circles(arrows_within(folder, arrows)) for folder in folders(files)}
+    assert {folder: each for folder, each in found.items() if each} == {}
+
+
+def test_a_folder_can_be_seen_at_a_glance() -> None:
+    files = product()
+    entries = {
+        folder: {_entry(folder, file) for file in files} - {""}
+        for folder in folders(files)
+        if folder not in LISTS
+    }
+    assert {f: len(each) for f, each in entries.items() if len(each) > MOST_ENTRIES} == {}
+
+
+def test_no_small_file_that_its_only_importer_could_hold() -> None:
+    files = product()
+    importers: defaultdict[str, set[str]] = defaultdict(set)
+    for file, others in graph(files).items():
+        for other in others:
+            importers[other].add(file)
+    small = [
+        file
+        for file, text in files.items()
+        if 15 <= text.count("\n") <= 60
+        and len(importers[file]) == 1
+        and not file.endswith("__init__.py")
+        and str(Path(file).parent) not in LISTS
+    ]
+    assert small == []
+
+
+def test_one_public_class_name_means_one_thing() -> None:
+    places: defaultdict[str, list[str]] = defaultdict(list)
+    for file, text in product().items():
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(file)
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
 
 
 def test_formats_do_no_io() -> None:
@@ -212,7 +315,7 @@ def test_formats_do_no_io() -> None:
         for file, text in sources("storage").items()
         if file.startswith("storage/format/")
         for found in imports(text, file)
-        if found.within("kafkafs.storage.disk") or found.within("kafkafs.storage.small_file")
+        if found.within("kafkafs.storage.io.disk") or found.within("kafkafs.storage.io.small_file")
     ]
     assert reaching == []
 
@@ -220,12 +323,12 @@ def test_formats_do_no_io() -> None:
 def test_only_the_disk_modules_reach_files() -> None:
     """The kernels' switch loads extension modules, which are not files of a log."""
     doors = {
-        "storage/disk.py",
-        "storage/durable.py",
-        "storage/lock.py",
+        "storage/io/disk.py",
+        "storage/io/durable.py",
+        "storage/io/lock.py",
         "storage/format/kernels/__init__.py",
     }
-    reaching = {file: uses_of_files(text) for file, text in sources("storage").items()}
+    reaching = {file: uses_of_files(text, file) for file, text in sources("storage").items()}
     assert {file: uses for file, uses in reaching.items() if uses and file not in doors} == {}
 
 
@@ -250,14 +353,25 @@ class TestTheChecksThemselves:
         files = {"mount/tree.py": "from storage import log\nimport mount.tree\nfrom . import x\n"}
         assert bare(files) == ["mount/tree.py:1: storage.log", "mount/tree.py:2: mount.tree"]
 
-    def test_an_import_from_a_higher_floor(self) -> None:
-        text = (
-            "from ..log.log import Log\nfrom .. import engine\nfrom ..errors import CorruptError\n"
-        )
-        assert to_higher_floors({"storage/segment/segment.py": text}) == [
-            "storage/segment/segment.py:1: kafkafs.storage.log.log.Log",
-            "storage/segment/segment.py:2: kafkafs.storage.engine",
-        ]
+    def test_a_circle_of_files(self) -> None:
+        files = {
+            "storage/a.py": "from .b import x\n",
+            "storage/b.py": "def f():\n    from . import c\n",
+            "storage/c.py": "if TYPE_CHECKING:\n    from .a import y\n",
+            "storage/d.py": "from .a import x\n",
+        }
+        assert circles(graph(files)) == [["storage/a.py", "storage/b.py", "storage/c.py"]]
+
+    def test_a_circle_of_folders_without_one_of_files(self) -> None:
+        files = {
+            "storage/x/a.py": "from ..y.b import n\n",
+            "storage/y/b.py": "",
+            "storage/y/c.py": "from ..x.d import m\n",
+            "storage/x/d.py": "",
+        }
+        arrows = graph(files)
+        assert circles(arrows) == []
+        assert circles(arrows_within("storage", arrows)) == [["x", "y"]]
 
     def test_a_file_opened_past_the_disk(self) -> None:
         text = "import os, pathlib\nopen('x')\nos.stat('x')\nos.fspath('x')\ndisk.open('x')\n"

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.builder import (
+from kafkafs.storage.format.layout import Codec, ControlType
+from kafkafs.storage.format.records.builder import (
     BatchFields,
     SimpleRecord,
     build_batch,
     build_end_txn_marker,
 )
-from kafkafs.storage.format.layout import Codec, ControlType
 from tests.logs import (
     PartitionWriter,
     TopicSettings,

@@ -13,7 +13,7 @@ import pytest
 import kafkafs
 from kafkafs.cli.main import VERBS, cli
 from kafkafs.mount.options import parse_options
-from kafkafs.storage.config import reader_config, run_settings, texts
+from kafkafs.storage.config.kafka import reader_config, run_settings, texts
 from tests.readme import ROOT, blocks, section
 
 README = (ROOT / "README.md").read_text()

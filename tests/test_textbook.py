@@ -8,8 +8,14 @@ from pathlib import Path
 import pytest
 
 from examples.textbook import CAFE_SETTINGS, SHOP_SETTINGS, write_textbook
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.log.trace import OffsetIndexStep, SegmentStep, TimeIndexStep, Trace, WalkStep
+from kafkafs.storage.log.read.trace import (
+    OffsetIndexStep,
+    SegmentStep,
+    TimeIndexStep,
+    Trace,
+    WalkStep,
+)
+from kafkafs.storage.log_dirs.engine import Engine
 from tests.logs import Header, TopicSettings, rebuild_indexes, walk
 
 T = 1526384718288

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import StorageError
-from kafkafs.storage.format.columns import Columns
-from kafkafs.storage.log.transactions import Isolation
-from kafkafs.storage.log.view import View
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log_dirs.engine import Engine
 from tests import answers, watched
 
 #: Older than any file: with it even a mount with `relatime` notes the next access.

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from kafkafs.storage.clock import Clock, SetClock
-from kafkafs.storage.config import TopicConfig
-from kafkafs.storage.durable import Calls, WritableDirectory
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.log import recovery
-from kafkafs.storage.log.writer import LogWriter
+from kafkafs.storage.config.kafka import TopicConfig
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.io.durable import Calls, WritableDirFd
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log.load import log_loader as recovery
 
 NOW = 1_790_000_000_000  # September 2026
 
@@ -43,7 +43,7 @@ def open_log(
     no such directory."""
     settings, clock = settings or TopicConfig(), clock or SetClock(NOW)
     path.mkdir(parents=True, exist_ok=True)
-    directory = WritableDirectory(str(path))
+    directory = WritableDirFd(str(path))
     plan = recovery.plan(
         directory, recovery_point, start_offset, is_clean, settings, clock.now_ms()
     )

@@ -18,8 +18,8 @@ import click
 from kafkafs import __version__
 from kafkafs.storage.nearest import did_you_mean
 
-from . import failures, progress
-from .verb import debug_option
+from .support import failures, progress
+from .support.verb import debug_option
 
 PROGRAM: Final = "kafkafs"
 COMPLETE_VARIABLE: Final = "_KAFKAFS_COMPLETE"
@@ -78,7 +78,7 @@ class Program(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        module = importlib.import_module(f"kafkafs.cli.{VERBS[cmd_name]}")
+        module = importlib.import_module(f"kafkafs.cli.verbs.{VERBS[cmd_name]}")
         command: click.Command = module.command
         return command
 
@@ -113,7 +113,7 @@ class Program(click.Group):
         self, ctx_args: MutableMapping[str, Any], prog_name: str, complete_var: str | None = None
     ) -> None:
         if os.environ.get(COMPLETE_VARIABLE):
-            importlib.import_module("kafkafs.cli.shells").register()
+            importlib.import_module("kafkafs.cli.support.shells").register()
         super()._main_shell_completion(ctx_args, prog_name, complete_var)
 
 

@@ -21,7 +21,7 @@ PROGRAM: Final = "mount.kafkafs"
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class MountRequest:
     """The arguments from mount(8). `fake` (-f): do everything except mounting. `sloppy` (-s):
     ignore unknown options. -n (no mtab), -v, -N (namespace, already entered) and -t have no
     effect."""
@@ -37,7 +37,7 @@ class UsageError(Exception):
     """Arguments that mount(8) would never pass."""
 
 
-def parse(arguments: Sequence[str]) -> Request:
+def parse(arguments: Sequence[str]) -> MountRequest:
     """Parses the arguments after the program's name. Options may be anywhere among the operands,
     and -o may be repeated. Raises UsageError."""
     try:
@@ -49,7 +49,7 @@ def parse(arguments: Sequence[str]) -> Request:
     given = [flag for flag, _ in flags]
     options = ",".join(value for flag, value in flags if flag == "-o")
     spec, mountpoint = operands
-    return Request(spec, mountpoint, options, fake="-f" in given, sloppy="-s" in given)
+    return MountRequest(spec, mountpoint, options, fake="-f" in given, sloppy="-s" in given)
 
 
 def known_options(options: str) -> str:
@@ -67,7 +67,7 @@ def known_options(options: str) -> str:
     return ",".join(known)
 
 
-def command_line(request: Request) -> list[str]:
+def command_line(request: MountRequest) -> list[str]:
     """Returns the arguments of `kafkafs` for the request."""
     options = known_options(request.options) if request.sloppy else request.options
     fake = ["--check"] if request.fake else []

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafkafs.storage.errors import LogDirError
-from kafkafs.storage.local_path import local_path
-from kafkafs.storage.log.transactions import Isolation
+from kafkafs.storage.io.local_path import local_path
+from kafkafs.storage.log.read.transactions import Isolation
 
 #: Special offsets for the end of the log and its start (ListOffsetsRequest).
 LATEST: Final = -1
@@ -44,7 +44,7 @@ class OptionError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class OffsetRangeLimit:
     """Where reading starts or ends, as given by `option`.
 
     `everywhere` is an offset (or EARLIEST, LATEST) for all partitions; if it is None, `each` has
@@ -62,7 +62,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ReadOptions:
     """All options of a read.
 
     At most one of `topics`, `topic_pattern` and `assigned` is not None. If all are None, all topics
@@ -74,8 +74,8 @@ class Options:
     topics: tuple[str, ...] | None
     topic_pattern: re.Pattern[str] | None
     assigned: tuple[TopicPartition, ...] | None
-    starting: Limit
-    ending: Limit
+    starting: OffsetRangeLimit
+    ending: OffsetRangeLimit
     no_match_is_latest: bool
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -92,7 +92,7 @@ class Options:
     settings: Mapping[str, str]
 
     @classmethod
-    def parse(cls, given: Mapping[str, str], streaming: bool | None = False) -> Options:
+    def parse(cls, given: Mapping[str, str], streaming: bool | None = False) -> ReadOptions:
         """Parses the options. Raises OptionError for an unknown name, an invalid value, or two
         options that contradict each other. `streaming` None means that it is not known yet whether
         this is a stream or a batch, and skips the checks of only one of them."""
@@ -268,7 +268,7 @@ def local_option(name: str, path: str) -> str:
         raise OptionError(name, str(error)) from None
 
 
-def _limit(texts: Texts, which: str, default: int) -> Limit:
+def _limit(texts: Texts, which: str, default: int) -> OffsetRangeLimit:
     """Returns the first given of three options, in Spark's order of precedence."""
     by_time, offsets = f"{which}Timestamp", f"{which}Offsets"
     by_partition = f"{which}OffsetsByTimestamp"
@@ -276,14 +276,14 @@ def _limit(texts: Texts, which: str, default: int) -> Limit:
     times = texts.get(by_partition, _by_partition)
     found = texts.get(offsets, _offsets)
     if time is not None:
-        return Limit(by_time, everywhere=time, is_time=True)
+        return OffsetRangeLimit(by_time, everywhere=time, is_time=True)
     if times is not None:
         _refuse_below(0, times, by_partition)
-        return Limit(by_partition, each=times, is_time=True)
+        return OffsetRangeLimit(by_partition, each=times, is_time=True)
     if isinstance(found, dict):
         _refuse_below(EARLIEST, found, offsets)
-        return Limit(offsets, each=found)
-    return Limit(offsets, everywhere=default if found is None else found)
+        return OffsetRangeLimit(offsets, each=found)
+    return OffsetRangeLimit(offsets, everywhere=default if found is None else found)
 
 
 def _refuse(texts: Texts, names: Iterable[str]) -> None:
@@ -298,7 +298,7 @@ def _refuse_below(least: int, each: Mapping[TopicPartition, int], option: str) -
             raise OptionError(option, f"{topic}-{partition}: {value} is less than {least}")
 
 
-def _check_limits(starting: Limit, ending: Limit) -> None:
+def _check_limits(starting: OffsetRangeLimit, ending: OffsetRangeLimit) -> None:
     """Checks Spark's rules for a batch: it must not start at the end or end at the start, and
     limits given per partition must agree."""
     for limit, wrong, name in ((starting, LATEST, "latest"), (ending, EARLIEST, "earliest")):

@@ -17,11 +17,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from .options import OptionError, Options
-from .planning import OffsetRange, find_log_dirs, plan
-from .reading import Reading
+from .options import OptionError, ReadOptions
+from .read.planning import OffsetRange, find_log_dirs, plan
+from .read.reading import Reading
 from .workers import spare_collections
-from .write_options import WriteOptions
+from .write.write_options import WriteOptions
 
 _COLUMNS: Final = {
     "key": "binary",
@@ -53,7 +53,7 @@ class KafkafsSource(DataSource):
 
     def schema(self) -> str:
         """Returns the schema. Spark calls this in `load`, so wrong options are rejected there."""
-        options = Options.parse(self.options, streaming=None)
+        options = ReadOptions.parse(self.options, streaming=None)
         columns = _LOSSES if options.losses else dict(_COLUMNS)
         if not options.losses and not options.include_headers:
             del columns["headers"]
@@ -62,23 +62,23 @@ class KafkafsSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """Returns the reader. `schema` may be the user's own with only some of the columns; only
         these are then built."""
-        options = Options.parse(self.options)
+        options = ReadOptions.parse(self.options)
         _check_columns(schema, _LOSSES if options.losses else _COLUMNS)
         return KafkafsReader(options, to_arrow_schema(schema, timezone="UTC"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         """Returns the stream reader, as `reader` does. Raises ImportError before PySpark 4.2, whose
         streams have no read limits."""
-        from .stream_reader import KafkafsStreamReader
+        from .read.stream_reader import KafkafsStreamReader
 
-        options = Options.parse(self.options, streaming=True)
+        options = ReadOptions.parse(self.options, streaming=True)
         _check_columns(schema, _LOSSES if options.losses else _COLUMNS)
         return KafkafsStreamReader(options, to_arrow_schema(schema, timezone="UTC"))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """Returns the writer. Raises OptionError for `overwrite`, since a log is append-only, and
         LogDirLocked."""
-        from .writer import KafkafsWriter
+        from .write.writer import KafkafsWriter
 
         _refuse_overwrite(overwrite)
         return KafkafsWriter(WriteOptions.parse(self.options), schema)
@@ -87,7 +87,7 @@ class KafkafsSource(DataSource):
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         """Returns the stream writer, as `writer` does."""
-        from .writer import KafkafsStreamWriter
+        from .write.writer import KafkafsStreamWriter
 
         _refuse_overwrite(overwrite)
         return KafkafsStreamWriter(WriteOptions.parse(self.options, streaming=True), schema)
@@ -107,7 +107,7 @@ def _check_columns(schema: StructType, known: dict[str, str]) -> None:
             raise OptionError("schema", f"{field.name} is {known[field.name]}, not {kind}")
 
 
-class Task(InputPartition):
+class KafkafsInputPartition(InputPartition):
     """The range of one task."""
 
     def __init__(self, value: OffsetRange) -> None:
@@ -117,7 +117,7 @@ class Task(InputPartition):
 class RangeReader:
     """The tasks' part of a reader: it is pickled, and reads one range per task."""
 
-    def __init__(self, options: Options, schema: pa.Schema) -> None:
+    def __init__(self, options: ReadOptions, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
         self._reading = Reading(
@@ -148,4 +148,4 @@ class KafkafsReader(RangeReader, DataSourceReader):
     """
 
     def partitions(self) -> list[InputPartition]:
-        return [Task(each) for each in plan(self._reading.log_dirs, self._options)]
+        return [KafkafsInputPartition(each) for each in plan(self._reading.log_dirs, self._options)]

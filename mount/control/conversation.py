@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkafs.storage.errors import StorageError, printable
 
-from .. import render
-from ..errnos import Busy, Idle, Invalid
-from ..handles import IDLE_SECONDS, Data
-from ..write_handle import WriteHandle
+from ..vfs import render
+from ..vfs.errnos import Busy, Invalid, ReadInterrupted
+from ..vfs.handles import IDLE_SECONDS, Data
+from ..vfs.write_handle import WriteHandle
 
 if TYPE_CHECKING:
-    from kafkafs.storage.writable_engine import WritableEngine
+    from kafkafs.storage.log_manager import LogManager
 
 Row = dict[str, Any]
 Emit = Callable[[Row], None]
@@ -66,9 +66,7 @@ class Ended(Exception):
 class Control:
     """The conversations of a mount. Any thread may use it."""
 
-    def __init__(
-        self, engine: WritableEngine, prepare: Callable[[Control, bytes], Work | Fed]
-    ) -> None:
+    def __init__(self, engine: LogManager, prepare: Callable[[Control, bytes], Work | Fed]) -> None:
         """`prepare` parses a line. It raises Invalid, or the engine's error for a name in it."""
         self.engine = engine
         self.prepare = prepare
@@ -281,7 +279,7 @@ class ControlHandle(WriteHandle):
                     return b""
                 left = deadline - monotonic()
                 if left <= 0 or self._control.is_ending:
-                    raise Idle
+                    raise ReadInterrupted
                 self._changed.wait(left)
             return self._next(size)
 

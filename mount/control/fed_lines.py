@@ -7,13 +7,13 @@ from functools import partial
 from typing import Any, Final
 
 from kafkafs.storage.errors import BadLine
-from kafkafs.storage.format import json_input, text_input
-from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.format.text_input import Parse
-from kafkafs.storage.line_appender import LineAppender
+from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.lines import json_input, text_input
+from kafkafs.storage.lines.line_appender import LineAppender
+from kafkafs.storage.lines.text_input import Parse
 
-from ..errnos import Invalid
+from ..vfs.errnos import Invalid
 from .conversation import Control, Emit, Fed, Row, Work
 
 #: The fields of the verb's JSON object.

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
-from kafkafs.storage.choice import Choice, choose
 from kafkafs.storage.errors import SettingsStay, StorageError
-from kafkafs.storage.log.deletions import Deletion
-from kafkafs.storage.purging import FoundLeftover, select
+from kafkafs.storage.log.delete.deletions import Deletion
+from kafkafs.storage.log_dirs.purging import FoundLeftover, select
+from kafkafs.storage.log_dirs.selection import Choice, choose
 
-from ..errnos import Invalid
+from ..vfs.errnos import Invalid
 from .conversation import Control, Emit, Fed, Row, Work, error_row
 from .fed_lines import FIELDS, fed_lines
 
@@ -27,7 +27,7 @@ Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Verb:
+class ControlVerb:
     """`usage` is the verb with its arguments. `prepare` turns the arguments into work; it raises
     Invalid, or the engine's error for a name."""
 
@@ -173,7 +173,7 @@ def _each(
 
 
 def _expire(control: Control, words: Sequence[str]) -> Work:
-    from kafkafs.storage.expiring import expire, foretell
+    from kafkafs.storage.operations.expiring import expire, foretell
 
     chosen, options = _split(words, frozenset(("all", "dry-run")))
     engine = control.engine
@@ -190,7 +190,7 @@ def _expire(control: Control, words: Sequence[str]) -> Work:
 
 
 def _compact(control: Control, words: Sequence[str]) -> Work:
-    from kafkafs.storage.compaction import compact, foretell
+    from kafkafs.storage.operations.compaction import compact, foretell
 
     chosen, options = _split(words, frozenset(("all", "force", "dry-run")))
     engine = control.engine
@@ -325,51 +325,51 @@ def _purge(control: Control, words: Sequence[str]) -> Work:
 
 _WITH_JSON: Final[frozenset[Prepare]] = frozenset((_create_topic, _configure_topic, _append))
 
-VERBS: Final[dict[str, Verb]] = {
+VERBS: Final[dict[str, ControlVerb]] = {
     verb.usage.split()[0]: verb
     for verb in (
-        Verb("help", "lists the verbs", _help),
-        Verb("status", "shows the status of the background tasks", _status),
-        Verb("run TASK", "runs a background task now and waits until it has finished", _run),
-        Verb("pause TASK", "stops scheduling a background task", _pause),
-        Verb("resume TASK", "schedules a background task again", _resume),
-        Verb(
+        ControlVerb("help", "lists the verbs", _help),
+        ControlVerb("status", "shows the status of the background tasks", _status),
+        ControlVerb("run TASK", "runs a background task now and waits until it has finished", _run),
+        ControlVerb("pause TASK", "stops scheduling a background task", _pause),
+        ControlVerb("resume TASK", "schedules a background task again", _resume),
+        ControlVerb(
             "expire [TOPIC[/PARTITION]]... [all] [dry-run]",
             "deletes the segments that retention deletes now; all: also reports retained ones",
             _expire,
         ),
-        Verb(
+        ControlVerb(
             "compact [TOPIC[/PARTITION]]... [force] [all] [dry-run]",
             "compacts the logs that Kafka's cleaner would clean now; force: also those not due yet;"
             " all: also reports unchanged ones",
             _compact,
         ),
-        Verb(
+        ControlVerb(
             'create-topic {"topic": …, "partitions": …, "settings": {…}, "topicId": …,'
             ' "unregistered": …}',
             "creates a topic, by default with one partition and a new topic id;"
             " unregistered true: also one that the KRaft cluster of the directories does not know",
             _create_topic,
         ),
-        Verb("delete-topic TOPIC", "deletes a topic with all its records", _delete_topic),
-        Verb(
+        ControlVerb("delete-topic TOPIC", "deletes a topic with all its records", _delete_topic),
+        ControlVerb(
             'configure-topic {"topic": …, "changes": {…}}',
             "changes configs of a topic; null removes one",
             _configure_topic,
         ),
-        Verb(
+        ControlVerb(
             'append {"topic": …, "partition": …, "size": …, "format": …, "keySeparator": …, '
             '"compression": …, "batchSize": …, "lines": …, "sync": …}',
             "appends the lines in the size bytes that follow this line",
             _append,
         ),
-        Verb(
+        ControlVerb(
             "purge [TOPIC[/PARTITION]]... [stray] [dry-run]",
             "removes leftover files of other processes; stray: also stray partitions",
             _purge,
         ),
-        Verb("deleted [TOPIC[/PARTITION]]...", "lists what can be restored", _deleted),
-        Verb(
+        ControlVerb("deleted [TOPIC[/PARTITION]]...", "lists what can be restored", _deleted),
+        ControlVerb(
             "undelete TOPIC[/PARTITION] [OFFSET]",
             "restores what was deleted; OFFSET: of a partition, from that offset on",
             _undelete,

@@ -6,18 +6,18 @@ import stat
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage.format.text_input import Parse
+from kafkafs.storage.lines.text_input import Parse
 
-from ..changing.changes import Changes
-from ..errnos import Forbidden
-from ..handles import Handle
-from ..lifetimes import BRIEFLY, NOT_AT_ALL
-from ..partition import Partition
+from ..node import STREAM_BLOCK, AttributeChanges, Attributes, File
+from ..partition import MountedPartition
+from ..vfs.errnos import NotPermitted
+from ..vfs.handles import Handle
+from ..vfs.lifetimes import BRIEFLY, NOT_AT_ALL
+from ..writes.changes import Changes
 from .member import Member, changed_ns, member_inode
-from .node import STREAM_BLOCK, AttributeChanges, Attributes, File
 
 if TYPE_CHECKING:  # a read-only mount does not load the code that appends
-    from ..changing.appending import AppendHandle
+    from ..writes.appending import AppendHandle
 
 _MODE: Final = stat.S_IFREG | 0o200
 
@@ -29,7 +29,7 @@ MEMBERS: Final = {member: name for name, member in NAMES.items()}
 class AppendFile(File):
     """A write-only file. Each of any number of handles appends its lines in order."""
 
-    def __init__(self, changes: Changes, partition: Partition, member: Member) -> None:
+    def __init__(self, changes: Changes, partition: MountedPartition, member: Member) -> None:
         self._changes = changes
         self._partition = partition
         self._name = MEMBERS[member]
@@ -48,15 +48,15 @@ class AppendFile(File):
         )
 
     def open(self, *, waits: bool = True) -> Handle:
-        raise Forbidden(f"{self._name} can only be written")
+        raise NotPermitted(f"{self._name} can only be written")
 
     def open_writing(self, flags: int) -> AppendHandle:
-        from ..changing.appending import AppendHandle
+        from ..writes.appending import AppendHandle
 
         return AppendHandle(self._changes, self._partition, self._name, self._parse())
 
     def _parse(self) -> Parse:
-        from kafkafs.storage.format import json_input, text_input
+        from kafkafs.storage.lines import json_input, text_input
 
         if self._name == "append.jsonl":
             return json_input.parse_json

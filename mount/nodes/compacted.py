@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kafkafs.storage.cleaner.compacted_view import CompactedView
+from kafkafs.storage.cleaner.preview.compacted_view import CompactedView
 from kafkafs.storage.errors import (
     CorruptError,
     OffsetNotFound,
@@ -22,38 +22,38 @@ from kafkafs.storage.errors import (
     StorageError,
     printable,
 )
-from kafkafs.storage.format.batch import Int64s
-from kafkafs.storage.format.columns import Columns, Damage
+from kafkafs.storage.format.records.batch import Int64s
+from kafkafs.storage.format.records.columns import Columns, Damage
 
-from .. import render
 from ..catalog import Catalog
-from ..errnos import Forbidden, Stale
-from ..handles import Handle
-from ..lifetimes import BRIEFLY, NOT_AT_ALL
-from ..partition import Partition, Seen
-from ..pending import Pending
-from ..reading.previews import Previews
-from ..reading.reported import Reported
-from ..reading.sizes import StreamSize
-from ..reading.stream_index import StreamIndex
-from ..reading.streams import Piece, PreparedStreamHandle
-from .keys import KeyDirectory
-from .member import FixedDirectory, Member, MemberDirectory, changed_ns, member_inode
-from .node import (
+from ..node import (
     FILE_MODE,
     STREAM_BLOCK,
     Attributes,
+    DirEntryRun,
     File,
     FixedFile,
     Link,
     MeasuredFile,
     Node,
-    Run,
     link_attributes,
     missing,
     rows_of,
     stream_attributes,
 )
+from ..partition import MountedPartition, Seen
+from ..streams.previews import Previews
+from ..streams.reported import Reported
+from ..streams.sizes import StreamSize
+from ..streams.stream_index import StreamIndex
+from ..streams.streams import PreparedStreamHandle, StreamPiece
+from ..vfs import render
+from ..vfs.errnos import NotPermitted, Stale
+from ..vfs.handles import Handle
+from ..vfs.lifetimes import BRIEFLY, NOT_AT_ALL
+from ..vfs.pending import Pending
+from .keys import KeyDirectory
+from .member import FixedDirectory, Member, MemberDirectory, changed_ns, member_inode
 from .offsets import OffsetDirectory, nothing_served, parse_name
 from .stream import FORMATS, PartitionSource, latest_file, measured_attributes, stream_file
 
@@ -82,7 +82,7 @@ _SUMMARY_BOUND: Final = 4096
 _ATTEMPTS: Final = 8
 
 
-def compacted_node(catalog: Catalog, partition: Partition, member: Member) -> Node:
+def compacted_node(catalog: Catalog, partition: MountedPartition, member: Member) -> Node:
     """Returns the node of one of `MEMBERS`."""
     previews = catalog.previews
     if member is Member.COMPACTED:
@@ -99,7 +99,7 @@ def compacted_node(catalog: Catalog, partition: Partition, member: Member) -> No
 class CompactedDirectory(FixedDirectory, MemberDirectory):
     member = Member.COMPACTED
 
-    def __init__(self, catalog: Catalog, partition: Partition) -> None:
+    def __init__(self, catalog: Catalog, partition: MountedPartition) -> None:
         super().__init__(partition)
         self._catalog = catalog
 
@@ -108,7 +108,7 @@ class CompactedDirectory(FixedDirectory, MemberDirectory):
             raise missing(name, f"{self.partition.name}/compacted", NAMES)
         return compacted_node(self._catalog, self.partition, NAMES[name])
 
-    def runs(self, start: int) -> Iterator[Run]:
+    def runs(self, start: int) -> Iterator[DirEntryRun]:
         return rows_of(((name, self.child(name)) for name in NAMES), start)
 
 
@@ -123,7 +123,7 @@ class CompactedOffsets(OffsetDirectory):
     }
     name_lifetime = BRIEFLY
 
-    def __init__(self, previews: Previews, partition: Partition) -> None:
+    def __init__(self, previews: Previews, partition: MountedPartition) -> None:
         super().__init__(partition)
         self.parent_inode = member_inode(partition, Member.COMPACTED)
         self._previews = previews
@@ -147,7 +147,9 @@ class CompactedOffsets(OffsetDirectory):
 
     def remove(self, name: str, pid: int) -> None:
         self.child(name)
-        raise Forbidden(f"{printable(name)} shows what compaction would leave, and is not the log")
+        raise NotPermitted(
+            f"{printable(name)} shows what compaction would leave, and is not the log"
+        )
 
     def link(self, name: str) -> Link:
         return CompactedLink(self._previews, self.partition, self.links[name])
@@ -163,7 +165,7 @@ class CompactedLatest(KeyDirectory):
     member = Member.COMPACTED_LATEST
     name_lifetime = BRIEFLY
 
-    def __init__(self, catalog: Catalog, partition: Partition) -> None:
+    def __init__(self, catalog: Catalog, partition: MountedPartition) -> None:
         super().__init__(catalog, partition)
         self.parent_inode = member_inode(partition, Member.COMPACTED)
         self._previews = catalog.previews
@@ -178,7 +180,7 @@ class CompactedLatest(KeyDirectory):
 class CompactedLink(Link):
     """The link `first` or `last`."""
 
-    def __init__(self, previews: Previews, partition: Partition, member: Member) -> None:
+    def __init__(self, previews: Previews, partition: MountedPartition, member: Member) -> None:
         self._previews = previews
         self.partition = partition
         self.member = member
@@ -205,7 +207,7 @@ class CompactedFile(File):
 
     is_fixed = False
 
-    def __init__(self, catalog: Catalog, partition: Partition, member: Member) -> None:
+    def __init__(self, catalog: Catalog, partition: MountedPartition, member: Member) -> None:
         self._catalog = catalog
         self.partition = partition
         self.member = member
@@ -244,7 +246,7 @@ class CompactedStream(MeasuredFile):
     def __init__(
         self,
         catalog: Catalog,
-        partition: Partition,
+        partition: MountedPartition,
         member: Member,
         seen: Seen,
         left: CompactedView | None,
@@ -409,10 +411,10 @@ class _FoundSource:
     def pending(self) -> Pending | None:
         return self._stream.search()
 
-    def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
+    def pieces(self, restart: int) -> Iterator[StreamPiece | CorruptError]:
         if self._left is None:
             self._left = self._stream.pinned()
         if isinstance(self._stream, Summary):
-            yield Piece(self._stream.text())
+            yield StreamPiece(self._stream.text())
             return
         yield from self._stream.source(self._left).pieces(restart)

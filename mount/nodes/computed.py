@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..contents import Contents
-from ..handles import BytesHandle, Handle
-from ..lifetimes import BRIEFLY, NOT_AT_ALL
-from .node import FILE_MODE, Attributes, File, FixedFile, stream_attributes
+from ..node import FILE_MODE, Attributes, File, FixedFile, stream_attributes
+from ..vfs.contents import Contents
+from ..vfs.handles import BytesHandle, Handle
+from ..vfs.lifetimes import BRIEFLY, NOT_AT_ALL
 
 
 class ComputedFile(File):

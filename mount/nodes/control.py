@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import stat
 
-from .. import render
 from ..control.conversation import Control, Row, Work
-from ..handles import BytesHandle, Handle
-from ..lifetimes import NOT_AT_ALL
-from ..write_handle import WriteHandle
-from .node import Attributes, File
+from ..node import Attributes, File
+from ..vfs import render
+from ..vfs.handles import BytesHandle, Handle
+from ..vfs.lifetimes import NOT_AT_ALL
+from ..vfs.write_handle import WriteHandle
 
 MODE = stat.S_IFREG | 0o600
 

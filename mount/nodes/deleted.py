@@ -10,21 +10,21 @@ from shlex import quote
 from typing import Final
 
 from kafkafs.storage.errors import printable
-from kafkafs.storage.log.deletions import NEVER_MS, UNKNOWN_MS, Deletion
+from kafkafs.storage.log.delete.deletions import NEVER_MS, UNKNOWN_MS, Deletion
 
-from .. import render
 from ..catalog import Catalog
-from ..changing.changes import Changes
-from ..errnos import Forbidden, NoSuchName, Stale
-from ..inodes import NUMBER_BITS, Kind, pack
+from ..node import Attributes, DirectoryNode, DirEntryRun, directory_attributes, rows_of
+from ..vfs import render
+from ..vfs.errnos import NoSuchName, NotPermitted, Stale
+from ..vfs.inodes import NUMBER_BITS, InodeKind, pack
+from ..writes.changes import Changes
 from .computed import ComputedFile
-from .node import Attributes, Directory, Run, directory_attributes, rows_of
 
 # These files have hashes of their names as numbers, above the numbers of fixed names.
 _FIRST_NUMBER: Final = 1 << (NUMBER_BITS - 1)
 
 
-class DeletedDirectory(Directory):
+class DeletedDirectory(DirectoryNode):
     """A directory with a file for each deletion."""
 
     def __init__(self, catalog: Catalog, changes: Changes, inode: int, parent_inode: int) -> None:
@@ -45,13 +45,15 @@ class DeletedDirectory(Directory):
     def child_is_near(self, name: str) -> bool:
         return False
 
-    def runs(self, start: int) -> Iterator[Run]:
+    def runs(self, start: int) -> Iterator[DirEntryRun]:
         files = ((name, self._file(name, each)) for name, each in self._deletions().items())
         return rows_of(files, start)
 
     def remove(self, name: str, pid: int) -> None:
         self.child(name)
-        raise Forbidden(f"{printable(name)} is removed when the deletion can no longer be undone")
+        raise NotPermitted(
+            f"{printable(name)} is removed when the deletion can no longer be undone"
+        )
 
     def by_number(self, number: int) -> ComputedFile:
         """Returns the file with an inode's `number`. Raises Stale."""
@@ -65,7 +67,7 @@ class DeletedDirectory(Directory):
         return {name_of(each): each for each in self._changes.engine.deleted()}
 
     def _file(self, name: str, deletion: Deletion) -> ComputedFile:
-        inode = pack(Kind.TOP, 0, _number(name))
+        inode = pack(InodeKind.TOP, 0, _number(name))
         told = partial(self._told, deletion)
         is_known = deletion.deleted_at_ms != UNKNOWN_MS
         mtime_ns = deletion.deleted_at_ms * 1_000_000 if is_known else self._catalog.started_ns

@@ -10,37 +10,37 @@ from functools import partial
 from itertools import islice
 from typing import Final
 
-from kafkafs.storage.format.internal_topics import DECODERS, as_text
-from kafkafs.storage.format.names import (
+from kafkafs.storage.format.files.names import (
     FileState,
     SegmentFileName,
     parse_segment_file,
     segment_file,
 )
-from kafkafs.storage.segment.dump import Dump, DumpOptions
+from kafkafs.storage.format.messages.internal_topics import DECODERS, as_text
+from kafkafs.storage.segment.dump.dump import Dump, DumpOptions
 
 from ..catalog import Catalog
-from ..changing.deleting import ignore_removal
-from ..errnos import NoSuchName, Stale
-from ..handles import BytesHandle, Handle
-from ..inodes import Inode, Kind, segment_file_name, segment_kind
-from ..lifetimes import BRIEFLY, NOT_AT_ALL
-from ..partition import Partition, Scope
-from ..reading.reported import Reported
-from ..reading.streams import Piece, StreamHandle
-from .member import Member, MemberDirectory
-from .node import (
+from ..node import (
     FILE_MODE,
     FIRST,
     STREAM_BLOCK,
     Attributes,
+    DirEntryRun,
     File,
     Listing,
     MeasuredFile,
-    Run,
     rows_at,
     stream_attributes,
 )
+from ..partition import MountedPartition, Scope
+from ..streams.reported import Reported
+from ..streams.streams import StreamHandle, StreamPiece
+from ..vfs.errnos import NoSuchName, Stale
+from ..vfs.handles import BytesHandle, Handle
+from ..vfs.inodes import Inode, InodeKind, segment_file_name, segment_kind
+from ..vfs.lifetimes import BRIEFLY, NOT_AT_ALL
+from ..writes.deleting import ignore_removal
+from .member import Member, MemberDirectory
 from .removed import RemovedName
 from .segments import removed_file, status, statuses
 from .stream import latest_file
@@ -63,7 +63,7 @@ class DumpDirectory(MemberDirectory):
 
     member = Member.DUMP
 
-    def __init__(self, catalog: Catalog, partition: Partition) -> None:
+    def __init__(self, catalog: Catalog, partition: MountedPartition) -> None:
         super().__init__(partition)
         self._catalog = catalog
 
@@ -91,7 +91,7 @@ class DumpDirectory(MemberDirectory):
     def removed(self, name: str, pid: int) -> RemovedName | None:
         return removed_file(self, name, _parsed(name), pid)
 
-    def runs(self, start: int) -> Iterator[Run]:
+    def runs(self, start: int) -> Iterator[DirEntryRun]:
         return self.listing()(start)
 
     def listing(self) -> Listing:
@@ -100,7 +100,7 @@ class DumpDirectory(MemberDirectory):
         found, _ = self.partition.log.directory.files()
         return partial(self._runs_of, sorted(name for name in found if _parsed(name + _SUFFIX)))
 
-    def _runs_of(self, names: list[str], start: int) -> Iterator[Run]:
+    def _runs_of(self, names: list[str], start: int) -> Iterator[DirEntryRun]:
         self.visit()
         found = statuses(self.partition, names)
         nodes = (
@@ -125,7 +125,7 @@ class DumpFile(File):
     is_fixed = False
 
     def __init__(
-        self, catalog: Catalog, partition: Partition, name: str, status: os.stat_result
+        self, catalog: Catalog, partition: MountedPartition, name: str, status: os.stat_result
     ) -> None:
         parsed = parse_segment_file(name)
         assert parsed is not None
@@ -163,7 +163,7 @@ class DumpText(MeasuredFile):
 
     def __init__(
         self,
-        partition: Partition,
+        partition: MountedPartition,
         name: str,
         status: os.stat_result,
         reported: Reported,
@@ -237,7 +237,7 @@ def _growth(beginning: bytearray) -> float:
 class _Source:
     """The lines of a file's dump, followed by the errors found in the file."""
 
-    def __init__(self, partition: Partition, name: str) -> None:
+    def __init__(self, partition: MountedPartition, name: str) -> None:
         self._directory = partition.log.directory
         self._name = name
         limit = partition.view().context.limits.max_batch_bytes
@@ -246,10 +246,10 @@ class _Source:
             deep=True, contents=True, max_batch_bytes=limit, decoder=decoder
         )
 
-    def pieces(self, restart: int) -> Iterator[Piece]:
+    def pieces(self, restart: int) -> Iterator[StreamPiece]:
         lines = self._lines()
         while some := list(islice(lines, _LINES)):
-            yield Piece("".join(some).encode())
+            yield StreamPiece("".join(some).encode())
 
     def _lines(self) -> Iterator[str]:
         dump = Dump(self._options)
@@ -260,10 +260,10 @@ class _Source:
 
 
 def dump_file_by_inode(
-    catalog: Catalog, partition: Partition, inode: Inode, number: int
+    catalog: Catalog, partition: MountedPartition, inode: Inode, number: int
 ) -> DumpFile:
     """Returns the file of an inode number; `number` is its full number. Raises Stale."""
-    if inode.kind < Kind.SEGMENT_FILE:
+    if inode.kind < InodeKind.SEGMENT_FILE:
         raise Stale
     name = segment_file_name(inode.kind, number)
     try:

@@ -10,16 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kafkafs.storage.errors import CorruptError, OffsetNotFound, printable
-from kafkafs.storage.format.batch import Int64s
-from kafkafs.storage.format.columns import KEY_SIZE, KEY_START, VALUE_SIZE, Columns, Damage
+from kafkafs.storage.format.records.batch import Int64s
+from kafkafs.storage.format.records.columns import KEY_SIZE, KEY_START, VALUE_SIZE, Columns, Damage
 
 from ..catalog import Catalog
-from ..errnos import Forbidden, NoSuchName
-from ..key_names import MIN_CUT_BYTES, CutName, key_of, name_of
-from ..lifetimes import NOT_AT_ALL
-from ..partition import Partition
+from ..node import File
+from ..partition import MountedPartition
+from ..vfs.errnos import NoSuchName, NotPermitted
+from ..vfs.key_names import MIN_CUT_BYTES, CutName, key_of, name_of
+from ..vfs.lifetimes import NOT_AT_ALL
 from .member import Member
-from .node import File
 from .offsets import OffsetDirectory
 from .record import ValueFile
 
@@ -39,7 +39,7 @@ class KeyDirectory(OffsetDirectory):
     name_lifetime = NOT_AT_ALL
     reads_much = True
 
-    def __init__(self, catalog: Catalog, partition: Partition) -> None:
+    def __init__(self, catalog: Catalog, partition: MountedPartition) -> None:
         super().__init__(partition)
         self._latest = catalog.engine.latest
 
@@ -82,7 +82,7 @@ class KeyDirectory(OffsetDirectory):
 
     def remove(self, name: str, pid: int) -> None:
         self.child(name)
-        raise Forbidden(f"{printable(name)} cannot be removed")
+        raise NotPermitted(f"{printable(name)} cannot be removed")
 
     def removed(self, name: str, pid: int) -> None:
         return None

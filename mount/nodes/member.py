@@ -7,12 +7,12 @@ from time import monotonic
 
 from kafkafs.storage.errors import printable
 
-from ..changing.deleting import ignore_removal, is_emptied
-from ..changing.removed import Removed
-from ..errnos import NotEmpty, WrongKind
-from ..inodes import Kind
-from ..partition import Partition, Scope
-from .node import Attributes, Directory, directory_attributes
+from ..node import Attributes, DirectoryNode, directory_attributes
+from ..partition import MountedPartition, Scope
+from ..vfs.errnos import NotEmpty, WrongKind
+from ..vfs.inodes import InodeKind
+from ..writes.deleting import ignore_removal, is_emptied
+from ..writes.removed import Removed
 
 
 class Member(IntEnum):
@@ -49,22 +49,22 @@ class Member(IntEnum):
     REMOVED = 50
 
 
-def member_inode(partition: Partition, member: Member) -> int:
-    return partition.inode(Kind.PARTITION, Scope.PARTITION, member)
+def member_inode(partition: MountedPartition, member: Member) -> int:
+    return partition.inode(InodeKind.PARTITION, Scope.PARTITION, member)
 
 
-def changed_ns(partition: Partition) -> int:
+def changed_ns(partition: MountedPartition) -> int:
     """Returns the time of the last write to the log, in ns since 1970; 0 without segments."""
     segments = partition.view().segments
     return segments[-1].mtime_ns if len(segments) else 0
 
 
-class MemberDirectory(Directory):
+class MemberDirectory(DirectoryNode):
     """A directory in a partition's directory."""
 
     member: Member
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: MountedPartition) -> None:
         self.partition = partition
         self.inode = member_inode(partition, self.member)
         self.parent_inode = member_inode(partition, Member.DIRECTORY)
@@ -95,11 +95,11 @@ class MemberDirectory(Directory):
         return changes.deletions.removed_by(self.partition, pid, name)
 
 
-class FixedDirectory(Directory):
+class FixedDirectory(DirectoryNode):
     """A directory with constant names. Removing them changes nothing, and is allowed only at the
     end of `rm -r`: when no record is left."""
 
-    partition: Partition
+    partition: MountedPartition
 
     def remove(self, name: str, pid: int) -> None:
         self.child(name)
@@ -107,7 +107,7 @@ class FixedDirectory(Directory):
 
     def remove_directory(self, name: str) -> None:
         directory = self.child(name)
-        if not isinstance(directory, Directory):
+        if not isinstance(directory, DirectoryNode):
             raise WrongKind
         lists_nothing = next(directory.runs(0), None) is None
         if not lists_nothing and not is_emptied(self.partition):

@@ -9,29 +9,29 @@ from typing import Final
 import numpy as np
 
 from kafkafs.storage.errors import OffsetNotFound, SegmentGone, printable
-from kafkafs.storage.format.batch import Int64s
-from kafkafs.storage.format.columns import VALUE_SIZE, Columns, Damage
 from kafkafs.storage.format.layout import MAX_OFFSET
+from kafkafs.storage.format.records.batch import Int64s
+from kafkafs.storage.format.records.columns import VALUE_SIZE, Columns, Damage
 
-from ..errnos import Forbidden, NoSuchName, ReadOnly
-from ..inodes import NUMBER_BITS, NUMBER_MASK, Kind, pack
-from ..lifetimes import BRIEFLY, FOR_EVER, NOT_AT_ALL
-from ..partition import Partition, Scope
-from .member import Member, MemberDirectory
-from .node import (
+from ..node import (
     FILE_MODE,
     FIRST,
     LINK_MODE,
     Attributes,
+    DirEntries,
+    DirEntryRun,
     Link,
     Listing,
     Node,
     Row,
-    Rows,
-    Run,
     ending_at,
     link_attributes,
 )
+from ..partition import MountedPartition, Scope
+from ..vfs.errnos import NoSuchName, NotPermitted, ReadOnly
+from ..vfs.inodes import NUMBER_BITS, NUMBER_MASK, InodeKind, pack
+from ..vfs.lifetimes import BRIEFLY, FOR_EVER, NOT_AT_ALL
+from .member import Member, MemberDirectory
 from .record import JsonFile, KeyFile, RecordFile, ValueFile, mtime_ns
 from .removed import RemovedName
 from .times import first_since
@@ -69,7 +69,7 @@ class OffsetDirectory(MemberDirectory):
     member = Member.OFFSET
     links: Mapping[str, Member] = {"first": Member.FIRST_RECORD, "last": Member.LAST_RECORD}
     name_lifetime = FOR_EVER
-    listed_kind = Kind.VALUE
+    listed_kind = InodeKind.VALUE
     listed_mode = FILE_MODE
     listed_lifetime = FOR_EVER
 
@@ -130,7 +130,7 @@ class OffsetDirectory(MemberDirectory):
             return int(self.link(name).target())
         node = self.child(name)
         if not isinstance(node, ValueFile):
-            raise Forbidden(f"{printable(name)} can only be removed together with its record")
+            raise NotPermitted(f"{printable(name)} can only be removed together with its record")
         return node.offset
 
     def removed(self, name: str, pid: int) -> RemovedName | None:
@@ -150,7 +150,7 @@ class OffsetDirectory(MemberDirectory):
     def child_is_near(self, name: str) -> bool:
         return name.isdigit()
 
-    def runs(self, start: int) -> Iterator[Run]:
+    def runs(self, start: int) -> Iterator[DirEntryRun]:
         offset = max(start - _OFFSETS_FROM, 0)
         has_links = start >= _OFFSETS_FROM
         for columns in self._columns(offset):
@@ -163,7 +163,7 @@ class OffsetDirectory(MemberDirectory):
         end = self.partition.bound(self.partition.view()) + _OFFSETS_FROM
         return partial(ending_at, end, self.runs)
 
-    def between(self, since: int | None, until: int | None) -> Iterator[Run]:
+    def between(self, since: int | None, until: int | None) -> Iterator[DirEntryRun]:
         """Yields the records from the first at or after `since` up to the first at or after
         `until`, times in ms since 1970. Raises CorruptError if the first one may be damaged."""
         low = 0 if since is None else first_since(self.partition, since)
@@ -206,20 +206,26 @@ class OffsetDirectory(MemberDirectory):
                 if attempt == _ATTEMPTS:
                     raise
 
-    def _links(self, start: int) -> Run:
+    def _links(self, start: int) -> DirEntryRun:
         rows: list[Row] = [
-            (name.encode(), self.partition.inode(Kind.PARTITION, Scope.PARTITION, member), 0, 0, at)
+            (
+                name.encode(),
+                self.partition.inode(InodeKind.PARTITION, Scope.PARTITION, member),
+                0,
+                0,
+                at,
+            )
             for at, (name, member) in enumerate(self.links.items(), FIRST + 1)
             if at > start
         ]
-        return Run(Rows.of(rows), LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
+        return DirEntryRun(DirEntries.of(rows), LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
 
-    def _records(self, columns: Columns) -> Iterator[Run]:
+    def _records(self, columns: Columns) -> Iterator[DirEntryRun]:
         for low in range(0, len(columns), _ROWS):
             high = min(low + _ROWS, len(columns))
             offsets = columns.offsets[low:high]
             sizes = np.maximum(columns.spans[low:high, VALUE_SIZE], 0)
-            rows = Rows(
+            rows = DirEntries(
                 self.names(columns, low, high),
                 self.inodes(offsets),
                 sizes.tolist(),
@@ -227,7 +233,7 @@ class OffsetDirectory(MemberDirectory):
                 _next_starts(offsets),
             )
             lifetime = self.partition.lifetime(self.name_lifetime)
-            yield Run(rows, self.listed_mode, lifetime, self.listed_lifetime)
+            yield DirEntryRun(rows, self.listed_mode, lifetime, self.listed_lifetime)
 
     def names(self, columns: Columns, low: int, high: int) -> list[bytes]:
         """Returns the names of rows [low, high)."""
@@ -287,10 +293,10 @@ def _numbers(values: Int64s) -> Sequence[int]:
 class RecordLink(Link):
     """`first` or `last`. The target is determined at each use, because records come and go."""
 
-    def __init__(self, partition: Partition, member: Member) -> None:
+    def __init__(self, partition: MountedPartition, member: Member) -> None:
         self.partition = partition
         self.member = member
-        self.inode = partition.inode(Kind.PARTITION, Scope.PARTITION, member)
+        self.inode = partition.inode(InodeKind.PARTITION, Scope.PARTITION, member)
 
     def attributes(self) -> Attributes:
         return link_attributes(self.inode, 0)
@@ -303,7 +309,7 @@ class RecordLink(Link):
         return str(offset)
 
 
-def nothing_served(partition: Partition, name: str) -> NoSuchName:
+def nothing_served(partition: MountedPartition, name: str) -> NoSuchName:
     """Returns the error if `name`, first or last, has no target."""
 
     def why() -> str:

@@ -9,16 +9,16 @@ from typing import Final
 from kafkafs.storage.errors import UnknownPartition
 
 from ..catalog import Catalog
-from ..errnos import Stale
-from ..insight.status import partition_status
-from ..insight.why import partition_why
-from ..partition import Partition
+from ..documents.status import partition_status
+from ..documents.why import partition_why
+from ..node import Attributes, DirEntryRun, Node, directory_attributes, missing, rows_of
+from ..partition import MountedPartition
+from ..vfs.errnos import Stale
 from . import append, compacted
 from .computed import ComputedFile
 from .dump import DumpDirectory
 from .keys import KeyDirectory
 from .member import FixedDirectory, Member, changed_ns, member_inode
-from .node import Attributes, Node, Run, directory_attributes, missing, rows_of
 from .offsets import OffsetDirectory, RecordLink
 from .ranges import RangesDirectory
 from .removed import RemovedName
@@ -49,19 +49,19 @@ _UNLISTED: Final = {
     "follow": Member.FOLLOW,
     "follow.jsonl": Member.FOLLOW_JSONL,
 }
-_DIRECTORIES: Final[dict[Member, Callable[[Partition], Node]]] = {
+_DIRECTORIES: Final[dict[Member, Callable[[MountedPartition], Node]]] = {
     Member.OFFSET: OffsetDirectory,
     Member.TIME: TimeDirectory,
     Member.SEGMENTS: SegmentsDirectory,
 }
-_COMPUTED: Final[dict[Member, Callable[[Catalog, Partition], bytes]]] = {
+_COMPUTED: Final[dict[Member, Callable[[Catalog, MountedPartition], bytes]]] = {
     Member.STATUS: partition_status,
     Member.WHY: partition_why,
 }
 
 
 class PartitionDirectory(FixedDirectory):
-    def __init__(self, catalog: Catalog, partition: Partition, parent_inode: int) -> None:
+    def __init__(self, catalog: Catalog, partition: MountedPartition, parent_inode: int) -> None:
         self._catalog = catalog
         self.partition = partition
         self.parent_inode = parent_inode
@@ -86,12 +86,12 @@ class PartitionDirectory(FixedDirectory):
     def child_is_near(self, name: str) -> bool:
         return self.partition.is_known
 
-    def runs(self, start: int) -> Iterator[Run]:
+    def runs(self, start: int) -> Iterator[DirEntryRun]:
         nodes = ((name, self.child(name)) for name in self._names())
         return rows_of(nodes, start)
 
 
-def member_node(catalog: Catalog, partition: Partition, member: Member) -> Node:
+def member_node(catalog: Catalog, partition: MountedPartition, member: Member) -> Node:
     """Returns the node of a fixed name in a partition."""
     if member in compacted.MEMBERS:
         return compacted.compacted_node(catalog, partition, member)

@@ -9,29 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from kafkafs.storage.errors import CorruptError, fresh
-from kafkafs.storage.format.columns import Columns, Damage
 from kafkafs.storage.format.layout import MAX_OFFSET
-from kafkafs.storage.log.view import View
+from kafkafs.storage.format.records.columns import Columns, Damage
+from kafkafs.storage.log.read.view import View
 
 from ..catalog import Catalog
-from ..errnos import NoSuchName, NoSuchRange
-from ..handles import Handle
-from ..lifetimes import BRIEFLY, FOR_EVER, NOT_AT_ALL
-from ..partition import Partition, Scope
-from ..pending import Pending
-from ..reading.copies import Output
-from ..reading.ranges import (
-    Key,
-    Measured,
-    Range,
-    RangeMember,
-    Ranges,
-    Streamed,
-    Written,
-)
-from ..reading.streams import Piece
-from .member import FixedDirectory, Member, MemberDirectory, member_inode
-from .node import (
+from ..node import (
     DIRECTORY_MODE,
     FILE_MODE,
     FIRST,
@@ -39,20 +22,37 @@ from .node import (
     STREAM_BLOCK,
     UNKNOWN_SIZE,
     Attributes,
+    DirEntries,
+    DirEntryRun,
     File,
     Listing,
     Row,
-    Rows,
-    Run,
     directory_attributes,
     ending_at,
 )
+from ..partition import MountedPartition, Scope
+from ..streams.copies import CopyWriter
+from ..streams.ranges import (
+    Key,
+    MeasuredRangeFile,
+    Range,
+    RangeMember,
+    Ranges,
+    Streamed,
+    WrittenFile,
+)
+from ..streams.streams import StreamPiece
+from ..vfs.errnos import NoSuchName, NoSuchRange
+from ..vfs.handles import Handle
+from ..vfs.lifetimes import BRIEFLY, FOR_EVER, NOT_AT_ALL
+from ..vfs.pending import Pending
+from .member import FixedDirectory, Member, MemberDirectory, member_inode
 from .stream import ARROW_END, FIELDS, FORMATS, LinesSource, PartitionSource, arrow_schema
 
 if TYPE_CHECKING:  # pyarrow is large
     import pyarrow as pa
 
-    from kafkafs.storage.format.tables import Most
+    from kafkafs.storage.format.records.tables import Most
 
 #: In listing order.
 NAMES: Final = {
@@ -73,7 +73,7 @@ class RangesDirectory(FixedDirectory, MemberDirectory):
 
     member = Member.RANGE
 
-    def __init__(self, catalog: Catalog, partition: Partition) -> None:
+    def __init__(self, catalog: Catalog, partition: MountedPartition) -> None:
         super().__init__(partition)
         self._ranges = catalog.ranges
 
@@ -85,7 +85,7 @@ class RangesDirectory(FixedDirectory, MemberDirectory):
         end = _place_behind(self.partition.bound(self.partition.view()))
         return partial(ending_at, end, self.runs)
 
-    def runs(self, start: int) -> Iterator[Run]:
+    def runs(self, start: int) -> Iterator[DirEntryRun]:
         """Yields rows that end in the range's last offset + 1, after the places of `.` and `..`."""
         seen = self.partition.seen()
         version = seen.versions.of(Scope.FILES)
@@ -103,16 +103,16 @@ class RangesDirectory(FixedDirectory, MemberDirectory):
         if rows:
             yield self._run(rows)
 
-    def _run(self, rows: list[Row]) -> Run:
+    def _run(self, rows: list[Row]) -> DirEntryRun:
         lifetime = self.partition.lifetime(BRIEFLY)
-        return Run(Rows.of(rows), DIRECTORY_MODE, lifetime, BRIEFLY, LISTING_BLOCK)
+        return DirEntryRun(DirEntries.of(rows), DIRECTORY_MODE, lifetime, BRIEFLY, LISTING_BLOCK)
 
 
 def _place_behind(offset: int) -> int:
     return min(offset + 1 + FIRST, MAX_OFFSET)
 
 
-def segment_ranges(partition: Partition, view: View) -> Iterator[tuple[int, int]]:
+def segment_ranges(partition: MountedPartition, view: View) -> Iterator[tuple[int, int]]:
     """Yields the first and last served offset of each segment."""
     end = partition.bound(view)
     for segment in view.segments.from_offset(view.start_offset):
@@ -122,7 +122,7 @@ def segment_ranges(partition: Partition, view: View) -> Iterator[tuple[int, int]
             yield first, last - 1
 
 
-def named_range(partition: Partition, name: str) -> Range:
+def named_range(partition: MountedPartition, name: str) -> Range:
     """Returns the range that a name stands for. Raises NoSuchName, or NoSuchRange with the reason
     if the name has the form of a range."""
     parsed = _NAME.fullmatch(name)
@@ -159,7 +159,7 @@ class RangeDirectory(FixedDirectory):
             raise NoSuchName(name)
         return RangeFile(self._ranges, self.range, NAMES[name])
 
-    def runs(self, start: int) -> Iterator[Run]:
+    def runs(self, start: int) -> Iterator[DirEntryRun]:
         """Lists the files without reading records: unknown sizes are left out."""
         for at, name in enumerate(NAMES, FIRST):
             if at >= start:
@@ -175,7 +175,7 @@ class RangeFile(File):
         self._ranges = ranges
         self._key: Key = (range_, member)
         self._content = _CONTENTS[member]
-        self._measured: Measured | None = None
+        self._measured: MeasuredRangeFile | None = None
 
     def pending(self) -> Pending | None:
         if self._measured is not None:
@@ -192,15 +192,15 @@ class RangeFile(File):
             self.inode, FILE_MODE, found.size, found.mtime_ns, lifetime, FOR_EVER, STREAM_BLOCK
         )
 
-    def listed(self, name: str, next_start: int) -> Run:
+    def listed(self, name: str, next_start: int) -> DirEntryRun:
         """Returns the file's row in a listing, with its size if that is known."""
         found = self._ranges.at_hand(self._key)
         size, mtime_ns, name_lifetime, lifetime = UNKNOWN_SIZE, 0, NOT_AT_ALL, NOT_AT_ALL
         if found is not None:
             size, mtime_ns = found.size, found.mtime_ns
             name_lifetime, lifetime = self.partition.lifetime(BRIEFLY), FOR_EVER
-        rows = Rows.of([(name.encode(), self.inode, size, mtime_ns, next_start)])
-        return Run(rows, FILE_MODE, name_lifetime, lifetime, STREAM_BLOCK)
+        rows = DirEntries.of([(name.encode(), self.inode, size, mtime_ns, next_start)])
+        return DirEntryRun(rows, FILE_MODE, name_lifetime, lifetime, STREAM_BLOCK)
 
     def open(self, *, waits: bool = True) -> Handle:
         self.attributes()
@@ -238,7 +238,7 @@ class _Whole:
                 else:
                     yield part
 
-    def lines(self, source: PartitionSource, start: int) -> Iterator[Piece]:
+    def lines(self, source: PartitionSource, start: int) -> Iterator[StreamPiece]:
         """Yields what `source` makes of the records. Raises CorruptError."""
         begin, end = max(start, self.range.first), self.range.last + 1
         for piece in source.pieces_between(begin, end):
@@ -254,7 +254,7 @@ class _Whole:
     def tables(self, start: int, most: Most) -> Iterator[tuple[int, pa.Table]]:
         """Yields Arrow tables of the records, each with the offset of its first record. Raises
         CorruptError."""
-        from kafkafs.storage.format.tables import tables  # with pyarrow
+        from kafkafs.storage.format.records.tables import tables  # with pyarrow
 
         return tables(self.columns(start), self.partition.topic, self.partition.number, most)
 
@@ -269,7 +269,7 @@ class TextSource:
         if like in FIELDS:
             self._source = LinesSource(range_.partition, view, made, FIELDS[like])
 
-    def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
+    def pieces(self, restart: int) -> Iterator[StreamPiece | CorruptError]:
         return self._whole.lines(self._source, restart)
 
 
@@ -279,33 +279,33 @@ class ArrowSource:
     def __init__(self, range_: Range, view: View) -> None:
         self._whole = _Whole(range_, view)
 
-    def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
-        from kafkafs.storage.format.tables import BATCH
+    def pieces(self, restart: int) -> Iterator[StreamPiece | CorruptError]:
+        from kafkafs.storage.format.records.tables import BATCH
 
         if restart < 0:
-            yield Piece(arrow_schema())
+            yield StreamPiece(arrow_schema())
         for offset, table in self._whole.tables(restart, BATCH):
             for batch in table.to_batches():
-                yield Piece(memoryview(batch.serialize()), offset)
-        yield Piece(ARROW_END)
+                yield StreamPiece(memoryview(batch.serialize()), offset)
+        yield StreamPiece(ARROW_END)
 
 
-def write_parquet(range_: Range, view: View, output: Output) -> None:
+def write_parquet(range_: Range, view: View, output: CopyWriter) -> None:
     """Writes a range's records as a Parquet file."""
     import pyarrow.parquet as pq  # large
 
-    from kafkafs.storage.format.arrow import SCHEMA
-    from kafkafs.storage.format.tables import ROW_GROUP
+    from kafkafs.storage.format.records.arrow import SCHEMA
+    from kafkafs.storage.format.records.tables import ROW_GROUP
 
     with pq.ParquetWriter(output, SCHEMA, compression=_PARQUET_CODEC) as writer:
         for _, table in _Whole(range_, view).tables(-1, ROW_GROUP):
             writer.write_table(table, row_group_size=ROW_GROUP.rows)
 
 
-_CONTENTS: Final[dict[RangeMember, Streamed | Written]] = {
+_CONTENTS: Final[dict[RangeMember, Streamed | WrittenFile]] = {
     RangeMember.VALUES: Streamed(partial(TextSource, like=Member.VALUES)),
     RangeMember.KEYS: Streamed(partial(TextSource, like=Member.KEYS)),
     RangeMember.RECORDS_JSONL: Streamed(partial(TextSource, like=Member.RECORDS_JSONL)),
     RangeMember.RECORDS_ARROW: Streamed(ArrowSource),
-    RangeMember.RECORDS_PARQUET: Written(write_parquet),
+    RangeMember.RECORDS_PARQUET: WrittenFile(write_parquet),
 }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..handles import Handle
-from ..insight.recent_log import LogHandle, RecentLog
-from ..lifetimes import BRIEFLY, NOT_AT_ALL
-from .node import FILE_MODE, Attributes, File
+from ..monitoring.recent_log import LogHandle, RecentLog
+from ..node import FILE_MODE, Attributes, File
+from ..vfs.handles import Handle
+from ..vfs.lifetimes import BRIEFLY, NOT_AT_ALL
 
 
 class RecentLogFile(File):

@@ -9,15 +9,15 @@ from functools import cached_property
 from typing import Final, NamedTuple
 
 from kafkafs.storage.errors import CorruptError, OffsetNotFound, SegmentGone
-from kafkafs.storage.format.columns import VALUE_SIZE, Columns
 from kafkafs.storage.format.layout import NO_TIMESTAMP
+from kafkafs.storage.format.records.columns import VALUE_SIZE, Columns
 
-from .. import render
-from ..handles import BytesHandle, Handle
-from ..inodes import Kind
-from ..lifetimes import FOR_EVER
-from ..partition import Partition, Scope
-from .node import FILE_MODE, Attributes, File
+from ..node import FILE_MODE, Attributes, File
+from ..partition import MountedPartition, Scope
+from ..vfs import render
+from ..vfs.handles import BytesHandle, Handle
+from ..vfs.inodes import InodeKind
+from ..vfs.lifetimes import FOR_EVER
 
 # A file of up to this size is kept in its node, so that an open() after a lookup() is instant.
 _KEPT_BYTES: Final = 2048
@@ -32,7 +32,7 @@ class Located:
     losses: int
 
 
-def locate(partition: Partition, offset: int) -> Located:
+def locate(partition: MountedPartition, offset: int) -> Located:
     """Returns the record served at `offset`. Raises OffsetNotFound, or CorruptError if its batch is
     damaged."""
     seen = partition.seen_with(offset)
@@ -48,7 +48,7 @@ def locate(partition: Partition, offset: int) -> Located:
     return Located(columns, row, seen.losses)
 
 
-class Content(NamedTuple):
+class RecordContent(NamedTuple):
     """The content of a record's file: `data`, None if it is too large to be kept, its `size` in
     bytes, and the record's `timestamp` in ms. `losses`: as in `Located`."""
 
@@ -70,11 +70,13 @@ class RecordFile(File):
     cached only briefly, because it could not be invalidated.
     """
 
-    kind: Kind
+    kind: InodeKind
     suffix = ""
     scope = Scope.RECORDS
 
-    def __init__(self, partition: Partition, offset: int, name_lifetime: float = FOR_EVER) -> None:
+    def __init__(
+        self, partition: MountedPartition, offset: int, name_lifetime: float = FOR_EVER
+    ) -> None:
         """Raises OffsetNotFound, or CorruptError if the record's batch is damaged."""
         self.partition = partition
         self.offset = offset
@@ -101,12 +103,12 @@ class RecordFile(File):
             return self._data
         return self._data_of(locate(self.partition, self.offset))
 
-    def _content(self) -> Content:
+    def _content(self) -> RecordContent:
         located = locate(self.partition, self.offset)
         size = self._size_of(located)
         data = self._data_of(located) if size <= _KEPT_BYTES else None
         timestamp = int(located.columns.timestamps[located.row])
-        return Content(data, size, timestamp, located.losses)
+        return RecordContent(data, size, timestamp, located.losses)
 
     @abstractmethod
     def _data_of(self, located: Located) -> bytes: ...
@@ -142,9 +144,9 @@ class RecordFile(File):
 class ValueFile(RecordFile):
     """The file of nearly all lookups: found without decoding a batch, if possible."""
 
-    kind = Kind.VALUE
+    kind = InodeKind.VALUE
 
-    def _content(self) -> Content:
+    def _content(self) -> RecordContent:
         seen = self.partition.seen_with(self.offset)
         try:
             found = seen.view.value_at(self.offset, self.partition.isolation)
@@ -155,7 +157,7 @@ class ValueFile(RecordFile):
         timestamp, value = found
         data = value or b""
         kept = data if len(data) <= _KEPT_BYTES else None
-        return Content(kept, len(data), timestamp, seen.losses)
+        return RecordContent(kept, len(data), timestamp, seen.losses)
 
     def _data_of(self, located: Located) -> bytes:
         return located.columns.value(located.row) or b""
@@ -167,7 +169,7 @@ class ValueFile(RecordFile):
 class KeyFile(RecordFile):
     """A record's key. A null key has no such file."""
 
-    kind = Kind.KEY
+    kind = InodeKind.KEY
     suffix = ".key"
 
     def _data_of(self, located: Located) -> bytes:
@@ -182,7 +184,7 @@ class JsonFile(RecordFile):
     """A record as JSON. It names the position of the record's batch, which changes when the cleaner
     rewrites the batch."""
 
-    kind = Kind.JSON
+    kind = InodeKind.JSON
     suffix = ".json"
     scope = Scope.FILES
 

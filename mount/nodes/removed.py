@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from ..errnos import Stale
-from ..handles import Handle
-from ..lifetimes import NOT_AT_ALL
-from ..partition import Partition
+from ..node import FILE_MODE, Attributes, File
+from ..partition import MountedPartition
+from ..vfs.errnos import Stale
+from ..vfs.handles import Handle
+from ..vfs.lifetimes import NOT_AT_ALL
 from .member import Member, member_inode
-from .node import FILE_MODE, Attributes, File
 
 
 class RemovedName(File):
     """One empty file for all such names of a partition."""
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: MountedPartition) -> None:
         self.inode = member_inode(partition, Member.REMOVED)
 
     def attributes(self) -> Attributes:

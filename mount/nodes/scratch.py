@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import stat
 
-from ..changing.scratch import ScratchFile, ScratchFiles, ScratchHandle
-from ..handles import Handle
-from ..lifetimes import NOT_AT_ALL
-from ..write_handle import WriteHandle
-from .node import AttributeChanges, Attributes, File
+from ..node import AttributeChanges, Attributes, File
+from ..vfs.handles import Handle
+from ..vfs.lifetimes import NOT_AT_ALL
+from ..vfs.write_handle import WriteHandle
+from ..writes.scratch import ScratchFile, ScratchFiles, ScratchHandle
 
 
 class ScratchNode(File):

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone, printable
-from kafkafs.storage.format.names import (
+from kafkafs.storage.format.files.names import (
     FileKind,
     FileState,
     SegmentFileName,
@@ -20,14 +20,14 @@ from kafkafs.storage.format.names import (
 )
 from kafkafs.storage.nearest import did_you_mean
 
-from ..changing.deleting import is_emptied
-from ..errnos import Busy, Forbidden, NoSuchName, ReadOnly, Stale
-from ..handles import FileHandle, Handle
-from ..inodes import NUMBER_MASK, Inode, Kind, segment_file_name, segment_kind
-from ..lifetimes import BRIEFLY, FOR_EVER, NOT_AT_ALL
-from ..partition import Partition, Scope
+from ..node import FILE_MODE, FIRST, Attributes, DirEntryRun, File, Listing, rows_at
+from ..partition import MountedPartition, Scope
+from ..vfs.errnos import Busy, NoSuchName, NotPermitted, ReadOnly, Stale
+from ..vfs.handles import FileHandle, Handle
+from ..vfs.inodes import NUMBER_MASK, Inode, InodeKind, segment_file_name, segment_kind
+from ..vfs.lifetimes import BRIEFLY, FOR_EVER, NOT_AT_ALL
+from ..writes.deleting import is_emptied
 from .member import Member, MemberDirectory
-from .node import FILE_MODE, FIRST, Attributes, File, Listing, Run, rows_at
 from .removed import RemovedName
 
 # The files whose removal removes their segment.
@@ -62,7 +62,7 @@ class SegmentsDirectory(MemberDirectory):
     def removed(self, name: str, pid: int) -> RemovedName | None:
         return removed_file(self, name, parse_segment_file(name), pid)
 
-    def runs(self, start: int) -> Iterator[Run]:
+    def runs(self, start: int) -> Iterator[DirEntryRun]:
         return self.listing()(start)
 
     def listing(self) -> Listing:
@@ -71,7 +71,7 @@ class SegmentsDirectory(MemberDirectory):
         entries = self.partition.log.directory.list()
         return partial(self._runs_of, sorted(entry.name for entry in entries if entry.is_file))
 
-    def _runs_of(self, names: Sequence[str], start: int) -> Iterator[Run]:
+    def _runs_of(self, names: Sequence[str], start: int) -> Iterator[DirEntryRun]:
         """Yields those of the names that still exist."""
         self.visit()
         losses = self.losses()
@@ -84,7 +84,7 @@ class SegmentsDirectory(MemberDirectory):
         yield from rows_at(nodes, start)
 
 
-def status(partition: Partition, name: str) -> os.stat_result:
+def status(partition: MountedPartition, name: str) -> os.stat_result:
     """Returns the stat of a file in a partition's directory. Raises NoSuchName if it does not exist
     or is not a regular file."""
     try:
@@ -96,7 +96,7 @@ def status(partition: Partition, name: str) -> os.stat_result:
     return found
 
 
-def missing_file(partition: Partition, name: str) -> NoSuchName:
+def missing_file(partition: MountedPartition, name: str) -> NoSuchName:
     """Returns the error for a file that a partition does not have."""
 
     def why() -> str:
@@ -116,22 +116,22 @@ def removed_file(
     return RemovedName(directory.partition)
 
 
-def statuses(partition: Partition, names: Sequence[str]) -> Mapping[str, os.stat_result]:
+def statuses(partition: MountedPartition, names: Sequence[str]) -> Mapping[str, os.stat_result]:
     """Returns the stat of those files in a partition's directory that still exist."""
     entries = partition.log.directory.list(frozenset(names).__contains__)
     return {e.name: e.stat for e in entries if e.is_file and e.stat is not None}
 
 
-def _end_of_segment(partition: Partition, name: str) -> int:
+def _end_of_segment(partition: MountedPartition, name: str) -> int:
     """Returns the base offset of the segment after that of a file. Raises Forbidden if it is not
     one of a segment's three files, Busy if it belongs to the active segment."""
     parsed = parse_segment_file(name)
     if parsed is None or parsed.kind not in _REMOVABLE or parsed.state is not FileState.LIVE:
-        raise Forbidden(f"{printable(name)} can only be removed with its segment or topic")
+        raise NotPermitted(f"{printable(name)} can only be removed with its segment or topic")
     bases = [segment.base_offset for segment in partition.view().segments]
     at = bisect_left(bases, parsed.base_offset)
     if bases[at : at + 1] != [parsed.base_offset]:
-        raise Forbidden(f"{printable(name)} belongs to no segment")
+        raise NotPermitted(f"{printable(name)} belongs to no segment")
     if at + 1 == len(bases):
         raise Busy(f"{printable(name)} is in use: it is the active segment's")
     return bases[at + 1]
@@ -142,7 +142,7 @@ class SegmentFile(File):
     before that."""
 
     def __init__(
-        self, partition: Partition, name: str, status: os.stat_result, losses: int
+        self, partition: MountedPartition, name: str, status: os.stat_result, losses: int
     ) -> None:
         self.partition = partition
         self.name = name
@@ -172,7 +172,7 @@ class SegmentFile(File):
             raise Stale from None
 
 
-def _is_final(partition: Partition, name: str) -> bool:
+def _is_final(partition: MountedPartition, name: str) -> bool:
     """Returns whether the file can no longer change: the `.log` of an inactive segment.
 
     A broker that starts after a crash may rebuild the indexes.
@@ -184,11 +184,11 @@ def _is_final(partition: Partition, name: str) -> bool:
     return len(segments) > 0 and parsed.base_offset < segments[-1].base_offset
 
 
-def _inode(partition: Partition, name: str) -> int:
+def _inode(partition: MountedPartition, name: str) -> int:
     parsed = parse_segment_file(name)
     if parsed is not None:
         return partition.inode(segment_kind(parsed), Scope.FILES, parsed.base_offset)
-    return partition.inode(Kind.OTHER_FILE, Scope.FILES, _digest(name))
+    return partition.inode(InodeKind.OTHER_FILE, Scope.FILES, _digest(name))
 
 
 def _digest(name: str) -> int:
@@ -197,11 +197,11 @@ def _digest(name: str) -> int:
     return int.from_bytes(digest, "big") & NUMBER_MASK
 
 
-def segment_file_by_inode(partition: Partition, inode: Inode, number: int) -> SegmentFile:
+def segment_file_by_inode(partition: MountedPartition, inode: Inode, number: int) -> SegmentFile:
     """Returns the file of an inode number; `number` is its full number. Raises Stale."""
     directory = SegmentsDirectory(partition)
     try:
-        if inode.kind >= Kind.SEGMENT_FILE:
+        if inode.kind >= InodeKind.SEGMENT_FILE:
             parsed = segment_file_name(inode.kind, number)
             return directory.child(segment_file(parsed.base_offset, parsed.kind, parsed.state))
         for entry in partition.log.directory.list():

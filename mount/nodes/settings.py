@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import stat
 
-from ..changing.topic_settings import SettingsHandle, TopicSettingsFile
-from ..handles import BytesHandle, Handle
-from ..lifetimes import NOT_AT_ALL
-from .node import AttributeChanges, Attributes, File
+from ..node import AttributeChanges, Attributes, File
+from ..vfs.handles import BytesHandle, Handle
+from ..vfs.lifetimes import NOT_AT_ALL
+from ..writes.topic_settings import SettingsHandle, TopicSettingsFile
 
 
 class SettingsNode(File):

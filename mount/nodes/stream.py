@@ -11,10 +11,10 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from kafkafs.storage.ahead import processors
+from kafkafs.storage.concurrency.read_ahead import processors
 from kafkafs.storage.errors import CorruptError, SegmentGone
-from kafkafs.storage.format.batch import SIZE
-from kafkafs.storage.format.columns import (
+from kafkafs.storage.format.records.batch import SIZE
+from kafkafs.storage.format.records.columns import (
     KEY_SIZE,
     KEY_START,
     VALUE_SIZE,
@@ -23,24 +23,24 @@ from kafkafs.storage.format.columns import (
     Damage,
     Lines,
 )
-from kafkafs.storage.format.lines import json_lines, keys_lines, values_lines
-from kafkafs.storage.log.segments import Segments
-from kafkafs.storage.log.transactions import Isolation
-from kafkafs.storage.log.view import View
+from kafkafs.storage.lines.json_output import json_lines, keys_lines, values_lines
+from kafkafs.storage.log.read.segments import Segments
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log.read.view import View
 from kafkafs.storage.segment.segment import Segment
 
 from ..catalog import Catalog
-from ..errnos import Stale
-from ..handles import Data, Handle
-from ..lifetimes import BRIEFLY, NOT_AT_ALL
-from ..partition import Partition, Seen
-from ..reading.following import FollowHandle
-from ..reading.reported import Reported
-from ..reading.sizes import StreamSize
-from ..reading.stream_index import Measured, Part, StreamIndex
-from ..reading.streams import Piece, StreamHandle
+from ..node import FILE_MODE, STREAM_BLOCK, Attributes, File, MeasuredFile, stream_attributes
+from ..partition import MountedPartition, Seen
+from ..streams.following import FollowHandle
+from ..streams.reported import Reported
+from ..streams.sizes import StreamSize
+from ..streams.stream_index import MeasuredPart, Part, StreamIndex
+from ..streams.streams import StreamHandle, StreamPiece
+from ..vfs.errnos import Stale
+from ..vfs.handles import Data, Handle
+from ..vfs.lifetimes import BRIEFLY, NOT_AT_ALL
 from .member import Member, changed_ns, member_inode
-from .node import FILE_MODE, STREAM_BLOCK, Attributes, File, MeasuredFile, stream_attributes
 
 Render = Callable[[Columns, str, int], Data]
 
@@ -53,14 +53,14 @@ _BUSY: Final = 2
 
 def arrow_batch(columns: Columns, topic: str, partition: int) -> Data:
     """Returns the Arrow message of a record batch."""
-    from kafkafs.storage.format.arrow import to_message  # pyarrow is large
+    from kafkafs.storage.format.records.arrow import to_message  # pyarrow is large
 
     return to_message(columns, topic, partition)
 
 
 def arrow_schema() -> Data:
     """Returns the first message of an Arrow stream."""
-    from kafkafs.storage.format.arrow import SCHEMA
+    from kafkafs.storage.format.records.arrow import SCHEMA
 
     return memoryview(SCHEMA.serialize())
 
@@ -103,7 +103,7 @@ STREAM_NAMES: Final = {
 }
 
 
-def stream_file(catalog: Catalog, partition: Partition, member: Member) -> StreamFile:
+def stream_file(catalog: Catalog, partition: MountedPartition, member: Member) -> StreamFile:
     """Returns the stream of what the partition serves now."""
     seen = partition.seen()
     # The key determines the bytes: every removal or replacement counts as a loss.
@@ -146,7 +146,7 @@ class StreamFile(MeasuredFile):
     def __init__(
         self,
         catalog: Catalog,
-        partition: Partition,
+        partition: MountedPartition,
         member: Member,
         seen: Seen,
         reported: Reported,
@@ -247,7 +247,7 @@ class PartitionSource:
 
     def __init__(
         self,
-        partition: Partition,
+        partition: MountedPartition,
         view: Records,
         made: Format,
         index: StreamIndex | None = None,
@@ -276,9 +276,9 @@ class PartitionSource:
             what = (what, segment.state, end)
         return Part(what, begin, end, segment.size)
 
-    def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
+    def pieces(self, restart: int) -> Iterator[StreamPiece | CorruptError]:
         if restart < 0:
-            yield Piece(self.head)
+            yield StreamPiece(self.head)
         start = self._view.start_offset if restart < 0 else restart
         first = max(bisect_right(self.parts, start, key=lambda part: part.begin) - 1, 0)
         for part in self.parts[first:]:
@@ -286,12 +286,12 @@ class PartitionSource:
             pieces = self.part_pieces(part, begin)
             yield from self._measured(part, pieces) if begin == part.begin else pieces
         if self.tail:
-            yield Piece(self.tail)
+            yield StreamPiece(self.tail)
 
     def _measured(
-        self, part: Part, pieces: Iterator[Piece | CorruptError]
-    ) -> Iterator[Piece | CorruptError]:
-        measured = Measured(part.end)
+        self, part: Part, pieces: Iterator[StreamPiece | CorruptError]
+    ) -> Iterator[StreamPiece | CorruptError]:
+        measured = MeasuredPart(part.end)
         for piece in pieces:
             if isinstance(piece, CorruptError):
                 measured.is_damaged = True
@@ -301,10 +301,10 @@ class PartitionSource:
         if self._index is not None:
             self._index.keep(part, measured)
 
-    def part_pieces(self, part: Part, begin: int) -> Iterator[Piece | CorruptError]:
+    def part_pieces(self, part: Part, begin: int) -> Iterator[StreamPiece | CorruptError]:
         return self.pieces_between(begin, self._scan_end(part))
 
-    def pieces_between(self, begin: int, end: int | None) -> Iterator[Piece | CorruptError]:
+    def pieces_between(self, begin: int, end: int | None) -> Iterator[StreamPiece | CorruptError]:
         """Yields the records with `begin` <= offset < `end`; None means the end of the log."""
         restart = begin
         for found in self._found(begin, end):
@@ -312,12 +312,12 @@ class PartitionSource:
                 yield found.error
                 continue
             if isinstance(found, Lines):
-                yield Piece(found.data, found.first_offset)
+                yield StreamPiece(found.data, found.first_offset)
                 continue
             if self._format.is_text:
                 restart = int(found.offsets[0])
             for data in self._render(found):
-                yield Piece(data, restart)
+                yield StreamPiece(data, restart)
                 restart = -1
 
     def _scan_end(self, part: Part) -> int | None:
@@ -341,7 +341,7 @@ class LinesSource(PartitionSource):
 
     def __init__(
         self,
-        partition: Partition,
+        partition: MountedPartition,
         view: View,
         made: Format,
         field: int,
@@ -368,7 +368,7 @@ def _rendered(render: Render, topic: str, partition: int, columns: Columns) -> I
 
 
 class FollowFile(File):
-    def __init__(self, catalog: Catalog, partition: Partition, member: Member) -> None:
+    def __init__(self, catalog: Catalog, partition: MountedPartition, member: Member) -> None:
         self._catalog = catalog
         self.partition = partition
         self.member = member

@@ -8,26 +8,26 @@ from typing import Final
 
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.layout import MAX_OFFSET
-from kafkafs.storage.log.view import View
+from kafkafs.storage.log.read.view import View
 from kafkafs.storage.times import not_a_time, parse_time, time_text
 
-from ..errnos import NoSuchName, ReadOnly
-from ..inodes import Kind
-from ..lifetimes import NOT_AT_ALL
-from ..partition import Partition, Scope
-from .member import Member, MemberDirectory
-from .node import (
+from ..node import (
     FIRST,
     LINK_MODE,
     Attributes,
+    DirEntries,
+    DirEntryRun,
     Link,
     Listing,
     Row,
-    Rows,
-    Run,
     ending_at,
     link_attributes,
 )
+from ..partition import MountedPartition, Scope
+from ..vfs.errnos import NoSuchName, ReadOnly
+from ..vfs.inodes import InodeKind
+from ..vfs.lifetimes import NOT_AT_ALL
+from .member import Member, MemberDirectory
 from .removed import RemovedName
 
 _ROWS: Final = 4096
@@ -71,7 +71,7 @@ class TimeDirectory(MemberDirectory):
         end = _place_behind(self.partition.view().max_timestamp)
         return partial(ending_at, end, self.runs)
 
-    def runs(self, start: int) -> Iterator[Run]:
+    def runs(self, start: int) -> Iterator[DirEntryRun]:
         """Yields rows that end in the time + 1, after the places of `.` and `..`."""
         partition = self.partition
         view = partition.view()
@@ -79,14 +79,14 @@ class TimeDirectory(MemberDirectory):
         after = max(start - FIRST, 0) - 1
         rows: list[Row] = []
         for timestamp in _indexed(view, after, latest):
-            inode = partition.inode(Kind.TIME, Scope.PARTITION, timestamp)
+            inode = partition.inode(InodeKind.TIME, Scope.PARTITION, timestamp)
             next_start = _place_behind(timestamp)
             rows.append((b"%d" % timestamp, inode, 0, timestamp * 1_000_000, next_start))
             if len(rows) == _ROWS:
-                yield Run(Rows.of(rows), LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
+                yield DirEntryRun(DirEntries.of(rows), LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
                 rows = []
         if rows:
-            yield Run(Rows.of(rows), LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
+            yield DirEntryRun(DirEntries.of(rows), LINK_MODE, NOT_AT_ALL, NOT_AT_ALL)
 
 
 def _timestamp(name: str) -> int:
@@ -97,7 +97,7 @@ def _timestamp(name: str) -> int:
     return timestamp
 
 
-def _none_since(partition: Partition, name: str, timestamp: int) -> NoSuchName:
+def _none_since(partition: MountedPartition, name: str, timestamp: int) -> NoSuchName:
     """Returns the error if no record is as late as `name`, which means `timestamp`."""
 
     def why() -> str:
@@ -127,7 +127,7 @@ def _indexed(view: View, after: int, latest: int) -> Iterator[int]:
                 after = entry.timestamp
 
 
-def _latest_served(partition: Partition, view: View) -> int:
+def _latest_served(partition: MountedPartition, view: View) -> int:
     """Returns the greatest timestamp at or after which a record is served; -1 if there is none.
 
     It is mostly the view's greatest timestamp. If the newest records are hidden or damaged, it is
@@ -146,14 +146,14 @@ def _latest_served(partition: Partition, view: View) -> int:
     return low
 
 
-def _is_found(partition: Partition, timestamp: int) -> bool:
+def _is_found(partition: MountedPartition, timestamp: int) -> bool:
     try:
         return first_since(partition, timestamp) is not None
     except CorruptError:
         return False
 
 
-def first_since(partition: Partition, timestamp: int) -> int | None:
+def first_since(partition: MountedPartition, timestamp: int) -> int | None:
     """Returns the offset of the first record served at or after a time, or None. Raises
     CorruptError if it may be damaged."""
     try:
@@ -166,11 +166,11 @@ def first_since(partition: Partition, timestamp: int) -> int | None:
 class TimeLink(Link):
     """A link whose target is determined at each use, because retention moves it."""
 
-    def __init__(self, partition: Partition, timestamp: int) -> None:
+    def __init__(self, partition: MountedPartition, timestamp: int) -> None:
         """`timestamp` is in ms since 1970, not negative."""
         self.partition = partition
         self.timestamp = timestamp
-        self.inode = partition.inode(Kind.TIME, Scope.PARTITION, timestamp)
+        self.inode = partition.inode(InodeKind.TIME, Scope.PARTITION, timestamp)
 
     def attributes(self) -> Attributes:
         return link_attributes(self.inode, self.timestamp * 1_000_000)

@@ -8,15 +8,24 @@ from typing import Final
 
 from kafkafs.storage.errors import UnknownTopic, printable
 
-from .. import render
 from ..catalog import Catalog
-from ..errnos import Forbidden, NoSuchName, Stale
-from ..inodes import ROOT, Kind, pack
-from ..insight import exposition, status
+from ..documents import exposition, status
+from ..node import (
+    Attributes,
+    DirectoryNode,
+    DirEntryRun,
+    File,
+    Node,
+    directory_attributes,
+    missing,
+    rows_of,
+)
+from ..vfs import render
+from ..vfs.errnos import NoSuchName, NotPermitted, Stale
+from ..vfs.inodes import ROOT, InodeKind, pack
 from .computed import ComputedFile
 from .control import ControlFile
 from .deleted import DeletedDirectory, is_deleted_number
-from .node import Attributes, Directory, File, Node, Run, directory_attributes, missing, rows_of
 from .recent_log import RecentLogFile
 from .topic import SETTINGS, TopicDirectory
 
@@ -53,7 +62,7 @@ _NAMES: Final = {
 _OF_CHANGES: Final = (CONTROL, DELETED)
 
 
-class RootDirectory(Directory):
+class RootDirectory(DirectoryNode):
     inode = ROOT
     parent_inode = ROOT
 
@@ -63,7 +72,7 @@ class RootDirectory(Directory):
     def attributes(self) -> Attributes:
         return directory_attributes(self.inode, self._catalog.started_ns)
 
-    def child(self, name: str) -> Directory:
+    def child(self, name: str) -> DirectoryNode:
         if name == ABOUT:
             return AboutDirectory(self._catalog)
         try:
@@ -72,11 +81,11 @@ class RootDirectory(Directory):
             raise NoSuchName(name, error.__str__) from None
         return TopicDirectory(self._catalog, name)
 
-    def make_directory(self, name: str) -> Directory:
+    def make_directory(self, name: str) -> DirectoryNode:
         """Creates a topic with one partition."""
         changes = self._catalog.changes
         if changes is None:
-            raise Forbidden("nothing can be created here")
+            raise NotPermitted("nothing can be created here")
         changes.topics.make(name)
         return TopicDirectory(self._catalog, name)
 
@@ -84,25 +93,25 @@ class RootDirectory(Directory):
         """Removes a topic without records."""
         changes = self._catalog.changes
         if changes is None or name == ABOUT:
-            raise Forbidden(f"{printable(name)} cannot be removed")
+            raise NotPermitted(f"{printable(name)} cannot be removed")
         directory = self.child(name)
         if isinstance(directory, TopicDirectory):
             directory.remove_topic()
 
-    def runs(self, start: int) -> Iterator[Run]:
+    def runs(self, start: int) -> Iterator[DirEntryRun]:
         topics = self._catalog.topics()
         names = (ABOUT, *topics)
         return rows_of(((name, self._listed(name)) for name in names), start)
 
-    def _listed(self, name: str) -> Directory:
+    def _listed(self, name: str) -> DirectoryNode:
         """Returns the node of a listed name, without checking again that it exists."""
         if name == ABOUT:
             return AboutDirectory(self._catalog)
         return TopicDirectory(self._catalog, name)
 
 
-class AboutDirectory(Directory):
-    inode = pack(Kind.TOP, 0, Top.ABOUT)
+class AboutDirectory(DirectoryNode):
+    inode = pack(InodeKind.TOP, 0, Top.ABOUT)
     parent_inode = ROOT
 
     def __init__(self, catalog: Catalog) -> None:
@@ -122,21 +131,21 @@ class AboutDirectory(Directory):
         if name == METRICS:
             return self._computed(Top.METRICS, lambda: exposition.exposition(catalog))
         if name == LOG:
-            return RecentLogFile(pack(Kind.TOP, 0, Top.LOG), catalog.recent_log)
+            return RecentLogFile(pack(InodeKind.TOP, 0, Top.LOG), catalog.recent_log)
         if name == CONTROL and catalog.changes is not None:
-            inode = pack(Kind.TOP, 0, Top.CONTROL)
+            inode = pack(InodeKind.TOP, 0, Top.CONTROL)
             return ControlFile(inode, catalog.started_ns, catalog.changes.control)
         if name == DELETED and catalog.changes is not None:
-            inode = pack(Kind.TOP, 0, Top.DELETED)
+            inode = pack(InodeKind.TOP, 0, Top.DELETED)
             return DeletedDirectory(catalog, catalog.changes, inode, self.inode)
         raise missing(name, ABOUT, self._names())
 
     def _computed(self, number: Top, compute: Callable[[], bytes]) -> File:
         catalog = self._catalog
-        inode = pack(Kind.TOP, 0, number)
+        inode = pack(InodeKind.TOP, 0, number)
         return ComputedFile(catalog.contents, inode, catalog.started_ns, compute)
 
-    def runs(self, start: int) -> Iterator[Run]:
+    def runs(self, start: int) -> Iterator[DirEntryRun]:
         return rows_of(((name, self.child(name)) for name in self._names()), start)
 
     def _names(self) -> list[str]:

@@ -7,32 +7,32 @@ from collections.abc import Iterator
 from typing import Final
 
 from kafkafs.storage.errors import UnknownPartition, UnknownTopic, printable, ranges
+from kafkafs.storage.format.files.names import METADATA_TOPIC
 from kafkafs.storage.format.layout import MAX_INT32
-from kafkafs.storage.format.names import METADATA_TOPIC
 
-from .. import render
 from ..catalog import Catalog
-from ..changing.changes import Changes
-from ..changing.deleting import is_emptied
-from ..changing.scratch import ScratchHandle, refuse_number
-from ..changing.topic_changes import refuse_quorum
-from ..changing.topic_settings import TopicSettingsFile
-from ..errnos import Exists, Forbidden, Invalid, NoSuchName, NotEmpty
-from ..inodes import ROOT, Kind, pack
-from ..partition import Partition
-from ..write_handle import WriteHandle
-from .computed import ComputedFile
-from .node import (
+from ..node import (
     FIRST,
     Attributes,
-    Directory,
+    DirectoryNode,
+    DirEntryRun,
     File,
     Node,
-    Run,
     directory_attributes,
     rows_at,
     rows_of,
 )
+from ..partition import MountedPartition
+from ..vfs import render
+from ..vfs.errnos import Exists, Invalid, NoSuchName, NotEmpty, NotPermitted
+from ..vfs.inodes import ROOT, InodeKind, pack
+from ..vfs.write_handle import WriteHandle
+from ..writes.changes import Changes
+from ..writes.deleting import is_emptied
+from ..writes.scratch import ScratchHandle, refuse_number
+from ..writes.topic_changes import refuse_quorum
+from ..writes.topic_settings import TopicSettingsFile
+from .computed import ComputedFile
 from .partition import PartitionDirectory
 from .scratch import ScratchNode
 from .settings import SettingsNode
@@ -49,14 +49,14 @@ _RENAME_NOREPLACE: Final = 1
 _MAX_DIGITS: Final = len(str(MAX_INT32))
 
 
-class TopicDirectory(Directory):
+class TopicDirectory(DirectoryNode):
     parent_inode = ROOT
 
     def __init__(self, catalog: Catalog, name: str) -> None:
         self._catalog = catalog
         self.name = name
         self._place = catalog.topic_place(name)
-        self.inode = pack(Kind.TOPIC, self._place, DIRECTORY_NUMBER)
+        self.inode = pack(InodeKind.TOPIC, self._place, DIRECTORY_NUMBER)
 
     @property
     def inode_place(self) -> int:
@@ -99,7 +99,7 @@ class TopicDirectory(Directory):
         return PartitionDirectory(self._catalog, partition, self.inode)
 
     def settings(self) -> File:
-        inode = pack(Kind.TOPIC, self._place, SETTINGS_NUMBER)
+        inode = pack(InodeKind.TOPIC, self._place, SETTINGS_NUMBER)
         if self._changes is not None:
             return SettingsNode(inode, self._settings_file(self._changes))
         engine = self._catalog.engine
@@ -110,7 +110,7 @@ class TopicDirectory(Directory):
             lambda: render.properties(engine.topic_config(self.name).changed),
         )
 
-    def runs(self, start: int) -> Iterator[Run]:
+    def runs(self, start: int) -> Iterator[DirEntryRun]:
         changes = self._changes
         if changes is None:
             return rows_of(self._children(), start)
@@ -150,7 +150,7 @@ class TopicDirectory(Directory):
         """Returns the operations. Raises Forbidden if the topic cannot be changed."""
         refuse_quorum(self.name)
         if self._catalog.changes is None:
-            raise Forbidden("nothing can be changed here")
+            raise NotPermitted("nothing can be changed here")
         return self._catalog.changes
 
     def _settings_file(self, changes: Changes) -> TopicSettingsFile:
@@ -165,7 +165,7 @@ class TopicDirectory(Directory):
         changes.topics.delete(self.name, lambda number: is_emptied(self._partition(number)))
         changes.forget_topic(self._place)
 
-    def _partition(self, number: int) -> Partition:
+    def _partition(self, number: int) -> MountedPartition:
         return self._catalog.partition(self.name, number)
 
     def make_directory(self, name: str) -> Node:
@@ -215,11 +215,11 @@ class TopicDirectory(Directory):
         else:
             changes.scratch.remove(self._place, name)
 
-    def rename(self, name: str, target: Directory, new_name: str, flags: int) -> None:
+    def rename(self, name: str, target: DirectoryNode, new_name: str, flags: int) -> None:
         """Renames a file within the topic, or into another topic."""
         changes = self._changeable_here()
         if not isinstance(target, TopicDirectory):
-            raise Forbidden(f"{printable(name)} cannot be moved there")
+            raise NotPermitted(f"{printable(name)} cannot be moved there")
         target._changeable_here()
         if flags & ~_RENAME_NOREPLACE:
             raise Invalid("exchanging files is not supported here")
@@ -244,7 +244,7 @@ class TopicDirectory(Directory):
 
     def _refuse_directory(self, name: str) -> None:
         if isinstance(self.child(name), PartitionDirectory):
-            raise Forbidden(f"{self.name}/{name} is a partition and cannot be moved")
+            raise NotPermitted(f"{self.name}/{name} is a partition and cannot be moved")
 
     def _move_settings(self, changes: Changes, target: TopicDirectory, new_name: str) -> None:
         """Moves the text; the topic keeps its configs."""

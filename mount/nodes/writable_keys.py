@@ -8,23 +8,23 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage.format.batch import Int64s
+from kafkafs.storage.format.records.batch import Int64s
 
 from ..catalog import Catalog
-from ..changing.changes import Changes
-from ..errnos import Exists, Invalid, NoSuchName, Stale
-from ..handles import BytesHandle, Handle
-from ..inodes import Inode, Kind
-from ..key_names import CutName, key_of
-from ..lifetimes import AT_ONCE, NOT_AT_ALL
-from ..partition import Partition, Scope
+from ..node import AttributeChanges, Attributes, File
+from ..partition import MountedPartition, Scope
+from ..vfs.errnos import Exists, Invalid, NoSuchName, Stale
+from ..vfs.handles import BytesHandle, Handle
+from ..vfs.inodes import Inode, InodeKind
+from ..vfs.key_names import CutName, key_of
+from ..vfs.lifetimes import AT_ONCE, NOT_AT_ALL
+from ..writes.changes import Changes
 from .keys import KeyDirectory
-from .node import AttributeChanges, Attributes, File
 from .record import ValueFile, locate, mtime_ns
 
 if TYPE_CHECKING:  # a read-only mount does not load the code that writes
-    from ..changing.key_writing import KeyContent, KeyHandle
-    from ..changing.own_writes import Written
+    from ..writes.key_writing import KeyContent, KeyHandle
+    from ..writes.own_writes import Written
 
 _MODE: Final = stat.S_IFREG | 0o644
 
@@ -32,11 +32,11 @@ _MODE: Final = stat.S_IFREG | 0o644
 class WritableKeyDirectory(KeyDirectory):
     """The directory `key`. Its files differ from those of `offset/`, whose bytes never change."""
 
-    listed_kind = Kind.KEYED
+    listed_kind = InodeKind.KEYED
     listed_mode = _MODE
     listed_lifetime = NOT_AT_ALL
 
-    def __init__(self, catalog: Catalog, partition: Partition, changes: Changes) -> None:
+    def __init__(self, catalog: Catalog, partition: MountedPartition, changes: Changes) -> None:
         super().__init__(catalog, partition)
         self._changes = changes
 
@@ -78,7 +78,7 @@ class WritableKeyDirectory(KeyDirectory):
         for offset, number in self._changes.keys.written.numbers(self.partition, writer).items():
             at = int(offsets.searchsorted(offset))
             if at < len(offsets) and offsets[at] == offset:
-                found[at] = self.partition.inode(Kind.KEYED, Scope.RECORDS, number)
+                found[at] = self.partition.inode(InodeKind.KEYED, Scope.RECORDS, number)
         return found
 
     def create(self, name: str, flags: int) -> tuple[File, KeyHandle]:
@@ -92,7 +92,7 @@ class WritableKeyDirectory(KeyDirectory):
         return self._create(key, name, flags)
 
     def _create(self, key: bytes, name: str, flags: int) -> tuple[File, KeyHandle]:
-        from ..changing.key_writing import KeyHandle, latest_value
+        from ..writes.key_writing import KeyHandle, latest_value
 
         if flags & os.O_EXCL and latest_value(self._changes, self.partition, key) is not None:
             raise Exists(f"the key has a value: {name}")
@@ -112,7 +112,11 @@ class WritableKeyFile(File):
     """`key/K`: the latest record of K; writing it appends the next one."""
 
     def __init__(
-        self, changes: Changes, partition: Partition, offset: int, written: Written | None = None
+        self,
+        changes: Changes,
+        partition: MountedPartition,
+        offset: int,
+        written: Written | None = None,
     ) -> None:
         """`written`: the record, if it is known without reading it. Otherwise raises OffsetNotFound
         or CorruptError."""
@@ -125,7 +129,7 @@ class WritableKeyFile(File):
         else:
             self._size, self._mtime_ns = self._record.size, self._record.mtime_ns
         number = offset if written is None else written.number
-        self.inode = partition.inode(Kind.KEYED, Scope.RECORDS, number)
+        self.inode = partition.inode(InodeKind.KEYED, Scope.RECORDS, number)
 
     @cached_property
     def _record(self) -> ValueFile:
@@ -156,7 +160,7 @@ class WritableKeyFile(File):
         return self._written is not None and bool(flags & os.O_TRUNC)
 
     def open_writing(self, flags: int) -> KeyHandle:
-        from ..changing.key_writing import KeyHandle
+        from ..writes.key_writing import KeyHandle
 
         return KeyHandle(self._changes, self.partition, self.key, flags)
 
@@ -173,12 +177,12 @@ class WritableKeyFile(File):
 class NewKeyFile(File):
     """`key/K` of a key without a value, while it is open for writing."""
 
-    def __init__(self, changes: Changes, partition: Partition, content: KeyContent) -> None:
+    def __init__(self, changes: Changes, partition: MountedPartition, content: KeyContent) -> None:
         self._changes = changes
         self._partition = partition
         self._content = content
         self.key = content.key
-        self.inode = partition.inode(Kind.NEW_KEY, Scope.PARTITION, content.number)
+        self.inode = partition.inode(InodeKind.NEW_KEY, Scope.PARTITION, content.number)
 
     def attributes(self) -> Attributes:
         return Attributes(self.inode, _MODE, self._content.size, 0, NOT_AT_ALL, AT_ONCE)
@@ -188,7 +192,7 @@ class NewKeyFile(File):
         return BytesHandle(b"", direct_io=True)
 
     def open_writing(self, flags: int) -> KeyHandle:
-        from ..changing.key_writing import KeyHandle
+        from ..writes.key_writing import KeyHandle
 
         return KeyHandle(self._changes, self._partition, self.key, flags)
 
@@ -209,7 +213,7 @@ def truncate(file: WritableKeyFile | NewKeyFile, size: int) -> None:
         handle.close()
 
 
-def written_file(partition: Partition, number: int) -> WritableKeyFile | None:
+def written_file(partition: MountedPartition, number: int) -> WritableKeyFile | None:
     """Returns the file of `key/` with an inode's number if it was written recently; else None, and
     it has to be read."""
     changes = partition.changes
@@ -221,11 +225,11 @@ def written_file(partition: Partition, number: int) -> WritableKeyFile | None:
     return WritableKeyFile(changes, partition, written.offset, written)
 
 
-def key_file_by_inode(partition: Partition, inode: Inode, number: int) -> File:
+def key_file_by_inode(partition: MountedPartition, inode: Inode, number: int) -> File:
     """Returns the file of `key/` with an inode's number. Raises Stale if it no longer exists."""
     changes = partition.changes
     if changes is None:
         raise Stale
-    if inode.kind == Kind.KEYED:
+    if inode.kind == InodeKind.KEYED:
         return WritableKeyFile(changes, partition, number)
     return NewKeyFile(changes, partition, changes.keys.by_number(partition, number))

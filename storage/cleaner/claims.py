@@ -18,7 +18,7 @@ from ..errors import CleaningAborted
 TopicPartition = tuple[str, int]
 
 
-class Claims:
+class LogCleaningState:
     """The cleaning state of all partitions. All methods are thread-safe."""
 
     def __init__(self) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ..config import TopicConfig
-from ..durable import Buffer, WritableDirectory, WritableFile
-from ..format import batch as b
-from ..format.batch import BatchTable
-from ..format.names import FileKind, FileState, segment_file
+from ..config.kafka import TopicConfig
+from ..format.files.names import FileKind, FileState, segment_file
+from ..format.records import batch as b
+from ..format.records.batch import BatchTable
+from ..io.durable import Buffer, WritableDirFd, WritableFile
 from ..segment import offset_index, time_index
 from ..segment.index_builder import IndexBuilder
 from ..segment.stored import FILES
@@ -30,7 +30,7 @@ class CleanedSegment:
     `size`: bytes of its batches. After an error only `discard` may be called.
     """
 
-    def __init__(self, directory: WritableDirectory, base_offset: int, config: TopicConfig) -> None:
+    def __init__(self, directory: WritableDirFd, base_offset: int, config: TopicConfig) -> None:
         """Creates an empty segment in place of leftovers with the same base offset. If it raises
         OSError, it has removed its files as far as possible."""
         self.base_offset = base_offset

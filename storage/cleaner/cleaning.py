@@ -16,17 +16,17 @@ from typing import Protocol
 
 import numpy as np
 
-from ..ahead import one_ahead
-from ..config import TopicConfig
-from ..durable import SyncFailed, WritableDirectory
+from ..concurrency.interruption import uninterrupted
+from ..concurrency.read_ahead import read_ahead
+from ..config.kafka import TopicConfig
 from ..errors import LogDirOffline
-from ..format.batch import Int64s
-from ..format.decoder import Decoder
-from ..format.rewrite import rewrite
-from ..interruption import uninterrupted
+from ..format.records.batch import Int64s
+from ..format.records.decoder import Decoder
+from ..format.records.rewrite import rewrite
+from ..io.durable import SyncFailed, WritableDirFd
 from ..segment.segment import Segment
 from .cleaned import CleanedSegment
-from .fates import Fate, Judge, Judged, Newest, NewestInMap
+from .fates import FilterResult, LatestOffsets, NewestInMap, RecordFilter, RecordRetention
 from .learning import Learning
 from .offset_map import OffsetMap
 from .plan import LogToClean, SegmentToClean, group, segments_of
@@ -40,7 +40,7 @@ class Sink(Protocol):
     def begin(self, segments: Sequence[SegmentToClean]) -> None:
         """Starts the group of `segments`."""
 
-    def put(self, judged: Judged) -> int:
+    def put(self, judged: FilterResult) -> int:
         """Adds consecutive batches; returns the number of bytes retained of them."""
 
     def end(self) -> None:
@@ -55,7 +55,7 @@ class CleanedSink:
 
     def __init__(
         self,
-        directory: WritableDirectory,
+        directory: WritableDirFd,
         config: TopicConfig,
         replace: Callable[[CleanedSegment, Sequence[int]], None],
     ) -> None:
@@ -71,7 +71,7 @@ class CleanedSink:
         self._group = segments
         self._cleaned = CleanedSegment(self._directory, segments[0].base_offset, self._config)
 
-    def put(self, judged: Judged) -> int:
+    def put(self, judged: FilterResult) -> int:
         assert self._cleaned is not None
         kept = rewrite(
             judged.data,
@@ -115,7 +115,7 @@ class CleaningResult:
     segments_after: int
     bytes_before: int
     bytes_after: int
-    counts: Mapping[Fate, int]
+    counts: Mapping[RecordRetention, int]
     keys: int
     tombstones: int
 
@@ -149,7 +149,7 @@ class Copying:
 
     def __init__(
         self,
-        judge: Judge,
+        judge: RecordFilter,
         decoder: Decoder,
         read: Callable[[Segment], Iterator[Chunk]],
         pay: Callable[[int], None] = lambda kept: None,
@@ -159,7 +159,7 @@ class Copying:
         self._decoder = decoder
         self._read = read
         self._pay = pay
-        self._counts: Int64s = np.zeros(len(Fate), dtype=np.int64)
+        self._counts: Int64s = np.zeros(len(RecordRetention), dtype=np.int64)
         self._tombstones = 0
         self._written = 0
 
@@ -179,7 +179,7 @@ class Copying:
         self, end_offset: int, before: int, after: int, bytes_before: int, keys: int
     ) -> CleaningResult:
         """Returns the result so far; the parameters are fields of it."""
-        counts = {fate: int(self._counts[fate]) for fate in Fate}
+        counts = {fate: int(self._counts[fate]) for fate in RecordRetention}
         return CleaningResult(
             end_offset, before, after, bytes_before, self._written, counts, keys, self._tombstones
         )
@@ -210,7 +210,7 @@ class Cleaning:
         learning.learn(self._spend)
         return learning.keys_decide
 
-    def go_through(self, newest: Newest, sink: Sink) -> CleaningResult:
+    def go_through(self, newest: LatestOffsets, sink: Sink) -> CleaningResult:
         """Filters all segments up to the latest offset of `newest` into the sink. If that fails,
         the sink discards its incomplete group. `keys` of the result is 0."""
         try:
@@ -219,7 +219,7 @@ class Cleaning:
             _discard(sink, error)
             raise
 
-    def _go_through(self, newest: Newest, sink: Sink) -> CleaningResult:
+    def _go_through(self, newest: LatestOffsets, sink: Sink) -> CleaningResult:
         log = self._log
         end_offset = max(newest.latest_offset + 1, log.first_dirty)
         groups: list[list[SegmentToClean]] = []
@@ -240,9 +240,9 @@ class Cleaning:
                 sink.end()
         return copying.result(end_offset, len(taken), len(groups), size, 0)
 
-    def _judge(self, newest: Newest) -> Judge:
+    def _judge(self, newest: LatestOffsets) -> RecordFilter:
         log = self._log
-        return Judge(
+        return RecordFilter(
             log.view,
             newest,
             log.first_uncleanable,
@@ -254,7 +254,7 @@ class Cleaning:
     def _read(self, segment: Segment) -> Iterator[Chunk]:
         is_shown = self._log.is_shown
         chunks = read_chunks(segment, 0, self._limit, stay_good=is_shown, together=is_shown)
-        for chunk in one_ahead(chunks) if is_shown else chunks:
+        for chunk in read_ahead(chunks) if is_shown else chunks:
             self._spend(chunk.nbytes)
             yield chunk
 

@@ -21,11 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CorruptError, SegmentGone
-from ..format import batch as b
-from ..format.batch import BatchHeader, BatchTable, Int64s
-from ..format.columns import VALUE_SIZE, Columns
-from ..format.control import control_type
-from ..format.decoder import Decoder
+from ..format.files.names import FileKind
 from ..format.kernels import fates as kernel
 from ..format.layout import (
     CONTROL_MASK,
@@ -35,11 +31,15 @@ from ..format.layout import (
     TRANSACTIONAL_MASK,
     ControlType,
 )
-from ..format.names import FileKind
-from ..format.rewrite import DROP, KEEP, NO_HORIZON, RETAIN_EMPTY, Int8s, UInt8s
-from ..log.producer_state import ProducerState
-from ..log.transactions import Fates
-from ..log.view import View
+from ..format.messages.control import control_type
+from ..format.records import batch as b
+from ..format.records.batch import BatchHeader, BatchTable, Int64s
+from ..format.records.columns import VALUE_SIZE, Columns
+from ..format.records.decoder import Decoder
+from ..format.records.rewrite import DROP, KEEP, NO_HORIZON, RETAIN_EMPTY, Int8s, UInt8s
+from ..log.read.transactions import AbortedTransactions
+from ..log.read.view import View
+from ..log.state.producer_state import ProducerStateEntry
 from ..segment.segment import Segment
 from ..segment.txn_index import AbortedTxn, TransactionIndex
 from .kept_offsets import KeptOffsets
@@ -51,7 +51,7 @@ Bools = NDArray[np.bool_]
 _LATEST_MS: Final = 2**63 - 1  # the largest time that fits in a horizon
 
 
-class Fate(IntEnum):
+class RecordRetention(IntEnum):
     """Whether a record is retained, and if not, why."""
 
     KEPT = kernel.KEPT
@@ -63,7 +63,7 @@ class Fate(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class FilterResult:
     """Consecutive batches of a segment and the decisions about them; valid until the next are
     requested.
 
@@ -98,7 +98,7 @@ class Judged:
 
     def counts(self) -> Int64s:
         """Returns the number of records by fate, including those that were not read."""
-        unread = self.batch_fates != Fate.KEPT
+        unread = self.batch_fates != RecordRetention.KEPT
         if not unread.any():
             return self.counted
         counts = self.counted.copy()
@@ -124,7 +124,7 @@ class _Verdicts:
     aborted: Sequence[AbortedTxn]
 
 
-class Newest(Protocol):
+class LatestOffsets(Protocol):
     """Knows which records are the newest of their keys.
 
     `latest_offset`: records with larger offsets are not considered.
@@ -168,14 +168,14 @@ class NewestAmong:
         return np.where(is_newest, columns.offsets, MAX_OFFSET)
 
 
-class Judge:
+class RecordFilter:
     """Decides what one pass retains of a log: all batches in order, from the first segment on, or
     from a later one if the transactions that are open there are given."""
 
     def __init__(
         self,
         view: View,
-        newest: Newest,
+        newest: LatestOffsets,
         first_uncleanable: int,
         now_ms: int,
         delete_retention_ms: int,
@@ -193,12 +193,12 @@ class Judge:
         self._transactions = _Transactions(view, OpenTransactions(begun or {}))
         self._producers = _LastRecords(())
 
-    def set_producers(self, states: Iterable[ProducerState]) -> None:
+    def set_producers(self, states: Iterable[ProducerStateEntry]) -> None:
         """Sets the active producers. The last batch of each is retained, because the sequence
         number of its next batch is checked against it."""
         self._producers = _LastRecords(states)
 
-    def judge(self, chunk: Chunk, decoder: Decoder) -> Iterator[Judged]:
+    def judge(self, chunk: Chunk, decoder: Decoder) -> Iterator[FilterResult]:
         """Yields the decisions about a chunk's batches, in order. Raises CorruptError if a batch
         cannot be decoded."""
         verdicts = self._verdicts(chunk)
@@ -214,16 +214,16 @@ class Judge:
         verdicts: _Verdicts,
         batches: slice,
         aborted: Sequence[AbortedTxn],
-    ) -> Judged:
+    ) -> FilterResult:
         rows, table = len(columns), columns.batches
         fates, keep = np.empty((2, rows), dtype=np.uint8)
         tombstones = np.empty(len(table), dtype=np.uint8)
-        counted = np.zeros(len(Fate), dtype=np.int64)
+        counted = np.zeros(len(RecordRetention), dtype=np.int64)
         kernel.judge_records(
             columns.spans, columns.offsets, self._newest.of(columns), columns.first_row,
             verdicts.rules[batches], self._newest.latest_offset, fates, keep, tombstones, counted,
         )  # fmt: skip
-        return Judged(
+        return FilterResult(
             chunk.run.data,
             chunk.run.base,
             columns,
@@ -255,7 +255,7 @@ class Judge:
         discards, aborted = self._transactions.follow(chunk, control)
         goes = discards & (expired | ~control)
         unread = np.zeros(len(table), dtype=np.uint8)
-        unread[goes] = np.where(control[goes], Fate.MARKER, Fate.ABORTED)
+        unread[goes] = np.where(control[goes], RecordRetention.MARKER, RecordRetention.ABORTED)
         rules = np.full(len(table), kernel.NEWEST_STAY, dtype=np.int8)
         rules[expired] = kernel.TOMBSTONES_GO
         if chunk.segment.mtime_ns // 1_000_000 <= self._legacy_horizon_ms:
@@ -271,7 +271,7 @@ class Judge:
 class _LastRecords:
     """The position of each active producer."""
 
-    def __init__(self, states: Iterable[ProducerState]) -> None:
+    def __init__(self, states: Iterable[ProducerStateEntry]) -> None:
         found = sorted((state.producer_id, _last_offset(state), state.epoch) for state in states)
         fields: Int64s = np.array(found, dtype=np.int64).reshape(-1, 3)
         self._ids, self._offsets, self._epochs = fields.T.copy()
@@ -290,7 +290,7 @@ class _LastRecords:
         return np.asarray(is_known & is_last, dtype=np.bool_)
 
 
-def _last_offset(state: ProducerState) -> int:
+def _last_offset(state: ProducerStateEntry) -> int:
     """Returns the last offset of a producer's last data batch, -1 if none is known."""
     return state.batches[-1].last_offset if state.batches else -1
 
@@ -300,7 +300,7 @@ class Outcomes:
     looked up once, however many batches it decides."""
 
     def __init__(self, view: View) -> None:
-        self._fates = Fates(tuple(view.segments), view.context)
+        self._fates = AbortedTransactions(tuple(view.segments), view.context)
         self._deciding: dict[int, tuple[int, bool]] = {}  # marker's offset, is an abort
 
     def aborted(self, chunk: Chunk, batches: Int64s) -> list[bool]:
@@ -428,7 +428,7 @@ def _stretches(
     """Yields all batches of a chunk, with the records of those that must be read, and their slice
     of the chunk."""
     table = chunk.table
-    wanted = (unread_fates == Fate.KEPT) & (table.column(b.RECORD_COUNT) != 0)
+    wanted = (unread_fates == RecordRetention.KEPT) & (table.column(b.RECORD_COUNT) != 0)
     chosen = table if wanted.all() else table.select(wanted)
     positions = table.column(b.POSITION)
     done = 0

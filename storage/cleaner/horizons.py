@@ -12,12 +12,12 @@ from typing import Final
 
 import numpy as np
 
-from ..format import batch as b
-from ..format.batch import BatchTable, Int64s
-from ..format.columns import VALUE_SIZE, Columns
 from ..format.layout import CONTROL_MASK, DELETE_HORIZON_MASK
-from ..log.context import ReadContext
-from ..log.lookup import extent_from
+from ..format.records import batch as b
+from ..format.records.batch import BatchTable, Int64s
+from ..format.records.columns import VALUE_SIZE, Columns
+from ..log.read.context import ReadContext
+from ..log.read.lookup import extent_from
 from ..segment.extent import Fault
 from ..segment.segment import Segment
 from ..segment.walk import read_runs, walk_headers

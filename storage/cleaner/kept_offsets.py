@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..format.batch import Int64s
+from ..format.records.batch import Int64s
 
 Mask = NDArray[np.bool_]
 

@@ -15,13 +15,13 @@ from typing import Final
 
 import numpy as np
 
-from ..ahead import Ahead, side_by_side
-from ..format import batch as b
-from ..format.batch import BatchTable
-from ..format.columns import Columns
-from ..format.decoder import Decoder
+from ..concurrency.read_ahead import Ahead, parallel_map
 from ..format.layout import CONTROL_MASK, DELETE_HORIZON_MASK, TRANSACTIONAL_MASK
-from ..log.lookup import position_for
+from ..format.records import batch as b
+from ..format.records.batch import BatchTable
+from ..format.records.columns import Columns
+from ..format.records.decoder import Decoder
+from ..log.read.lookup import position_for
 from .fates import Outcomes
 from .offset_map import Entries, OffsetMap
 from .plan import LogToClean, SegmentToClean
@@ -87,7 +87,7 @@ class Learning:
     def _hashed(self) -> Ahead[Iterator[_Keys]] | Generator[Iterator[_Keys]]:
         if self._log.is_shown:
             hashers = [_Hasher(self._log, self._map) for _ in range(_HASHERS)]
-            return side_by_side(self._chunks(), [each.begin for each in hashers])
+            return parallel_map(self._chunks(), [each.begin for each in hashers])
         hasher = _Hasher(self._log, self._map)
         return (hasher.keys(chunk) for chunk in self._chunks())
 

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from ..errors import ConfigError
-from ..format.batch import Int32s
-from ..format.columns import KEY_SIZE, VALUE_SIZE, Columns
-from ..log.transactions import Isolation
-from ..log.view import View
+from ..format.records.batch import Int32s
+from ..format.records.columns import KEY_SIZE, VALUE_SIZE, Columns
+from ..log.read.transactions import Isolation
+from ..log.read.view import View
 from .kept_offsets import KeptOffsets
 from .offset_map import CLASSES, OffsetMap
 

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Protocol
 
 from ..clock import Clock
-from ..config import BrokerConfig
+from ..config.kafka import BrokerConfig
 from ..errors import (
     CleaningAborted,
     ConfigError,
@@ -27,13 +27,13 @@ from ..errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from ..log.leftovers import set_aside_unfinished
-from ..log.loaded import LoadedSegment
-from ..log.local_log import Rolled
-from ..log.retention import RetentionPlan
-from ..log.view import View
-from ..log.writer import LogWriter
-from .claims import Claims, TopicPartition
+from ..log.append.local_log import Rolled
+from ..log.append.writer import LogWriter
+from ..log.delete.leftovers import set_aside_unfinished
+from ..log.delete.retention import RetentionPlan
+from ..log.load.loaded import LoadedSegment
+from ..log.read.view import View
+from .claims import LogCleaningState, TopicPartition
 from .cleaning import CleanedSink, CleaningResult, clean
 from .offset_map import OffsetMap
 from .plan import COMPACT, CleanPlan, LogToClean, plan, state_of
@@ -63,7 +63,7 @@ class CleanedDir(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class CleaningCandidate:
     """A compacted log and what can be cleaned of it. `plan` is based on `rolled` and `view`."""
 
     key: TopicPartition
@@ -87,7 +87,7 @@ class CleanerManager:
         config: BrokerConfig,
         clock: Clock,
     ) -> None:
-        self.claims = Claims()
+        self.claims = LogCleaningState()
         self.uncleanable: dict[TopicPartition, str] = {}
         self._dirs = dirs
         self._view_of = view_of
@@ -104,7 +104,7 @@ class CleanerManager:
 
     # -- selection -------------------------------------------------------------------------------
 
-    def candidate(self, key: TopicPartition) -> Candidate | None:
+    def candidate(self, key: TopicPartition) -> CleaningCandidate | None:
         """Returns what could be cleaned of a log now; None if it is not compacted, uncleanable, or
         its partition is claimed or paused."""
         for log_dir in self._dirs:
@@ -113,7 +113,7 @@ class CleanerManager:
                 return self._planned(key, log_dir, writer)
         return None
 
-    def due(self) -> list[Candidate]:
+    def due(self) -> list[CleaningCandidate]:
         """Returns the logs that Kafka would clean now, the dirtiest first
         (LogCleanerManager.grabFilthiestCompactedLog). A log for which this cannot be determined
         becomes uncleanable."""
@@ -142,7 +142,9 @@ class CleanerManager:
         is_compacted = COMPACT in writer.config.cleanup_policy
         return is_compacted and key not in self.uncleanable and self.claims.is_free(key)
 
-    def _planned(self, key: TopicPartition, log_dir: CleanedDir, writer: LogWriter) -> Candidate:
+    def _planned(
+        self, key: TopicPartition, log_dir: CleanedDir, writer: LogWriter
+    ) -> CleaningCandidate:
         # Read before the view is made: later rolls and commits have to wait for the next pass.
         rolled = writer.rolled()
         view = self._view_of(key)
@@ -152,7 +154,7 @@ class CleanerManager:
         if planned.resets_checkpoint:
             logger.warning("%s-%d: cleaning from the log start: checkpoint out of range", *key)
             log_dir.put_cleaner_offset(key, planned.first_dirty)
-        return Candidate(key, log_dir, writer, rolled, view, planned)
+        return CleaningCandidate(key, log_dir, writer, rolled, view, planned)
 
     # -- cleaning --------------------------------------------------------------------------------
 
@@ -178,7 +180,9 @@ class CleanerManager:
             finally:
                 del failures  # avoids a reference cycle between the errors and this frame
 
-    def _cleans(self, chosen: Candidate, offset_map: OffsetMap, failures: list[OSError]) -> bool:
+    def _cleans(
+        self, chosen: CleaningCandidate, offset_map: OffsetMap, failures: list[OSError]
+    ) -> bool:
         """Returns whether a pass made progress, so that the next one may follow at once."""
         try:
             return self.clean(chosen, offset_map).end_offset > chosen.plan.first_dirty
@@ -190,7 +194,7 @@ class CleanerManager:
         return False
 
     def clean(
-        self, chosen: Candidate, offset_map: OffsetMap, told: Told | None = None
+        self, chosen: CleaningCandidate, offset_map: OffsetMap, told: Told | None = None
     ) -> CleaningResult:
         """Makes one pass over a log. `told` is called with the bytes processed and the total.
         Raises the same errors as `clean_by`."""
@@ -204,7 +208,9 @@ class CleanerManager:
 
         return self.clean_by(chosen, work, told)
 
-    def clean_by(self, chosen: Candidate, work: Work, told: Told | None = None) -> CleaningResult:
+    def clean_by(
+        self, chosen: CleaningCandidate, work: Work, told: Told | None = None
+    ) -> CleaningResult:
         """Makes one pass over a log by calling `work`.
 
         Raises CleaningAborted if the log was truncated or deleted, or its partition is claimed;
@@ -234,7 +240,7 @@ class CleanerManager:
                 self._give_up(key, error)
                 raise
 
-    def _clean(self, now: Candidate, work: Work, told: Told) -> CleaningResult:
+    def _clean(self, now: CleaningCandidate, work: Work, told: Told) -> CleaningResult:
         check = partial(self.claims.check, now.key)
         check()
         set_aside_unfinished(now.writer.directory)
@@ -245,7 +251,7 @@ class CleanerManager:
 
     def log_to_clean(
         self,
-        chosen: Candidate,
+        chosen: CleaningCandidate,
         check: Callable[[], None] = lambda: None,
         told: Told = lambda done, of: None,
     ) -> LogToClean:

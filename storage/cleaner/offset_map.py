@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..format.batch import Bytes, Int32s, Int64s
-from ..format.columns import Columns
 from ..format.kernels import offset_map as kernel
 from ..format.layout import MAX_OFFSET
+from ..format.records.batch import Bytes, Int32s, Int64s
+from ..format.records.columns import Columns
 
 #: Hashes of keys (two words) and their offsets (one word), shape (n, 3).
 Entries = NDArray[np.uint64]

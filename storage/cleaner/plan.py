@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
-from ..config import UNLIMITED, TopicConfig
+from ..config.kafka import UNLIMITED, TopicConfig
 from ..format.layout import MAX_INT32, NO_TIMESTAMP
-from ..log.lookup import header_at
-from ..log.producer_state import ProducerState
-from ..log.retention import ViewSegment
-from ..log.view import View
+from ..log.delete.retention import ViewSegment
+from ..log.read.lookup import header_at
+from ..log.read.view import View
+from ..log.state.producer_state import ProducerStateEntry
 from ..segment import offset_index, time_index
 
 COMPACT = "compact"  # in cleanup.policy
@@ -52,7 +52,7 @@ class Groupable(Protocol):
     def time_index_bytes(self) -> int: ...
 
 
-class Candidate(Protocol):
+class CleanableSegment(Protocol):
     """What planning needs of a segment.
 
     `size` is that of its `.log` in bytes; `largest_timestamp` the largest of its batches'
@@ -96,7 +96,7 @@ class SegmentToClean(ViewSegment):
 
 
 @dataclass(frozen=True, slots=True)
-class LogState:
+class CleanableLog:
     """The state of a log that planning needs; segments by ascending base offset, the last one
     active.
 
@@ -105,7 +105,7 @@ class LogState:
     without an entry.
     """
 
-    segments: Sequence[Candidate]
+    segments: Sequence[CleanableSegment]
     start_offset: int
     end_offset: int
     last_stable_offset: int
@@ -151,13 +151,15 @@ class CleanPlan:
         return self.ratio > self.min_ratio or (self.is_overdue and self.cleanable_bytes > 0)
 
 
-def state_of(view: View, checkpoint: int | None, last_stable_offset: int | None = None) -> LogState:
+def state_of(
+    view: View, checkpoint: int | None, last_stable_offset: int | None = None
+) -> CleanableLog:
     """Returns the state of a log as seen by a reader, who assumes that all of it is replicated, or
     by its writer, who passes the last stable offset."""
     stable = view.last_stable_offset
     if last_stable_offset is not None:
         stable = min(stable, last_stable_offset)
-    return LogState(segments_of(view), view.start_offset, view.end_offset, stable, checkpoint)
+    return CleanableLog(segments_of(view), view.start_offset, view.end_offset, stable, checkpoint)
 
 
 def segments_of(view: View) -> list[SegmentToClean]:
@@ -166,7 +168,7 @@ def segments_of(view: View) -> list[SegmentToClean]:
     return [SegmentToClean(segment, limit) for segment in view.segments]
 
 
-def plan(log: LogState, config: TopicConfig, now_ms: int) -> CleanPlan:
+def plan(log: CleanableLog, config: TopicConfig, now_ms: int) -> CleanPlan:
     """Returns what can be cleaned at `now_ms`. Reads a segment's timestamps only if they matter."""
     first_dirty, resets = _first_dirty(log)
     bounds = _bounds(log, config, first_dirty, now_ms)
@@ -191,7 +193,7 @@ def plan(log: LogState, config: TopicConfig, now_ms: int) -> CleanPlan:
     )
 
 
-def _first_dirty(log: LogState) -> tuple[int, bool]:
+def _first_dirty(log: CleanableLog) -> tuple[int, bool]:
     """Returns where the dirty part begins, and whether the checkpoint is out of range."""
     if log.checkpoint is None:
         return log.start_offset, False
@@ -200,7 +202,7 @@ def _first_dirty(log: LogState) -> tuple[int, bool]:
     return log.start_offset, True
 
 
-def _bounds(log: LogState, config: TopicConfig, first_dirty: int, now_ms: int) -> list[Bound]:
+def _bounds(log: CleanableLog, config: TopicConfig, first_dirty: int, now_ms: int) -> list[Bound]:
     """Returns the status of each segment."""
     youngest = now_ms - config.min_compaction_lag_ms if config.min_compaction_lag_ms > 0 else None
     bounds: list[Bound] = []
@@ -222,7 +224,7 @@ def _bounds(log: LogState, config: TopicConfig, first_dirty: int, now_ms: int) -
     return bounds
 
 
-def _first_uncleanable(log: LogState, bounds: Sequence[Bound]) -> int:
+def _first_uncleanable(log: CleanableLog, bounds: Sequence[Bound]) -> int:
     """Returns the base offset of the first segment that cannot be cleaned; the log start offset
     without one."""
     for segment, bound in zip(log.segments, bounds, strict=True):
@@ -231,7 +233,7 @@ def _first_uncleanable(log: LogState, bounds: Sequence[Bound]) -> int:
     return log.start_offset
 
 
-def _overdue_at(log: LogState, config: TopicConfig, first_dirty: int) -> int | None:
+def _overdue_at(log: CleanableLog, config: TopicConfig, first_dirty: int) -> int | None:
     """Returns when a cleaning becomes due: `max.compaction.lag.ms` after the oldest of the dirty
     segments' first timestamps."""
     if config.max_compaction_lag_ms == UNLIMITED:
@@ -307,7 +309,7 @@ class LogToClean:
     first_dirty: int
     first_uncleanable: int
     now_ms: int
-    producers: Callable[[], Iterable[ProducerState]]
+    producers: Callable[[], Iterable[ProducerStateEntry]]
     check: Callable[[], None]
     told: Callable[[int, int], None]
     is_shown: bool = False

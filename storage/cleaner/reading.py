@@ -6,16 +6,16 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 
 from ..errors import CorruptError, fresh
-from ..format import batch as b
-from ..format.batch import BatchTable
-from ..format.columns import Columns
-from ..format.decoder import BadBatch, Decoder
 from ..format.layout import MAX_INT32
-from ..log.damage import misplaced
-from ..log.lookup import extent_from
+from ..format.records import batch as b
+from ..format.records.batch import BatchTable
+from ..format.records.columns import Columns
+from ..format.records.decoder import BadBatch, Decoder
+from ..log.read.damage import misplaced
+from ..log.read.lookup import extent_from
 from ..segment.extent import Fault
 from ..segment.segment import Segment
-from ..segment.walk import Run, read_runs
+from ..segment.walk import BatchRun, read_runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Chunk:
     requested. `reached`: the end offset of the batch before them."""
 
     segment: Segment
-    run: Run
+    run: BatchRun
     reached: int
 
     @property

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..disk import OpenFile
 from ..errors import CorruptError
-from ..format.batch import BatchHeader
 from ..format.layout import MAX_OFFSET
+from ..format.records.batch import BatchHeader
+from ..io.disk import OpenFile
 
 
 @dataclass(slots=True)

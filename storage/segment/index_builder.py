@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..format.batch import LAST_OFFSET, BatchTable, Int64s
 from ..format.kernels import index as kernel
 from ..format.layout import MAX_INT32, NO_TIMESTAMP
+from ..format.records.batch import LAST_OFFSET, BatchTable, Int64s
 from . import offset_index, time_index
 from .time_index import TimestampOffset
 

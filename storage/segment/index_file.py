@@ -25,9 +25,9 @@ from mmap import ACCESS_READ, mmap
 from struct import Struct
 from typing import Any
 
-from ..disk import OpenFile
 from ..format.kernels import search
 from ..format.layout import MAX_OFFSET
+from ..io.disk import OpenFile
 
 # Kafka's AbstractIndex.warmEntries: nearly all lookups fall into the last 8192 bytes (consumers
 # read near the end), so these are searched separately and their pages stay in the cache. More would

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
 
-from ..disk import Directory, OpenFile
 from ..format.kernels import search
+from ..io.disk import DirFd, OpenFile
 from .index_file import WARM_BYTES, Entries, IndexFile
 
 ENTRY = Struct(">ii")  # relative offset, position
@@ -43,7 +43,7 @@ class OffsetIndex:
         self._file = IndexFile(file, ENTRY, _is_written)
 
     @classmethod
-    def open(cls, directory: Directory, name: str, base_offset: int) -> OffsetIndex:
+    def open(cls, directory: DirFd, name: str, base_offset: int) -> OffsetIndex:
         """Opens the index in file `name`. Raises SegmentGone if there is no such file."""
         return cls(directory.open(name), base_offset)
 

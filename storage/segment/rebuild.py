@@ -16,10 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..disk import OpenFile
 from ..errors import CorruptError
-from ..format import batch as b
-from ..format.batch import BatchHeader, BatchTable
 from ..format.checksum import crc32, crc32c
 from ..format.layout import (
     CRC_COVERS_FROM,
@@ -27,6 +24,9 @@ from ..format.layout import (
     MAX_INT32,
     RECORD_BATCH_OVERHEAD,
 )
+from ..format.records import batch as b
+from ..format.records.batch import BatchHeader, BatchTable
+from ..io.disk import OpenFile
 from .extent import Extent, Fault
 from .index_builder import IndexBuilder
 from .walk import read_runs

@@ -12,10 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..disk import OpenFile
 from ..errors import CorruptError
-from ..format.batch import BatchHeader, Bytes, parse_header
-from ..format.decoder import checksum_error, checksum_is_right
 from ..format.kernels import headers as kernel
 from ..format.layout import (
     LOG_OVERHEAD,
@@ -24,6 +21,9 @@ from ..format.layout import (
     MIN_BATCH_BYTES,
     RECORD_BATCH_OVERHEAD,
 )
+from ..format.records.batch import BatchHeader, Bytes, parse_header
+from ..format.records.decoder import checksum_error, checksum_is_right
+from ..io.disk import OpenFile
 from .extent import Extent, Fault
 
 # The next batch is usually near.

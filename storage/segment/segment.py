@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import TypeVar, cast
 
-from ..disk import Directory, FileCache, HeldDirectory, NoFile, OpenFile
 from ..errors import CorruptError, SegmentGone, fresh
-from ..format.names import FileKind, FileState, segment_file
+from ..format.files.names import FileKind, FileState, segment_file
+from ..io.disk import DirFd, FileCache, NoFile, OpenDirFd, OpenFile
 from .offset_index import OffsetIndex
 from .time_index import TimeIndex
 
@@ -25,7 +25,7 @@ Index = TypeVar("Index", OffsetIndex, TimeIndex)
 # Open files and indexes, keyed by the identity of their segment's `.log` and their suffix, and open
 # directories, keyed by themselves.
 FilePool = FileCache[Hashable, object]
-_REMOVABLE = (HeldDirectory, OpenFile, OffsetIndex, TimeIndex)
+_REMOVABLE = (OpenDirFd, OpenFile, OffsetIndex, TimeIndex)
 _LOG, _INDEX, _TIMEINDEX = map(str, (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX))
 
 
@@ -62,7 +62,7 @@ class SegmentFiles:
 
     def __init__(
         self,
-        directory: Directory,
+        directory: DirFd,
         base_offset: int,
         identity: tuple[int, int],
         pool: FilePool,
@@ -98,7 +98,7 @@ class SegmentFiles:
         """Opens the file of that kind in the directory as last listed: a listing that finds a
         change removes the directory from the pool."""
         held = self._pool.get(self.directory, self.directory.hold)
-        assert isinstance(held, HeldDirectory)
+        assert isinstance(held, OpenDirFd)
         return held.open(self.name(kind))
 
     def _open_log(self) -> OpenFile:

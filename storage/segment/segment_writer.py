@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from ..config import TopicConfig
-from ..durable import Buffer, WritableDirectory, WritableFile
+from ..config.kafka import TopicConfig
 from ..errors import LogDirOffline, fresh
-from ..format import batch as b
-from ..format.batch import BatchHeader, BatchTable
+from ..format.files.names import FileKind, segment_file
 from ..format.layout import MAX_INT32, NO_TIMESTAMP, RECORD_BATCH_OVERHEAD
-from ..format.names import FileKind, segment_file
+from ..format.records import batch as b
+from ..format.records.batch import BatchHeader, BatchTable
+from ..io.durable import Buffer, WritableDirFd, WritableFile
 from . import offset_index, time_index, txn_index
 from .extent import Extent, Fault
 from .index_builder import IndexBuilder
@@ -51,7 +51,7 @@ class SegmentWriter:
 
     def __init__(
         self,
-        directory: WritableDirectory,
+        directory: WritableDirFd,
         base_offset: int,
         size: int,
         config: TopicConfig,
@@ -75,7 +75,7 @@ class SegmentWriter:
 
     @classmethod
     def create(
-        cls, directory: WritableDirectory, base_offset: int, config: TopicConfig, now_ms: int
+        cls, directory: WritableDirFd, base_offset: int, config: TopicConfig, now_ms: int
     ) -> SegmentWriter:
         """Creates an empty segment; existing files of that base offset are emptied or removed. Its
         directory entry is durable, and so are all earlier ones.

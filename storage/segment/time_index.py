@@ -19,7 +19,7 @@ from struct import Struct
 
 import numpy as np
 
-from ..disk import Directory, OpenFile
+from ..io.disk import DirFd, OpenFile
 from .index_file import Entries, IndexFile
 
 ENTRY = Struct(">qi")  # timestamp, relative offset
@@ -51,7 +51,7 @@ class TimeIndex:
         self._risen = (0, True)  # number of entries checked by `ascends`, and the result
 
     @classmethod
-    def open(cls, directory: Directory, name: str, base_offset: int) -> TimeIndex:
+    def open(cls, directory: DirFd, name: str, base_offset: int) -> TimeIndex:
         """Opens the index in file `name`. Raises SegmentGone if there is no such file."""
         return cls(directory.open(name), base_offset)
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from struct import Struct
 
-from ..disk import Directory, OpenFile
 from ..errors import CorruptError
+from ..io.disk import DirFd, OpenFile
 
 ENTRY = Struct(">b x q q q q")  # version, an unused byte, then the fields of AbortedTxn
 HIGHEST_VERSION = 0
@@ -55,7 +55,7 @@ class TransactionIndex:
         self._file = file
 
     @classmethod
-    def open(cls, directory: Directory, name: str) -> TransactionIndex:
+    def open(cls, directory: DirFd, name: str) -> TransactionIndex:
         """Opens the index in file `name`. Raises SegmentGone if there is no such file."""
         return cls(directory.open(name))
 

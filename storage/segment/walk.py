@@ -11,13 +11,13 @@ from typing import Final
 
 import numpy as np
 
-from ..disk import NoFile
 from ..errors import fresh
-from ..format import batch as b
-from ..format.batch import BatchHeader, BatchTable, Bytes, Walk
-from ..format.decoder import checksum_error, checksums_add_up, first_bad_checksum
 from ..format.layout import LOG_OVERHEAD, MAGIC_END, RECORD_BATCH_OVERHEAD
-from ..format.rooms import ROOMS
+from ..format.records import batch as b
+from ..format.records.batch import BatchHeader, BatchTable, Bytes, Walk
+from ..format.records.buffer_pool import ROOMS
+from ..format.records.decoder import checksum_error, checksums_add_up, first_bad_checksum
+from ..io.disk import NoFile
 from .extent import Extent, Fault
 from .salvage import after, next_batch, suspicion, too_large
 
@@ -38,7 +38,7 @@ _WALK_ROWS: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class BatchRun:
     """Whole batches with right checksums. ``data``: their bytes from file position ``base`` on,
     valid until the next run is requested."""
 
@@ -83,7 +83,7 @@ def read_runs(
     *,
     stay_good: bool = False,
     together: bool = False,
-) -> Generator[Run | Fault]:
+) -> Generator[BatchRun | Fault]:
     """Yields all batches with their bytes, about ``run_bytes`` at a time, after verifying their
     checksums. If ``stay_good`` is true, runs stay valid when the next is requested. ``together``:
     verify only the combined checksum of a run, which suffices for callers that only display it."""
@@ -110,7 +110,7 @@ def read_runs(
             else:
                 good, fault = _good_batches(extent, buffer[:got], table, position, previous)
             if len(good):
-                yield Run(buffer[:got], position, good)
+                yield BatchRun(buffer[:got], position, good)
                 position, previous = _end_of(good)
                 piece = max(piece, min(largest, _RUN_GROWTH * piece))
         elif not walk.is_fault and got < wanted:

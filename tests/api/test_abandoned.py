@@ -15,7 +15,7 @@ import pytest
 
 import kafkafs
 from kafkafs import CorruptError
-from kafkafs.storage.log import wanted
+from kafkafs.storage.log.read import scan as wanted
 from tests.mounted.mounting import wait_until
 
 TIMES = 20
@@ -125,7 +125,7 @@ def test_an_error_keeps_no_reader_open(path: Path) -> None:
 _DEADLOCK = """
 import gc, sys, threading
 import kafkafs
-from kafkafs.storage.log import wanted
+from kafkafs.storage.log.read import scan as wanted
 
 wanted._AHEAD_BYTES = 1 << 14
 gc.disable()

@@ -10,7 +10,7 @@ import pytest
 
 import kafkafs
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format.columns import Damage
+from kafkafs.storage.format.records.columns import Damage
 from tests.mounted.live import LiveLog
 
 Corpus = Callable[[str], Path]

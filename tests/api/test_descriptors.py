@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import kafkafs
-from kafkafs.storage import engine
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.log_dirs import engine
 from tests.logs import TopicSettings, write_log_dir, write_partition
 
 TOPICS = 100

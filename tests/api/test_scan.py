@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import kafkafs
-from kafkafs.storage.format.columns import Columns, Damage, Record
+from kafkafs.storage.format.records.columns import Columns, Damage, Record
 from tests import answers
 
 Corpus = Callable[[str], Path]

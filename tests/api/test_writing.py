@@ -18,8 +18,8 @@ import pytest
 
 import kafkafs
 from kafkafs import ProducerRecord
-from kafkafs.storage.durable import replaced
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log_manager import LogManager
 from tests.faults import FailingCalls
 
 
@@ -282,7 +282,7 @@ def test_nobody_else_may_write(root: Path, directory: kafkafs.WritableDirectory)
     with pytest.raises(kafkafs.LogDirLocked):
         kafkafs.open(root, writable=True)
     with pytest.raises(kafkafs.LogDirLocked):
-        WritableEngine(str(root))
+        LogManager(str(root))
     # Reading is another matter.
     directory["orders", 0].append([b"x"])
     assert values(kafkafs.open(root)["orders", 0]) == [b"x"]

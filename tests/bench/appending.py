@@ -21,21 +21,15 @@ from typing import TypeVar
 
 import numpy as np
 
-from kafkafs.storage.durable import Calls, replaced
-from kafkafs.storage.format.encoder import (
-    BatchPlan,
-    Field,
-    Headers,
-    RecordColumns,
-    encode,
-)
-from kafkafs.storage.format.origin import Origin
-from kafkafs.storage.format.validate import AdmitRules
-from kafkafs.storage.log.appending import Appended, Request
-from kafkafs.storage.log.group_commit import GroupCommit
-from kafkafs.storage.log.preparing import encoded
-from kafkafs.storage.log.writer import LogWriter
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.encoder import BatchPlan, Field, Headers, RecordColumns, encode
+from kafkafs.storage.format.records.origin import AppendOrigin
+from kafkafs.storage.format.records.validate import ValidationRules
+from kafkafs.storage.io.durable import Calls, replaced
+from kafkafs.storage.log.append.appending import AppendRequest, LogAppendInfo
+from kafkafs.storage.log.append.group_commit import GroupCommit
+from kafkafs.storage.log.append.preparing import encoded
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log_manager import LogManager
 from tests.bench.data import EPOCH_MS, TOPIC, VALUE_BYTES, cache, values
 from tests.bench.machine import last_core
 from tests.bench.plan import Plan
@@ -193,7 +187,7 @@ def _sent(data: bytes, positions: Sequence[int]) -> bytes:
 def _writer() -> Iterator[LogWriter]:
     with (
         tempfile.TemporaryDirectory(prefix="append-", dir=_scratch()) as directory,
-        WritableEngine(directory) as engine,
+        LogManager(directory) as engine,
     ):
         engine.create_topic(TOPIC, 1, _SETTINGS)
         yield engine.writer(TOPIC, 0)
@@ -246,17 +240,17 @@ def _bare_durable(threads: int) -> float:
     """The same where an append is no more than as many bytes, written and synced together with
     those of all who wait."""
     record = RecordColumns.from_values([bytes(VALUE_BYTES)], timestamp=EPOCH_MS)
-    admitted = encoded(record, BatchPlan(), AdmitRules(), EPOCH_MS)
+    admitted = encoded(record, BatchPlan(), ValidationRules(), EPOCH_MS)
     with tempfile.TemporaryFile(prefix="append-", dir=_scratch(), buffering=0) as file:
 
-        def append(requests: Sequence[Request]) -> None:
+        def append(requests: Sequence[AppendRequest]) -> None:
             file.write(b"".join(each.admitted.data for each in requests))
             os.fsync(file.fileno())
             for each in requests:
-                each.answer(Appended(0, 0))
+                each.answer(LogAppendInfo(0, 0))
 
         group = GroupCommit(append, waits=True)
-        return _shared(lambda: group.submit(Request(admitted, Origin.CLIENT)), threads)
+        return _shared(lambda: group.submit(AppendRequest(admitted, AppendOrigin.CLIENT)), threads)
 
 
 def _shared(work: Callable[[], object], threads: int) -> float:

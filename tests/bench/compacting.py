@@ -23,11 +23,11 @@ from pathlib import Path
 
 import numpy as np
 
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.columns import KEY_START, VALUE_START
 from kafkafs.storage.format.kernels import gather
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.columns import KEY_START, VALUE_START
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.bench import mounts
 from tests.bench.data import KEYED_SEGMENT_BYTES, TOPIC, cache, keyed_log
 from tests.bench.machine import last_core
@@ -172,7 +172,7 @@ def _compact(log_dir: Path, codec: Codec) -> float:
         "log.cleaner.dedupe.buffer.size": _MAP_BYTES,
     }
     dirty = _dirty_bytes(log_dir)
-    with WritableEngine(str(log_dir), settings) as engine:
+    with LogManager(str(log_dir), settings) as engine:
         chosen = engine.cleaner.candidate((TOPIC, 0))
         assert chosen is not None
         started = time.perf_counter()

@@ -20,10 +20,10 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.checksum import crc32c
-from kafkafs.storage.format.encoder import BatchPlan, Field, Headers, RecordColumns, encode
 from kafkafs.storage.format.layout import CRC_COVERS_FROM, CRC_POSITION, Codec
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.encoder import BatchPlan, Field, Headers, RecordColumns, encode
 from tests.logs import TopicSettings, write_log_dir, write_partition
 
 TOPIC = "records"

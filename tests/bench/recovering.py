@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.log_manager import LogManager
 from tests.bench.data import TOPIC, VALUE_BYTES, batches, build, made, placed
 from tests.bench.plan import Plan
 from tests.bench.race import Call, Contender, Figure, Outcome, Outcomes, race, versus
@@ -124,7 +124,7 @@ def _ours(
     def work() -> float:
         before()
         started = time.perf_counter()
-        engine = WritableEngine(str(log_dir))
+        engine = LogManager(str(log_dir))
         taken = time.perf_counter() - started
         problems = engine.problems
         engine.close()

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log_manager import LogManager
 from tests.bench import mounts
 from tests.bench.plan import Plan
 from tests.bench.race import WARM_UPS, Call, Figure, Outcome, Outcomes, race
@@ -49,7 +49,7 @@ def oldest(plan: Plan) -> Outcomes:
 
 def _make_logs(log_dir: Path, partitions: int, records: int) -> None:
     columns = RecordColumns.from_values([_VALUE] * _APPENDED)
-    with WritableEngine(str(log_dir)) as engine:
+    with LogManager(str(log_dir)) as engine:
         engine.create_topic(_TOPIC, partitions)
         for number in range(partitions):
             writer = engine.writer(_TOPIC, number)

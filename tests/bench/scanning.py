@@ -8,10 +8,10 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from kafkafs.spark.options import Options
-from kafkafs.spark.planning import plan as plan_ranges
-from kafkafs.spark.reading import Reading
-from kafkafs.storage.format.arrow import SCHEMA
+from kafkafs.spark.options import ReadOptions
+from kafkafs.spark.read.planning import plan as plan_ranges
+from kafkafs.spark.read.reading import Reading
+from kafkafs.storage.format.records.arrow import SCHEMA
 from tests.bench.broker import serving
 from tests.bench.data import TOPIC, kept, plain_log, time_of
 from tests.bench.plan import Plan
@@ -108,7 +108,7 @@ def _aggregate(frame: DataFrame, records: int) -> float:
 
 
 def _bytes_read(log: Path, bounds: dict[str, str]) -> int:
-    options = Options.parse({"path": str(log), **bounds})
+    options = ReadOptions.parse({"path": str(log), **bounds})
     before = _counted()
     reading = Reading(options.paths, {}, options.isolation, True, False)
     for piece in plan_ranges(options.paths, options):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.bench.data import TOPIC, kept, plain_log
 from tests.bench.plan import Plan
 from tests.bench.race import Call, Outcomes, race, versus
@@ -64,7 +64,7 @@ def against_kafka(plan: Plan) -> Outcomes:
 def _ours(frame: DataFrame, directory: Path, records: int) -> float:
     """Into a topic that is made anew each time."""
     log_dir = str(directory / "logs")
-    with WritableEngine(log_dir, {"file.delete.delay.ms": "0"}) as engine:
+    with LogManager(log_dir, {"file.delete.delay.ms": "0"}) as engine:
         if TOPIC in engine.topics():
             engine.delete_topic(TOPIC)
         engine.create_topic(TOPIC, _PARTITIONS)

@@ -21,13 +21,13 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from kafkafs.cli.spark import session
+from kafkafs.cli.verbs.spark import session
 from kafkafs.spark.jobs import tasks
-from kafkafs.spark.jobs.compact import Compaction, Options
-from kafkafs.spark.jobs.compact_pieces import Failed
-from kafkafs.spark.jobs.places import Place
+from kafkafs.spark.jobs.compact.compact import CompactionJob, CompactOptions
+from kafkafs.spark.jobs.compact.pieces import Failed
+from kafkafs.spark.jobs.places import JobLogDirs
 from kafkafs.storage.errors import CleaningAborted
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.log_manager import LogManager
 from tests.bench.compacting import linked, scratch_directory
 from tests.bench.data import PART_SEGMENT_BYTES, keyed_topic
 from tests.bench.plan import Plan
@@ -46,7 +46,7 @@ _PLANNED_SEGMENTS = 1024
 _MOST_SECONDS = Figure(10, "s")
 _MOST_MEMORY = Figure(1, "GB")
 
-Work = Callable[[WritableEngine, Path], object]
+Work = Callable[[LogManager, Path], object]
 
 
 def compaction(plan: Plan) -> Outcomes:
@@ -63,7 +63,7 @@ def _against_the_cleaner(spark: SparkSession, partitions: int, plan: Plan) -> Ou
 
         def measure(name: str, work: Work) -> float:
             log_dir = linked(scratch / name, source)
-            with WritableEngine(str(log_dir), _SETTINGS) as engine:
+            with LogManager(str(log_dir), _SETTINGS) as engine:
                 started = time.perf_counter()
                 work(engine, log_dir)
                 taken = time.perf_counter() - started
@@ -92,16 +92,16 @@ def _against_the_cleaner(spark: SparkSession, partitions: int, plan: Plan) -> Ou
     )
 
 
-def _by_tasks(spark: SparkSession, engine: WritableEngine, log_dir: Path) -> None:
+def _by_tasks(spark: SparkSession, engine: LogManager, log_dir: Path) -> None:
     processors = spark.sparkContext.defaultParallelism
-    options = Options(force=True, processors=processors)
-    place = Place.of(str(log_dir), _SETTINGS)
-    report = Compaction(engine, place, options, partial(tasks.run, spark)).compact(())
+    options = CompactOptions(force=True, processors=processors)
+    place = JobLogDirs.of(str(log_dir), _SETTINGS)
+    report = CompactionJob(engine, place, options, partial(tasks.run, spark)).compact(())
     assert report.exit_code == 0
     assert len(report.rows) == len(engine.writers())
 
 
-def _by_the_cleaner(engine: WritableEngine, log_dir: Path) -> None:
+def _by_the_cleaner(engine: LogManager, log_dir: Path) -> None:
     offset_map = engine.cleaner.new_map()
     for key in sorted(engine.writers()):
         chosen = engine.cleaner.candidate(key)
@@ -135,9 +135,11 @@ def _plan(log_dir: str) -> None:
     planned: Callable[..., Any] = run
 
     started = time.perf_counter()
-    with WritableEngine(log_dir, {"cleanup.policy": "compact"}) as engine:
-        place = Place.of(log_dir, {"cleanup.policy": "compact"})
-        Compaction(engine, place, Options(force=True, processors=1000), planned).compact(())
+    with LogManager(log_dir, {"cleanup.policy": "compact"}) as engine:
+        place = JobLogDirs.of(log_dir, {"cleanup.policy": "compact"})
+        CompactionJob(engine, place, CompactOptions(force=True, processors=1000), planned).compact(
+            ()
+        )
         taken = time.perf_counter() - started
     print(taken, _most_memory(), units)
 

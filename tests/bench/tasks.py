@@ -22,8 +22,8 @@ from tests.bench.sparse import targets_of
 
 if TYPE_CHECKING:
     from kafkafs.storage.cleaner.offset_map import OffsetMap
-    from kafkafs.storage.format.batch import Int32s, Int64s
-    from kafkafs.storage.log.view import View
+    from kafkafs.storage.format.records.batch import Int32s, Int64s
+    from kafkafs.storage.log.read.view import View
 
 Task = Callable[[], float]
 _CHUNK_BYTES = 1 << 20
@@ -35,7 +35,7 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 def decode(log_dir: str) -> Task:
     """Our columns of the whole partition."""
-    from kafkafs.storage.engine import Engine
+    from kafkafs.storage.log_dirs.engine import Engine
 
     view = Engine(log_dir).log(TOPIC, 0).view()
 
@@ -122,7 +122,7 @@ def find_time(log_dir: str, records: str, count: str) -> Task:
 
 
 def _lookups(log_dir: str, look_up: Callable[[View, int], object], wanted: list[int]) -> Task:
-    from kafkafs.storage.engine import Engine
+    from kafkafs.storage.log_dirs.engine import Engine
 
     log = Engine(log_dir, {"kafkafs.cache.bytes": "0"}).log(TOPIC, 0)
 

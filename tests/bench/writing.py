@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from kafkafs.cli.append import whole_lines
-from kafkafs.mount.nodes.node import File
+from kafkafs.cli.verbs.append import whole_lines
+from kafkafs.mount.node import File
 from kafkafs.mount.tree import Tree
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.format.json_input import parse_json
-from kafkafs.storage.line_appender import LineAppender
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.lines.json_input import parse_json
+from kafkafs.storage.lines.line_appender import LineAppender
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.bench import appending, mounts
 from tests.bench.data import EPOCH_MS, TOPIC, VALUE_BYTES, cache, made, plain_log, values
 from tests.bench.plan import Plan
@@ -56,7 +56,7 @@ def _append_lines(
         for log_dir in (ours, engine):
             _make_topic(log_dir, turns)
         with (
-            WritableEngine(str(engine)) as by_engine,
+            LogManager(str(engine)) as by_engine,
             mounts.kafkafs(ours, "--rw") as mounted,
             appending.broker() as kafka,
         ):
@@ -100,7 +100,7 @@ def _make_lines(directory: Path, count: int) -> None:
 
 
 def _make_topic(log_dir: Path, partitions: int) -> None:
-    with WritableEngine(str(log_dir)) as engine:
+    with LogManager(str(log_dir)) as engine:
         engine.create_topic(_WRITTEN, partitions)
 
 
@@ -118,7 +118,7 @@ def _piped(lines: Path, topic: Path, count: int) -> Callable[[], float]:
     return work
 
 
-def _appended(lines: Path, engine: WritableEngine) -> Callable[[], float]:
+def _appended(lines: Path, engine: LogManager) -> Callable[[], float]:
     """What `kafkafs append --format jsonl` does with a file."""
     partitions = itertools.count()
 
@@ -198,7 +198,7 @@ def key_values(plan: Plan) -> Outcomes:
         log_dir, files = Path(place, "logs"), Path(place, "files")
         files.mkdir()
         names = [f"key-{number}" for number in range(_KEYS)]
-        with WritableEngine(str(log_dir)) as engine:
+        with LogManager(str(log_dir)) as engine:
             engine.create_topic(_WRITTEN, 1, {"cleanup.policy": "compact"})
             keys = [name.encode() for name in names]
             engine.writer(_WRITTEN, 0).append_records(RecordColumns.from_values(keys, keys))

@@ -19,11 +19,11 @@ from datetime import datetime
 from pathlib import Path
 
 from kafkafs.storage.cleaner.plan import CleanPlan, plan, state_of
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.batch import BatchHeader, BatchTable
-from kafkafs.storage.format.columns import Record
-from kafkafs.storage.log.lookup import extent_from
-from kafkafs.storage.log.view import View
+from kafkafs.storage.format.records.batch import BatchHeader, BatchTable
+from kafkafs.storage.format.records.columns import Record
+from kafkafs.storage.log.read.lookup import extent_from
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.segment.segment import Segment
 from kafkafs.storage.segment.walk import walk_headers
 from tests.broker.driver import Driver, Message

@@ -11,15 +11,15 @@ import itertools
 import sys
 import time
 
-from kafkafs.storage.format.builder import SimpleRecord
-from kafkafs.storage.transactional import TransactionalProducer
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.builder import SimpleRecord
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.transactions.producer import TransactionalProducer
 
 AT_ONCE = 20
 
 
 def main(log_dir: str) -> None:
-    engine = WritableEngine(log_dir, {"internal.segment.bytes": "20000"})
+    engine = LogManager(log_dir, {"internal.segment.bytes": "20000"})
     producer, lost = TransactionalProducer(engine), TransactionalProducer(engine)
     lost.begin()
     lost.append("transactions", 2, [SimpleRecord(time.time_ns() // 1_000_000, b"k", b"lost")])

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafkafs.storage.format.builder import SimpleRecord
-from kafkafs.storage.log.appending import Appended
-from kafkafs.storage.log.producer_state import ProducerState
+from kafkafs.storage.format.records.builder import SimpleRecord
+from kafkafs.storage.log.append.appending import LogAppendInfo
+from kafkafs.storage.log.state.producer_state import ProducerStateEntry
 from tests.answers import READ_COMMITTED, READ_UNCOMMITTED, ExpectedRecord
 from tests.broker.driver import Driver, Message
 from tests.broker.kafka import VERSION, Broker, installation, java
@@ -61,7 +61,7 @@ class Ledger:
     def add(
         self,
         key: TopicPartition,
-        appended: Appended,
+        appended: LogAppendInfo,
         records: Iterable[SimpleRecord],
         txn: Txn = NONE,
     ) -> None:
@@ -131,7 +131,7 @@ def check_engine(ledger: Ledger, log_dir: Path) -> None:
             assert reader.records(*key) == ledger.seen(key, isolation), (key, isolation)
 
 
-def check_producers(states: dict[TopicPartition, list[ProducerState]], driver: Driver) -> None:
+def check_producers(states: dict[TopicPartition, list[ProducerStateEntry]], driver: Driver) -> None:
     """The broker knows the same of all producers, by DescribeProducers."""
     for (topic, partition), known in states.items():
         answer = driver.call("producers", topic=topic, partition=partition)

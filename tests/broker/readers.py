@@ -14,11 +14,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import SegmentGone
-from kafkafs.storage.format.columns import Record
-from kafkafs.storage.log.transactions import Isolation
-from kafkafs.storage.log.view import View
+from kafkafs.storage.format.records.columns import Record
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log_dirs.engine import Engine
 from tests.answers import ExpectedRecord
 
 ROOT = Path(__file__).parent.parent.parent

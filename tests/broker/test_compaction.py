@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from kafkafs.storage.cleaner.preview import Question, preview
+from kafkafs.storage.cleaner.preview.preview import PreviewRequest, preview
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.config import broker_config
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.batch import Int64s
-from kafkafs.storage.log.transactions import Isolation
-from kafkafs.storage.log.view import View
-from kafkafs.storage.verify import Verifier
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.config.kafka import broker_config
+from kafkafs.storage.format.records.batch import Int64s
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.operations.verify import Verifier
 from tests.answers import READ_COMMITTED, READ_UNCOMMITTED
 from tests.broker.compaction import (
     CODECS,
@@ -65,7 +65,7 @@ def test_compaction_by_kafka_and_by_kafkafs(
     complaints = dump_complaints(made.broker.log_dir)
     assert dump_complaints(ours[-1]) == complaints
     check_consumer(ours[-1], start_broker, start_driver)
-    with WritableEngine(str(made.broker.log_dir), SETTINGS) as engine:
+    with LogManager(str(made.broker.log_dir), SETTINGS) as engine:
         assert engine.problems == []
 
 
@@ -73,7 +73,7 @@ def clean_as(round_: Round, target: Path) -> Path:
     """Does all passes of a round, each at its own time."""
     copy(round_.before, target)
     clock = SetClock(round_.passes[0].began_ms)
-    with WritableEngine(str(target), SETTINGS, clock=clock) as engine:
+    with LogManager(str(target), SETTINGS, clock=clock) as engine:
         offset_map = engine.cleaner.new_map()
         for each in round_.passes:
             clock.value = round_.now_ms(each)
@@ -106,7 +106,7 @@ def check_previews(round_: Round, path: Path) -> None:
         view = before.log(topic, 0).view()
         config, broker = before.topic_config(topic).config, broker_config(before.settings)
         checkpoint = cleaner_offsets(before).get(topic)
-        found = preview(Question.of(view, config, broker, checkpoint, now_ms))
+        found = preview(PreviewRequest.of(view, config, broker, checkpoint, now_ms))
         there = offsets(view)
         assert np.array_equal(there[found.mask(there)], offsets(after.log(topic, 0).view()))
 

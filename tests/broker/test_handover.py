@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.log.producer_state import ProducerState
-from kafkafs.storage.transactional import TransactionalProducer
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.log.state.producer_state import ProducerStateEntry
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.transactions.producer import TransactionalProducer
 from tests.answers import READ_COMMITTED, ExpectedRecord
 from tests.broker.driver import Driver, Message
 from tests.broker.handover import (
@@ -96,10 +96,10 @@ def messages(*values: str) -> list[Message]:
 class Writing:
     """Everything that kafkafs can write, noted in a ledger. `round` numbers what comes again."""
 
-    def __init__(self, engine: WritableEngine, ledger: Ledger) -> None:
+    def __init__(self, engine: LogManager, ledger: Ledger) -> None:
         self.engine = engine
         self.ledger = ledger
-        self.hanging: dict[TopicPartition, tuple[ProducerState, Txn]] = {}
+        self.hanging: dict[TopicPartition, tuple[ProducerStateEntry, Txn]] = {}
 
     def plain(self, key: TopicPartition, records: list[SimpleRecord], plan: BatchPlan) -> None:
         columns = RecordColumns.from_records(records)
@@ -175,7 +175,7 @@ class Writing:
         (producer.commit if commit else producer.abort)()
         txn.end(commit)
 
-    def states(self) -> dict[TopicPartition, list[ProducerState]]:
+    def states(self) -> dict[TopicPartition, list[ProducerStateEntry]]:
         return {key: self.engine.writer(*key).producers.states() for key in self.ledger.lines}
 
     def retain(self) -> None:
@@ -263,7 +263,7 @@ class TestHandover:
     ) -> None:
         ledger = Ledger()
         # Written in a directory of kafkafs's own, and put where the broker expects it.
-        with WritableEngine(str(tmp_path / "own"), {"file.delete.delay.ms": "0"}) as engine:
+        with LogManager(str(tmp_path / "own"), {"file.delete.delay.ms": "0"}) as engine:
             for name, (count, configs) in topics(VERSION).items():
                 engine.create_topic(name, count, configs, topic_id=topic_ids[name])
             first = Writing(engine, ledger)
@@ -287,7 +287,7 @@ class TestHandover:
 
         # Taken over where it is, written to, and handed back.
         check_engine(ledger, broker.log_dir)
-        with WritableEngine(str(broker.log_dir)) as engine:
+        with LogManager(str(broker.log_dir)) as engine:
             assert engine.problems == []
             second = Writing(engine, ledger)
             second.everything(1)
@@ -331,7 +331,7 @@ class TestHandover:
         assert endless.exception() is not None
 
         found = generated(broker)
-        with WritableEngine(str(broker.log_dir)) as engine:
+        with LogManager(str(broker.log_dir)) as engine:
             assert engine.problems == []
             assert generated(broker)[: len(found)] == found
             check_engine(ledger, broker.log_dir)
@@ -397,7 +397,7 @@ class TestHandover:
         torn = [line for line in warned if TORN.search(line)]
         assert warned == torn
         assert len(torn) <= may_be_torn
-        with WritableEngine(str(broker.log_dir)) as engine:
+        with LogManager(str(broker.log_dir)) as engine:
             assert engine.problems == []
             assert engine.writer("rolled", 0).end_offset == len(numbers) + 1
             assert engine.writer("transactions", 2).producers.open_transactions() == []

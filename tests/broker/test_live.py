@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from kafkafs.storage.errors import OffsetNotFound, UnknownPartition, UnknownTopic
-from kafkafs.storage.format.columns import Columns
-from kafkafs.storage.log.view import View
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.log.read.view import View
 from tests.answers import READ_COMMITTED, READ_UNCOMMITTED, ExpectedRecord
 from tests.broker.driver import Driver, Message
 from tests.broker.kafka import Broker

@@ -6,15 +6,15 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkafs.storage.durable import WritableDirectory
 from kafkafs.storage.errors import LogDirLocked
-from kafkafs.storage.lock import DirectoryLock
+from kafkafs.storage.io.durable import WritableDirFd
+from kafkafs.storage.io.lock import DirectoryLock
 from tests.broker.kafka import Broker, KafkaError
 
 
 def test_broker_and_engine_refuse_each_other(start_broker: Callable[..., Broker]) -> None:
     broker = start_broker()
-    directory = WritableDirectory(broker.log_dir)
+    directory = WritableDirFd(broker.log_dir)
     with pytest.raises(LogDirLocked, match=f"process {broker.pid} has it locked") as caught:
         DirectoryLock(directory)
     assert caught.value.pid == broker.pid

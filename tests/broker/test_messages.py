@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from kafkafs.storage.format.messages import parse_schemas, to_json
-from kafkafs.storage.format.schemas import (
+from kafkafs.storage.format.messages.message import parse_schemas, to_json
+from kafkafs.storage.format.messages.schemas import (
     group_coordinator,
     metadata,
     raft,

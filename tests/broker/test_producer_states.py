@@ -14,17 +14,17 @@ from typing import Any
 import pytest
 
 from kafkafs.storage.errors import Refused
-from kafkafs.storage.format.batch import BatchTable, scan
-from kafkafs.storage.format.builder import (
+from kafkafs.storage.format.layout import MAX_INT32, ControlType
+from kafkafs.storage.format.messages.control import parse_end_txn_marker
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.builder import (
     BatchFields,
     SimpleRecord,
     build_batch,
     build_end_txn_marker,
 )
-from kafkafs.storage.format.control import parse_end_txn_marker
-from kafkafs.storage.format.layout import MAX_INT32, ControlType
-from kafkafs.storage.format.origin import Origin
-from kafkafs.storage.log.producers import Duplicate, Producers
+from kafkafs.storage.format.records.origin import AppendOrigin
+from kafkafs.storage.log.state.producers import Duplicate, ProducerStateManager
 from kafkafs.storage.segment.txn_index import AbortedTxn
 from tests.broker.kafka import installation, java
 
@@ -69,9 +69,9 @@ class Engine:
     """The engine's producers, answering as ProducerStates.java does."""
 
     def __init__(self) -> None:
-        self.producers = Producers(DAY_MS)
+        self.producers = ProducerStateManager(DAY_MS)
 
-    def append(self, batch: bytes, origin: Origin) -> dict[str, Any]:
+    def append(self, batch: bytes, origin: AppendOrigin) -> dict[str, Any]:
         table, _ = scan(batch, len(batch), 0, BatchTable.empty(1), whole=True)
         update = self.producers.begin_update()
         try:
@@ -87,7 +87,7 @@ class Engine:
 
     def reload(self, now: int) -> dict[str, Any]:
         end, data = self.producers.map_end_offset, self.producers.snapshot()
-        self.producers = Producers(DAY_MS)
+        self.producers = ProducerStateManager(DAY_MS)
         self.producers.load(data, end, now)
         return self.state()
 
@@ -118,7 +118,7 @@ class Batches:
         self.now = START_MS
         self.ids = [chance.choice([chance.randrange(40), chance.getrandbits(62)]) for _ in range(9)]
 
-    def next(self) -> tuple[bytes, Origin]:
+    def next(self) -> tuple[bytes, AppendOrigin]:
         self.now += self.chance.choice([1, 1000, 1000, DAY_MS // 40])
         producer_id = self.chance.choice(self.ids)
         state = self.engine.producers.state(producer_id)
@@ -135,12 +135,12 @@ class Batches:
             return self._marker(fields, max(coordinator + self.chance.choice([0, 0, 0, 1, -1]), 0))
         return self._data(fields, state is not None and state.is_in_transaction, last)
 
-    def _marker(self, fields: BatchFields, coordinator_epoch: int) -> tuple[bytes, Origin]:
+    def _marker(self, fields: BatchFields, coordinator_epoch: int) -> tuple[bytes, AppendOrigin]:
         kind = self.chance.choice([ControlType.ABORT, ControlType.COMMIT])
-        origin = self.chance.choice([Origin.COORDINATOR] * 5 + [Origin.REPLICATION])
+        origin = self.chance.choice([AppendOrigin.COORDINATOR] * 5 + [AppendOrigin.REPLICATION])
         return build_end_txn_marker(kind, self.now, coordinator_epoch, fields), origin
 
-    def _data(self, fields: BatchFields, is_open: bool, last: int) -> tuple[bytes, Origin]:
+    def _data(self, fields: BatchFields, is_open: bool, last: int) -> tuple[bytes, AppendOrigin]:
         choices = [last + 1] * 8 + [0, 0, last, last - 1, last + 2, MAX_INT32 - 1]
         sequence = max(self.chance.choice(choices), 0) & MAX_INT32
         transactional = is_open if self.chance.random() < 0.9 else not is_open
@@ -157,7 +157,9 @@ class Batches:
                 is_transactional=transactional,
             ),
         )
-        return batch, self.chance.choice([Origin.CLIENT] * 8 + [Origin.COORDINATOR, *Origin])
+        return batch, self.chance.choice(
+            [AppendOrigin.CLIENT] * 8 + [AppendOrigin.COORDINATOR, *AppendOrigin]
+        )
 
 
 @pytest.mark.parametrize("seed", range(4))

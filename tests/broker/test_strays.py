@@ -11,8 +11,8 @@ from click.testing import CliRunner, Result
 
 from kafkafs.cli.main import cli
 from kafkafs.storage.errors import Unregistered
-from kafkafs.storage.format.builder import SimpleRecord, build_batch
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.builder import SimpleRecord, build_batch
+from kafkafs.storage.log_manager import LogManager
 from tests.broker.driver import Driver, Message
 from tests.broker.kafka import Broker
 
@@ -37,14 +37,14 @@ def test_a_topic_made_offline_becomes_a_stray_whose_records_are_read(
     assert "belongs to a KRaft cluster" in refused.stderr
     assert "--unregistered" in refused.stderr
     assert not list(data.glob("made-*"))
-    with WritableEngine(str(data)) as engine:
+    with LogManager(str(data)) as engine:
         with pytest.raises(Unregistered):
             engine.create_partitions("known", 3)
         assert engine.topics()["known"] == [0, 1]
         assert engine.topic_id("known") == known_id
 
     assert kafkafs("topic", "create", "--unregistered", data, "made").exit_code == 0
-    with WritableEngine(str(data)) as engine:
+    with LogManager(str(data)) as engine:
         records = [SimpleRecord(5, b"key", b"value %d" % n) for n in range(7)]
         engine.writer("made", 0).append(build_batch(records))
     broker.start()
@@ -68,7 +68,7 @@ def test_a_topic_made_offline_becomes_a_stray_whose_records_are_read(
 
 def test_directories_that_no_broker_has_used_take_topics(tmp_path: Path) -> None:
     assert kafkafs("topic", "create", tmp_path / "own", "made").exit_code == 0
-    with WritableEngine(str(tmp_path / "own")) as engine:
+    with LogManager(str(tmp_path / "own")) as engine:
         engine.create_partitions("made", 4)
         assert engine.topics() == {"made": [0, 1, 2, 3]}
 

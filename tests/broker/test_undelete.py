@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kafkafs.cli.main import cli
-from kafkafs.storage.format.builder import SimpleRecord
-from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
-from kafkafs.storage.transactional import TransactionalProducer
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.builder import SimpleRecord
+from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.transactions.producer import TransactionalProducer
 from tests.broker.driver import Driver, Message
 from tests.broker.handover import (
     Ledger,
@@ -38,7 +38,7 @@ def records(first: int, count: int) -> list[SimpleRecord]:
     return [SimpleRecord(now, b"k%d" % n, b"%d " % n * 30) for n in range(first, first + count)]
 
 
-def write(engine: WritableEngine, ledger: Ledger) -> None:
+def write(engine: LogManager, ledger: Ledger) -> None:
     """Segments of all topics; aborted and committed transactions from the first segment on."""
     for topic in ("plain", "gone"):
         for number in range(TOPICS[topic]):
@@ -60,7 +60,7 @@ def write(engine: WritableEngine, ledger: Ledger) -> None:
         txn.end(commit)
 
 
-def delete_and_bring_back(engine: WritableEngine, ledger: Ledger) -> None:
+def delete_and_bring_back(engine: LogManager, ledger: Ledger) -> None:
     """All of `plain` and `gone`; of `transactions` one partition from an offset in the middle of a
     segment on."""
     for topic, number in KEYS:
@@ -89,7 +89,7 @@ def test_a_broker_serves_what_was_brought_back(
     broker.stop()
 
     ledger = Ledger()
-    with WritableEngine(str(broker.log_dir)) as engine:
+    with LogManager(str(broker.log_dir)) as engine:
         write(engine, ledger)
         delete_and_bring_back(engine, ledger)
         assert engine.problems == []

@@ -17,8 +17,8 @@ from typing import Final
 import click
 
 from kafkafs.cli.main import WRITING, cli
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.undeleting import found_deletions
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.topics.undeleting import found_deletions
 
 NEW: Final = "nowhere"
 #: Commands that are given no log directory.

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kafkafs.cli.append import whole_lines
 from kafkafs.cli.main import cli
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.cli.verbs.append import whole_lines
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.cli.terminal import Terminal
 from tests.reading import UNCOMMITTED, Plain, read
 
@@ -28,7 +28,7 @@ Shell = Callable[[str], "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """A log directory with topics orders (2 partitions), and keyed, which is compacted."""
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("orders", 2)
         engine.create_topic("keyed", settings={"cleanup.policy": "compact"})
     return tmp_path / "data"
@@ -174,7 +174,7 @@ def test_wrong_usage(append: Append, words: list[str], code: int, line: str) -> 
 
 
 def test_a_held_directory_is_refused_with_the_holder(data: Path, shell: Shell) -> None:
-    with WritableEngine(str(data)):
+    with LogManager(str(data)):
         done = shell(f"echo x | kafkafs append {data} orders/0")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (

@@ -12,11 +12,11 @@ from click.testing import Result
 
 import kafkafs as package
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.builder import SimpleRecord
-from kafkafs.storage.format.checkpoints import parse_offsets
-from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.files.checkpoints import parse_offsets
+from kafkafs.storage.format.records.builder import SimpleRecord
+from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.conftest import differences, fingerprint
 from tests.reading import read
 
@@ -35,7 +35,7 @@ SETTINGS = {
 }
 
 
-def append(engine: WritableEngine, topic: str, *keys: bytes, tombstones: bool = False) -> None:
+def append(engine: LogManager, topic: str, *keys: bytes, tombstones: bool = False) -> None:
     """A batch for each key."""
     for key in keys:
         value = None if tombstones else bytes(100)
@@ -46,7 +46,7 @@ def append(engine: WritableEngine, topic: str, *keys: bytes, tombstones: bool = 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Topics a and b, compacted, of which b was cleaned; and `plain`, which is not compacted."""
-    with WritableEngine(str(tmp_path / "data"), clock=SetClock(THEN)) as engine:
+    with LogManager(str(tmp_path / "data"), clock=SetClock(THEN)) as engine:
         for topic in ("a", "b"):
             engine.create_topic(topic, 1, {"cleanup.policy": "compact", **SETTINGS})
         engine.create_topic("plain", 1, SETTINGS)
@@ -118,7 +118,7 @@ def test_what_is_not_due_is_told_and_forced(kafkafs: Kafkafs, data: Path) -> Non
 
 
 def test_a_dry_run_beside_who_writes(kafkafs: Kafkafs, data: Path) -> None:
-    with WritableEngine(str(data), clock=SetClock(THEN)):
+    with LogManager(str(data), clock=SetClock(THEN)):
         before = fingerprint(data)
         assert len(rows(kafkafs("compact", "-n", data, "--json"))) == 1
         assert differences(before, fingerprint(data)) == []
@@ -129,7 +129,7 @@ def test_a_dry_run_beside_who_writes(kafkafs: Kafkafs, data: Path) -> None:
 
 def test_tombstones_at_another_time(kafkafs: Kafkafs, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with WritableEngine(str(data), clock=SetClock(THEN)) as engine:
+    with LogManager(str(data), clock=SetClock(THEN)) as engine:
         settings = {"cleanup.policy": "compact", **SETTINGS, "delete.retention.ms": str(DAY_MS)}
         engine.create_topic("t", 1, settings)
         append(engine, "t", *[b"%d" % number for number in range(10)])
@@ -231,7 +231,7 @@ def test_a_brokers_logs(kafkafs: Kafkafs, writable_corpus: Corpus) -> None:
 
 def test_the_keys_that_stay(kafkafs: Kafkafs, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with WritableEngine(str(data), clock=SetClock(THEN)) as engine:
+    with LogManager(str(data), clock=SetClock(THEN)) as engine:
         settings = {"cleanup.policy": "compact", **SETTINGS, "delete.retention.ms": str(DAY_MS)}
         engine.create_topic("t", 1, settings)
         append(engine, "t", *[b"a", b"b", b"\xff", b"a"], b"b")
@@ -253,7 +253,7 @@ def test_the_keys_that_stay(kafkafs: Kafkafs, tmp_path: Path) -> None:
     assert found[5] == {"key": "c", "offset": 14, "stays": "active", "until": None}
     assert differences(before, fingerprint(data)) == []
     # The horizon that a pass has set stays.
-    with WritableEngine(str(data), clock=SetClock(THEN + 7)) as engine:
+    with LogManager(str(data), clock=SetClock(THEN + 7)) as engine:
         engine.run("cleaner")
     assert rows(kafkafs(*words, "--json"))[2]["until"] == THEN + 7 + DAY_MS
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from kafkafs.cli import shells
 from kafkafs.cli.main import COMPLETE_VARIABLE, cli
-from kafkafs.cli.path_completion import paths_from
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.cli.support import shells
+from kafkafs.cli.support.path_completion import paths_from
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
 from tests.cli.terminal import Terminal
 from tests.logs import write_log_dir, write_partition
 
@@ -202,7 +202,7 @@ def test_completing_reads_little_of_a_long_partition(
 
     monkeypatch.setattr(os, "pread", counted_pread)
     monkeypatch.setattr(os, "preadv", counted_preadv)
-    monkeypatch.setattr("kafkafs.cli.path_completion._MAX_SECONDS", float("inf"))
+    monkeypatch.setattr("kafkafs.cli.support.path_completion._MAX_SECONDS", float("inf"))
     above = path.split("/", maxsplit=1)[0]
     found = [str(item.value) for item in paths_from((str(long),), f"t/0/{path}")]
     assert found == [f"t/0/{above}/{name}" for name in offered]

@@ -11,8 +11,8 @@ import pytest
 from click.testing import Result
 
 from kafkafs import __version__
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
 from tests.logs import TopicSettings, write_partition
 
 Kafkafs = Callable[..., Result]
@@ -240,7 +240,7 @@ def test_findings_beyond_counting(
     assert told == [
         f"Non-consecutive offsets in {log}", "  1 is followed by 6", "  7 is followed by 10"
     ]  # fmt: skip
-    monkeypatch.setattr("kafkafs.storage.segment.dump._MOST_FINDINGS", 1)
+    monkeypatch.setattr("kafkafs.storage.segment.dump.dump._MOST_FINDINGS", 1)
     told = kafkafs("dump", "--deep-iteration", log).stderr.splitlines()
     assert told[1:] == ["  1 is followed by 6", "  and 1 more"]
 

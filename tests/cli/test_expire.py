@@ -11,9 +11,9 @@ import pytest
 from click.testing import Result
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.conftest import differences, fingerprint
 
 Kafkafs = Callable[..., Result]
@@ -28,7 +28,7 @@ def data(tmp_path: Path) -> Path:
     """Topic a with segments 0, 1, 2 of one record each, an hour apart, and topic b with one."""
     clock = SetClock(THEN)
     settings = {"segment.ms": "1000", "retention.ms": "-1"}
-    with WritableEngine(str(tmp_path / "data"), clock=clock) as engine:
+    with LogManager(str(tmp_path / "data"), clock=clock) as engine:
         for topic in ("a", "b"):
             engine.create_topic(topic, settings=settings)
         for topic in "aaab":

@@ -14,10 +14,11 @@ import pytest
 from click.testing import Result
 
 import kafkafs as package
-from kafkafs.cli import failures
+from kafkafs.cli import verbs
 from kafkafs.cli.main import VERBS, WRITING, called_by_mount_fuse, cli
-from kafkafs.cli.verb import Verb
-from kafkafs.mount import errnos
+from kafkafs.cli.support import failures
+from kafkafs.cli.support.verb import Verb
+from kafkafs.mount.vfs import errnos
 from kafkafs.storage import errors
 
 Kafkafs = Callable[..., Result]
@@ -144,7 +145,7 @@ def test_a_fault_of_ours_is_one_line_too(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("division\nby zero")
 
-    monkeypatch.setattr("kafkafs.cli.opening.open_engine", broken)
+    monkeypatch.setattr("kafkafs.cli.support.opening.open_engine", broken)
     result = kafkafs("ls", tmp_path)
     assert result.exit_code == 1
     assert result.stderr == (
@@ -159,7 +160,7 @@ def test_an_interrupted_verb_says_nothing(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kafkafs.cli.opening.open_engine", interrupted)
+    monkeypatch.setattr("kafkafs.cli.support.opening.open_engine", interrupted)
     result = kafkafs("ls", tmp_path)
     assert (result.exit_code, result.output) == (130, "")
 
@@ -275,5 +276,5 @@ def test_the_help_tells_verbs_that_write_from_those_that_only_read(kafkafs: Kafk
     assert set(re.findall(r"^  (\w+)  ", writing, re.M)) == WRITING
     assert set(re.findall(r"^  (\w+)  ", reading, re.M)) == VERBS.keys() - WRITING
     for verb in VERBS.keys() - WRITING:
-        source = Path(failures.__file__).with_name(f"{VERBS[verb]}.py").read_text("utf-8")
-        assert not re.search(r"WritableEngine|open_writable|mounted_engine|\bwriting\(", source)
+        source = (Path(verbs.__path__[0]) / f"{VERBS[verb]}.py").read_text("utf-8")
+        assert not re.search(r"LogManager|open_writable|mounted_engine|\bwriting\(", source)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from kafkafs.cli import mount_helper
-from kafkafs.cli.mount_helper import Request, command_line, known_options, parse
+from kafkafs.cli.mount_helper import MountRequest, command_line, known_options, parse
 from kafkafs.mount.options import MountOptions, parse_options
-from kafkafs.storage.log.transactions import Isolation
+from kafkafs.storage.log.read.transactions import Isolation
 
 Shell = Callable[[str], subprocess.CompletedProcess[str]]
 
@@ -21,20 +21,20 @@ Shell = Callable[[str], subprocess.CompletedProcess[str]]
 @pytest.mark.parametrize(
     ("arguments", "request_made"),
     [
-        (["/data", "/mnt"], Request("/data", "/mnt", "", False, False)),
-        (["/data", "/mnt", "-o", "ro"], Request("/data", "/mnt", "ro", False, False)),
+        (["/data", "/mnt"], MountRequest("/data", "/mnt", "", False, False)),
+        (["/data", "/mnt", "-o", "ro"], MountRequest("/data", "/mnt", "ro", False, False)),
         (
             ["/data", "/mnt", "-sfnv", "-N", "/proc/1/ns/mnt", "-o", "ro", "-t", "fuse.kafkafs"],
-            Request("/data", "/mnt", "ro", True, True),
+            MountRequest("/data", "/mnt", "ro", True, True),
         ),
-        (["-o", "ro", "/data", "-v", "/mnt"], Request("/data", "/mnt", "ro", False, False)),
+        (["-o", "ro", "/data", "-v", "/mnt"], MountRequest("/data", "/mnt", "ro", False, False)),
         (
             ["/data", "/mnt", "-o", "a,b", "-o", "c"],
-            Request("/data", "/mnt", "a,b,c", False, False),
+            MountRequest("/data", "/mnt", "a,b,c", False, False),
         ),
     ],
 )
-def test_arguments(arguments: list[str], request_made: Request) -> None:
+def test_arguments(arguments: list[str], request_made: MountRequest) -> None:
     assert parse(arguments) == request_made
 
 
@@ -46,12 +46,12 @@ def test_arguments_that_mount_does_not_give(arguments: list[str]) -> None:
 
 def test_sloppy_leaves_out_what_a_mount_does_not_know() -> None:
     assert known_options("ro,bogus,isolation=none,allow_other") == "ro,allow_other"
-    sloppy = Request("/data", "/mnt", "bogus,ro", False, True)
+    sloppy = MountRequest("/data", "/mnt", "bogus,ro", False, True)
     assert command_line(sloppy) == ["mount", "-o", "ro", "--", "/data", "/mnt"]
 
 
 def test_fake_only_checks() -> None:
-    fake = Request("/data", "/mnt", "bogus", True, False)
+    fake = MountRequest("/data", "/mnt", "bogus", True, False)
     assert command_line(fake) == ["mount", "--check", "-o", "bogus", "--", "/data", "/mnt"]
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.mount.mounting.mount_table import Mounted
+from kafkafs.mount.session.mount_table import Mounted
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log_manager import LogManager
 from tests.mounted.mounting import PATIENCE_SECONDS, Mount, mounted
 
 pytestmark = pytest.mark.mounted
@@ -30,7 +30,7 @@ THEN = 1_700_000_000_000
 def data(tmp_path: Path) -> Path:
     """Topic `old` with three segments that retention would delete; `keys`, compacted; and `t`."""
     clock = SetClock(THEN)
-    with WritableEngine(str(tmp_path / "data"), clock=clock) as engine:
+    with LogManager(str(tmp_path / "data"), clock=clock) as engine:
         engine.create_topic("old", settings={"segment.ms": "1000", "retention.ms": "3600000"})
         compacted = {"cleanup.policy": "compact", "segment.ms": "1000"}
         engine.create_topic("keys", settings=compacted)
@@ -108,7 +108,7 @@ def test_settings_of_a_run_are_for_who_holds_the_directories(data: Path, mount: 
 
 
 def test_a_mount_of_other_directories_is_not_asked(data: Path, copy: Path, mount: Mount) -> None:
-    with WritableEngine(str(copy)):
+    with LogManager(str(copy)):
         done = kafkafs("expire", copy)
     assert done.returncode == 1
     assert b"has it locked" in done.stderr
@@ -120,7 +120,7 @@ def test_a_mount_of_other_directories_is_not_asked(data: Path, copy: Path, mount
 
 def test_a_mount_that_only_reads_holds_nothing(copy: Path, tmp_path: Path) -> None:
     (tmp_path / "reading").mkdir()
-    with mounted([copy], tmp_path / "reading"), WritableEngine(str(copy)):
+    with mounted([copy], tmp_path / "reading"), LogManager(str(copy)):
         done = kafkafs("expire", copy)
     assert done.returncode == 1
     assert b"has it locked" in done.stderr

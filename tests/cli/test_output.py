@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafkafs.cli import listing, output
+from kafkafs.cli.support import listing, output
 
 
 @pytest.mark.parametrize(

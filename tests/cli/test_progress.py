@@ -18,7 +18,7 @@ _BAR = re.compile(r"working(?: inside)? (?:\.\.\.|\[)[^\r]*")
 # Every kind of output while a bar is shown, which moves as often as it is told to.
 PROGRAM = """
 import logging, os, subprocess, sys, threading, warnings
-from kafkafs.cli import failures, output, progress
+from kafkafs.cli.support import failures, output, progress
 
 progress._INTERVAL = 0
 progress.guard_output()
@@ -105,7 +105,11 @@ def test_a_terminal_that_cannot_clear_a_line_has_no_bar(surroundings: Mapping[st
 
 @pytest.mark.parametrize("closed", ["", ">&-", "2>&-"])
 def test_pipes_have_no_bar(surroundings: Mapping[str, str], closed: str) -> None:
-    program = PROGRAM if not closed else "from kafkafs.cli.progress import bar\nwith bar('x'): ..."
+    program = (
+        PROGRAM
+        if not closed
+        else "from kafkafs.cli.support.progress import bar\nwith bar('x'): ..."
+    )
     command = ["sh", "-c", f'exec "$0" -c "$1" {closed}', sys.executable, program]
     done = subprocess.run(command, env=surroundings, capture_output=True, check=True)
     assert b"working" not in done.stdout + done.stderr
@@ -113,7 +117,7 @@ def test_pipes_have_no_bar(surroundings: Mapping[str, str], closed: str) -> None
 
 
 def test_a_bar_needs_no_stdout(surroundings: Mapping[str, str]) -> None:
-    program = "from kafkafs.cli.progress import bar\nwith bar('x'): ..."
+    program = "from kafkafs.cli.support.progress import bar\nwith bar('x'): ..."
     command = ["sh", "-c", 'exec "$0" -c "$1" >&-', sys.executable, program]
     with Terminal(command, surroundings) as terminal:
         assert terminal.exit_code() == 0, terminal.seen

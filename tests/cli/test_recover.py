@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from kafkafs.cli import recover
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.names import METADATA_TOPIC
-from kafkafs.storage.log.recovery import RecoveryPlan
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.cli.verbs import recover
+from kafkafs.storage.format.files.names import METADATA_TOPIC
+from kafkafs.storage.log.load.log_loader import RecoveryPlan
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.conftest import differences, fingerprint
 from tests.reading import scan
 
@@ -53,7 +53,7 @@ def test_json(kafkafs: Kafkafs, corpus: Corpus) -> None:
 
 
 def test_nothing_to_do(kafkafs: Kafkafs, tmp_path: Path) -> None:
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("a")
     result = kafkafs("recover", "-n", tmp_path / "data", "--json")
     assert json.loads(result.stdout)["faults"] == []
@@ -77,7 +77,7 @@ def test_wrong_usage(
 
 
 def test_a_directory_in_use_is_judged_too(kafkafs: Kafkafs, tmp_path: Path) -> None:
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("a")
         result = kafkafs("recover", "-n", tmp_path / "data")
     assert (result.exit_code, result.stdout) == (0, "")
@@ -94,7 +94,7 @@ def test_a_topic_that_is_deleted_meanwhile(
         return planned(engine, topic, number)
 
     root, planned = tmp_path / "data", recover.plan_for
-    with WritableEngine(str(root)) as engine:
+    with LogManager(str(root)) as engine:
         engine.create_topic("a")
         engine.create_topic("b")
     monkeypatch.setattr(recover, "plan_for", plan_for)
@@ -106,7 +106,7 @@ def test_a_topic_that_is_deleted_meanwhile(
 
 
 def test_a_partition_that_cannot_be_opened(kafkafs: Kafkafs, tmp_path: Path) -> None:
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("a", 2)
     log = tmp_path / "data" / "a-1" / f"{0:020}.log"
     log.unlink()

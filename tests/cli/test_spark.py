@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from kafkafs.cli import spark as group
+from kafkafs.cli.verbs import spark as group
 from kafkafs.spark.jobs import Report
 from tests.cli.test_completion import completed
 

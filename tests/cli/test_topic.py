@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from click.testing import Result
 
-from kafkafs.storage.log.log import Log
-from kafkafs.storage.log.view import View
+from kafkafs.storage.log.read.log import Log
+from kafkafs.storage.log.read.view import View
 from tests import answers
 from tests.cli.terminal import Terminal
 from tests.logs import write_log_dir

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import Unregistered
-from kafkafs.storage.format.checkpoints import parse_meta_properties
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.files.checkpoints import parse_meta_properties
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.conftest import fingerprint
 
 Kafkafs = Callable[..., Result]
@@ -21,7 +21,7 @@ Corpus = Callable[[str], Path]
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("orders", 2, {"retention.ms": "5"})
     return tmp_path / "data"
 
@@ -182,7 +182,7 @@ def test_partitions_are_not_added_where_the_metadata_are_elsewhere(
     writable_corpus: Callable[[str], Path],
 ) -> None:
     second = writable_corpus("kafka43-two-dirs") / "dir2"
-    with WritableEngine(str(second)) as engine:
+    with LogManager(str(second)) as engine:
         topic = next(name for name in engine.topics() if not name.startswith("__"))
         with pytest.raises(Unregistered, match="is not here"):
             engine.create_partitions(topic, max(engine.topics()[topic]) + 2)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from click.testing import Result
 
-from kafkafs.storage.engine import Engine
+from kafkafs.storage.log_dirs.engine import Engine
 from tests.conftest import differences, fingerprint
 
 Kafkafs = Callable[..., Result]

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.mounted.mounting import ROOT, mounted
 
 Kafkafs = Callable[..., Result]
@@ -24,7 +24,7 @@ Kafkafs = Callable[..., Result]
 def data(tmp_path: Path) -> Path:
     """Topic `t` with three segments of ten records in partition 0, the first 15 of them deleted;
     and topic `u`, deleted."""
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("t", 2, {"retention.ms": "-1"})
         engine.create_topic("u", 3)
         writer = engine.writer("t", 0)

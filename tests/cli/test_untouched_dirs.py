@@ -21,11 +21,11 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kafkafs.cli.main import cli
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.columns import Columns
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.log.transactions import Isolation
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests import answers
 from tests.cli import command_lines
 from tests.cli.command_lines import FAILING, FAILING_IN_KRAFT, LOOKING, READING, Scene
@@ -65,7 +65,7 @@ def test_every_option_to_look_only_has_a_line() -> None:
 def damaged(data: Path) -> Path:
     """Makes a directory that was not closed in good order, with records far beyond retention and
     leftovers of every kind."""
-    with WritableEngine(str(data)) as engine:
+    with LogManager(str(data)) as engine:
         for topic in ("old", "t", "gone"):
             engine.create_topic(topic)
             for _ in range(3):
@@ -194,7 +194,7 @@ def opened(name: str, scene: Scene, options: str, until: ExitStack) -> None:
         mount.expects_warnings = mount.expects_errors = True
         list(mount.point.rglob("*/0/status.json"))
     elif options:
-        until.enter_context(WritableEngine(paths, finds_deleted=True)).start()
+        until.enter_context(LogManager(paths, finds_deleted=True)).start()
 
 
 @pytest.mark.slow

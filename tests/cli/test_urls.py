@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 import kafkafs as api
 from examples.textbook import write_textbook
 from kafkafs.cli.main import cli
-from kafkafs.cli.params import LocalFile, LocalPath
+from kafkafs.cli.support.params import LocalFile, LocalPath
 from kafkafs.storage.errors import LogDirError
-from kafkafs.storage.local_path import local_path
+from kafkafs.storage.io.local_path import local_path
 
 Kafkafs = Callable[..., Result]
 

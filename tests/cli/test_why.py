@@ -10,9 +10,9 @@ import pytest
 from click.testing import Result
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.transactional import TransactionalProducer
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.transactions.producer import TransactionalProducer
 from tests.conftest import differences, fingerprint
 
 Kafkafs = Callable[..., Result]
@@ -26,7 +26,7 @@ def data(tmp_path: Path) -> Path:
     was left open."""
     clock = SetClock(THEN)
     settings = {"segment.ms": "1000", "cleanup.policy": "compact"}
-    with WritableEngine(str(tmp_path / "data"), clock=clock) as engine:
+    with LogManager(str(tmp_path / "data"), clock=clock) as engine:
         engine.create_topic("t", settings=settings)
         producer = TransactionalProducer(engine)
         for number in range(5):

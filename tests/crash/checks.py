@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from kafkafs.storage.verify import Verifier
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.operations.verify import Verifier
 from tests.crash.model import LOST, Model
 
 _HOLE = re.compile(r"the offsets (\d+) to (\d+) before it are in no batch")
 
 
-def complaints(engine: WritableEngine, model: Model | None = None) -> list[str]:
+def complaints(engine: LogManager, model: Model | None = None) -> list[str]:
     """Every rule that is broken, and what the engine itself complains of; files apart that are not
     yet made. So is a hole of records that `model` knows as lost or deleted: a power cut took the
     end of one segment, which was not durable, and not the next segment."""
@@ -25,7 +25,7 @@ def complaints(engine: WritableEngine, model: Model | None = None) -> list[str]:
     return wrong + told
 
 
-def refuse_complaints(engine: WritableEngine, model: Model | None = None) -> None:
+def refuse_complaints(engine: LogManager, model: Model | None = None) -> None:
     """AssertionError with all of them."""
     found = complaints(engine, model)
     assert not found, "\n".join(found)

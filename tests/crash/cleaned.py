@@ -13,11 +13,11 @@ from pathlib import Path
 
 from kafkafs.storage.cleaner.offset_map import OffsetMap
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.log.writer import LogWriter
-from kafkafs.storage.transactional import abort_transaction
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.transactions.producer import abort_transaction
 from tests.reading import Plain, read
 
 TOPIC = "c"
@@ -179,7 +179,7 @@ class Steps:
 
     def __init__(
         self,
-        engine: WritableEngine,
+        engine: LogManager,
         clock: SetClock,
         tell: Callable[[Event], None],
         chance: random.Random,
@@ -311,9 +311,9 @@ def _batch(
     return build_batch(made, fields)
 
 
-def open_engine(root: Path, clock: SetClock) -> WritableEngine:
+def open_engine(root: Path, clock: SetClock) -> LogManager:
     """The engine, with the topic. What was left open in transactions is aborted."""
-    engine = WritableEngine(str(root), BROKER, clock)
+    engine = LogManager(str(root), BROKER, clock)
     try:
         if TOPIC not in engine.topics():
             engine.create_topic(TOPIC, 1, SETTINGS)
@@ -326,7 +326,7 @@ def open_engine(root: Path, clock: SetClock) -> WritableEngine:
     return engine
 
 
-def check(engine: WritableEngine, model: Model, power_cut: bool = False) -> None:
+def check(engine: LogManager, model: Model, power_cut: bool = False) -> None:
     """Holds what is there against the model."""
     view = engine.log(TOPIC, 0).view()
     model.check(read(view), view.end_offset, view.last_stable_offset, power_cut)

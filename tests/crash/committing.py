@@ -19,10 +19,10 @@ from collections import Counter
 from pathlib import Path
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.format.builder import SimpleRecord
-from kafkafs.storage.log.transactions import Isolation
-from kafkafs.storage.transactional import TransactionalProducer, abort_transaction
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.builder import SimpleRecord
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.transactions.producer import TransactionalProducer, abort_transaction
 from tests.crash.checks import complaints
 from tests.crash.workload import NOW_MS
 from tests.reading import COMMITTED, UNCOMMITTED, read
@@ -32,13 +32,13 @@ PARTITIONS = range(3)
 LONGEST = 0.03
 
 
-def names(engine: WritableEngine, partition: int, isolation: Isolation) -> list[str]:
+def names(engine: LogManager, partition: int, isolation: Isolation) -> list[str]:
     """The transactions whose records are there, in the order of their records."""
     view = engine.log("t", partition).view()
     return [(each.value or b"").decode() for each in read(view, isolation=isolation)]
 
 
-def check(engine: WritableEngine, acknowledged: set[str]) -> Counter[str]:
+def check(engine: LogManager, acknowledged: set[str]) -> Counter[str]:
     """All or nothing; AssertionError."""
     wrong = complaints(engine)
     assert not wrong, wrong
@@ -56,7 +56,7 @@ def live(root: Path, number: int, seed: int, acknowledged: set[str], out: int) -
     def say(line: str) -> None:
         os.write(out, f"{line}\n".encode())
 
-    with WritableEngine(str(root), clock=SetClock(NOW_MS)) as engine:
+    with LogManager(str(root), clock=SetClock(NOW_MS)) as engine:
         if "t" not in engine.topics():
             engine.create_topic("t", len(PARTITIONS), {"internal.segment.bytes": "3000"})
         for partition in PARTITIONS:

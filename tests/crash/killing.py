@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import complaints
 from tests.crash.lives import Failed, Lives, Pipe, live_and_die
 from tests.crash.model import Contents, Event, Model, Truncating, Try
@@ -68,9 +68,7 @@ def live(root: Path, plan: Plan, pipe: Pipe) -> None:
             thread.join()
 
 
-def workload(
-    engine: WritableEngine, clock: SetClock, pipe: Pipe, plan: Plan, thread: int
-) -> Workload:
+def workload(engine: LogManager, clock: SetClock, pipe: Pipe, plan: Plan, thread: int) -> Workload:
     name = f"{plan.number}x{thread}"
     chance = random.Random(f"{plan.seed} {name}")
     producer_id = plan.number * 10_000 + thread * 1000

@@ -21,12 +21,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.builder import SimpleRecord
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.placements import Write
-from kafkafs.storage.placing import place
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.builder import SimpleRecord
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.ingest.commit_file import IngestWrite
+from kafkafs.storage.ingest.two_phase import place
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import complaints
 from tests.reading import read
 from tests.staging import ALL, NONE, NOW_MS, large_from, stage
@@ -39,11 +39,11 @@ VALUES = 12
 LONGEST = 0.05
 
 
-def open_engine(log_dir: Path) -> WritableEngine:
-    return WritableEngine(str(log_dir), clock=SetClock(NOW_MS))
+def open_engine(log_dir: Path) -> LogManager:
+    return LogManager(str(log_dir), clock=SetClock(NOW_MS))
 
 
-def write(engine: WritableEngine, log_dir: Path, number: int) -> None:
+def write(engine: LogManager, log_dir: Path, number: int) -> None:
     """A write of the writer `w` with that number, staged by two tasks; appends before it."""
     job = f"job-{number}-{os.getpid()}-{time.monotonic_ns()}"
     parts = [
@@ -56,7 +56,7 @@ def write(engine: WritableEngine, log_dir: Path, number: int) -> None:
             attempt=f"{task}-0",
         )
     ]
-    place(engine, Write("w", number), parts)
+    place(engine, IngestWrite("w", number), parts)
 
 
 def _appends(number: int, task: int) -> list[list[str]]:
@@ -64,17 +64,17 @@ def _appends(number: int, task: int) -> list[list[str]]:
     return [[f"{number}:{task * 6 + each * count + i}" for i in range(count)] for each in range(2)]
 
 
-def append(engine: WritableEngine, value: str) -> None:
+def append(engine: LogManager, value: str) -> None:
     records = RecordColumns.from_records([SimpleRecord(NOW_MS, b"k", value.encode())])
     for partition in PARTITIONS:
         engine.writer("t", partition).append_records(records, durable=True)
 
 
-def values(engine: Engine | WritableEngine, partition: int) -> list[str]:
+def values(engine: Engine | LogManager, partition: int) -> list[str]:
     return [(each.value or b"").decode() for each in read(engine.log("t", partition).view())]
 
 
-def written(engine: Engine | WritableEngine) -> list[set[int]]:
+def written(engine: Engine | LogManager) -> list[set[int]]:
     """The writes that are in each partition; AssertionError when one is there in part, twice, or
     in another order."""
     found = []
@@ -90,7 +90,7 @@ def written(engine: Engine | WritableEngine) -> list[set[int]]:
     return found
 
 
-def check(engine: WritableEngine, acknowledged: Iterable[int]) -> set[int]:
+def check(engine: LogManager, acknowledged: Iterable[int]) -> set[int]:
     """All or nothing; the writes that are there. AssertionError."""
     wrong = complaints(engine)
     assert not wrong, wrong

@@ -15,9 +15,9 @@ from typing import cast
 import pytest
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.durable import replaced
 from kafkafs.storage.errors import LogDirOffline, NotClosed
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import refuse_complaints
 from tests.crash.cleaned import TOPIC, Durable, Event, Model, Steps, check, open_engine
 from tests.crash.moments import moments
@@ -154,7 +154,7 @@ class Run:
         engine, _ = self._open()
         engine.close()
 
-    def _open(self) -> tuple[WritableEngine, Steps]:
+    def _open(self) -> tuple[LogManager, Steps]:
         """Opens it, once more if that fails, and holds it against all before."""
         self._lives += 1
         try:
@@ -166,7 +166,7 @@ class Run:
         refuse_complaints(engine)
         return engine, Steps(engine, self._clock, self._model.add, self._chance, self._lives)
 
-    def _opened(self) -> WritableEngine:
+    def _opened(self) -> LogManager:
         engine = open_engine(self.root, self._clock)
         if engine.failures:
             with suppress(LogDirOffline, NotClosed):
@@ -174,7 +174,7 @@ class Run:
             raise LogDirOffline(str(self.root), "opened offline")
         return engine
 
-    def _do(self, engine: WritableEngine, step: Callable[[], None]) -> bool:
+    def _do(self, engine: LogManager, step: Callable[[], None]) -> bool:
         """A step; False when the directory is offline, and closed."""
         try:
             step()
@@ -195,7 +195,7 @@ class Run:
             engine.close()
         return False
 
-    def _check_untouched(self, engine: WritableEngine) -> None:
+    def _check_untouched(self, engine: LogManager) -> None:
         """What failed and left the directory online has left no part of a cleaning."""
         left = [path.name for path in self.root.rglob("*") if path.suffix in (".cleaned", ".swap")]
         assert left == []

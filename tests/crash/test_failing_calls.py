@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.durable import replaced
 from kafkafs.storage.errors import LogDirOffline, NotClosed, StorageError
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import refuse_complaints
 from tests.crash.model import Model, Refused
 from tests.crash.workload import NOW_MS, Workload, contents, open_engine
@@ -57,7 +57,7 @@ class Run:
             self.model.check(contents(engine))
             refuse_complaints(engine)
 
-    def open(self, chance: random.Random) -> tuple[WritableEngine, Workload]:
+    def open(self, chance: random.Random) -> tuple[LogManager, Workload]:
         """Opens it, once more if that fails, and holds it against all before."""
         self._lives += 1
         try:
@@ -75,7 +75,7 @@ class Run:
         name, producer_id = f"{self._lives}", self._lives * 10_000
         return engine, Workload(engine, self._clock, self.model.add, chance, name, producer_id)
 
-    def _do(self, engine: WritableEngine, step: Callable[[], None]) -> bool:
+    def _do(self, engine: LogManager, step: Callable[[], None]) -> bool:
         """A step, and again if it failed. False when the directory is offline, and closed."""
         try:
             step()
@@ -99,7 +99,7 @@ class Run:
             for name in list(partition.tried):
                 self.model.add(Refused(partition.name, name))
 
-    def _close(self, engine: WritableEngine) -> None:
+    def _close(self, engine: LogManager) -> None:
         try:
             engine.close()
         except (LogDirOffline, NotClosed) as error:

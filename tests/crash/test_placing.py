@@ -12,12 +12,12 @@ from typing import TypeVar
 
 import pytest
 
-from kafkafs.storage.durable import replaced
-from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import LogDirOffline, StorageError
-from kafkafs.storage.placements import PLACEMENTS_FILE, Write
-from kafkafs.storage.placing import place
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.ingest.commit_file import PLACEMENTS_FILE, IngestWrite
+from kafkafs.storage.ingest.two_phase import place
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import complaints
 from tests.crash.moments import moments
 from tests.crash.placing import (
@@ -113,7 +113,7 @@ def test_a_topic_is_made_with_its_records_or_not_at_all(memory_path: Path, every
         engine.delete_topic("new")
     recording = RecordingCalls(root)
     with replaced(recording), open_engine(root / "logs") as engine:
-        place(engine, Write("j"), parts, {"new": 2})
+        place(engine, IngestWrite("j"), parts, {"new": 2})
         recording.mark(0)
     shutil.rmtree(root)
     found = set()
@@ -125,7 +125,7 @@ def test_a_topic_is_made_with_its_records_or_not_at_all(memory_path: Path, every
             is_there = "new" in engine.topics()
             assert is_there or 0 not in state.marks, state
             if not is_there:
-                place(engine, Write("again"), parts, {"new": 2})
+                place(engine, IngestWrite("again"), parts, {"new": 2})
             read_ = [read(engine.log("new", number).view()) for number in range(2)]
             assert [[each.value for each in some] for some in read_] == [[b"a", b"b"], [b"c"]]
             assert not engine.placements.begun()
@@ -209,7 +209,7 @@ def fail(log_dir: Path, failing: FailingCalls) -> str:
     return outcome
 
 
-def tried(engine: WritableEngine, log_dir: Path) -> str:
+def tried(engine: LogManager, log_dir: Path) -> str:
     try:
         write(engine, log_dir, 0)
     except LogDirOffline:

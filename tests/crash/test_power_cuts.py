@@ -15,8 +15,8 @@ from typing import cast
 import pytest
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.durable import replaced
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import refuse_complaints
 from tests.crash.model import Event, Model
 from tests.crash.moments import moments
@@ -50,7 +50,7 @@ class Recorded:
                     job.result()
 
     def _workload(
-        self, engine: WritableEngine, clock: SetClock, thread: int, is_alone: bool
+        self, engine: LogManager, clock: SetClock, thread: int, is_alone: bool
     ) -> Workload:
         name = f"{self._seed}x{thread}"
         chance = random.Random(f"power cuts {name}")

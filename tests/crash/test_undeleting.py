@@ -16,10 +16,10 @@ from typing import cast
 import pytest
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.durable import replaced
 from kafkafs.storage.errors import CannotUndelete, LogDirOffline, NotClosed, SettingsStay
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import refuse_complaints
 from tests.crash.moments import moments
 from tests.crash.workload import NOW_MS
@@ -33,18 +33,18 @@ SETTINGS = {"internal.segment.bytes": "600", "retention.ms": "-1"}
 ERRNOS = (errno.ENOSPC, errno.EIO, errno.EMFILE)
 
 #: A step of the life, and where each partition of "t" begins when it is done; None: anywhere.
-Step = tuple[Callable[[WritableEngine], object], int | None]
+Step = tuple[Callable[[LogManager], object], int | None]
 
 
-def open_engine(root: Path, *, finds_deleted: bool = False) -> WritableEngine:
-    return WritableEngine(str(root), clock=SetClock(NOW_MS), finds_deleted=finds_deleted)
+def open_engine(root: Path, *, finds_deleted: bool = False) -> LogManager:
+    return LogManager(str(root), clock=SetClock(NOW_MS), finds_deleted=finds_deleted)
 
 
 def value(offset: int) -> bytes:
     return b"%03d" % offset + bytes(100)
 
 
-def make(engine: WritableEngine) -> None:
+def make(engine: LogManager) -> None:
     """Two partitions, durable; some records of a producer in a transaction that was aborted."""
     engine.create_topic("t", 2, SETTINGS)
     for partition in range(2):
@@ -63,26 +63,26 @@ def make(engine: WritableEngine) -> None:
     engine.run("recovery-points")
 
 
-def delete_records(offset: int) -> Callable[[WritableEngine], None]:
-    def delete_records(engine: WritableEngine) -> None:
+def delete_records(offset: int) -> Callable[[LogManager], None]:
+    def delete_records(engine: LogManager) -> None:
         for partition in range(2):
             engine.writer("t", partition).delete_records(offset)
 
     return delete_records
 
 
-def delete(offset: int) -> Callable[[WritableEngine], None]:
-    def delete(engine: WritableEngine) -> None:
+def delete(offset: int) -> Callable[[LogManager], None]:
+    def delete(engine: LogManager) -> None:
         delete_records(offset)(engine)
         engine.run("retention")
 
     return delete
 
 
-def undelete(offset: int | None) -> Callable[[WritableEngine], None]:
+def undelete(offset: int | None) -> Callable[[LogManager], None]:
     """Harmless when it has been done already."""
 
-    def undelete(engine: WritableEngine) -> None:
+    def undelete(engine: LogManager) -> None:
         for partition in range(2):
             with suppress(CannotUndelete):
                 engine.undelete("t", partition, offset)
@@ -92,12 +92,12 @@ def undelete(offset: int | None) -> Callable[[WritableEngine], None]:
     return undelete
 
 
-def delete_topic(engine: WritableEngine) -> None:
+def delete_topic(engine: LogManager) -> None:
     if "t" in engine.topics():
         engine.delete_topic("t")
 
 
-def undelete_topic(engine: WritableEngine) -> None:
+def undelete_topic(engine: LogManager) -> None:
     if "t" not in engine.topics():
         engine.undelete("t")
 
@@ -124,7 +124,7 @@ STEPS: list[Step] = [
 END = 13
 
 
-def starts(engine: WritableEngine) -> dict[str, int]:
+def starts(engine: LogManager) -> dict[str, int]:
     """Where the partitions begin that are there, by path. AssertionError when they do not hold an
     unbroken end of what was appended, or the topic's settings are not its own."""
     found = {}

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.format.batch import parse_header
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.layout import CONTROL_MASK, Codec
-from kafkafs.storage.log.appending import Appended
-from kafkafs.storage.log.view import View
-from kafkafs.storage.log.writer import LogWriter
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.batch import parse_header
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.log.append.appending import LogAppendInfo
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log_manager import LogManager
 from tests.crash.model import (
     Contents,
     Deleting,
@@ -48,7 +48,7 @@ SETTINGS = {
 Tell = Callable[[Event], None]
 
 
-def contents(engine: WritableEngine) -> dict[str, Contents]:
+def contents(engine: LogManager) -> dict[str, Contents]:
     """What all partitions hold, as a reader sees it."""
     found = {}
     for topic, numbers in engine.topics().items():
@@ -81,8 +81,8 @@ def markers(view: View) -> list[int]:
     return found
 
 
-def open_engine(root: Path, clock: SetClock) -> WritableEngine:
-    return WritableEngine(str(root), {}, clock)
+def open_engine(root: Path, clock: SetClock) -> LogManager:
+    return LogManager(str(root), {}, clock)
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class Workload:
     """Steps on one engine. `life` makes names that no other life's are; producers' ids begin at
     `producer_id`. `is_alone`: no other workload appends to the same partitions."""
 
-    engine: WritableEngine
+    engine: LogManager
     clock: SetClock
     tell: Tell
     chance: random.Random
@@ -326,7 +326,7 @@ class Workload:
         if durable:
             self.tell(Durable(tried.partition, appended.last_offset + 1))
 
-    def _appended(self, tried: Try, appended: Appended) -> None:
+    def _appended(self, tried: Try, appended: LogAppendInfo) -> None:
         assert not appended.is_duplicate
         assert appended.last_offset == appended.first_offset + tried.count - 1
         self.tell(Done(tried.partition, tried.name, appended.first_offset))

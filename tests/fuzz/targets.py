@@ -17,35 +17,35 @@ from pathlib import Path
 
 from kafkafs.storage.cleaner.cleaning import clean
 from kafkafs.storage.cleaner.offset_map import OffsetMap
-from kafkafs.storage.config import TopicConfig
-from kafkafs.storage.engine import Engine
+from kafkafs.storage.config.kafka import TopicConfig
+from kafkafs.storage.config.topic_file import parse_topic_settings
 from kafkafs.storage.errors import CorruptError, OffsetNotFound, Refused, StorageError
-from kafkafs.storage.format.arrow import to_record_batch
-from kafkafs.storage.format.batch import MAGIC, BatchTable, scan
-from kafkafs.storage.format.checkpoints import (
+from kafkafs.storage.format.files.checkpoints import (
     parse_leader_epochs,
     parse_meta_properties,
     parse_offsets,
     parse_partition_metadata,
 )
-from kafkafs.storage.format.codecs import Scratch, decompress
-from kafkafs.storage.format.columns import KEY_START, VALUE_START, Columns, Damage
-from kafkafs.storage.format.control import control_type
-from kafkafs.storage.format.decoder import BadBatch, Decoder
-from kafkafs.storage.format.encoder import put_checksums
-from kafkafs.storage.format.json_input import parse_json
+from kafkafs.storage.format.files.snapshot import parse_producer_snapshot
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.format.lines import json_lines, keys_lines, values_lines
-from kafkafs.storage.format.origin import Origin
-from kafkafs.storage.format.snapshot import parse_producer_snapshot
-from kafkafs.storage.format.text_input import parse_keyed, parse_values
-from kafkafs.storage.format.validate import AdmitRules, judge
-from kafkafs.storage.log.broker_answer import broker_answer
-from kafkafs.storage.log.transactions import Isolation
-from kafkafs.storage.log.view import View
-from kafkafs.storage.topic_settings import parse_topic_settings
-from kafkafs.storage.transaction_log import parse_decisions
-from kafkafs.storage.why import why
+from kafkafs.storage.format.messages.control import control_type
+from kafkafs.storage.format.records.arrow import to_record_batch
+from kafkafs.storage.format.records.batch import MAGIC, BatchTable, scan
+from kafkafs.storage.format.records.codecs import Scratch, decompress
+from kafkafs.storage.format.records.columns import KEY_START, VALUE_START, Columns, Damage
+from kafkafs.storage.format.records.decoder import BadBatch, Decoder
+from kafkafs.storage.format.records.encoder import put_checksums
+from kafkafs.storage.format.records.origin import AppendOrigin
+from kafkafs.storage.format.records.validate import ValidationRules, validate_batches
+from kafkafs.storage.lines.json_input import parse_json
+from kafkafs.storage.lines.json_output import json_lines, keys_lines, values_lines
+from kafkafs.storage.lines.text_input import parse_keyed, parse_values
+from kafkafs.storage.log.read.broker_answer import broker_answer
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.operations.why import why
+from kafkafs.storage.transactions.decisions import parse_decisions
 from tests.cleaning import Rewritten, log_to_clean
 from tests.reading import lines, lines_by_columns
 
@@ -71,11 +71,11 @@ def sent(data: bytes) -> None:
     buffer = bytearray(data)
     table, _ = scan(data, len(data), 0, BatchTable.empty(64), whole=True)
     put_checksums(memoryview(buffer), table.select(table.column(MAGIC) == 2))
-    for origin, codec in itertools.product(Origin, (None, Codec.NONE, Codec.LZ4)):
-        rules = AdmitRules(codec=codec, max_batch_bytes=MAX_BATCH_BYTES)
+    for origin, codec in itertools.product(AppendOrigin, (None, Codec.NONE, Codec.LZ4)):
+        rules = ValidationRules(codec=codec, max_batch_bytes=MAX_BATCH_BYTES)
         for each in (data, bytes(buffer)):
             with suppress(Refused):
-                batches(bytes(judge(each, rules, origin, now_ms=0).data))
+                batches(bytes(validate_batches(each, rules, origin, now_ms=0).data))
 
 
 def payload(data: bytes) -> None:

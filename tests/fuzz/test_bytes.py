@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.compress import compress
 from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.format.records.compress import compress
 from tests.batches import MUTATIONS, damaged_logs, mutated
 from tests.fuzz import targets
 

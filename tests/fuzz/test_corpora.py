@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.columns import Columns
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.log_dirs.engine import Engine
 from tests import answers
 from tests.batches import MUTATIONS, mutated
 from tests.fuzz import targets

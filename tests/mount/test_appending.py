@@ -9,39 +9,39 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.mount.changing.appending import AppendHandle
-from kafkafs.mount.changing.changes import Changes
-from kafkafs.mount.errnos import Invalid
 from kafkafs.mount.nodes.append import AppendFile
 from kafkafs.mount.options import MountOptions
 from kafkafs.mount.tree import Tree
+from kafkafs.mount.vfs.errnos import Invalid
+from kafkafs.mount.writes.appending import AppendHandle
+from kafkafs.mount.writes.changes import Changes
 from kafkafs.storage.errors import UnknownPartition
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.log.appending import Appended
-from kafkafs.storage.log.writer import LogWriter
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log.append.appending import LogAppendInfo
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log_manager import LogManager
 from tests.reading import read
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[WritableEngine]:
-    with WritableEngine(str(tmp_path / "data")) as engine:
+def engine(tmp_path: Path) -> Iterator[LogManager]:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("t", 1)
         yield engine
 
 
-def opened(engine: WritableEngine, name: str = "append") -> AppendHandle:
+def opened(engine: LogManager, name: str = "append") -> AppendHandle:
     options = MountOptions(writable=True)
     node = Tree(engine, options, changes=Changes(engine, options)).resolve(f"t/0/{name}")
     assert isinstance(node, AppendFile)
     return node.open_writing(os.O_WRONLY)
 
 
-def values(engine: WritableEngine) -> list[bytes | None]:
+def values(engine: LogManager) -> list[bytes | None]:
     return [record.value for record in read(engine.log("t", 0).view())]
 
 
-def test_what_was_synced_is_below_the_recovery_point(engine: WritableEngine) -> None:
+def test_what_was_synced_is_below_the_recovery_point(engine: LogManager) -> None:
     handle = opened(engine)
     assert handle.write(0, b"a\nb\nc") == 5
     assert engine.writer("t", 0).recovery_point == 0
@@ -52,7 +52,7 @@ def test_what_was_synced_is_below_the_recovery_point(engine: WritableEngine) -> 
     assert values(engine) == [b"a", b"b", b"c"]
 
 
-def test_a_partition_made_anew_under_the_same_name_is_another(engine: WritableEngine) -> None:
+def test_a_partition_made_anew_under_the_same_name_is_another(engine: LogManager) -> None:
     handle = opened(engine)
     handle.write(0, b"a\nb")
     engine.delete_topic("t")
@@ -71,7 +71,7 @@ class Disk:
         self.fails = fails
         append = LogWriter.append_records
 
-        def limited(writer: LogWriter, records: RecordColumns) -> Appended:
+        def limited(writer: LogWriter, records: RecordColumns) -> LogAppendInfo:
             if len(records) > most:
                 from kafkafs.storage.errors import RecordListTooLarge
 
@@ -86,7 +86,7 @@ class Disk:
 
 @pytest.mark.parametrize("begun", [b"", b"be", b"beg"])
 def test_what_was_appended_before_the_disk_was_full_is_taken(
-    engine: WritableEngine, monkeypatch: pytest.MonkeyPatch, begun: bytes
+    engine: LogManager, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
     handle = opened(engine)
     handle.write(0, begun)
@@ -108,7 +108,7 @@ def test_what_was_appended_before_the_disk_was_full_is_taken(
     assert values(engine)[4:] == [b"3\r", b"4\r", b"5\r", b"6\r", b"x"]
 
 
-def test_lines_before_a_bad_one_count_across_writes(engine: WritableEngine) -> None:
+def test_lines_before_a_bad_one_count_across_writes(engine: LogManager) -> None:
     handle = opened(engine, "append.jsonl")
     handle.write(0, b'{"value":"a"}\n{"value":"b"}\n{"val')
     for _ in range(2):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.mount.mounting.daemon import log_as_daemon
 from kafkafs.mount.options import MountOptions
+from kafkafs.mount.session.daemon import log_as_daemon
 
 
 @pytest.fixture

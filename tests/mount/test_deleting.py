@@ -11,20 +11,20 @@ from typing import cast
 
 import pytest
 
-from kafkafs.mount.changing.changes import Changes
-from kafkafs.mount.changing.deleting import is_emptied
-from kafkafs.mount.errnos import Forbidden
 from kafkafs.mount.nodes.member import MemberDirectory
 from kafkafs.mount.options import MountOptions
-from kafkafs.mount.partition import Partition
+from kafkafs.mount.partition import MountedPartition
 from kafkafs.mount.tree import Tree
-from kafkafs.storage.durable import replaced
-from kafkafs.storage.engine import Engine
+from kafkafs.mount.vfs.errnos import NotPermitted
+from kafkafs.mount.writes.changes import Changes
+from kafkafs.mount.writes.deleting import is_emptied
 from kafkafs.storage.errors import LogDirOffline, OffsetNotFound
-from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
-from kafkafs.storage.log.transactions import Isolation
-from kafkafs.storage.log.writer import LogWriter
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.faults import FailingCalls, RecordingCalls, crash_states
 
 _PID = 77
@@ -35,7 +35,7 @@ class Writable:
     """The tree of a writable mount, without the mount."""
 
     def __init__(self, root: Path, isolation: Isolation = Isolation.READ_COMMITTED) -> None:
-        self.engine = WritableEngine(str(root))
+        self.engine = LogManager(str(root))
         options = MountOptions(isolation=isolation, writable=True)
         self.changes = Changes(self.engine, options)
         self.tree = Tree(self.engine, options, changes=self.changes)
@@ -45,7 +45,7 @@ class Writable:
         return self.engine.writer("t", 0)
 
     @property
-    def partition(self) -> Partition:
+    def partition(self) -> MountedPartition:
         return self.tree.catalog.partition("t", 0)
 
     def directory(self, path: str) -> MemberDirectory:
@@ -168,7 +168,7 @@ def test_the_quorums_own_log_stays(tmp_path: Path) -> None:
     (tmp_path / "data/t-0").rename(tmp_path / "data/__cluster_metadata-0")
     again = Writable(tmp_path / "data")
     directory = again.directory("__cluster_metadata/0/offset")
-    with pytest.raises(Forbidden, match="quorum's own log"):
+    with pytest.raises(NotPermitted, match="quorum's own log"):
         directory.remove("5", _PID)
     assert directory.child("0").attributes().size == 100
     again.close()
@@ -239,7 +239,7 @@ def test_a_power_cut(tmp_path: Path) -> None:
         path = tmp_path / f"state-{number}"
         path.mkdir()
         state.write_to(path)
-        with WritableEngine(str(path)) as engine:
+        with LogManager(str(path)) as engine:
             view = engine.log("t", 0).view()
             settled = cast(int, state.marks[-1]) if state.marks else 0
             assert settled <= view.start_offset <= 23, (state.done, state.how)

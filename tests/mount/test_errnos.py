@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from kafkafs.mount import errnos
-from kafkafs.mount.errnos import ERRNOS, TreeError, errno_of
+from kafkafs.mount.vfs import errnos
+from kafkafs.mount.vfs.errnos import ERRNOS, TreeError, errno_of
 from kafkafs.storage import errors
 from kafkafs.storage.errors import CorruptError, OffsetNotFound, StorageError
 

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafkafs.mount.catalog import Catalog
-from kafkafs.mount.changing.changes import Changes
-from kafkafs.mount.insight.exposition import exposition
-from kafkafs.mount.insight.metrics import BOUNDS, Metrics
+from kafkafs.mount.documents.exposition import exposition
+from kafkafs.mount.monitoring.metrics import BOUNDS, Metrics
 from kafkafs.mount.options import MountOptions
 from kafkafs.mount.tree import Tree
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.mount.writes.changes import Changes
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 
 Labels = frozenset[tuple[str, str]]
 
@@ -44,7 +44,7 @@ def value(found: Mapping[str, Mapping[Labels, float]], name: str, **labels: str)
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """Topic a with two segments, which is compacted, and an empty topic b."""
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("a", settings={"cleanup.policy": "compact"})
         engine.create_topic("b", 2)
         for text in (b"one", b"two"):
@@ -131,7 +131,7 @@ def test_batches_found_and_not_found(data: Path) -> None:
 
 
 def test_a_writable_mount_tells_of_all_partitions_and_of_tasks(data: Path) -> None:
-    with WritableEngine(str(data)) as engine:
+    with LogManager(str(data)) as engine:
         options = MountOptions(writable=True)
         catalog = Tree(engine, options, changes=Changes(engine, options)).catalog
         engine.run("retention")

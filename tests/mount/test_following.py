@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.mount.errnos import Idle, WouldBlock
-from kafkafs.mount.nodes.node import File
-from kafkafs.mount.reading.following import FollowHandle
+from kafkafs.mount.node import File
+from kafkafs.mount.streams.following import FollowHandle
 from kafkafs.mount.tree import Tree
-from kafkafs.storage.engine import Engine
+from kafkafs.mount.vfs.errnos import ReadInterrupted, WouldBlock
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.log_dirs.engine import Engine
 from tests.logs import TopicSettings, write_log_dir, write_partition
 
 
@@ -105,10 +105,10 @@ def test_a_deleted_partition_is_the_end(log_dir: Path) -> None:
 
 
 def test_nothing_comes(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkafs.mount.reading.following.IDLE_SECONDS", 0.0)
+    monkeypatch.setattr("kafkafs.mount.streams.following.IDLE_SECONDS", 0.0)
     handle = follow(log_dir, waits=True)
     handle.read(0, 1000)
-    with pytest.raises(Idle):
+    with pytest.raises(ReadInterrupted):
         handle.read(0, 1000)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.mount.mounting import fuse_obstacle as tested
-from kafkafs.mount.mounting.fuse_obstacle import fuse_obstacle
+from kafkafs.mount.session import fuse_obstacle as tested
+from kafkafs.mount.session.fuse_obstacle import fuse_obstacle
 
 _ALL: str = "Name:\tx\nCapEff:\t000001ffffffffff\n"
 _DOCKER: str = "Name:\tx\nCapEff:\t00000000a80425fb\n"

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.mount import inodes
-from kafkafs.mount.errnos import Stale, TooManyInodes
-from kafkafs.mount.inodes import (
+from kafkafs.mount.vfs import inodes
+from kafkafs.mount.vfs.errnos import Stale, TooManyInodes
+from kafkafs.mount.vfs.inodes import (
     Inode,
-    Kind,
+    InodeKind,
     Places,
     RecentPlaces,
     pack,
@@ -18,7 +18,7 @@ from kafkafs.mount.inodes import (
     segment_kind,
     unpack,
 )
-from kafkafs.storage.format.names import FileKind, FileState, SegmentFileName
+from kafkafs.storage.format.files.names import FileKind, FileState, SegmentFileName
 
 FILES = [
     SegmentFileName(base, kind, state)
@@ -37,7 +37,7 @@ def test_parts_come_back(kind: int, place: int, number: int) -> None:
 def test_segment_files_have_kinds_of_their_own() -> None:
     kinds = {segment_kind(name) for name in FILES}
     assert len(kinds) == len(FileKind) * len(FileState)
-    assert min(kinds) == Kind.SEGMENT_FILE
+    assert min(kinds) == InodeKind.SEGMENT_FILE
     assert max(kinds) < 32
     for name in FILES:
         assert segment_file_name(segment_kind(name), name.base_offset) == name
@@ -45,7 +45,7 @@ def test_segment_files_have_kinds_of_their_own() -> None:
 
 def test_a_kind_that_no_segment_file_has() -> None:
     with pytest.raises(Stale):
-        segment_file_name(Kind.SEGMENT_FILE + len(FileKind) * len(FileState), 0)
+        segment_file_name(InodeKind.SEGMENT_FILE + len(FileKind) * len(FileState), 0)
 
 
 def test_a_place_keeps_its_number() -> None:

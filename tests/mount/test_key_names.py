@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kafkafs.mount.errnos import NoSuchName
-from kafkafs.mount.key_names import MAX_NAME, MIN_CUT_BYTES, CutKeys, CutName, key_of, name_of
+from kafkafs.mount.vfs.errnos import NoSuchName
+from kafkafs.mount.vfs.key_names import MAX_NAME, MIN_CUT_BYTES, CutKeys, CutName, key_of, name_of
 
 ODD = st.lists(st.sampled_from([b"%", b"/", b".", b"~", b"\0", b"a", b"\xff", "ü€".encode()]))
 KEYS = st.one_of(st.binary(max_size=400), ODD.map(b"".join), st.text(max_size=200).map(str.encode))

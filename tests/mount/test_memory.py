@@ -11,7 +11,7 @@ import sys
 _PROGRAM = """
 import re
 from pathlib import Path
-from kafkafs.mount.serving import memory
+from kafkafs.mount.fuse import memory
 
 def resident():
     status = Path("/proc/self/status").read_text()

@@ -6,7 +6,7 @@ import pytest
 
 from kafkafs.mount.options import MountOptions, parse_options
 from kafkafs.storage.errors import ConfigError
-from kafkafs.storage.log.transactions import Isolation
+from kafkafs.storage.log.read.transactions import Isolation
 
 
 def test_none() -> None:

@@ -9,20 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.mount.changing.changes import Changes
 from kafkafs.mount.nodes.writable_keys import WritableKeyDirectory, WritableKeyFile
 from kafkafs.mount.options import MountOptions
 from kafkafs.mount.tree import Tree
+from kafkafs.mount.writes.changes import Changes
 from kafkafs.storage.errors import UnknownTopic
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.transactional import TransactionalProducer
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.transactions.producer import TransactionalProducer
 
 
 class Keys:
     """`t/0/key` of a writable tree."""
 
-    def __init__(self, engine: WritableEngine) -> None:
+    def __init__(self, engine: LogManager) -> None:
         self.engine = engine
         options = MountOptions(writable=True)
         self.tree = Tree(engine, options, changes=Changes(engine, options))
@@ -55,7 +55,7 @@ class Keys:
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Iterator[Keys]:
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("t", 1)
         yield Keys(engine)
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.mount.errnos import Stale
-from kafkafs.mount.nodes.node import Directory, File
+from kafkafs.mount.node import DirectoryNode, File
 from kafkafs.mount.tree import Tree
-from kafkafs.storage.engine import Engine
+from kafkafs.mount.vfs.errnos import Stale
 from kafkafs.storage.errors import OffsetNotFound
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.layout import MAX_OFFSET
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.log_dirs.engine import Engine
 from tests.logs import TopicSettings, write_checkpoint, write_log_dir, write_partition
 
 
@@ -118,7 +118,7 @@ def test_a_log_cut_back_and_filled_again_has_new_numbers_for_records(
 
 def test_a_listing_goes_on_after_a_replacement(log_dir: Path, tree: Tree) -> None:
     directory = tree.resolve("t/0/offset")
-    assert isinstance(directory, Directory)
+    assert isinstance(directory, DirectoryNode)
     runs = directory.runs(0)
     assert len(list(next(runs).rows)) == 2
     for path in (log_dir / "t-0").glob(f"{0:020}.*"):
@@ -144,7 +144,7 @@ def test_a_listing_tells_of_each_record_what_looking_it_up_tells(
     write_log_dir(directory, {("t", 0): offsets[-1] + 1})
     write_partition(directory / "t-0", map(batch, offsets), TopicSettings(), base_offset=offsets[0])
     node = Tree(Engine(str(directory))).resolve("t/0/offset")
-    assert isinstance(node, Directory)
+    assert isinstance(node, DirectoryNode)
     rows = [row for run in node.runs(0) for row in run.rows if row[0].isdigit()]
     assert [int(row[0]) for row in rows] == offsets
     for found, inode, size, mtime_ns, _ in rows:
@@ -189,7 +189,7 @@ def test_offsets_beyond_a_window(tmp_path: Path) -> None:
     )
     tree = Tree(Engine(str(directory)))
     offsets = tree.resolve("t/0/offset")
-    assert isinstance(offsets, Directory)
+    assert isinstance(offsets, DirectoryNode)
     listed = {entry.name: entry.attributes.inode for entry in offsets.list()}
     records = {name: number for name, number in listed.items() if name.isdigit()}
     assert list(map(int, records)) == list(range(first, first + 5))
@@ -208,7 +208,7 @@ def test_the_greatest_offsets(tmp_path: Path) -> None:
     )
     tree = Tree(Engine(str(directory)))
     offsets = tree.resolve("t/0/offset")
-    assert isinstance(offsets, Directory)
+    assert isinstance(offsets, DirectoryNode)
     entries = list(offsets.list())
     assert [entry.name for entry in entries[2:]] == [str(first + at) for at in range(3)]
     assert all(entry.next_start < 1 << 63 for entry in entries)

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.mount.errnos import Ending, NoSuchName, NoSuchRange, Stale
-from kafkafs.mount.nodes.node import UNKNOWN_SIZE, Directory, File
-from kafkafs.mount.reading import ranges
+from kafkafs.mount.node import UNKNOWN_SIZE, DirectoryNode, File
+from kafkafs.mount.streams import ranges
 from kafkafs.mount.tree import Tree
-from kafkafs.storage.engine import Engine
+from kafkafs.mount.vfs.errnos import Ending, NoSuchName, NoSuchRange, Stale
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.log.view import View
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log_dirs.engine import Engine
 from tests.logs import write_log_dir, write_partition
 from tests.mounted.live import LiveLog, value
 
@@ -47,7 +47,7 @@ def read(node: File) -> bytes:
 
 def sizes(tree: Tree, name: str) -> dict[str, int]:
     directory = tree.resolve(f"t/0/range/{name}")
-    assert isinstance(directory, Directory)
+    assert isinstance(directory, DirectoryNode)
     return {entry.name: entry.attributes.size for entry in directory.list()}
 
 
@@ -100,7 +100,7 @@ def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_listing_scans_nothing_and_a_size_is_found_once(tree: Tree, scans: list[int]) -> None:
     directory = tree.resolve("t/0/range")
-    assert isinstance(directory, Directory)
+    assert isinstance(directory, DirectoryNode)
     assert [entry.name for entry in directory.list()] == ["0-1", "2-3", "4-5"]
     sizes(tree, "0-5")
     assert scans == []
@@ -192,6 +192,6 @@ def test_the_largest_offsets(tmp_path: Path) -> None:
     write_partition(tmp_path / "logs" / "t-0", batches, base_offset=first)
     tree = Tree(Engine([str(tmp_path / "logs")]))
     directory = tree.resolve("t/0/range")
-    assert isinstance(directory, Directory)
+    assert isinstance(directory, DirectoryNode)
     assert [entry.name for entry in directory.list()] == [f"{first}-{first + 3}"]
     assert read(file(tree, f"{first + 1}-{first + 2}/values")) == b"v1\nv2\n"

@@ -10,11 +10,11 @@ from typing import cast
 import pytest
 import trio
 
-from kafkafs.mount.nodes.node import Node
-from kafkafs.mount.reading import streams
-from kafkafs.mount.reading.streams import Piece, StreamHandle
-from kafkafs.mount.serving.measuring import Measuring
-from kafkafs.mount.serving.readers import AheadThreads, StreamReader
+from kafkafs.mount.fuse.measuring import Measuring
+from kafkafs.mount.fuse.readers import AheadThreads, StreamReader
+from kafkafs.mount.node import Node
+from kafkafs.mount.streams import streams
+from kafkafs.mount.streams.streams import StreamHandle, StreamPiece
 from kafkafs.storage.errors import CorruptError
 
 PIECE = bytes(range(100))
@@ -29,12 +29,12 @@ class SlowSource:
         """`slow`: which part of them."""
         self._slow = slow
 
-    def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
+    def pieces(self, restart: int) -> Iterator[StreamPiece | CorruptError]:
         chance = random.Random(7)
         for number in range(max(restart, 0), PIECES):
             if chance.random() < self._slow:
                 time.sleep(0.001)
-            yield Piece(PIECE, number)
+            yield StreamPiece(PIECE, number)
 
 
 class CountingReader(StreamReader):

@@ -8,7 +8,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.mount.insight.recent_log import (
+from kafkafs.mount.monitoring.recent_log import (
     MAX_BYTES,
     MAX_CHARACTERS,
     MAX_LINES,

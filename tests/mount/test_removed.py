@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.mount.changing.removed import REMEMBERED_SECONDS, RemovedNames
-from kafkafs.mount.partition import Partition
+from kafkafs.mount.partition import MountedPartition
 from kafkafs.mount.tree import Tree
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.mount.writes.removed import REMEMBERED_SECONDS, RemovedNames
+from kafkafs.storage.log_manager import LogManager
 
-Two = tuple[Partition, Partition]
+Two = tuple[MountedPartition, MountedPartition]
 
 
 class Time:
@@ -24,7 +24,7 @@ class Time:
 @pytest.fixture
 def two(tmp_path: Path) -> Two:
     """Two partitions."""
-    with WritableEngine(str(tmp_path)) as engine:
+    with LogManager(str(tmp_path)) as engine:
         engine.create_topic("t", 2)
         catalog = Tree(engine).catalog
         return catalog.partition("t", 0), catalog.partition("t", 1)

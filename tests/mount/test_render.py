@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.mount import render
-from kafkafs.storage.format.properties import parse_properties
+from kafkafs.mount.vfs import render
+from kafkafs.storage.format.files.properties import parse_properties
 
 #: Kafka's settings are ASCII. Beyond 16 bits a character takes two escapes, and few join them.
 TEXT = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]))

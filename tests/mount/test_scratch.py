@@ -7,14 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kafkafs.mount.changing.scratch import (
-    MAX_BYTES,
-    MAX_FILE,
-    MAX_FILES,
-    ScratchFiles,
-    ScratchHandle,
-)
-from kafkafs.mount.errnos import Exists, Forbidden, NoRoom, NoSuchName, Stale, TooLarge
+from kafkafs.mount.vfs.errnos import Exists, NoSpace, NoSuchName, NotPermitted, Stale, TooLarge
+from kafkafs.mount.writes.scratch import MAX_BYTES, MAX_FILE, MAX_FILES, ScratchFiles, ScratchHandle
 
 _TOPICS = st.integers(0, 2)
 _NAMES = st.sampled_from(("a", "b", ".swp", "x~"))
@@ -124,7 +118,7 @@ def test_bounds() -> None:
     files = ScratchFiles()
     for number in range(MAX_FILES):
         files.create(1, f"f{number}")
-    with pytest.raises(NoRoom, match="32 files"):
+    with pytest.raises(NoSpace, match="32 files"):
         files.create(1, "more")
     file = files.create(2, "large")
     with pytest.raises(TooLarge):
@@ -133,10 +127,10 @@ def test_bounds() -> None:
         files.write(file, 1 << 62, b"x")
     for number in range(MAX_BYTES // MAX_FILE - 1):
         files.truncate(files.create(3, f"f{number}"), MAX_FILE)
-    with pytest.raises(NoRoom):
+    with pytest.raises(NoSpace):
         files.truncate(file, MAX_FILE)
     assert files.read(file, 0, 10) == b""
     files.remove(3, "f0")
     files.truncate(file, MAX_FILE)
-    with pytest.raises(Forbidden):
+    with pytest.raises(NotPermitted):
         files.rename(1, "f0", 1, "0")

@@ -8,8 +8,8 @@ from collections.abc import Set as AbstractSet
 
 import pytest
 
-from kafkafs.mount.changing.settling import AGAIN_SECONDS, SOON_SECONDS, Settling
-from kafkafs.storage.log_dir import TopicPartition
+from kafkafs.mount.writes.settling import AGAIN_SECONDS, SOON_SECONDS, Settling
+from kafkafs.storage.log_dirs.log_dir import TopicPartition
 from tests.mounted.mounting import wait_until
 
 _KEYS = [("t", number) for number in range(5)]

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkafs.mount.errnos import Outgrown, PastEnd, Stale
 from kafkafs.mount.nodes.compacted import CompactedFile, CompactedStream
 from kafkafs.mount.nodes.stream import StreamFile
 from kafkafs.mount.options import MountOptions
-from kafkafs.mount.reading import sizes, stream_index
-from kafkafs.mount.reading.stream_index import Measured, Part, StreamIndex
-from kafkafs.mount.reading.streams import StreamHandle
+from kafkafs.mount.streams import sizes, stream_index
+from kafkafs.mount.streams.stream_index import MeasuredPart, Part, StreamIndex
+from kafkafs.mount.streams.streams import StreamHandle
 from kafkafs.mount.tree import Tree
-from kafkafs.storage.engine import Engine
+from kafkafs.mount.vfs.errnos import Outgrown, PastEnd, Stale
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.log.transactions import Isolation
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log_dirs.engine import Engine
 from tests.mounted.live import LiveLog, value
 from tests.mounted.mounting import wait_until
 
@@ -274,13 +274,13 @@ def part(key: object, end: int = 10) -> Part:
 
 
 def test_the_index_forgets_what_was_used_longest_ago() -> None:
-    index = StreamIndex(most_bytes=3 * Measured(0).memory)
+    index = StreamIndex(most_bytes=3 * MeasuredPart(0).memory)
     for key in range(3):
-        index.keep(part(key), Measured(10, key))
+        index.keep(part(key), MeasuredPart(10, key))
     assert index.find(part(0)) is not None
-    index.keep(part(3), Measured(10))
+    index.keep(part(3), MeasuredPart(10))
     assert [index.find(part(key)) is not None for key in range(4)] == [True, False, True, True]
-    assert index.memory <= 3 * Measured(0).memory
+    assert index.memory <= 3 * MeasuredPart(0).memory
 
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 5)), min_size=1), st.data())
@@ -288,7 +288,7 @@ def test_a_beginning_of_a_part(pieces: list[tuple[int, int]], data: st.DataObjec
     """Up to any offset, what is known is a place where the part can be taken up."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream_index, "CHECKPOINT_DISTANCE", 40)
-        measured, places, offset = Measured(0), {0: 0}, 0
+        measured, places, offset = MeasuredPart(0), {0: 0}, 0
         for size, records in pieces:
             measured.add(size, offset)
             offset += records

@@ -11,31 +11,31 @@ from typing import Any
 
 import pytest
 
-from kafkafs.mount.changing.changes import Changes
-from kafkafs.mount.nodes.node import File
+from kafkafs.mount.node import File
 from kafkafs.mount.options import MountOptions
 from kafkafs.mount.tree import Tree
-from kafkafs.storage.durable import replaced
+from kafkafs.mount.writes.changes import Changes
 from kafkafs.storage.errors import LogDirOffline
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log_manager import LogManager
 from tests.faults import FailingCalls
 
 QUORUM = "__cluster_metadata"
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[WritableEngine]:
+def engine(tmp_path: Path) -> Iterator[LogManager]:
     """With a topic, and a log of the quorum's that nobody but the quorum writes to."""
     data = tmp_path / "data"
-    with WritableEngine(str(data)) as before:
+    with LogManager(str(data)) as before:
         before.create_topic("t")
     shutil.copytree(data / "t-0", data / f"{QUORUM}-0")
-    with WritableEngine(str(data)) as opened:
+    with LogManager(str(data)) as opened:
         yield opened
 
 
-def status(engine: WritableEngine, path: str, separator: bytes = b"") -> dict[str, Any]:
+def status(engine: LogManager, path: str, separator: bytes = b"") -> dict[str, Any]:
     options = MountOptions(writable=True, key_separator=separator)
     changes = Changes(engine, options)
     node = Tree(engine, options, changes=changes).resolve(path)
@@ -47,17 +47,17 @@ def status(engine: WritableEngine, path: str, separator: bytes = b"") -> dict[st
     return found
 
 
-def test_of_what_is_written_to(engine: WritableEngine) -> None:
+def test_of_what_is_written_to(engine: LogManager) -> None:
     engine.writer("t", 0).append_records(RecordColumns.from_values([b"a", b"b"]))
     assert status(engine, "t/0/status.json")["writer"]["highWatermark"] == 2
 
 
-def test_of_what_only_the_quorum_writes_to(engine: WritableEngine) -> None:
+def test_of_what_only_the_quorum_writes_to(engine: LogManager) -> None:
     found = status(engine, f"{QUORUM}/0/status.json")
     assert (found["writer"], found["logEndOffset"]) == (None, 0)
 
 
-def test_of_a_directory_that_failed(engine: WritableEngine) -> None:
+def test_of_a_directory_that_failed(engine: LogManager) -> None:
     writer = engine.writer("t", 0)
     lasting = FailingCalls(0, errno.EIO, ("fsync",), lasting=True)
     with replaced(lasting), pytest.raises(LogDirOffline):
@@ -67,6 +67,6 @@ def test_of_a_directory_that_failed(engine: WritableEngine) -> None:
     assert "offline" in problem
 
 
-def test_the_options_of_the_mount(engine: WritableEngine) -> None:
+def test_the_options_of_the_mount(engine: LogManager) -> None:
     found = status(engine, ".kafkafs/status.json", separator=b"\xff=")
     assert (found["writable"], found["keySeparator"]) == (True, "\\xff=")

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.mount.errnos import Interrupted, Outgrown, PastEnd
-from kafkafs.mount.reading import streams
-from kafkafs.mount.reading.reported import Reported
-from kafkafs.mount.reading.streams import Piece, StreamHandle
+from kafkafs.mount.streams import streams
+from kafkafs.mount.streams.reported import Reported
+from kafkafs.mount.streams.streams import StreamHandle, StreamPiece
+from kafkafs.mount.vfs.errnos import Interrupted, Outgrown, PastEnd
 from kafkafs.storage.errors import CorruptError
 
 Part = bytes | CorruptError
@@ -28,7 +28,7 @@ class ListSource:
         self.restartable = restartable
         self.starts: list[int] = []
 
-    def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
+    def pieces(self, restart: int) -> Iterator[StreamPiece | CorruptError]:
         self.starts.append(restart)
         for at, part in enumerate(self.parts):
             if at < restart:
@@ -36,7 +36,7 @@ class ListSource:
             if isinstance(part, CorruptError):
                 yield part
             else:
-                yield Piece(part, at if self.restartable else -1)
+                yield StreamPiece(part, at if self.restartable else -1)
 
 
 def handle_of(source: ListSource, noted: list[CorruptError] | None = None) -> StreamHandle:
@@ -157,11 +157,11 @@ def test_going_back_starts_at_a_checkpoint() -> None:
 
 def test_a_failing_disk_is_met_again_and_then_not() -> None:
     class Failing(ListSource):
-        def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
+        def pieces(self, restart: int) -> Iterator[StreamPiece | CorruptError]:
             yield from super().pieces(restart)
             if len(self.starts) == 1:
                 raise OSError(5, "Input/output error")
-            yield Piece(b"end")
+            yield StreamPiece(b"end")
 
     handle = handle_of(Failing([b"begin"]))
     with pytest.raises(OSError, match="Input"):
@@ -191,7 +191,7 @@ def test_a_thread_ends_when_the_reader_goes_elsewhere() -> None:
 
 def test_a_thread_ends_when_the_disk_fails() -> None:
     class Failing(ListSource):
-        def pieces(self, restart: int) -> Iterator[Piece | CorruptError]:
+        def pieces(self, restart: int) -> Iterator[StreamPiece | CorruptError]:
             yield from super().pieces(restart)
             raise OSError(5, "Input/output error")
 

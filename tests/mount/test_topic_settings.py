@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.mount import render
-from kafkafs.mount.changing.topic_settings import differences, parse
-from kafkafs.mount.errnos import Invalid
-from kafkafs.storage.config import Resolved, Settings, topic_config
+from kafkafs.mount.vfs import render
+from kafkafs.mount.vfs.errnos import Invalid
+from kafkafs.mount.writes.topic_settings import differences, parse
+from kafkafs.storage.config.kafka import Configs, Resolved, topic_config
 
 _VALUES = {
     "retention.ms": st.integers(-1, 10**12).map(str),
@@ -23,7 +23,7 @@ _TEXTS = st.fixed_dictionaries({}, optional=_VALUES)
 
 
 def shown(own: dict[str, str], cluster: dict[str, str], run: dict[str, str]) -> Resolved:
-    return topic_config(Settings(run=run, topic_file=own, topic=cluster))
+    return topic_config(Configs(run=run, topic_file=own, topic=cluster))
 
 
 def changed(own: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:

@@ -15,19 +15,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkafs.mount.errnos import NoSuchName, Stale
-from kafkafs.mount.handles import Handle
-from kafkafs.mount.lifetimes import NOT_AT_ALL
-from kafkafs.mount.nodes.node import UNKNOWN_SIZE, Directory, File, Link, Node
+from kafkafs.mount.node import UNKNOWN_SIZE, DirectoryNode, File, Link, Node
 from kafkafs.mount.nodes.record import RecordFile, ValueFile
 from kafkafs.mount.options import MountOptions
 from kafkafs.mount.tree import Tree
-from kafkafs.storage.engine import Engine
+from kafkafs.mount.vfs.errnos import NoSuchName, Stale
+from kafkafs.mount.vfs.handles import Handle
+from kafkafs.mount.vfs.lifetimes import NOT_AT_ALL
 from kafkafs.storage.errors import CorruptError, OffsetNotFound, StorageError, UnknownPartition
-from kafkafs.storage.format.columns import Columns
+from kafkafs.storage.format.files.properties import parse_properties
 from kafkafs.storage.format.java_text import decode_utf8
-from kafkafs.storage.format.properties import parse_properties
-from kafkafs.storage.log.transactions import Isolation
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log_dirs.engine import Engine
 from tests import answers
 from tests.answers import ExpectedRecord
 from tests.mounted.live import LiveLog
@@ -80,7 +80,7 @@ def read(tree: Tree, path: str, at_once: int = 1 << 20) -> bytes:
 
 def names(tree: Tree, path: str) -> list[str]:
     node = tree.resolve(path)
-    assert isinstance(node, Directory)
+    assert isinstance(node, DirectoryNode)
     return [entry.name for entry in node.list()]
 
 
@@ -153,7 +153,7 @@ class TestEveryPartition:
     ) -> None:
         shown = tree(name, isolation)
         directory = shown.resolve(f"{topic}/{number}/offset")
-        assert isinstance(directory, Directory)
+        assert isinstance(directory, DirectoryNode)
         expected = list(answers.records(name, topic, number, isolation))
         entries = list(directory.list())
         links = ["first", "last"] if expected else []
@@ -269,7 +269,7 @@ def test_segments_are_the_files(
 def everything(tree: Tree) -> Iterator[tuple[str, Node]]:
     """All nodes that are listed, with their paths, but few of many records."""
 
-    def below(path: str, directory: Directory) -> Iterator[tuple[str, Node]]:
+    def below(path: str, directory: DirectoryNode) -> Iterator[tuple[str, Node]]:
         for entry in list(directory.list())[:40]:
             name = f"{path}/{entry.name}".lstrip("/")
             try:
@@ -284,7 +284,7 @@ def everything(tree: Tree) -> Iterator[tuple[str, Node]]:
             else:
                 assert listed == found, name
             yield name, node
-            if isinstance(node, Directory):
+            if isinstance(node, DirectoryNode):
                 yield from below(name, node)
 
     yield from below("", tree.root)
@@ -317,7 +317,7 @@ def test_a_listing_is_taken_up_at_any_entry(tree: Callable[..., Tree]) -> None:
     partition = ["", "/offset", "/time", "/key", "/segments"]
     for path in ["", "orders", *(f"orders/0{name}" for name in partition)]:
         directory = shown.resolve(path)
-        assert isinstance(directory, Directory)
+        assert isinstance(directory, DirectoryNode)
         entries = list(directory.list())
         starts = [entry.next_start for entry in entries]
         assert starts == sorted(set(starts)), path
@@ -494,7 +494,7 @@ def test_the_tree_needs_neither_fuse_nor_trio() -> None:
 def test_a_listing_of_segments_leaves_none_out_that_stays(tmp_path: Path) -> None:
     live = LiveLog(tmp_path / "logs")
     directory = Tree(Engine(str(live.directory))).resolve("t/0/segments")
-    assert isinstance(directory, Directory)
+    assert isinstance(directory, DirectoryNode)
     before = [row for run in directory.listing()(0) for row in run.rows]
     listing = directory.listing()
     live.delete_before(2)

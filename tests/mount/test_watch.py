@@ -9,13 +9,13 @@ import pyfuse3
 import pytest
 import trio
 
+from kafkafs.mount.fuse import watch
+from kafkafs.mount.fuse.watch import Watch
+from kafkafs.mount.node import Node
 from kafkafs.mount.nodes.member import Member, member_inode
-from kafkafs.mount.nodes.node import Node
-from kafkafs.mount.partition import Partition
-from kafkafs.mount.serving import watch
-from kafkafs.mount.serving.watch import Watch
+from kafkafs.mount.partition import MountedPartition
 from kafkafs.mount.tree import Tree
-from kafkafs.storage.engine import Engine
+from kafkafs.storage.log_dirs.engine import Engine
 from tests.mounted.live import LiveLog
 
 
@@ -48,11 +48,11 @@ def tree(live: LiveLog) -> Tree:
     return Tree(Engine(str(live.directory)))
 
 
-def partition_of(tree: Tree) -> Partition:
+def partition_of(tree: Tree) -> MountedPartition:
     return tree.catalog.partition("t", 0)
 
 
-def names(partition: Partition) -> list[tuple[int, bytes]]:
+def names(partition: MountedPartition) -> list[tuple[int, bytes]]:
     directory = member_inode(partition, Member.DIRECTORY)
     return [(directory, b"offset"), (directory, b"segments")]
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 import trio
 
-from kafkafs.mount.changing.appending import AppendHandle
-from kafkafs.mount.changing.changes import Changes
-from kafkafs.mount.errnos import Invalid
+from kafkafs.mount.fuse import writers
+from kafkafs.mount.fuse.writers import Writer
 from kafkafs.mount.nodes.append import AppendFile
 from kafkafs.mount.options import MountOptions
-from kafkafs.mount.serving import writers
-from kafkafs.mount.serving.writers import Writer
 from kafkafs.mount.tree import Tree
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.mount.vfs.errnos import Invalid
+from kafkafs.mount.writes.appending import AppendHandle
+from kafkafs.mount.writes.changes import Changes
+from kafkafs.storage.log_manager import LogManager
 from tests.reading import read
 
 #: Much older than now: a record with the present time behind it would roll the segment.
@@ -43,12 +43,12 @@ class Noting:
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[WritableEngine]:
-    with WritableEngine(str(tmp_path / "data")) as engine:
+def engine(tmp_path: Path) -> Iterator[LogManager]:
+    with LogManager(str(tmp_path / "data")) as engine:
         yield engine
 
 
-def opened(engine: WritableEngine, settings: dict[str, str]) -> tuple[Writer, AppendHandle]:
+def opened(engine: LogManager, settings: dict[str, str]) -> tuple[Writer, AppendHandle]:
     engine.create_topic("t", 1, settings)
     options = MountOptions(writable=True)
     node = Tree(engine, options, changes=Changes(engine, options)).resolve("t/0/append.jsonl")
@@ -71,7 +71,7 @@ def opened(engine: WritableEngine, settings: dict[str, str]) -> tuple[Writer, Ap
     ],
 )
 def test_the_loop_does_what_is_short_and_nobody_waits_for(
-    engine: WritableEngine,
+    engine: LogManager,
     monkeypatch: pytest.MonkeyPatch,
     settings: dict[str, str],
     is_alone: bool,
@@ -91,7 +91,7 @@ def test_the_loop_does_what_is_short_and_nobody_waits_for(
 
 
 def test_after_a_write_that_took_long_a_thread_does_it(
-    engine: WritableEngine, monkeypatch: pytest.MonkeyPatch
+    engine: LogManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, handle = opened(engine, {})
     noting = Noting(handle, monkeypatch)
@@ -110,7 +110,7 @@ def test_after_a_write_that_took_long_a_thread_does_it(
     assert noting.in_loop == [True, False, False, True]
 
 
-def test_a_bad_line_is_told_from_the_loop_too(engine: WritableEngine) -> None:
+def test_a_bad_line_is_told_from_the_loop_too(engine: LogManager) -> None:
     writer, _ = opened(engine, {})
 
     async def write(data: bytes) -> int:

@@ -10,8 +10,8 @@ from time import sleep
 
 import pytest
 
-from kafkafs.mount.reading.sizes import StreamSize
-from kafkafs.mount.reading.stream_index import Measured, Part, StreamIndex
+from kafkafs.mount.streams.sizes import StreamSize
+from kafkafs.mount.streams.stream_index import MeasuredPart, Part, StreamIndex
 
 
 def hold_sizes_back(while_it_exists: Path) -> None:
@@ -19,7 +19,7 @@ def hold_sizes_back(while_it_exists: Path) -> None:
     patch = pytest.MonkeyPatch()
     find, measure = StreamIndex.find, StreamSize.measure
 
-    def held_find(self: StreamIndex, part: Part) -> Measured | None:
+    def held_find(self: StreamIndex, part: Part) -> MeasuredPart | None:
         return None if while_it_exists.exists() else find(self, part)
 
     def held_measure(self: StreamSize, seconds: float) -> bool:

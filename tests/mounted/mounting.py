@@ -24,9 +24,9 @@ SOON_SECONDS = 10.0
 _SERVE = """
 import functools, json, sys
 from kafkafs.mount.options import parse_options
-from kafkafs.mount.mounting.session import mount
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.mount.session.session import mount
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 if sys.argv[5]:
     from pathlib import Path
     from tests.mounted.held import hold_sizes_back
@@ -35,7 +35,7 @@ options = parse_options(sys.argv[3])
 engine = functools.partial(Engine, settings=json.loads(sys.argv[4]))
 if options.writable:
     wanted = {"maintain": options.maintain, "unregistered": options.unregistered}
-    engine = functools.partial(WritableEngine, **engine.keywords, **wanted)
+    engine = functools.partial(LogManager, **engine.keywords, **wanted)
 mount(sys.argv[1].split(","), sys.argv[2], options, foreground=True, make_engine=engine)
 """
 

@@ -27,8 +27,8 @@ from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from pathlib import Path
 
-from kafkafs.mount.serving.watch import SWEEP_SECONDS
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.mount.fuse.watch import SWEEP_SECONDS
+from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conversing import ask
 from tests.mounted.mounting import Mount, mounted
 
@@ -60,7 +60,7 @@ _SETTINGS = {
 def make(directory: Path) -> None:
     """The topics: `log`, of which some megabytes stay, and `keys`."""
     small = {"segment.bytes": "1048576", "file.delete.delay.ms": "1000"}
-    with WritableEngine(str(directory)) as engine:
+    with LogManager(str(directory)) as engine:
         engine.create_topic("log", PARTITIONS, {**small, "retention.bytes": "4194304"})
         engine.create_topic(
             "keys",

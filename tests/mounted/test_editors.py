@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.cli.terminal import Terminal
 from tests.mounted.conftest import Mounting
 from tests.reading import read
@@ -23,7 +23,7 @@ _ENVIRONMENT = {"PATH": os.environ["PATH"], "TERM": "xterm", "LANG": "C.UTF-8", 
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("t", 1, {"retention.ms": "-1"})
     return tmp_path / "data"
 

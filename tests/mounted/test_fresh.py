@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conftest import Mounting
 from tests.mounted.mounting import errno_of, wait_until
 
@@ -69,7 +69,7 @@ def value(offset: int) -> str:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("t", settings={"retention.ms": "-1"})
         writer = engine.writer("t", 0)
         for base in range(0, _END, _EACH):
@@ -134,7 +134,7 @@ def test_retention_and_what_is_brought_back(data: Path, mount: Mounting) -> None
 
 def test_a_roll_and_a_cleaning(tmp_path: Path, mount: Mounting) -> None:
     settings = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "segment.ms": "1"}
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("keyed", settings=settings)
         writer = engine.writer("keyed", 0)
         for number in range(6):

@@ -19,8 +19,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log_manager import LogManager
 from tests.mounted.mounting import Mount, errno_of, mounted
 from tests.mounted.promises import promise
 
@@ -35,7 +35,7 @@ def _root() -> None:
 
 def _data(place: Path) -> Path:
     """A log directory with three records with keys in the topic `t`, and an empty one `u`."""
-    with WritableEngine(str(place / "data")) as engine:
+    with LogManager(str(place / "data")) as engine:
         engine.create_topic("t")
         columns = RecordColumns.from_values([b"a", b"b", b"c"], keys=[b"x", b"y", b"z"])
         engine.writer("t", 0).append_records(columns)

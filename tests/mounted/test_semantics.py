@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.disk import Directory
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.internal_topics import DECODERS, as_text
-from kafkafs.storage.segment.dump import Dump, DumpOptions, is_known
+from kafkafs.storage.format.messages.internal_topics import DECODERS, as_text
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.segment.dump.dump import Dump, DumpOptions, is_known
 from tests import answers
 from tests.answers import READ_UNCOMMITTED, ExpectedRecord
 from tests.logs import write_log_dir, write_partition
@@ -705,7 +705,7 @@ def test_dumps(clean: Path, corpus: Callable[[str], Path]) -> None:
         assert sorted(os.listdir(shown)) == [f"{path.name}.txt" for path in files]
         for path in files:
             dump = Dump(DumpOptions(deep=True, contents=True, decoder=decoder))
-            lines = list(dump.lines(Directory(str(broker_s)), path.name, path.name))
+            lines = list(dump.lines(DirFd(str(broker_s)), path.name, path.name))
             for heading, told in (dump.complaints | dump.gaps).items():
                 lines += [heading, *told]
             text = (shown / f"{path.name}.txt").read_bytes()

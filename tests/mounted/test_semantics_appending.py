@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conftest import Mounting
 from tests.mounted.mounting import clear, errno_of, is_mounted, mounted, sh, start, wait_until
 from tests.mounted.promises import promise
@@ -31,7 +31,7 @@ FOREVER = str((1 << 63) - 1)
 def data(tmp_path: Path) -> Path:
     """A log directory with empty topics: `t` of two partitions, `small` with little room for a
     record, and `keyed`, which is compacted."""
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("t", 2, {"message.timestamp.before.max.ms": FOREVER})
         engine.create_topic("small", 1, {"max.message.bytes": "2000"})
         engine.create_topic("keyed", 1, {"cleanup.policy": "compact"})
@@ -321,7 +321,7 @@ def full(tmp_path: Path) -> Iterator[Path]:
 )
 def test_a_full_disk(full: Path, tmp_path: Path) -> None:
     data = full / "data"
-    with WritableEngine(str(data)) as engine:
+    with LogManager(str(data)) as engine:
         engine.create_topic("t", settings={"segment.bytes": str(8 << 20)})
     place = tmp_path / "place"
     place.mkdir()

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.mount.mounting.mount_table import mounted_at
-from kafkafs.mount.mounting.mountpoint import MountError, unmount
 from kafkafs.mount.options import parse_options
+from kafkafs.mount.session.mount_table import mounted_at
+from kafkafs.mount.session.mountpoint import MountError, unmount
 from kafkafs.storage.errors import ConfigError
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import LiveLog, value
@@ -228,7 +228,7 @@ def test_a_replaced_segment(live: LiveLog, mount: Mounting) -> None:
 _MOUNT = """
 import sys
 from kafkafs.mount.options import parse_options
-from kafkafs.mount.mounting.session import MountError, mount
+from kafkafs.mount.session.session import MountError, mount
 try:
     mount([sys.argv[1]], sys.argv[2], parse_options(sys.argv[3]))
 except MountError as error:
@@ -326,7 +326,7 @@ def test_a_mount_point_left_behind(live: LiveLog, tmp_path: Path) -> None:
         mounted.daemon.wait()
         script = (
             "import os, sys\n"
-            "from kafkafs.mount.mounting.mountpoint import check\n"
+            "from kafkafs.mount.session.mountpoint import check\n"
             "os.setgid(65534); os.setuid(65534)\n"
             "check([], sys.argv[1])"
         )

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
 from tests import answers
 from tests.logs import TopicSettings, write_log_dir, write_partition
 from tests.mounted.conftest import Mounting
@@ -246,9 +246,9 @@ _HELD_BACK = """
 import itertools, sys, time
 from pathlib import Path
 from kafkafs.mount.options import parse_options
-from kafkafs.mount.mounting.session import mount
-from kafkafs.mount.reading import previews
-from kafkafs.storage.engine import Engine
+from kafkafs.mount.session.session import mount
+from kafkafs.mount.streams import previews
+from kafkafs.storage.log_dirs.engine import Engine
 
 def held_back(question, told, check, preview=previews.preview, **how):
     steps = itertools.count()

@@ -19,8 +19,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conftest import Mounting
 from tests.mounted.conversing import Row, ask, conversation, logged
 from tests.mounted.live import LiveLog
@@ -41,7 +41,7 @@ def data(tmp_path: Path) -> Path:
     """Topic `old` with three segments of one record each, which retention would delete; `keys`,
     compacted, with three segments of one key; and `t`."""
     clock = SetClock(THEN)
-    with WritableEngine(str(tmp_path / "data"), clock=clock) as engine:
+    with LogManager(str(tmp_path / "data"), clock=clock) as engine:
         engine.create_topic("old", settings={"segment.ms": "1000", "retention.ms": "3600000"})
         compacted = {"cleanup.policy": "compact", "segment.ms": "1000"}
         engine.create_topic("keys", settings=compacted)
@@ -417,7 +417,7 @@ def slow_to_clean(directory: Path) -> Path:
     """A topic `keys` with 400,000 records of many keys in segments of a megabyte: enough for
     the rate to be looked at more than once."""
     keys = [b"key %d" % number for number in range(40_000)]
-    with WritableEngine(str(directory)) as engine:
+    with LogManager(str(directory)) as engine:
         settings = {"cleanup.policy": "compact", "segment.bytes": "1048576"}
         engine.create_topic("keys", settings=settings)
         for _ in range(10):

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conftest import Mounting
 from tests.mounted.mounting import ROOT, SOON_SECONDS, Mount, errno_of, wait_until
 from tests.mounted.promises import promise
@@ -26,7 +26,7 @@ _END = 50
 def data(tmp_path: Path) -> Path:
     """The topics `t`, `empty` and `brief`, whose files are kept for two seconds; `t` and `brief`
     have five segments of ten records each."""
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("t", settings={"retention.ms": "-1"})
         engine.create_topic("empty", 2)
         brief = {"retention.ms": "-1", "file.delete.delay.ms": "2000"}

@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.format.names import LOG_START_OFFSET_FILE
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.files.names import LOG_START_OFFSET_FILE
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conftest import Mounting
 from tests.mounted.mounting import SOON_SECONDS, Mount, clear, errno_of, sh, start, wait_until
 from tests.mounted.promises import promise
@@ -34,7 +34,7 @@ def value(offset: int) -> bytes:
     return b"value %d" % offset
 
 
-def _fill(engine: WritableEngine, topic: str, partition: int = 0) -> None:
+def _fill(engine: LogManager, topic: str, partition: int = 0) -> None:
     """`_SEGMENTS` segments of `_EACH` records, a second apart."""
     writer = engine.writer(topic, partition)
     for base in range(0, _END, _EACH):
@@ -50,7 +50,7 @@ def _fill(engine: WritableEngine, topic: str, partition: int = 0) -> None:
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """The topic `t` with two partitions that never become old."""
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("t", 2, {"retention.ms": "-1"})
         _fill(engine, "t", 0)
         _fill(engine, "t", 1)
@@ -201,7 +201,7 @@ def test_fixed_names(partition: Path) -> None:
 )
 def test_compacted_topics(tmp_path: Path, mount: Mounting) -> None:
     data = tmp_path / "data"
-    with WritableEngine(str(data)) as engine:
+    with LogManager(str(data)) as engine:
         engine.create_topic("keyed", settings={"cleanup.policy": "compact"})
         _fill(engine, "keyed")
     held = mount(data, "writable")
@@ -253,7 +253,7 @@ _REMOVALS = [
     " end without an error, whatever the order of names."
 )
 def test_many(tmp_path: Path, mount: Mounting) -> None:
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("t", len(_REMOVALS) + 1, {"retention.ms": "-1"})
         for number in range(len(_REMOVALS) + 1):
             _fill(engine, "t", number)
@@ -428,7 +428,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 )
 def test_full_disk(small_disk: Path, mount: Mounting) -> None:
     data = small_disk / "data"
-    with WritableEngine(str(data), {"log.index.size.max.bytes": "4096"}) as engine:
+    with LogManager(str(data), {"log.index.size.max.bytes": "4096"}) as engine:
         engine.create_topic("t", settings={"retention.ms": "-1"})
         _fill(engine, "t")
     held = mount(data, "writable", {"log.index.size.max.bytes": "4096"})

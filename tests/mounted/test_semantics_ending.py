@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.mount.mounting import mountpoint
-from kafkafs.mount.mounting.mount_table import Mounted
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.columns import Damage
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.mount.session import mountpoint
+from kafkafs.mount.session.mount_table import Mounted
+from kafkafs.storage.format.records.columns import Damage
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conversing import conversation
 from tests.mounted.mounting import (
     PATIENCE_SECONDS,
@@ -42,7 +42,7 @@ CLEAN = ".kafka_cleanshutdown"
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """A log directory with the empty topic `t`."""
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic(
             "t", settings={"segment.bytes": "1048576", "file.delete.delay.ms": "100"}
         )
@@ -118,10 +118,10 @@ def test_ending(data: Path, begin: Callable[[Path], Mount], end: Callable[[Mount
 _CLOSES_SLOWLY = """
 import os, sys, time
 from kafkafs.mount.options import parse_options
-from kafkafs.mount.mounting.session import mount
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.mount.session.session import mount
+from kafkafs.storage.log_manager import LogManager
 
-class Engine(WritableEngine):
+class Engine(LogManager):
     def close(self):
         print("closing", flush=True)
         while not os.path.exists(sys.argv[3]):
@@ -156,8 +156,8 @@ def test_ending_is_not_interrupted(
 _MOUNTS_SLOWLY = """
 import os, sys, time
 from kafkafs.mount.options import parse_options
-from kafkafs.mount.mounting import session
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.mount.session import session
+from kafkafs.storage.log_manager import LogManager
 
 def init(*arguments, init=session._init):
     print("mounting", flush=True)
@@ -167,7 +167,7 @@ def init(*arguments, init=session._init):
 
 session._init = init
 options = parse_options("writable")
-session.mount([sys.argv[1]], sys.argv[2], options, foreground=True, make_engine=WritableEngine)
+session.mount([sys.argv[1]], sys.argv[2], options, foreground=True, make_engine=LogManager)
 """
 
 
@@ -190,7 +190,7 @@ def test_umount_waits(data: Path, begin: Callable[[Path], Mount]) -> None:
         (mount.point / "t/0/append").write_bytes(os.urandom(500_000).hex().encode() + b"\n")
         command = [sys.executable, "-m", "kafkafs", "umount", str(mount.point)]
         subprocess.run(command, cwd=ROOT, check=True)
-        with WritableEngine(str(data)) as engine:  # at once
+        with LogManager(str(data)) as engine:  # at once
             assert engine.writer("t", 0).end_offset == turn + 1
         assert mount.daemon.wait(PATIENCE_SECONDS) == 0
 
@@ -355,7 +355,7 @@ _IDLE = 30.0
 @promise("An idle writable mount of 1,000 partitions needs less than a hundredth of a processor.")
 def test_idle(tmp_path: Path, begin: Callable[..., Mount]) -> None:
     data = tmp_path / "data"
-    with WritableEngine(str(data)) as engine:
+    with LogManager(str(data)) as engine:
         engine.create_topic("a", 500)
         engine.create_topic("b", 500, {"cleanup.policy": "compact"})
         for writer in engine.writers().values():

@@ -8,7 +8,7 @@ import os
 from itertools import count, islice
 from pathlib import Path
 
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conftest import Mounting
 from tests.mounted.promises import promise
 
@@ -50,7 +50,7 @@ class Listing:
     " `compacted`, too, however fast the directory grows meanwhile."
 )
 def test_a_listing_of_what_grows_ends(tmp_path: Path, mount: Mounting) -> None:
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("t", 1, _SETTINGS)
     partition = mount(tmp_path / "data", "writable").point / "t/0"
     offsets = count()

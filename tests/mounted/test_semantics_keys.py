@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
 from tests import answers
 from tests.logs import write_log_dir, write_partition
 from tests.mounted.conftest import Mounting

@@ -20,7 +20,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kafkafs.storage.format.properties import parse_properties
+from kafkafs.storage.format.files.properties import parse_properties
 from tests import answers
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import LiveLog, value

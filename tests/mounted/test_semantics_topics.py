@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conftest import Mounting
 from tests.mounted.conversing import ask, conversation
 from tests.mounted.mounting import SOON_SECONDS, Mount, errno_of, mounted, sh, wait_until
@@ -60,7 +60,7 @@ def other(topic: Path) -> Path:
 
 def _made(data: Path, *topics: str) -> Path:
     """A log directory with empty topics."""
-    with WritableEngine(str(data)) as engine:
+    with LogManager(str(data)) as engine:
         for topic in topics:
             engine.create_topic(topic)
     return data
@@ -154,7 +154,7 @@ def test_rmdir_of_a_topic(data: Path, shared: Mount, topic: Path) -> None:
 def test_rmdir_leaves_what_nobody_sees(tmp_path: Path, mount: Mounting) -> None:
     """An open transaction may yet be committed; what is damaged may be repaired."""
     data = tmp_path / "data"
-    with WritableEngine(str(data)) as engine:
+    with LogManager(str(data)) as engine:
         for topic in ("open", "damaged"):
             engine.create_topic(topic)
         batch = build_batch(
@@ -689,7 +689,7 @@ def test_topics_come_and_go_under_many_processes(tmp_path: Path, mount: Mounting
         os.rmdir(mounted.point / "shared")
     assert set(os.listdir(mounted.point)) == {".kafkafs", "t"}
     assert mounted.end() == 0
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         assert list(engine.topics()) == ["t"]
         assert not engine.problems
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.transactional import TransactionalProducer
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.transactions.producer import TransactionalProducer
 from tests.mounted.conftest import Mounting
 from tests.mounted.promises import promise
 
@@ -24,7 +24,7 @@ def write(path: Path, **settings: str) -> tuple[int, int]:
     named = {name.replace("_", "."): value for name, value in settings.items()}
     first = time.time_ns() // 1_000_000 - 5 * HOUR_MS
     clock = SetClock(first)
-    with WritableEngine(str(path), clock=clock) as engine:
+    with LogManager(str(path), clock=clock) as engine:
         engine.create_topic("t", settings={"segment.ms": "1000", **named})
         producer = TransactionalProducer(engine)
         for number in range(5):

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.errors import LogDirLocked
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log_manager import LogManager
 from tests.conftest import differences, fingerprint
 from tests.mounted.conftest import Mounting
 from tests.mounted.conversing import ask
@@ -26,7 +26,7 @@ from tests.mounted.promises import promise
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     """A log directory with ten records in the topic `t`."""
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("t")
         values = [b"value %d" % number for number in range(10)]
         engine.writer("t", 0).append_records(RecordColumns.from_values(values))
@@ -39,13 +39,13 @@ def data(tmp_path: Path) -> Path:
 )
 def test_it_holds_the_directories(data: Path, mount: Mounting) -> None:
     with (
-        WritableEngine(str(data)),
+        LogManager(str(data)),
         pytest.raises(AssertionError, match=r"process \d+ has it locked"),
     ):
         mount(data, "writable")
     held = mount(data, "writable")
     with pytest.raises(LogDirLocked) as refused:
-        WritableEngine(str(data))
+        LogManager(str(data))
     assert refused.value.pid == held.daemon.pid
     assert mount(data).point.joinpath("t/0/values").read_bytes().count(b"\n") == 10
 
@@ -206,7 +206,7 @@ OFTEN = {
 def old_and_keyed(tmp_path: Path) -> Path:
     """Log directories with a topic `old`, which retention deletes, and one that is compacted."""
     data = tmp_path / "data"
-    with WritableEngine(str(data)) as engine:
+    with LogManager(str(data)) as engine:
         engine.create_topic("old", settings={"retention.ms": "1000"})
         rolled = {"segment.ms": "1", "min.cleanable.dirty.ratio": "0", "cleanup.policy": "compact"}
         engine.create_topic("keyed", settings=rolled)
@@ -227,7 +227,7 @@ def old_and_keyed(tmp_path: Path) -> Path:
 def test_rw_alone(data: Path, mount: Mounting) -> None:
     point = mount(data, "rw").point
     assert errno_of(os.unlink, point / "t/0/offset/3") == errno.EROFS
-    with WritableEngine(str(data)) as engine:
+    with LogManager(str(data)) as engine:
         assert engine.writer("t", 0).end_offset == 10
 
 

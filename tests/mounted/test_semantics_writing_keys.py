@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conftest import Mounting
 from tests.mounted.mounting import errno_of, mounted, sh, wait_until
 from tests.mounted.promises import promise
@@ -26,7 +26,7 @@ Pair = tuple[bytes | None, bytes | None]
 def data(tmp_path: Path) -> Path:
     """A log directory with empty topics: `c`, which is compacted, `t`, which is not, and `small`
     with little room in a record."""
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("c", 1, {"cleanup.policy": "compact"})
         engine.create_topic("t", 1)
         engine.create_topic("small", 1, {"max.message.bytes": "1000"})
@@ -184,7 +184,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
     place.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", disk], check=True)
     try:
-        with WritableEngine(str(disk / "data")) as engine:
+        with LogManager(str(disk / "data")) as engine:
             engine.create_topic("c", 1, {"segment.bytes": str(8 << 20)})
         with mounted([disk / "data"], place, "writable") as daemon:
             daemon.expects_warnings = True

@@ -20,9 +20,9 @@ import pyarrow as pa
 import pytest
 
 import kafkafs
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log_manager import LogManager
 from tests import answers
 from tests.conftest import fingerprint
 from tests.logs import TopicSettings, write_log_dir, write_partition
@@ -190,7 +190,7 @@ def written(tmp_path: Path) -> Path:
     """An empty topic of two partitions."""
     directory = tmp_path / "log" / "dir"
     directory.mkdir(parents=True)
-    with WritableEngine([str(directory)]) as engine:
+    with LogManager([str(directory)]) as engine:
         engine.create_topic("t", 2)
     return directory
 
@@ -253,7 +253,7 @@ def keyed(tmp_path: Path) -> Path:
     directory = tmp_path / "keyed" / "log"
     directory.mkdir(parents=True)
     settings = {"cleanup.policy": "compact", "segment.bytes": str(16 << 20)}
-    with WritableEngine([str(directory)]) as engine:
+    with LogManager([str(directory)]) as engine:
         engine.create_topic("t", 2, settings)
         for partition, count in ((0, 48_000), (1, 1000)):
             for low in range(0, count, 1000):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.spark.jobs.compact_cutting import LEAST_BYTES, how_many_to_cut
-from kafkafs.storage.cleaner.split_plan import Shape
+from kafkafs.spark.jobs.compact.cutting import LEAST_BYTES, how_many_to_cut
+from kafkafs.storage.cleaner.split.split_plan import Shape
 
 GIB = 1 << 30
 

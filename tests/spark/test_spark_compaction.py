@@ -24,24 +24,25 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafkafs.spark import jobs
-from kafkafs.spark.jobs import compact_cutting, tasks
-from kafkafs.spark.jobs.compact import Compaction, Options
-from kafkafs.spark.jobs.places import Place
+from kafkafs.spark.jobs import tasks
+from kafkafs.spark.jobs.compact.compact import CompactionJob, CompactOptions
+from kafkafs.spark.jobs.compact.compact import cutting as compact_cutting
+from kafkafs.spark.jobs.places import JobLogDirs
 from kafkafs.spark.jobs.report import Report
-from kafkafs.storage import compaction
-from kafkafs.storage.cleaner import key_entries, split_pass, split_plan
-from kafkafs.storage.cleaner.compacted_view import REASONS
+from kafkafs.storage.cleaner.preview.compacted_view import REASONS
+from kafkafs.storage.cleaner.split import key_entries, split_pass, split_plan
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.durable import replaced
-from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import LogDirError, LogDirLocked
-from kafkafs.storage.format.builder import SimpleRecord
-from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.log.transactions import Isolation
-from kafkafs.storage.transactional import TransactionalProducer
-from kafkafs.storage.verify import Verifier
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.builder import SimpleRecord
+from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.operations import compaction
+from kafkafs.storage.operations.verify import Verifier
+from kafkafs.storage.transactions.producer import TransactionalProducer
 from tests.faults import FailingCalls
 from tests.storage.test_cleaning_corpora import PASSES_MS
 from tests.writing import Unsynced
@@ -63,7 +64,7 @@ class Workload:
     """What a seed makes of a topic: records with and without keys, values and headers, in all
     codecs, in transactions that end either way or not at all, cleaned now and then."""
 
-    def __init__(self, engine: WritableEngine, clock: SetClock, seed: int) -> None:
+    def __init__(self, engine: LogManager, clock: SetClock, seed: int) -> None:
         self.engine = engine
         self.clock = clock
         self.chance = random.Random(seed)
@@ -125,7 +126,7 @@ def write(directory: Path, seed: int, partitions: int = 1, steps: int = 120) -> 
     """A log directory, closed in good order; its clock."""
     clock = SetClock(NOW)
     settings = {name: value for name, value in SETTINGS.items() if name != "cleanup.policy"}
-    with WritableEngine(str(directory), settings, clock) as engine:
+    with LogManager(str(directory), settings, clock) as engine:
         Workload(engine, clock, seed).run(partitions, steps)
     clock.advance(1500)  # some horizons have come
     return clock
@@ -135,7 +136,7 @@ def by_the_cleaner(
     directory: Path, clock: SetClock, settings: Mapping[str, str] = SETTINGS
 ) -> dict[tuple[str, int], compaction.Compaction]:
     """What `kafkafs compact --force` does."""
-    with WritableEngine(str(directory), settings, clock) as engine:
+    with LogManager(str(directory), settings, clock) as engine:
         offset_map = engine.cleaner.new_map()
         found = {
             key: compaction.compact(engine, key, offset_map, is_forced=True)
@@ -184,10 +185,10 @@ def by_tasks(
     split_bytes: int | None = 1 << 30,
     settings: Mapping[str, str] = SETTINGS,
 ) -> Report:
-    options = Options(force=True, split_bytes=split_bytes, processors=3)
-    place = Place.of(str(directory), settings)
-    with WritableEngine(place.log_dirs, settings, clock) as engine:
-        return Compaction(engine, place, options, run).compact(())
+    options = CompactOptions(force=True, split_bytes=split_bytes, processors=3)
+    place = JobLogDirs.of(str(directory), settings)
+    with LogManager(place.log_dirs, settings, clock) as engine:
+        return CompactionJob(engine, place, options, run).compact(())
 
 
 def content(directory: Path) -> dict[str, tuple[bytes, int]]:
@@ -206,7 +207,7 @@ def content(directory: Path) -> dict[str, tuple[bytes, int]]:
 
 def check(directory: Path) -> None:
     """It verifies, and nothing is left beside it."""
-    with WritableEngine(str(directory), SETTINGS, SetClock(NOW)) as engine:
+    with LogManager(str(directory), SETTINGS, SetClock(NOW)) as engine:
         verifier = Verifier(engine)
         for key in engine.writers():
             assert list(verifier.partition(engine.partition_dir(*key))) == []
@@ -223,7 +224,7 @@ def unsynced() -> Iterator[None]:
 @pytest.fixture
 def cut_small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small logs in many ranges, runs and slices."""
-    job = importlib.import_module("kafkafs.spark.jobs.compact")  # hidden by its function
+    job = importlib.import_module("kafkafs.spark.jobs.compact.compact")  # hidden by its function
     monkeypatch.setattr(job, "_LEAST_RANGE_BYTES", 700)
     monkeypatch.setattr(job, "_RANGES_A_PROCESSOR", 1 << 20)
     monkeypatch.setattr(split_plan, "_SLICE_KEYS", 50)
@@ -343,9 +344,9 @@ def test_damage_is_told_and_holds_up_nobody_else(
 def test_a_topic_that_is_not_compacted_is_told_if_it_is_named(tmp_path: Path) -> None:
     settings = {**SETTINGS, "cleanup.policy": "delete"}
     clock = write(tmp_path / "log", 1, steps=10)
-    place = Place.of(str(tmp_path / "log"), settings)
-    with WritableEngine(place.log_dirs, settings, clock) as engine:
-        job = Compaction(engine, place, Options(force=True), in_turn)
+    place = JobLogDirs.of(str(tmp_path / "log"), settings)
+    with LogManager(place.log_dirs, settings, clock) as engine:
+        job = CompactionJob(engine, place, CompactOptions(force=True), in_turn)
         assert job.compact(()).exit_code == 0
         report = job.compact([(TOPIC, None)])
     assert [row["what"] for row in report.wrong] == ['cleanup.policy does not include "compact"']
@@ -354,7 +355,7 @@ def test_a_topic_that_is_not_compacted_is_told_if_it_is_named(tmp_path: Path) ->
 @pytest.mark.spark
 def test_a_directory_that_somebody_holds_is_refused(tmp_path: Path, spark: SparkSession) -> None:
     clock = write(tmp_path / "log", 1, steps=10)
-    with WritableEngine(str(tmp_path / "log"), SETTINGS, clock), pytest.raises(LogDirLocked):
+    with LogManager(str(tmp_path / "log"), SETTINGS, clock), pytest.raises(LogDirLocked):
         jobs.compact(spark, str(tmp_path / "log"), settings=SETTINGS)
     assert list(tmp_path.glob(".*")) == []
 
@@ -363,9 +364,11 @@ def test_a_staging_place_on_another_file_system_is_refused(tmp_path: Path) -> No
     clock = write(tmp_path / "log", 1, steps=40)
     before = content(tmp_path / "log" / f"{TOPIC}-0")
     with TemporaryDirectory(dir="/dev/shm") as elsewhere:
-        options = Options(force=True, staging=elsewhere)
-        with WritableEngine(str(tmp_path / "log"), SETTINGS, clock) as engine:
-            job = Compaction(engine, Place.of(str(tmp_path / "log"), SETTINGS), options, in_turn)
+        options = CompactOptions(force=True, staging=elsewhere)
+        with LogManager(str(tmp_path / "log"), SETTINGS, clock) as engine:
+            job = CompactionJob(
+                engine, JobLogDirs.of(str(tmp_path / "log"), SETTINGS), options, in_turn
+            )
             with pytest.raises(LogDirError, match="not on the file system of"):
                 job.compact(())
     assert content(tmp_path / "log" / f"{TOPIC}-0") == before
@@ -376,9 +379,9 @@ def test_a_staging_place_can_be_chosen(tmp_path: Path) -> None:
     chosen = tmp_path / "staging"
     with copies(tmp_path, tmp_path / "log") as (ours, theirs):
         by_the_cleaner(theirs, clock)
-        options = Options(force=True, staging=str(chosen))
-        with WritableEngine(str(ours), SETTINGS, clock) as engine:
-            Compaction(engine, Place.of(str(ours), SETTINGS), options, in_turn).compact(())
+        options = CompactOptions(force=True, staging=str(chosen))
+        with LogManager(str(ours), SETTINGS, clock) as engine:
+            CompactionJob(engine, JobLogDirs.of(str(ours), SETTINGS), options, in_turn).compact(())
         assert content(ours) == content(theirs)
         assert list(chosen.iterdir()) == []
 

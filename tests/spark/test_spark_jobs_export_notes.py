@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafkafs.spark import jobs
-from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import CorruptError, StorageError
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.conftest import fingerprint
 from tests.logs import write_log_dir
 from tests.spark.in_process import NO_SESSION, in_process
@@ -50,7 +50,7 @@ def output(tmp_path: Path) -> Path:
         ("u", 0): write(root / "u-0", 0, [(0, 5, 0)]),
     }
     write_log_dir(root, ends, start_offsets={("t", 0): 5, ("t", 1): 7})
-    with WritableEngine(str(root)) as engine:
+    with LogManager(str(root)) as engine:
         engine.set_topic_config("t", {"retention.ms": "-1"})
     jobs.export(NO_SESSION, str(root), str(tmp_path / "out"), format="jsonl")
     return tmp_path / "out"

@@ -18,13 +18,13 @@ from kafkafs.cli.main import cli
 from kafkafs.spark import jobs
 from kafkafs.spark.jobs.export_files import SCHEMA
 from kafkafs.spark.jobs.import_ import _batches
-from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import CorruptError, LogDirLocked, Refused, UnknownTopic, Unregistered
-from kafkafs.storage.format import batch as b
-from kafkafs.storage.format.columns import Columns, Record
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.log.transactions import Isolation
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records import batch as b
+from kafkafs.storage.format.records.columns import Columns, Record
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.spark.in_process import NO_SESSION, in_process
 from tests.spark.test_spark_jobs_export import made
 from tests.spark.test_spark_jobs_salvage import findings
@@ -132,11 +132,11 @@ def test_once_and_into_what_is_there(tmp_path: Path) -> None:
     assert (first.skipped, again.skipped) == (0, again.units)
     assert records(tmp_path / "in") == records(source)
     # Deleted, it may come again; beside other records, not.
-    with WritableEngine(target) as engine:
+    with LogManager(target) as engine:
         engine.delete_topic("t")
     jobs.import_(NO_SESSION, target, str(output))
     assert records(tmp_path / "in") == records(source)
-    with WritableEngine(target), pytest.raises(LogDirLocked):
+    with LogManager(target), pytest.raises(LogDirLocked):
         jobs.import_(NO_SESSION, target, str(output))
     other = tmp_path / "b"
     jobs.import_(NO_SESSION, str(other), str(output))
@@ -157,7 +157,7 @@ def test_topics_that_a_cluster_does_not_know(
     with pytest.raises(Unregistered, match="belongs to a KRaft cluster"):
         jobs.import_(NO_SESSION, str(data), str(output))
     assert before == sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
-    monkeypatch.setattr("kafkafs.cli.spark.session", lambda *_: nullcontext(NO_SESSION))
+    monkeypatch.setattr("kafkafs.cli.verbs.spark.session", lambda *_: nullcontext(NO_SESSION))
     words = ["spark", "import", "--from", str(output), str(data)]
     refused = CliRunner().invoke(cli, words)
     assert refused.exit_code == 1
@@ -173,13 +173,13 @@ def test_partitions_that_a_cluster_does_not_know(tmp_path: Path, writable_corpus
     """Those that it knows are not made, and so they are not refused."""
     output, data = tmp_path / "out", writable_corpus("kafka43-clean")
     jobs.export(NO_SESSION, str(data), str(output), [("orders", None)])
-    with WritableEngine(str(data)) as engine:
+    with LogManager(str(data)) as engine:
         topic_id = engine.topic_id("orders")
     for number in range(3):
         shutil.rmtree(data / f"orders-{number}")
     with pytest.raises(Unregistered):
         jobs.import_(NO_SESSION, str(data), str(output))
-    with WritableEngine(str(data)) as engine:
+    with LogManager(str(data)) as engine:
         engine.create_topic("orders", 3, topic_id=topic_id)
     jobs.import_(NO_SESSION, str(data), str(output))
     assert sum(len(rows) for key, rows in records(data).items() if key[0] == "orders") == 20_000

@@ -13,10 +13,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafkafs.spark import jobs
-from kafkafs.storage.disk import Directory
 from kafkafs.storage.errors import LogDirError, UnknownTopic
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.log.replicas import Merging, Replica, find_parting
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.log.check.replicas import Merging, Replica, find_parting
 from tests.logs import TopicSettings, walk, write_log_dir, write_partition
 from tests.spark.test_spark_jobs_salvage import findings
 
@@ -58,7 +58,7 @@ def merged(
     one: Path, other: Path, is_compacted: bool = False, name: str = "t-0"
 ) -> tuple[list[bytes], Merging, Any]:
     """The batches of the log of both; the holes in it."""
-    first, second = (Replica(Directory(str(root)).child(name), LIMIT) for root in (one, other))
+    first, second = (Replica(DirFd(str(root)).child(name), LIMIT) for root in (one, other))
     parting = find_parting(first, second, is_compacted)
     merging = Merging(first, second, parting, is_compacted)
     found, holes = [], []

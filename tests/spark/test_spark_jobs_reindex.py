@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from kafkafs.cli.recover import plan_for
+from kafkafs.cli.verbs.recover import plan_for
 from kafkafs.spark import jobs
-from kafkafs.storage.durable import WritableDirectory
-from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import LogDirLocked
-from kafkafs.storage.lock import DirectoryLock
-from kafkafs.storage.log.recovery_actions import Write
+from kafkafs.storage.io.durable import WritableDirFd
+from kafkafs.storage.io.lock import DirectoryLock
+from kafkafs.storage.log.load.recovery_actions import WriteFile
+from kafkafs.storage.log_dirs.engine import Engine
 from tests.conftest import fingerprint
 from tests.logs import walk
 
@@ -38,7 +38,7 @@ def as_recovered(root: Path) -> dict[str, bytes]:
     for topic, numbers in engine.topics().items():
         for number in numbers if topic != "__cluster_metadata" else ():
             for action in plan_for(engine, topic, number, is_clean=False).actions:
-                if isinstance(action, Write) and Path(action.name).suffix in INDEXES:
+                if isinstance(action, WriteFile) and Path(action.name).suffix in INDEXES:
                     found[f"{topic}-{number}/{action.name}"] = action.data
     return found
 
@@ -91,7 +91,7 @@ def test_a_damaged_segment_keeps_its_own(spark: SparkSession, writable_corpus: C
 
 def test_a_held_directory_is_refused(spark: SparkSession, writable_corpus: Corpus) -> None:
     root = writable_corpus("kafka43-torn")
-    with DirectoryLock(WritableDirectory(str(root))), pytest.raises(LogDirLocked):
+    with DirectoryLock(WritableDirFd(str(root))), pytest.raises(LogDirLocked):
         jobs.reindex(spark, str(root))
     before = fingerprint(root)
     assert not (root / ".lock").exists()

@@ -11,12 +11,12 @@ from pyspark.sql import SparkSession
 from kafkafs.spark import jobs
 from kafkafs.spark.jobs.new_log_dir import NewLogDir
 from kafkafs.spark.jobs.notes import OtherJob
-from kafkafs.storage.disk import Directory
-from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import LogDirError
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.log.sound import Lost, Sound, sound_batches
-from kafkafs.storage.verify import Verifier
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.log.check.sound import Lost, Sound, sound_batches
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.operations.verify import Verifier
 from tests.logs import TopicSettings, walk, write_log_dir, write_partition
 
 Corpus = Callable[[str], Path]
@@ -46,7 +46,7 @@ def logs(partition: Path) -> list[Path]:
 
 
 def sound(log: Path, next_base: int = -1) -> list[Sound | Lost]:
-    directory = Directory(str(log.parent.parent)).child(log.parent.name)
+    directory = DirFd(str(log.parent.parent)).child(log.parent.name)
     return list(sound_batches(directory, int(log.stem), next_base, LIMIT))
 
 

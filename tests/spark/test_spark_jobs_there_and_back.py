@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from kafkafs.spark import jobs
 from kafkafs.spark.jobs.export_files import FORMATS
 from kafkafs.spark.jobs.notes import OtherJob
-from kafkafs.spark.planning import INTERNAL_TOPICS
-from kafkafs.storage.engine import Engine
+from kafkafs.spark.read.planning import INTERNAL_TOPICS
 from kafkafs.storage.errors import CorruptError, InvalidRecord, LogDirError, Refused, TopicExists
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.log.transactions import Isolation
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests import answers
 from tests.logs import write_log_dir, write_partition
 from tests.spark.in_process import NO_SESSION, in_process
@@ -134,7 +134,7 @@ def test_logs_of_any_shape_come_back(
 
 
 def test_settings_and_empty_topics_come_back(tmp_path: Path) -> None:
-    with WritableEngine(str(tmp_path / "a")) as engine:
+    with LogManager(str(tmp_path / "a")) as engine:
         engine.create_topic("kept", 2, {"retention.ms": "-1", "cleanup.policy": "compact"})
         engine.create_topic("plain", [3, 5])
     jobs.export(NO_SESSION, str(tmp_path / "a"), str(tmp_path / "out"))
@@ -166,7 +166,7 @@ def exported(tmp_path: Path, **about: Any) -> Path:
 
 def test_an_export_grows_with_topics_that_are_empty(tmp_path: Path) -> None:
     output = exported(tmp_path)
-    with WritableEngine(str(tmp_path / "a")) as engine:
+    with LogManager(str(tmp_path / "a")) as engine:
         engine.create_topic("new", 1, {"retention.ms": "-1"})
     jobs.export(NO_SESSION, str(tmp_path / "a"), str(output))
     jobs.import_(NO_SESSION, str(tmp_path / "in"), str(output))
@@ -176,7 +176,7 @@ def test_an_export_grows_with_topics_that_are_empty(tmp_path: Path) -> None:
 
 def test_into_a_partition_that_is_empty(tmp_path: Path) -> None:
     output = exported(tmp_path)
-    with WritableEngine(str(tmp_path / "in")) as engine:
+    with LogManager(str(tmp_path / "in")) as engine:
         engine.create_topic("t", 1, {"retention.ms": "-1"})
     jobs.import_(NO_SESSION, str(tmp_path / "in"), str(output))
     assert bounds(str(tmp_path / "in")) == {("t", 0): (2218, 2229)}
@@ -208,7 +208,7 @@ def test_a_topic_that_cannot_be_made_leaves_none(tmp_path: Path) -> None:
         end = write(tmp_path / f"a/{name}-0", 7, [(0, 3, 0)])
     write_log_dir(tmp_path / "a", {("a.b", 0): end, ("z", 0): end})
     jobs.export(NO_SESSION, str(tmp_path / "a"), str(tmp_path / "out"))
-    with WritableEngine(str(tmp_path / "in")) as engine:
+    with LogManager(str(tmp_path / "in")) as engine:
         engine.create_topic("a_b")
     with pytest.raises(TopicExists):
         jobs.import_(NO_SESSION, str(tmp_path / "in"), str(tmp_path / "out"))

@@ -12,22 +12,22 @@ from pyspark.sql import SparkSession
 
 from kafkafs.spark import jobs
 from kafkafs.spark.jobs.notes import OtherJob
-from kafkafs.storage.disk import Directory
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.builder import (
+from kafkafs.storage.format.layout import ControlType
+from kafkafs.storage.format.records.builder import (
     BatchFields,
     SimpleRecord,
     build_batch,
     build_end_txn_marker,
 )
-from kafkafs.storage.format.decoder import Decoder
-from kafkafs.storage.format.layout import ControlType
-from kafkafs.storage.log.context import ReadLimits
-from kafkafs.storage.log.verify import Listed, LogCheck
-from kafkafs.storage.segment.verify import SegmentCheck, SegmentFacts
-from kafkafs.storage.segment.verify_digest import DigestCheck, SegmentDigest
-from kafkafs.storage.segment.verify_index import Finding
-from kafkafs.storage.verify import Verifier
+from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.log.check.verify import Listed, LogCheck
+from kafkafs.storage.log.read.context import ReadLimits
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.operations.verify import Verifier
+from kafkafs.storage.segment.check.verify import SegmentCheck, SegmentFacts
+from kafkafs.storage.segment.check.verify_digest import DigestCheck, SegmentDigest
+from kafkafs.storage.segment.check.verify_index import Finding
 from tests.index_damage import damage_indexes
 from tests.logs import TopicSettings, write_partition
 
@@ -85,7 +85,7 @@ def batches(chance: random.Random, count: int) -> Iterator[bytes]:
 
 def by_digests(partition: Path, may_have_gaps: bool) -> list[Finding]:
     """As the job does it: each segment by itself, as far as a note on a disk, and then all."""
-    directory = Directory(str(partition.parent)).child(partition.name)
+    directory = DirFd(str(partition.parent)).child(partition.name)
     digests: dict[SegmentFacts, SegmentDigest] = {}
     listed = Listed(directory)
     for facts in listed.segments(True):
@@ -114,7 +114,7 @@ def test_digests_stand_for_segments(tmp_path: Path, seed: int) -> None:
         damage_indexes(partition, [(chance.randrange(8), "flip", chance.randrange(1000))])
     if chance.random() < 0.3:
         (partition / "leader-epoch-checkpoint").write_text("0\n1\n1 7\n")
-    directory = Directory(str(tmp_path)).child("t-0")
+    directory = DirFd(str(tmp_path)).child("t-0")
     expected = list(LogCheck(directory, 0, True, seed % 2 == 0, LIMITS).findings())
     assert by_digests(partition, seed % 2 == 0) == expected
     assert expected or seed % 3
@@ -130,7 +130,7 @@ def test_a_digest_is_small(tmp_path: Path) -> None:
         for at in range(5000)
     ]
     write_partition(tmp_path / "t-0", plain)
-    directory = Directory(str(tmp_path)).child("t-0")
+    directory = DirFd(str(tmp_path)).child("t-0")
     (facts,) = Listed(directory).segments(True)
     check = SegmentCheck(directory, facts, Decoder(1 << 20), 1 << 20)
     digest = SegmentDigest.of(check, facts, ())

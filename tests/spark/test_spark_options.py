@@ -7,12 +7,12 @@ import pickle
 
 import pytest
 
-from kafkafs.spark.options import EARLIEST, LATEST, OptionError, Options
-from kafkafs.storage.log.transactions import Isolation
+from kafkafs.spark.options import EARLIEST, LATEST, OptionError, ReadOptions
+from kafkafs.storage.log.read.transactions import Isolation
 
 
-def parse(**options: str) -> Options:
-    return Options.parse({"path": "/data", **options})
+def parse(**options: str) -> ReadOptions:
+    return ReadOptions.parse({"path": "/data", **options})
 
 
 def test_what_is_read_when_nothing_is_said() -> None:
@@ -41,7 +41,7 @@ def test_names_are_compared_without_regard_to_case() -> None:
 
 def test_several_paths() -> None:
     assert parse(path="/a, /b,").paths == ("/a", "/b")
-    assert Options.parse({"paths": '["/a", "file:///b,/c"]'}).paths == ("/a", "/b", "/c")
+    assert ReadOptions.parse({"paths": '["/a", "file:///b,/c"]'}).paths == ("/a", "/b", "/c")
 
 
 def test_options_travel_to_the_tasks() -> None:
@@ -151,8 +151,8 @@ def test_an_end_before_the_start() -> None:
 # -- streams --------------------------------------------------------------------------------------
 
 
-def parse_stream(**options: str) -> Options:
-    return Options.parse({"path": "/data", **options}, streaming=True)
+def parse_stream(**options: str) -> ReadOptions:
+    return ReadOptions.parse({"path": "/data", **options}, streaming=True)
 
 
 def test_a_stream_begins_with_what_comes() -> None:
@@ -182,7 +182,7 @@ def test_times_are_written_as_sparks(text: str, ms: int) -> None:
 def test_what_a_stream_does_not_have_is_refused(name: str, value: str) -> None:
     with pytest.raises(OptionError, match=f"option {name}: cannot be used in a stream"):
         parse_stream(**{name: value})
-    Options.parse({"path": "/data", name: value}, streaming=None)
+    ReadOptions.parse({"path": "/data", name: value}, streaming=None)
     parse(**{name: value})
 
 
@@ -202,6 +202,6 @@ def test_limits_of_a_stream_that_cannot_be(name: str, value: str) -> None:
 
 def test_what_only_a_batch_refuses_is_known_when_it_is_one() -> None:
     latest = {"path": "/data", "startingOffsets": "latest"}
-    Options.parse(latest, streaming=None)
+    ReadOptions.parse(latest, streaming=None)
     with pytest.raises(OptionError, match="cannot be latest"):
-        Options.parse(latest)
+        ReadOptions.parse(latest)

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from kafkafs.spark import jobs
-from kafkafs.spark.planning import refuse_within_log_dir
+from kafkafs.spark.read.planning import refuse_within_log_dir
 from kafkafs.storage.errors import LogDirError
 
 Corpus = Callable[[str], Path]

@@ -12,17 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkafs.spark.options import OptionError, Options
-from kafkafs.spark.planning import (
-    INTERNAL_TOPICS,
-    DataLoss,
-    OffsetRange,
-    find_log_dirs,
-    plan,
-)
-from kafkafs.storage.disk import OpenFile
+from kafkafs.spark.options import OptionError, ReadOptions
+from kafkafs.spark.read.planning import INTERNAL_TOPICS, DataLoss, OffsetRange, find_log_dirs, plan
 from kafkafs.storage.errors import LogDirError
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.io.disk import OpenFile
 from tests import answers
 from tests.index_damage import INDEX_DAMAGE, damage_indexes
 from tests.logs import TopicSettings, write_log_dir, write_partition
@@ -31,7 +25,7 @@ Corpus = Callable[[str], Path]
 
 
 def planned(path: Path | str, /, **options: str) -> list[OffsetRange]:
-    parsed = Options.parse({"path": str(path), **options})
+    parsed = ReadOptions.parse({"path": str(path), **options})
     return plan(find_log_dirs(parsed.paths), parsed)
 
 

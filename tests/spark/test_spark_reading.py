@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from kafkafs.spark.options import Options
-from kafkafs.spark.planning import DataLoss, OffsetRange, find_log_dirs, plan
-from kafkafs.spark.reading import LOSSES, Reading
-from kafkafs.storage.disk import OpenFile
+from kafkafs.spark.options import ReadOptions
+from kafkafs.spark.read.planning import DataLoss, OffsetRange, find_log_dirs, plan
+from kafkafs.spark.read.reading import LOSSES, Reading
 from kafkafs.storage.errors import CorruptError, LogDirError
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.io.disk import OpenFile
 from tests import answers
 from tests.logs import TopicSettings, write_log_dir, write_partition
 
@@ -47,8 +47,8 @@ class Read:
     options: dict[str, str] = field(default_factory=dict)
 
     @property
-    def parsed(self) -> Options:
-        return Options.parse({"path": str(self.path), **self.options})
+    def parsed(self) -> ReadOptions:
+        return ReadOptions.parse({"path": str(self.path), **self.options})
 
     @property
     def reading(self) -> Reading:

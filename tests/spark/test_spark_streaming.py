@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import kafkafs
-from kafkafs.writing import WritableDirectory
+from kafkafs.api.writing import WritableLogDirectories
 from tests import answers
 from tests.readme import ROOT, blocks, section
 from tests.spark.told import told_by_kafka
@@ -69,14 +69,14 @@ def offsets(spark: SparkSession, path: Path) -> dict[tuple[str, int], list[int]]
 
 
 @contextmanager
-def directory(path: Path, **settings: str) -> Iterator[WritableDirectory]:
+def directory(path: Path, **settings: str) -> Iterator[WritableLogDirectories]:
     """One on which nothing runs by itself."""
     settings = {"log.cleaner.enable": "false", **settings}
     with kafkafs.open(path, writable=True, settings=settings) as opened:
         yield opened
 
 
-def append(logs: WritableDirectory, topic: str, partition: int, count: int) -> None:
+def append(logs: WritableLogDirectories, topic: str, partition: int, count: int) -> None:
     """Records whose keys are their offsets."""
     first = logs[topic, partition].end_offset
     numbers = range(first, first + count)

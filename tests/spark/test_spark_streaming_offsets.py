@@ -16,12 +16,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kafkafs
-from kafkafs.spark.options import OptionError, Options
-from kafkafs.spark.planning import DataLoss
-from kafkafs.spark.positions import Positions, from_json, to_json
-from kafkafs.spark.reading import Reading
-from kafkafs.spark.streaming import Stream
-from kafkafs.writing import WritableDirectory
+from kafkafs.api.writing import WritableLogDirectories
+from kafkafs.spark.options import OptionError, ReadOptions
+from kafkafs.spark.read.planning import DataLoss
+from kafkafs.spark.read.positions import PartitionOffsets, from_json, to_json
+from kafkafs.spark.read.reading import Reading
+from kafkafs.spark.read.streaming import Stream
 
 SCHEMA = pa.schema(
     [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64()), ("value", "binary")]
@@ -31,7 +31,7 @@ Records = dict[tuple[str, int], list[int]]
 
 
 @pytest.fixture
-def logs(tmp_path: Path) -> Iterator[WritableDirectory]:
+def logs(tmp_path: Path) -> Iterator[WritableLogDirectories]:
     """A writable directory, on which nothing runs by itself."""
     settings = {"log.retention.check.interval.ms": str(1 << 40), "log.cleaner.enable": "false"}
     with kafkafs.open(tmp_path / "logs", writable=True, settings=settings) as opened:
@@ -50,11 +50,11 @@ class Query:
 
     def restart(self, **options: str) -> None:
         self._options |= options
-        self.options = Options.parse(self._options, streaming=True)
+        self.options = ReadOptions.parse(self._options, streaming=True)
         self.stream = Stream(self.options.paths, self.options)
 
     @property
-    def position(self) -> Positions | None:
+    def position(self) -> PartitionOffsets | None:
         return from_json(json.loads(self.ends[-1])) if self.ends else None
 
     @property
@@ -87,19 +87,19 @@ class Query:
         return self.finish()
 
 
-def append(logs: WritableDirectory, topic: str, partition: int, count: int) -> None:
+def append(logs: WritableLogDirectories, topic: str, partition: int, count: int) -> None:
     logs[topic, partition].append([b"x" * 50] * count)
 
 
 def test_positions_are_written_as_sparks_kafka_source_writes_them() -> None:
-    positions = Positions({("b", 10): 3, ("a", 1): 2, ("b", 9): 1 << 60})
+    positions = PartitionOffsets({("b", 10): 3, ("a", 1): 2, ("b", 9): 1 << 60})
     text = json.dumps(to_json(positions), separators=(",", ":"))
     assert text == '{"a":{"1":2},"b":{"9":1152921504606846976,"10":3}}'
     assert from_json(json.loads(text)) == positions
 
 
 def test_a_stream_begins_at_the_end_unless_told_otherwise(
-    logs: WritableDirectory, tmp_path: Path
+    logs: WritableLogDirectories, tmp_path: Path
 ) -> None:
     logs.create_topic("t")
     append(logs, "t", 0, 10)
@@ -114,7 +114,7 @@ def test_a_stream_begins_at_the_end_unless_told_otherwise(
 
 
 def test_a_first_batch_that_is_done_again_begins_where_it_began(
-    logs: WritableDirectory, tmp_path: Path
+    logs: WritableLogDirectories, tmp_path: Path
 ) -> None:
     """Of what came while it was done nothing is left out, and nothing comes twice."""
     logs.create_topic("t")
@@ -131,7 +131,7 @@ def test_a_first_batch_that_is_done_again_begins_where_it_began(
 
 
 def test_partitions_and_topics_that_come_later_are_read_from_their_start(
-    logs: WritableDirectory, tmp_path: Path
+    logs: WritableLogDirectories, tmp_path: Path
 ) -> None:
     logs.create_topic("a1")
     query = Query(tmp_path / "logs", subscribePattern="a.*")
@@ -148,7 +148,7 @@ def test_partitions_and_topics_that_come_later_are_read_from_their_start(
     assert query.found == {("a1", 0): [10], ("a1", 1): [0, 1], ("a2", 0): [0, 1, 2]}
 
 
-def test_a_pattern_may_match_nothing_yet(logs: WritableDirectory, tmp_path: Path) -> None:
+def test_a_pattern_may_match_nothing_yet(logs: WritableLogDirectories, tmp_path: Path) -> None:
     logs.create_topic("b")
     query = Query(tmp_path / "logs", subscribePattern="a")
     assert query.batch() == 0
@@ -157,7 +157,7 @@ def test_a_pattern_may_match_nothing_yet(logs: WritableDirectory, tmp_path: Path
     assert query.batch() == 3
 
 
-def test_limits_are_shared_in_proportion(logs: WritableDirectory, tmp_path: Path) -> None:
+def test_limits_are_shared_in_proportion(logs: WritableLogDirectories, tmp_path: Path) -> None:
     logs.create_topic("t", 3)
     for partition, count in enumerate((600, 300, 1)):
         append(logs, "t", partition, count)
@@ -170,10 +170,10 @@ def test_limits_are_shared_in_proportion(logs: WritableDirectory, tmp_path: Path
 
 
 def test_too_little_waits_but_not_forever(
-    logs: WritableDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    logs: WritableLogDirectories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 0.0
-    monkeypatch.setattr("kafkafs.spark.streaming.time.monotonic", lambda: now)
+    monkeypatch.setattr("kafkafs.spark.read.streaming.time.monotonic", lambda: now)
     logs.create_topic("t")
     append(logs, "t", 0, 1)
     limits = {"minOffsetsPerTrigger": "10", "maxOffsetsPerTrigger": "12", "maxTriggerDelay": "5s"}
@@ -192,7 +192,7 @@ def test_too_little_waits_but_not_forever(
     assert [query.batch() for _ in range(3)] == [12, 12, 0]
 
 
-def test_what_is_available_now_ends(logs: WritableDirectory, tmp_path: Path) -> None:
+def test_what_is_available_now_ends(logs: WritableLogDirectories, tmp_path: Path) -> None:
     """At the end as it was, whatever comes meanwhile, and though it be too little."""
     logs.create_topic("t")
     append(logs, "t", 0, 100)
@@ -208,7 +208,7 @@ def test_what_is_available_now_ends(logs: WritableDirectory, tmp_path: Path) -> 
     assert query.stream.latest.offsets == {("t", 0): 100}
 
 
-def test_committed_records_only(logs: WritableDirectory, tmp_path: Path) -> None:
+def test_committed_records_only(logs: WritableLogDirectories, tmp_path: Path) -> None:
     """A stream stops before a transaction that is open; an aborted one is passed over."""
     logs.create_topic("t")
     options = {"startingOffsets": "earliest", "kafka.isolation.level": "read_committed"}
@@ -226,7 +226,7 @@ def test_committed_records_only(logs: WritableDirectory, tmp_path: Path) -> None
     assert query.found == {("t", 0): [0, 1, 2, 3, 4, 9]}
 
 
-def test_a_batch_is_many_tasks(logs: WritableDirectory, tmp_path: Path) -> None:
+def test_a_batch_is_many_tasks(logs: WritableLogDirectories, tmp_path: Path) -> None:
     logs.create_topic("t", 2)
     for _ in range(40):
         append(logs, "t", 0, 500)
@@ -242,13 +242,13 @@ def test_a_batch_is_many_tasks(logs: WritableDirectory, tmp_path: Path) -> None:
 # -- loss -----------------------------------------------------------------------------------------
 
 
-def retained(logs: WritableDirectory, offset: int) -> None:
+def retained(logs: WritableLogDirectories, offset: int) -> None:
     logs["t", 0].delete_records(offset)
     logs.run("start-offsets")
 
 
 def test_what_retention_took_is_named(
-    logs: WritableDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    logs: WritableLogDirectories, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     logs.create_topic("t")
     strict = Query(tmp_path / "logs", startingOffsets="earliest")
@@ -269,7 +269,7 @@ def test_what_retention_took_is_named(
 
 
 def test_a_topic_that_has_gone_is_a_loss(
-    logs: WritableDirectory, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    logs: WritableLogDirectories, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     for topic in ("t", "u"):
         logs.create_topic(topic)
@@ -293,7 +293,7 @@ def test_a_topic_that_has_gone_is_a_loss(
 
 
 def test_what_a_batch_was_to_read_may_go_before_it_is_done_again(
-    logs: WritableDirectory, tmp_path: Path
+    logs: WritableLogDirectories, tmp_path: Path
 ) -> None:
     logs.create_topic("t")
     query = Query(tmp_path / "logs", startingOffsets="earliest")
@@ -308,7 +308,7 @@ def test_what_a_batch_was_to_read_may_go_before_it_is_done_again(
     assert query.finish() == 5
 
 
-def test_a_query_that_cannot_begin_says_why(logs: WritableDirectory, tmp_path: Path) -> None:
+def test_a_query_that_cannot_begin_says_why(logs: WritableLogDirectories, tmp_path: Path) -> None:
     logs.create_topic("t", 2)
     for options, why in (
         ({"subscribe": "t,u"}, "option subscribe: there is no topic u"),

@@ -20,16 +20,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import kafkafs
-from kafkafs.spark.options import OptionError, Options
-from kafkafs.spark.planning import DataLoss, plan
-from kafkafs.spark.positions import CheckpointError, Positions, from_json, to_json
-from kafkafs.spark.reading import Reading
-from kafkafs.spark.topic_ids import id_of, read_ids
-from kafkafs.storage.engine import Engine
+from kafkafs.api.writing import WritableLogDirectories
+from kafkafs.spark.options import OptionError, ReadOptions
+from kafkafs.spark.read.planning import DataLoss, plan
+from kafkafs.spark.read.positions import CheckpointError, PartitionOffsets, from_json, to_json
+from kafkafs.spark.read.reading import Reading
+from kafkafs.spark.read.topic_ids import id_of, read_ids
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.uuids import random_uuid_text
-from kafkafs.storage.log_dir import PartitionDir
-from kafkafs.writing import WritableDirectory
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_dirs.log_dir import PartitionDir
 from tests.spark import test_spark_streaming as with_spark
 from tests.spark.test_spark_streaming_offsets import SCHEMA, SMALL, Query, append, logs
 
@@ -40,7 +40,7 @@ LENIENT = {**EARLIEST, "failOnDataLoss": "false"}
 WITHOUT_IDS = {"checkpointTopicIds": "false"}
 
 
-def recreate(logs: WritableDirectory, topic: str, count: int, partitions: int = 1) -> str:
+def recreate(logs: WritableLogDirectories, topic: str, count: int, partitions: int = 1) -> str:
     """Deletes the topic, and creates another with `count` records in partition 0. Its id."""
     logs.delete_topic(topic)
     topic_id = logs.create_topic(topic, partitions)
@@ -62,7 +62,7 @@ def metadata(path: Path, partition: str = "t-0") -> Path:
 @pytest.mark.parametrize("options", [{}, WITHOUT_IDS])
 @pytest.mark.parametrize("count", [3, 10, 25])
 def test_the_next_batch_fails_and_names_both_ids(
-    logs: WritableDirectory, tmp_path: Path, options: dict[str, str], count: int
+    logs: WritableLogDirectories, tmp_path: Path, options: dict[str, str], count: int
 ) -> None:
     """With fewer records than were read, with as many and with more, which looks like growth."""
     old = logs.create_topic("t")
@@ -82,7 +82,7 @@ def test_the_next_batch_fails_and_names_both_ids(
 @pytest.mark.parametrize("options", [{}, WITHOUT_IDS, {"maxOffsetsPerTrigger": "10"}])
 @pytest.mark.parametrize("count", [3, 10, 25])
 def test_without_failing_the_new_topic_is_read_from_its_start(
-    logs: WritableDirectory,
+    logs: WritableLogDirectories,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     options: dict[str, str],
@@ -111,7 +111,7 @@ def test_without_failing_the_new_topic_is_read_from_its_start(
 
 
 def test_as_many_offsets_as_a_batch_may_have_are_not_mistaken_for_none(
-    logs: WritableDirectory, tmp_path: Path
+    logs: WritableLogDirectories, tmp_path: Path
 ) -> None:
     """Without ids in the checkpoint the positions before and after the batch would be the same."""
     logs.create_topic("t")
@@ -124,7 +124,9 @@ def test_as_many_offsets_as_a_batch_may_have_are_not_mistaken_for_none(
     assert query.finish() == 30
 
 
-def test_created_again_when_a_batch_was_decided(logs: WritableDirectory, tmp_path: Path) -> None:
+def test_created_again_when_a_batch_was_decided(
+    logs: WritableLogDirectories, tmp_path: Path
+) -> None:
     """What the batch was to read is lost, and the new topic is left to the next one."""
     old = logs.create_topic("t")
     append(logs, "t", 0, 10)
@@ -144,7 +146,7 @@ def test_created_again_when_a_batch_was_decided(logs: WritableDirectory, tmp_pat
 
 
 def test_created_again_before_the_first_batch_is_done_again(
-    logs: WritableDirectory, tmp_path: Path
+    logs: WritableLogDirectories, tmp_path: Path
 ) -> None:
     old = logs.create_topic("t")
     append(logs, "t", 0, 10)
@@ -159,7 +161,7 @@ def test_created_again_before_the_first_batch_is_done_again(
     assert query.batch() == 25
 
 
-def test_other_topics_go_on(logs: WritableDirectory, tmp_path: Path) -> None:
+def test_other_topics_go_on(logs: WritableLogDirectories, tmp_path: Path) -> None:
     for topic in ("t", "u"):
         logs.create_topic(topic)
         append(logs, topic, 0, 10)
@@ -171,7 +173,7 @@ def test_other_topics_go_on(logs: WritableDirectory, tmp_path: Path) -> None:
     assert query.found == {("t", 0): [*range(10), *range(25)], ("u", 0): [*range(13)]}
 
 
-def test_more_partitions_are_no_other_topic(logs: WritableDirectory, tmp_path: Path) -> None:
+def test_more_partitions_are_no_other_topic(logs: WritableLogDirectories, tmp_path: Path) -> None:
     """Nor is a partition whose id a broker has not written yet."""
     logs.create_topic("t")
     append(logs, "t", 0, 10)
@@ -186,7 +188,7 @@ def test_more_partitions_are_no_other_topic(logs: WritableDirectory, tmp_path: P
 # -- after a restart -------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_knows_the_topic(logs: WritableDirectory, tmp_path: Path) -> None:
+def test_a_checkpoint_knows_the_topic(logs: WritableLogDirectories, tmp_path: Path) -> None:
     old = logs.create_topic("t")
     append(logs, "t", 0, 10)
     query = Query(tmp_path / "logs", **EARLIEST)
@@ -208,7 +210,7 @@ def test_a_checkpoint_knows_the_topic(logs: WritableDirectory, tmp_path: Path) -
 
 @pytest.mark.parametrize("options", [{}, WITHOUT_IDS])
 def test_a_checkpoint_without_ids_is_taken_at_its_word(
-    logs: WritableDirectory, tmp_path: Path, options: dict[str, str]
+    logs: WritableLogDirectories, tmp_path: Path, options: dict[str, str]
 ) -> None:
     """As one of Spark's Kafka source. From its first batch on a query knows the ids."""
     logs.create_topic("t")
@@ -226,7 +228,7 @@ def test_a_checkpoint_without_ids_is_taken_at_its_word(
 
 
 def test_a_query_that_has_seen_no_new_record_knows_the_ids(
-    logs: WritableDirectory, tmp_path: Path
+    logs: WritableLogDirectories, tmp_path: Path
 ) -> None:
     old = logs.create_topic("t")
     append(logs, "t", 0, 10)
@@ -240,7 +242,7 @@ def test_a_query_that_has_seen_no_new_record_knows_the_ids(
 
 
 def test_ids_are_left_out_of_what_goes_back_to_spark(
-    logs: WritableDirectory, tmp_path: Path
+    logs: WritableLogDirectories, tmp_path: Path
 ) -> None:
     """Also where there is nothing to read: the batch is another one by its JSON."""
     logs.create_topic("t")
@@ -255,10 +257,10 @@ def test_ids_are_left_out_of_what_goes_back_to_spark(
 # -- what tasks read -------------------------------------------------------------------------------
 
 
-def test_a_task_does_not_read_another_topic(logs: WritableDirectory, tmp_path: Path) -> None:
+def test_a_task_does_not_read_another_topic(logs: WritableLogDirectories, tmp_path: Path) -> None:
     old = logs.create_topic("t")
     append(logs, "t", 0, 10)
-    parsed = Options.parse({"path": str(tmp_path / "logs")})
+    parsed = ReadOptions.parse({"path": str(tmp_path / "logs")})
     how = (parsed.paths, parsed.settings, parsed.isolation)
     (piece,) = plan(parsed.paths, parsed)
     assert piece.topic_id == old
@@ -272,14 +274,14 @@ def test_a_task_does_not_read_another_topic(logs: WritableDirectory, tmp_path: P
 
 @pytest.mark.parametrize("by", ["us", "hand"])
 def test_a_task_stops_where_another_topic_begins(
-    logs: WritableDirectory, tmp_path: Path, by: str
+    logs: WritableLogDirectories, tmp_path: Path, by: str
 ) -> None:
     """In the middle of its range, also when the file system gives the files the same inodes."""
     path = tmp_path / "logs"
     old = logs.create_topic("t", 1, SMALL)
     for _ in range(300):
         append(logs, "t", 0, 100)
-    parsed = Options.parse({"path": str(path), "maxBytesPerPartition": str(1 << 40)})
+    parsed = ReadOptions.parse({"path": str(path), "maxBytesPerPartition": str(1 << 40)})
     how = (parsed.paths, parsed.settings, parsed.isolation)
     (piece,) = plan(parsed.paths, parsed)
     for fails in (True, False):
@@ -303,11 +305,11 @@ def test_a_task_stops_where_another_topic_begins(
 
 
 def test_a_partition_that_is_deleted_is_read_to_the_end_of_what_is_open(
-    logs: WritableDirectory, tmp_path: Path
+    logs: WritableLogDirectories, tmp_path: Path
 ) -> None:
     logs.create_topic("t")
     append(logs, "t", 0, 10)
-    parsed = Options.parse({"path": str(tmp_path / "logs")})
+    parsed = ReadOptions.parse({"path": str(tmp_path / "logs")})
     reading = Reading(parsed.paths, parsed.settings, parsed.isolation, True, False)
     (piece,) = plan(parsed.paths, parsed)
     batches = reading.records(replace(piece, is_last=False), SCHEMA)
@@ -320,7 +322,7 @@ def test_a_partition_that_is_deleted_is_read_to_the_end_of_what_is_open(
 
 
 def test_topics_without_ids_are_compared_by_their_offsets_alone(
-    logs: WritableDirectory, tmp_path: Path
+    logs: WritableLogDirectories, tmp_path: Path
 ) -> None:
     """As those of a broker before 2.8; a later one gives them ids, which is no loss."""
     path = tmp_path / "logs"
@@ -343,7 +345,7 @@ def test_topics_without_ids_are_compared_by_their_offsets_alone(
         query.batch()
 
 
-def test_an_id_that_has_gone_is_a_loss(logs: WritableDirectory, tmp_path: Path) -> None:
+def test_an_id_that_has_gone_is_a_loss(logs: WritableLogDirectories, tmp_path: Path) -> None:
     topic_id = logs.create_topic("t")
     append(logs, "t", 0, 10)
     query = Query(tmp_path / "logs", **EARLIEST)
@@ -354,7 +356,7 @@ def test_an_id_that_has_gone_is_a_loss(logs: WritableDirectory, tmp_path: Path) 
 
 
 def test_partitions_of_different_topics_are_refused(
-    logs: WritableDirectory, tmp_path: Path
+    logs: WritableLogDirectories, tmp_path: Path
 ) -> None:
     path = tmp_path / "logs"
     topic_id = logs.create_topic("t", 2)
@@ -368,7 +370,7 @@ def test_partitions_of_different_topics_are_refused(
 
 
 def test_partitions_that_change_while_they_are_read_are_read_again(
-    logs: WritableDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    logs: WritableLogDirectories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first one is seen as it was before, the other one as it is now."""
     old = logs.create_topic("t", 2)
@@ -388,7 +390,7 @@ def test_partitions_that_change_while_they_are_read_are_read_again(
 
 
 def test_a_partition_that_goes_while_it_is_looked_at_has_gone(
-    logs: WritableDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    logs: WritableLogDirectories, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rather than that it has no id."""
     logs.create_topic("t")
@@ -405,7 +407,7 @@ def test_a_partition_that_goes_while_it_is_looked_at_has_gone(
 
 @pytest.mark.parametrize("text", ["", "version: 0\n", "version: 0\ntopic_id: x", "x" * 9999])
 def test_a_malformed_id_fails_a_stream_and_not_a_batch(
-    logs: WritableDirectory, tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+    logs: WritableLogDirectories, tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A batch also reads what is left of a damaged directory."""
     path = tmp_path / "logs"
@@ -419,7 +421,7 @@ def test_a_malformed_id_fails_a_stream_and_not_a_batch(
             query.restart()
         with pytest.raises(CorruptError, match=r"t-0/partition\.metadata"):
             query.batch()
-    parsed = Options.parse({"path": str(path)})
+    parsed = ReadOptions.parse({"path": str(path)})
     (piece,) = plan(parsed.paths, parsed)
     assert "partition.metadata" in caplog.text
     reading = Reading(parsed.paths, parsed.settings, parsed.isolation, True, False)
@@ -432,7 +434,7 @@ ID = "AbCdEfGhIjKlMnOpQrStUw"
 
 
 def test_ids_are_one_more_member() -> None:
-    positions = Positions({("b", 0): 3, ("a", 1): 2}, {"b": ID, "gone": ID})
+    positions = PartitionOffsets({("b", 0): 3, ("a", 1): 2}, {"b": ID, "gone": ID})
     text = json.dumps(to_json(positions), separators=(",", ":"))
     assert text == f'{{"a":{{"1":2}},"b":{{"0":3}},":topicIds":{{"b":"{ID}"}}}}'
     assert from_json(json.loads(text)) == replace(positions, topic_ids={"b": ID})
@@ -474,7 +476,7 @@ def test_offsets_of_a_checkpoint_are_no_starting_offsets() -> None:
     text = f'{{"t": {{"0": 1}}, ":topicIds": {{"t": "{ID}"}}}}'
     for streaming in (True, False):
         with pytest.raises(OptionError, match="member :topicIds belongs to the checkpoint of a"):
-            Options.parse({"path": "/data", "startingOffsets": text}, streaming)
+            ReadOptions.parse({"path": "/data", "startingOffsets": text}, streaming)
 
 
 # -- any history -----------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from kafkafs.spark import jobs
-from kafkafs.spark.writing import Target, TaskWriter
+from kafkafs.spark.write.writing import Target, TaskWriter
 from kafkafs.storage.errors import StorageError, Unregistered
-from kafkafs.storage.format.encoder import BatchPlan
-from kafkafs.storage.lock import LOCK_FILE
+from kafkafs.storage.format.records.encoder import BatchPlan
+from kafkafs.storage.io.lock import LOCK_FILE
 from tests.conftest import fingerprint
 from tests.spark.in_process import NO_SESSION, in_process
 

@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from kafkafs.spark.job_names import is_stale, new_job
 from kafkafs.spark.options import OptionError
-from kafkafs.spark.write_options import WriteOptions
-from kafkafs.spark.writing import _grouped
+from kafkafs.spark.write.job_names import is_stale, new_job
+from kafkafs.spark.write.write_options import WriteOptions
+from kafkafs.spark.write.writing import _grouped
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.placements import PLACEMENTS_FILE
-from kafkafs.storage.staging import StagingPlace, staging_path
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.ingest.commit_file import PLACEMENTS_FILE
+from kafkafs.storage.ingest.staging import StagingPlace, staging_path
+from kafkafs.storage.log_manager import LogManager
 from tests.answers import READ_UNCOMMITTED
 from tests.broker.driver import Driver, Message
 from tests.broker.kafka import Broker
@@ -44,7 +44,7 @@ HEADERS = "array(named_struct('key', 'h', 'value', cast('x' as binary)))"
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
     path = tmp_path / "logs"
-    with WritableEngine(str(path)) as engine:
+    with LogManager(str(path)) as engine:
         engine.create_topic("t", 3, {"internal.segment.bytes": "20000"})
     return path
 
@@ -61,7 +61,7 @@ def write(frame: DataFrame, path: Path, **options: str) -> None:
 
 def records(path: Path, topic: str = "t") -> dict[int, list[Plain]]:
     """By partition; the directory is in order."""
-    with WritableEngine(str(path)) as engine:
+    with LogManager(str(path)) as engine:
         assert complaints(engine) == []
         return {n: read(engine.log(topic, n).view()) for n in engine.topics().get(topic, [])}
 
@@ -172,7 +172,7 @@ def test_topics_that_a_cluster_does_not_know(
 def test_a_topic_that_cannot_be_made_is_refused_before_a_task_runs(
     spark: SparkSession, log_dir: Path
 ) -> None:
-    with WritableEngine(str(log_dir)) as engine:
+    with LogManager(str(log_dir)) as engine:
         engine.create_topic("a_b")
     failing = spark.range(3).selectExpr("cast(raise_error('a task ran') as string) as value")
     why = refused(failing, log_dir, topic="a.b", createTopics="1")
@@ -194,7 +194,7 @@ def test_what_is_refused(spark: SparkSession, log_dir: Path) -> None:
     assert "option mode: overwrite" in refused(frame, log_dir, "overwrite", topic="t")
     assert "Ignore" in refused(frame, log_dir, "ignore", topic="t")
     assert "option acks: there is no such option" in refused(frame, log_dir, topic="t", acks="1")
-    with WritableEngine(str(log_dir)):
+    with LogManager(str(log_dir)):
         assert "has it locked" in refused(frame, log_dir, topic="t")
     assert values(log_dir) == []
     assert not list(Path(staging_path(str(log_dir))).glob("*"))
@@ -211,7 +211,7 @@ def test_what_is_large_is_taken_as_it_is_and_what_is_small_is_joined(
         write(frame, log_dir, topic="large", createTopics="2")
     sizes = [[path.stat().st_size >> 20 for path in segments(log_dir, each)] for each in range(2)]
     assert sizes == [[38, 4], [39, 4]]  # the later half of the numbers has more digits
-    with WritableEngine(str(log_dir)) as engine:
+    with LogManager(str(log_dir)) as engine:
         assert complaints(engine) == []
     there = spark.read.format("kafkafs").option("subscribe", "large").load(str(log_dir))
     found = there.selectExpr(

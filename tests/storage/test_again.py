@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from kafkafs.storage.again import ATTEMPTS, VANISHED, look_again
 from kafkafs.storage.errors import SegmentGone
+from kafkafs.storage.io.retry import ATTEMPTS, VANISHED, look_again
 
 
 @pytest.fixture(autouse=True)
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Those that were made, none of which takes time."""
     made: list[float] = []
-    monkeypatch.setattr("kafkafs.storage.again.time.sleep", made.append)
+    monkeypatch.setattr("kafkafs.storage.io.retry.time.sleep", made.append)
     return made
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from kafkafs.storage.ahead import one_ahead, side_by_side
+from kafkafs.storage.concurrency.read_ahead import parallel_map, read_ahead
 
 
 def numbers(count: int, made_by: list[str]) -> Generator[int]:
@@ -23,7 +23,7 @@ def numbers(count: int, made_by: list[str]) -> Generator[int]:
 def test_the_same_items(count: int, processors: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(processors)))
     made_by: list[str] = []
-    assert list(one_ahead(numbers(count, made_by))) == list(range(count))
+    assert list(read_ahead(numbers(count, made_by))) == list(range(count))
     own = threading.current_thread().name
     assert all(name == own for name in made_by[: 2 if processors > 1 else count])
     assert all(name.startswith("kafkafs-ahead") for name in made_by[2:]) or processors == 1
@@ -39,7 +39,7 @@ def test_the_next_one_is_made_while_one_is_worked_on(monkeypatch: pytest.MonkeyP
         third_is_made.set()
         yield 3
 
-    for item in one_ahead(items()):
+    for item in read_ahead(items()):
         if item == 2:
             assert third_is_made.wait(10)
 
@@ -53,13 +53,13 @@ def test_an_error_comes_where_its_item_would(monkeypatch: pytest.MonkeyPatch) ->
 
     got: list[int] = []
     with pytest.raises(ValueError, match="the sixth"):
-        got.extend(one_ahead(items()))
+        got.extend(read_ahead(items()))
     assert got == list(range(5))
 
 
 def test_who_has_enough_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    ahead = one_ahead(numbers(100, []))
+    ahead = read_ahead(numbers(100, []))
     assert [next(ahead) for _ in range(4)] == [0, 1, 2, 3]
     ahead.close()
     assert not [each for each in threading.enumerate() if "ahead" in each.name]
@@ -67,8 +67,8 @@ def test_who_has_enough_leaves_no_thread_behind(monkeypatch: pytest.MonkeyPatch)
 
 def test_neither_does_what_was_made_ahead_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
-    inner = one_ahead(numbers(100, []))
-    ahead = one_ahead(2 * number for number in inner)
+    inner = read_ahead(numbers(100, []))
+    ahead = read_ahead(2 * number for number in inner)
     assert [next(ahead) for _ in range(6)] == [0, 2, 4, 6, 8, 10]
     assert len([each for each in threading.enumerate() if "ahead" in each.name]) == 2
     ahead.close()
@@ -96,7 +96,7 @@ class TestSideBySide:
 
             return work
 
-        made = side_by_side(numbers(count, []), [worker(number) for number in range(workers)])
+        made = parallel_map(numbers(count, []), [worker(number) for number in range(workers)])
         assert list(made) == [str(number) for number in range(count)]
         assert all(items == sorted(items) for items in had)
         assert sorted(item for items in had for item in items) == list(range(count))
@@ -110,7 +110,7 @@ class TestSideBySide:
                 both.wait()
             return item
 
-        assert list(side_by_side(numbers(8, []), [work, work])) == list(range(8))
+        assert list(parallel_map(numbers(8, []), [work, work])) == list(range(8))
 
     def test_an_error_of_a_worker_comes_in_its_place(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
@@ -122,7 +122,7 @@ class TestSideBySide:
 
         got: list[int] = []
         with pytest.raises(ValueError, match="the sixth"):
-            got.extend(side_by_side(numbers(9, []), [work, work]))
+            got.extend(parallel_map(numbers(9, []), [work, work]))
         assert got == list(range(5))
         assert not [each for each in threading.enumerate() if "ahead" in each.name]
 
@@ -131,7 +131,7 @@ class TestSideBySide:
     ) -> None:
         monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
         taken: list[int] = []
-        made = side_by_side(numbers(50, []), [taken.append] * 2)
+        made = parallel_map(numbers(50, []), [taken.append] * 2)
         for at, _ in enumerate(made):
             time.sleep(0.002)
             assert len(taken) <= at + 3

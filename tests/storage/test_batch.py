@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format import batch as b
-from kafkafs.storage.format.batch import BatchHeader, BatchTable, parse_header, scan
-from kafkafs.storage.format.builder import (
+from kafkafs.storage.format.layout import Codec, ControlType, TimestampType
+from kafkafs.storage.format.records import batch as b
+from kafkafs.storage.format.records.batch import BatchHeader, BatchTable, parse_header, scan
+from kafkafs.storage.format.records.builder import (
     BatchFields,
     SimpleRecord,
     build_batch,
     build_end_txn_marker,
 )
-from kafkafs.storage.format.layout import Codec, ControlType, TimestampType
-from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
 from tests.batches import damaged_logs, logs
 
 ONE = [SimpleRecord(5, b"k", b"v")]

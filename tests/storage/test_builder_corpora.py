@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.batch import BatchHeader, BatchTable, scan
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.columns import Columns, Record
-from kafkafs.storage.format.decoder import Decoder
 from kafkafs.storage.format.layout import Codec, TimestampType
-from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.format.records.batch import BatchHeader, BatchTable, scan
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.columns import Columns, Record
+from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
 
 MAX_BATCH_BYTES = 16 << 20
 

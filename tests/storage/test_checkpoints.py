@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format.checkpoints import (
+from kafkafs.storage.format.files.checkpoints import (
     EpochEntry,
     MetaProperties,
     PartitionMetadata,
@@ -27,7 +27,7 @@ from kafkafs.storage.format.checkpoints import (
     parse_offsets,
     parse_partition_metadata,
 )
-from kafkafs.storage.format.properties import (
+from kafkafs.storage.format.files.properties import (
     format_properties,
     iter_properties,
     parse_properties,

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkafs.storage.cleaner.claims import Claims
+from kafkafs.storage.cleaner.claims import LogCleaningState
 from kafkafs.storage.errors import CleaningAborted
 
 KEY, OTHER = ("t", 0), ("t", 1)
@@ -17,7 +17,7 @@ KEY, OTHER = ("t", 0), ("t", 1)
 class Holder:
     """A thread that has `KEY` until it is made to give it back."""
 
-    def __init__(self, claims: Claims, work: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, claims: LogCleaningState, work: Callable[[], None] = lambda: None) -> None:
         self.error: CleaningAborted | None = None
         self._has_it = threading.Event()
         self._claims, self._work = claims, work
@@ -43,7 +43,7 @@ class Holder:
 
 
 def test_one_at_a_time() -> None:
-    claims = Claims()
+    claims = LogCleaningState()
     with claims.take(KEY) as first, claims.take(KEY) as second, claims.take(OTHER) as other:
         assert (first, second, other) == (True, False, True)
         assert not claims.is_free(KEY)
@@ -55,7 +55,7 @@ def test_one_at_a_time() -> None:
 
 
 def test_pauses_add_up() -> None:
-    claims = Claims()
+    claims = LogCleaningState()
     with claims.paused(KEY):
         with claims.paused(KEY):
             assert not claims.is_free(KEY)
@@ -66,7 +66,7 @@ def test_pauses_add_up() -> None:
 
 
 def test_a_pause_waits_until_who_has_it_has_given_it_back() -> None:
-    claims = Claims()
+    claims = LogCleaningState()
     done: list[str] = []
 
     def work() -> None:
@@ -84,7 +84,7 @@ def test_a_pause_waits_until_who_has_it_has_given_it_back() -> None:
 
 
 def test_aborting_what_nobody_has_and_what_somebody_has() -> None:
-    claims = Claims()
+    claims = LogCleaningState()
     claims.abort(KEY)
     holder = Holder(claims)
     claims.abort(KEY)
@@ -93,7 +93,7 @@ def test_aborting_what_nobody_has_and_what_somebody_has() -> None:
 
 
 def test_a_wait_ends_early_when_it_is_to_be_given_back() -> None:
-    claims = Claims()
+    claims = LogCleaningState()
     start = time.monotonic()
     claims.wait(KEY, 0.02)
     assert time.monotonic() - start >= 0.02
@@ -104,7 +104,7 @@ def test_a_wait_ends_early_when_it_is_to_be_given_back() -> None:
 
 
 def test_stopped_nothing_is_given_any_more() -> None:
-    claims = Claims()
+    claims = LogCleaningState()
     holder = Holder(claims)
     claims.stop()
     holder.join()

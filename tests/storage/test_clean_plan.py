@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.cleaner.plan import Bound, LogState, group, plan
-from kafkafs.storage.config import TopicConfig
+from kafkafs.storage.cleaner.plan import Bound, CleanableLog, group, plan
+from kafkafs.storage.config.kafka import TopicConfig
 
 NOW = 1_700_000_000_000
 COMPACT = TopicConfig(cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.5)
@@ -27,8 +27,8 @@ class Piece:
 
 def log_of(
     *segments: Piece, stable: int = 1000, checkpoint: int | None = None, start: int = 0
-) -> LogState:
-    return LogState(segments, start, 1000, stable, checkpoint)
+) -> CleanableLog:
+    return CleanableLog(segments, start, 1000, stable, checkpoint)
 
 
 def test_all_but_the_active_segment_of_a_new_log_can_be_cleaned() -> None:
@@ -43,7 +43,7 @@ def test_all_but_the_active_segment_of_a_new_log_can_be_cleaned() -> None:
 def test_a_log_with_one_segment_has_nothing_to_clean() -> None:
     planned = plan(log_of(Piece(0)), COMPACT, NOW)
     assert (planned.cleanable_bytes, planned.ratio, planned.is_eligible) == (0, 0.0, False)
-    empty = plan(LogState((), 7, 7, 7, None), COMPACT, NOW)
+    empty = plan(CleanableLog((), 7, 7, 7, None), COMPACT, NOW)
     assert (empty.first_dirty, empty.first_uncleanable, empty.is_eligible) == (7, 7, False)
 
 
@@ -95,17 +95,17 @@ def test_a_checkpoint_that_cannot_be_right_is_not_believed(checkpoint: int, star
 
 
 @st.composite
-def any_logs(draw: st.DrawFn) -> LogState:
+def any_logs(draw: st.DrawFn) -> CleanableLog:
     bases = sorted(draw(st.sets(st.integers(0, 30), min_size=1, max_size=6)))
     times = st.integers(-1, 40)
     pieces = [Piece(base, draw(st.integers(0, 5)), draw(times), draw(times)) for base in bases]
     start = draw(st.integers(bases[0], 35))
     end = draw(st.integers(max(start, bases[-1]), 40))
     checkpoint = draw(st.none() | st.integers(0, 45))
-    return LogState(pieces, start, end, draw(st.integers(start, end)), checkpoint)
+    return CleanableLog(pieces, start, end, draw(st.integers(start, end)), checkpoint)
 
 
-def values(log: LogState, low: int, high: int) -> list[Piece]:
+def values(log: CleanableLog, low: int, high: int) -> list[Piece]:
     """Kafka's `LogSegments.values`: from the one that holds `low` to those below `high`."""
     below = [s.base_offset for s in log.segments if s.base_offset <= low]
     floor = below[-1] if below else -1
@@ -114,7 +114,9 @@ def values(log: LogState, low: int, high: int) -> list[Piece]:
 
 
 @given(any_logs(), st.integers(0, 20), st.integers(1, 60))
-def test_the_plan_is_that_of_kafkas_cleaner_manager(log: LogState, lag: int, overdue: int) -> None:
+def test_the_plan_is_that_of_kafkas_cleaner_manager(
+    log: CleanableLog, lag: int, overdue: int
+) -> None:
     config = replace(COMPACT, min_compaction_lag_ms=lag, max_compaction_lag_ms=overdue)
     now, active = 40, log.segments[-1].base_offset
     dirty = log.start_offset if log.checkpoint is None else log.checkpoint

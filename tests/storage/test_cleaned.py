@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.cleaner.cleaned import CleanedSegment
-from kafkafs.storage.config import TopicConfig
-from kafkafs.storage.disk import Directory
-from kafkafs.storage.durable import WritableDirectory, replaced
-from kafkafs.storage.format.batch import BatchTable, scan
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.config.kafka import TopicConfig
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.io.durable import WritableDirFd, replaced
 from kafkafs.storage.segment.txn_index import AbortedTxn, TransactionIndex
 from tests.faults import FailingCalls
 from tests.test_logs import settings_of
@@ -46,7 +46,7 @@ def aborted_of(log: Path) -> list[AbortedTxn]:
     name = log.with_suffix(".txnindex").name
     if not (log.parent / name).exists():
         return []
-    return list(TransactionIndex.open(Directory(str(log.parent)), name).entries())
+    return list(TransactionIndex.open(DirFd(str(log.parent)), name).entries())
 
 
 @pytest.mark.parametrize("batches_at_once", [1, 7, 1000])
@@ -66,7 +66,7 @@ def test_the_files_are_those_of_kafkas_cleaner(
         ours = tmp_path / theirs.name
         ours.mkdir()
         for log in sorted(theirs.glob("*.log")):
-            segment = CleanedSegment(WritableDirectory(str(ours)), int(log.stem), config)
+            segment = CleanedSegment(WritableDirFd(str(ours)), int(log.stem), config)
             data = log.read_bytes()
             table = table_of(data)
             for first in range(0, len(table), batches_at_once):
@@ -88,12 +88,10 @@ def test_the_files_are_those_of_kafkas_cleaner(
 
 class TestFiles:
     @pytest.fixture
-    def directory(self, tmp_path: Path) -> WritableDirectory:
-        return WritableDirectory(str(tmp_path))
+    def directory(self, tmp_path: Path) -> WritableDirFd:
+        return WritableDirFd(str(tmp_path))
 
-    def test_an_empty_one_has_empty_files(
-        self, directory: WritableDirectory, tmp_path: Path
-    ) -> None:
+    def test_an_empty_one_has_empty_files(self, directory: WritableDirFd, tmp_path: Path) -> None:
         segment = CleanedSegment(directory, 7, TopicConfig())
         segment.append(b"", BatchTable.empty())
         segment.append_aborted([])
@@ -103,9 +101,7 @@ class TestFiles:
         assert sizes == {f"{base}.{kind}.cleaned": 0 for kind in ("log", "index", "timeindex")}
         assert (segment.base_offset, segment.size, segment.largest_timestamp) == (7, 0, -1)
 
-    def test_what_an_old_one_left_is_gone(
-        self, directory: WritableDirectory, tmp_path: Path
-    ) -> None:
+    def test_what_an_old_one_left_is_gone(self, directory: WritableDirFd, tmp_path: Path) -> None:
         old = CleanedSegment(directory, 0, TopicConfig())
         append(old, batches(0, 200))
         old.append_aborted(ABORTED)
@@ -118,7 +114,7 @@ class TestFiles:
         assert (tmp_path / f"{base}.index.cleaned").stat().st_size == 0
 
     def test_log_and_indexes_have_the_time_that_they_are_given(
-        self, directory: WritableDirectory, tmp_path: Path
+        self, directory: WritableDirFd, tmp_path: Path
     ) -> None:
         segment = CleanedSegment(directory, 0, TopicConfig())
         append(segment, batches(0, 50))
@@ -126,7 +122,7 @@ class TestFiles:
         times = {path.stat().st_mtime_ns for path in tmp_path.iterdir()}
         assert times == {1_700_000_000_123_000_000}
 
-    def test_discarded_nothing_is_left(self, directory: WritableDirectory, tmp_path: Path) -> None:
+    def test_discarded_nothing_is_left(self, directory: WritableDirFd, tmp_path: Path) -> None:
         segment = CleanedSegment(directory, 0, TopicConfig())
         append(segment, batches(0, 50))
         segment.append_aborted(ABORTED)
@@ -136,7 +132,7 @@ class TestFiles:
         assert [path.name for path in tmp_path.iterdir()] == ["00000000000000000000.log"]
 
     def test_files_that_were_renamed_are_not_discarded(
-        self, directory: WritableDirectory, tmp_path: Path
+        self, directory: WritableDirFd, tmp_path: Path
     ) -> None:
         segment = CleanedSegment(directory, 0, TopicConfig())
         segment.finish(1)
@@ -146,7 +142,7 @@ class TestFiles:
         assert [path.name for path in tmp_path.iterdir()] == [f"{name}.swap"]
 
 
-def fill(directory: WritableDirectory) -> CleanedSegment:
+def fill(directory: WritableDirFd) -> CleanedSegment:
     """As the cleaner does it: one that it cannot finish it discards."""
     segment = CleanedSegment(directory, 0, TopicConfig())
     try:
@@ -162,7 +158,7 @@ def fill(directory: WritableDirectory) -> CleanedSegment:
 
 def test_whatever_call_fails_nothing_is_left(tmp_path: Path) -> None:
     made = FailingCalls(-1, errno.ENOSPC)
-    directory = WritableDirectory(str(tmp_path))
+    directory = WritableDirFd(str(tmp_path))
     with replaced(made):
         segment = fill(directory)
     segment.discard()
@@ -174,7 +170,7 @@ def test_whatever_call_fails_nothing_is_left(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_from_the_start_leaves_nothing(tmp_path: Path) -> None:
-    directory = WritableDirectory(str(tmp_path))
+    directory = WritableDirFd(str(tmp_path))
     for at in range(3):
         failing = FailingCalls(at, errno.ENOSPC, ["open"])
         with replaced(failing), pytest.raises(OSError, match="No space"):
@@ -185,5 +181,5 @@ def test_a_disk_that_is_full_from_the_start_leaves_nothing(tmp_path: Path) -> No
 def test_all_of_it_is_synced_after_the_last_change(tmp_path: Path) -> None:
     calls = FailingCalls(-1, errno.ENOSPC, ["pwritev", "utime", "fsync", "ftruncate"])
     with replaced(calls):
-        fill(WritableDirectory(str(tmp_path)))
+        fill(WritableDirFd(str(tmp_path)))
     assert calls.made[-7:] == ["utime"] * 3 + ["fsync"] * 4

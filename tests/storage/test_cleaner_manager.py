@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.cleaner.cleaning import CleaningResult
-from kafkafs.storage.cleaner.manager import Candidate
+from kafkafs.storage.cleaner.manager import CleaningCandidate
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.durable import replaced
 from kafkafs.storage.errors import CleaningAborted, ConfigError, CorruptError, UnknownTopic
-from kafkafs.storage.format.builder import SimpleRecord
-from kafkafs.storage.format.checkpoints import format_offsets, parse_offsets
-from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
-from kafkafs.storage.log.view import View
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.files.checkpoints import format_offsets, parse_offsets
+from kafkafs.storage.format.records.builder import SimpleRecord
+from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log_manager import LogManager
 from tests.faults import FailingCalls
 from tests.reading import read
 
@@ -39,14 +39,12 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def engine(root: Path) -> Iterator[WritableEngine]:
-    with WritableEngine(str(root), clock=SetClock(NOW)) as engine:
+def engine(root: Path) -> Iterator[LogManager]:
+    with LogManager(str(root), clock=SetClock(NOW)) as engine:
         yield engine
 
 
-def append(
-    engine: WritableEngine, topic: str, count: int = 60, keys: int = 5, size: int = 40
-) -> None:
+def append(engine: LogManager, topic: str, count: int = 60, keys: int = 5, size: int = 40) -> None:
     """So many records, each in a batch of its own; values tell the offset."""
     writer = engine.writer(topic, 0)
     for number in range(writer.end_offset, writer.end_offset + count):
@@ -55,19 +53,19 @@ def append(
         writer.append_records(RecordColumns.from_records(made), BatchPlan())
 
 
-def make(engine: WritableEngine, topic: str, count: int = 60, **changes: str) -> None:
+def make(engine: LogManager, topic: str, count: int = 60, **changes: str) -> None:
     settings = {name.replace("_", "."): value for name, value in changes.items()}
     engine.create_topic(topic, 1, {**COMPACT, **settings})
     append(engine, topic, count)
 
 
-def offsets(engine: WritableEngine, topic: str) -> list[int]:
+def offsets(engine: LogManager, topic: str) -> list[int]:
     found = list(read(engine.log(topic, 0).view()))
     assert all((each.value or b"").split(b":")[0] == b"%d" % each.offset for each in found)
     return [each.offset for each in found]
 
 
-def latest(engine: WritableEngine, topic: str) -> dict[bytes | None, int]:
+def latest(engine: LogManager, topic: str) -> dict[bytes | None, int]:
     return {each.key: each.offset for each in read(engine.log(topic, 0).view())}
 
 
@@ -75,14 +73,14 @@ def checkpoint(root: Path) -> Mapping[tuple[str, int], int]:
     return parse_offsets((root / "cleaner-offset-checkpoint").read_bytes())
 
 
-def chosen(engine: WritableEngine, topic: str) -> Candidate:
+def chosen(engine: LogManager, topic: str) -> CleaningCandidate:
     found = engine.cleaner.candidate((topic, 0))
     assert found is not None
     return found
 
 
 def clean(
-    engine: WritableEngine, topic: str, meanwhile: Callable[[], object] | None = None
+    engine: LogManager, topic: str, meanwhile: Callable[[], object] | None = None
 ) -> CleaningResult:
     """One pass; `meanwhile` is done once, while the map is built."""
     waiting = [meanwhile] if meanwhile else []
@@ -105,7 +103,7 @@ def unfinished(root: Path) -> list[str]:
 # -- what is cleaned ------------------------------------------------------------------------------
 
 
-def test_what_is_due_is_cleaned(root: Path, engine: WritableEngine) -> None:
+def test_what_is_due_is_cleaned(root: Path, engine: LogManager) -> None:
     make(engine, "a")
     make(engine, "plain", cleanup_policy="delete", retention_ms="-1")
     before = latest(engine, "a")
@@ -123,7 +121,7 @@ def test_what_is_due_is_cleaned(root: Path, engine: WritableEngine) -> None:
 
 
 def test_what_was_cleaned_is_there_the_next_time_and_grows_together(root: Path) -> None:
-    with WritableEngine(str(root), clock=SetClock(NOW)) as engine:
+    with LogManager(str(root), clock=SetClock(NOW)) as engine:
         make(engine, "a")
         engine.run("cleaner")
         append(engine, "a")
@@ -134,14 +132,14 @@ def test_what_was_cleaned_is_there_the_next_time_and_grows_together(root: Path) 
     assert logs[:-1] == bases
     snapshots = [int(path.stem) for path in (root / "a-0").glob("*.snapshot")]
     assert set(snapshots) <= {*logs, 120}
-    with WritableEngine(str(root), clock=SetClock(NOW)) as engine:
+    with LogManager(str(root), clock=SetClock(NOW)) as engine:
         assert engine.problems == []
         assert offsets(engine, "a") == expected
         append(engine, "a", 10)
         assert offsets(engine, "a")[-10:] == list(range(120, 130))
 
 
-def test_the_dirtiest_comes_first(engine: WritableEngine) -> None:
+def test_the_dirtiest_comes_first(engine: LogManager) -> None:
     for topic, count in (("a", 60), ("b", 60), ("c", 60)):
         make(engine, topic, count)
     engine.run("cleaner")
@@ -152,7 +150,7 @@ def test_the_dirtiest_comes_first(engine: WritableEngine) -> None:
     assert [each.plan.ratio for each in due] == sorted(each.plan.ratio for each in due)[::-1]
 
 
-def test_the_ratio_and_the_longest_lag_decide(engine: WritableEngine) -> None:
+def test_the_ratio_and_the_longest_lag_decide(engine: LogManager) -> None:
     clock = engine.clock
     assert isinstance(clock, SetClock)
     make(engine, "a", min_cleanable_dirty_ratio="1.0", max_compaction_lag_ms=str(DAY_MS))
@@ -166,7 +164,7 @@ def test_the_ratio_and_the_longest_lag_decide(engine: WritableEngine) -> None:
 
 
 def test_compacted_logs_are_left_by_retention_and_deleted_from_by_the_cleaner(
-    engine: WritableEngine,
+    engine: LogManager,
 ) -> None:
     clock = engine.clock
     assert isinstance(clock, SetClock)
@@ -188,7 +186,7 @@ def test_compacted_logs_are_left_by_retention_and_deleted_from_by_the_cleaner(
 
 @pytest.mark.parametrize("wrong", [3, 5000])
 def test_a_checkpoint_that_cannot_be_is_put_right(
-    root: Path, engine: WritableEngine, wrong: int
+    root: Path, engine: LogManager, wrong: int
 ) -> None:
     make(engine, "a", min_cleanable_dirty_ratio="1.0", cleanup_policy="compact,delete")
     engine.writer("a", 0).delete_records(20)
@@ -200,7 +198,7 @@ def test_a_checkpoint_that_cannot_be_is_put_right(
 
 def test_a_map_without_room_for_all_keys_takes_several_passes(root: Path) -> None:
     few = {"log.cleaner.dedupe.buffer.size": "1048600", "log.cleaner.io.buffer.load.factor": "2e-4"}
-    with WritableEngine(str(root), few, SetClock(NOW)) as engine:
+    with LogManager(str(root), few, SetClock(NOW)) as engine:
         make(engine, "a", 0)
         append(engine, "a", 80, keys=20)
         assert engine.cleaner.new_map().capacity == 8
@@ -213,7 +211,7 @@ def test_a_map_without_room_for_all_keys_takes_several_passes(root: Path) -> Non
 
 
 def test_a_buffer_without_room_for_a_key_is_refused(root: Path) -> None:
-    with WritableEngine(str(root), {"log.cleaner.dedupe.buffer.size": "10"}) as engine:
+    with LogManager(str(root), {"log.cleaner.dedupe.buffer.size": "10"}) as engine:
         make(engine, "a")
         with pytest.raises(ConfigError, match="dedupe"):
             engine.run("cleaner")
@@ -235,7 +233,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 def test_it_runs_by_itself_unless_it_is_off(root: Path, off: dict[str, str]) -> None:
     settings = {"log.cleaner.backoff.ms": "10", "log.initial.task.delay.ms": "10", **off}
     every = {**settings, "log.retention.check.interval.ms": "10"}
-    with WritableEngine(str(root), every, maintain=True) as engine:
+    with LogManager(str(root), every, maintain=True) as engine:
         make(engine, "a")
         make(engine, "plain", cleanup_policy="delete", retention_ms="1")
         engine.start()
@@ -249,7 +247,7 @@ def test_it_runs_by_itself_unless_it_is_off(root: Path, off: dict[str, str]) -> 
 
 
 def test_the_first_pass_is_at_once(root: Path) -> None:
-    with WritableEngine(str(root), maintain=True) as engine:
+    with LogManager(str(root), maintain=True) as engine:
         make(engine, "a")
         engine.start()
         wait_until(lambda: ("a", 0) in checkpoint(root))
@@ -260,7 +258,7 @@ def test_the_first_pass_is_at_once(root: Path) -> None:
 @pytest.mark.parametrize("rate", ["0", "-1"])
 def test_a_rate_at_which_nothing_is_read_is_refused(root: Path, rate: str) -> None:
     with pytest.raises(ConfigError, match=r"log\.cleaner\.io\.max\.bytes\.per\.second: .* 0"):
-        WritableEngine(str(root), {"log.cleaner.io.max.bytes.per.second": rate})
+        LogManager(str(root), {"log.cleaner.io.max.bytes.per.second": rate})
     assert not root.exists()
 
 
@@ -268,21 +266,21 @@ def test_closing_ends_a_cleaning(root: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("kafkafs.storage.cleaner.throttle._CHECK_MS", 0)
     slow = {"log.cleaner.io.max.bytes.per.second": "10", "log.cleaner.backoff.ms": "1"}
     start = time.monotonic()
-    with WritableEngine(str(root), slow, maintain=True) as engine:
+    with LogManager(str(root), slow, maintain=True) as engine:
         make(engine, "a", 600)
         engine.start()
         wait_until(lambda: not engine.cleaner.claims.is_free(("a", 0)))
     assert time.monotonic() - start < 30
     assert unfinished(root) == []
     assert checkpoint(root) == {}
-    with WritableEngine(str(root)) as engine:
+    with LogManager(str(root)) as engine:
         assert latest(engine, "a") == {b"k%d" % (n % 5): n for n in range(595, 600)}
         assert len(offsets(engine, "a")) > 500
 
 
 def test_a_rate_is_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kafkafs.storage.cleaner.throttle._CHECK_MS", 0)
-    with WritableEngine(str(root), {"log.cleaner.io.max.bytes.per.second": "300000"}) as engine:
+    with LogManager(str(root), {"log.cleaner.io.max.bytes.per.second": "300000"}) as engine:
         make(engine, "a", 0, internal_segment_bytes="30000")
         append(engine, "a", 300, size=500)
         start = time.monotonic()
@@ -298,12 +296,12 @@ def in_a_thread(work: Callable[[], object]) -> Callable[[], None]:
     return lambda: threading.Thread(target=work).start()
 
 
-def refused(engine: WritableEngine, topic: str, meanwhile: Callable[[], object], why: str) -> None:
+def refused(engine: LogManager, topic: str, meanwhile: Callable[[], object], why: str) -> None:
     with pytest.raises(CleaningAborted, match=why):
         clean(engine, topic, meanwhile)
 
 
-def test_a_truncation_gives_it_up(root: Path, engine: WritableEngine) -> None:
+def test_a_truncation_gives_it_up(root: Path, engine: LogManager) -> None:
     make(engine, "a")
     done = threading.Event()
 
@@ -327,14 +325,14 @@ def test_a_truncation_gives_it_up(root: Path, engine: WritableEngine) -> None:
     assert engine.problems == []
 
 
-def test_a_log_that_was_cut_otherwise_is_not_exchanged(root: Path, engine: WritableEngine) -> None:
+def test_a_log_that_was_cut_otherwise_is_not_exchanged(root: Path, engine: LogManager) -> None:
     make(engine, "a")
     refused(engine, "a", lambda: engine.writer("a", 0).truncate_to(58), "meanwhile")
     assert offsets(engine, "a") == list(range(58))
     assert unfinished(root) == []
 
 
-def test_deleted_segments_are_not_exchanged(root: Path, engine: WritableEngine) -> None:
+def test_deleted_segments_are_not_exchanged(root: Path, engine: LogManager) -> None:
     make(engine, "a", cleanup_policy="compact,delete")
     writer = engine.writer("a", 0)
 
@@ -350,7 +348,7 @@ def test_deleted_segments_are_not_exchanged(root: Path, engine: WritableEngine) 
     assert latest(engine, "a") == {b"k%d" % (n % 5): n for n in range(55, 60)}
 
 
-def test_the_deletion_of_the_topic_gives_it_up(root: Path, engine: WritableEngine) -> None:
+def test_the_deletion_of_the_topic_gives_it_up(root: Path, engine: LogManager) -> None:
     make(engine, "a")
     make(engine, "b")
     engine.cleaner.uncleanable["a", 0] = "damage"
@@ -372,7 +370,7 @@ def test_the_deletion_of_the_topic_gives_it_up(root: Path, engine: WritableEngin
 
 
 def test_a_topic_that_was_just_deleted_is_no_problem(
-    engine: WritableEngine, monkeypatch: pytest.MonkeyPatch
+    engine: LogManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(engine, "a")
     found = chosen(engine, "a")
@@ -387,7 +385,7 @@ def test_a_topic_that_was_just_deleted_is_no_problem(
     assert engine.problems == []
 
 
-def test_another_policy_gives_it_up(root: Path, engine: WritableEngine) -> None:
+def test_another_policy_gives_it_up(root: Path, engine: LogManager) -> None:
     make(engine, "a")
     configure = threading.Thread(
         target=engine.set_topic_config, args=("a", {"cleanup.policy": "delete"})
@@ -403,7 +401,7 @@ def test_another_policy_gives_it_up(root: Path, engine: WritableEngine) -> None:
     assert engine.cleaner.candidate(("a", 0)) is None
 
 
-def test_who_has_it_is_not_disturbed(engine: WritableEngine) -> None:
+def test_who_has_it_is_not_disturbed(engine: LogManager) -> None:
     make(engine, "a", cleanup_policy="compact,delete")
     found = chosen(engine, "a")
     with engine.cleaner.claims.take(("a", 0)):
@@ -415,7 +413,7 @@ def test_who_has_it_is_not_disturbed(engine: WritableEngine) -> None:
     engine.cleaner.clean(found, engine.cleaner.new_map())
 
 
-def test_appends_and_reads_go_on(engine: WritableEngine) -> None:
+def test_appends_and_reads_go_on(engine: LogManager) -> None:
     make(engine, "a", 300)
     wrong: list[object] = []
     stop = threading.Event()
@@ -452,7 +450,7 @@ def test_appends_and_reads_go_on(engine: WritableEngine) -> None:
 # -- what goes wrong ------------------------------------------------------------------------------
 
 
-def test_damage_makes_a_log_uncleanable_and_no_other(root: Path, engine: WritableEngine) -> None:
+def test_damage_makes_a_log_uncleanable_and_no_other(root: Path, engine: LogManager) -> None:
     for topic in ("a", "b"):
         make(engine, topic)
     segment = engine.writer("a", 0).rolled().segments[2]
@@ -474,7 +472,7 @@ def test_damage_makes_a_log_uncleanable_and_no_other(root: Path, engine: Writabl
     assert checkpoint(root).keys() == {("b", 0)}
 
 
-def test_damage_is_raised_for_who_asks_for_a_pass(root: Path, engine: WritableEngine) -> None:
+def test_damage_is_raised_for_who_asks_for_a_pass(root: Path, engine: LogManager) -> None:
     make(engine, "a")
     log = root / "a-0" / f"{0:020}.log"
     data = bytearray(log.read_bytes())
@@ -486,7 +484,7 @@ def test_damage_is_raised_for_who_asks_for_a_pass(root: Path, engine: WritableEn
     assert unfinished(root) == []
 
 
-def test_a_full_disk_holds_it_up_until_there_is_room(root: Path, engine: WritableEngine) -> None:
+def test_a_full_disk_holds_it_up_until_there_is_room(root: Path, engine: LogManager) -> None:
     for topic in ("a", "b"):
         make(engine, topic, 0)
         append(engine, topic, keys=60)  # all stay
@@ -501,7 +499,7 @@ def test_a_full_disk_holds_it_up_until_there_is_room(root: Path, engine: Writabl
     assert checkpoint(root).keys() == {("a", 0), ("b", 0)}
 
 
-def test_a_failing_disk_takes_the_directory_offline(root: Path, engine: WritableEngine) -> None:
+def test_a_failing_disk_takes_the_directory_offline(root: Path, engine: LogManager) -> None:
     make(engine, "a")
     with replaced(FailingCalls(0, errno.EIO, ("fsync",))):
         engine.run("cleaner")

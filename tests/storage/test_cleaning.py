@@ -18,29 +18,29 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkafs.storage.ahead import one_ahead
 from kafkafs.storage.cleaner.cleaned import CleanedSegment
 from kafkafs.storage.cleaner.cleaning import CleanedSink, CleaningResult, clean
-from kafkafs.storage.cleaner.fates import Fate, Judged
+from kafkafs.storage.cleaner.fates import FilterResult, RecordRetention
 from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
 from kafkafs.storage.cleaner.plan import LogToClean, SegmentToClean
 from kafkafs.storage.cleaner.reading import Chunk, read_chunks
 from kafkafs.storage.cleaner.throttle import Throttle
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.durable import SyncFailed, WritableDirectory, replaced
+from kafkafs.storage.concurrency.read_ahead import read_ahead
 from kafkafs.storage.errors import CleaningAborted, ConfigError, CorruptError, LogDirOffline
-from kafkafs.storage.format import batch as b
-from kafkafs.storage.format.batch import BatchHeader, BatchTable, scan
-from kafkafs.storage.format.builder import (
+from kafkafs.storage.format.layout import ControlType
+from kafkafs.storage.format.records import batch as b
+from kafkafs.storage.format.records.batch import BatchHeader, BatchTable, scan
+from kafkafs.storage.format.records.builder import (
     BatchFields,
     SimpleRecord,
     build_batch,
     build_end_txn_marker,
 )
-from kafkafs.storage.format.encoder import put_checksums
-from kafkafs.storage.format.layout import ControlType
-from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
-from kafkafs.storage.log.view import View
+from kafkafs.storage.format.records.encoder import put_checksums
+from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.io.durable import SyncFailed, WritableDirFd, replaced
+from kafkafs.storage.log.read.view import View
 from tests.batches import damaged_logs
 from tests.cleaning import CONFIG, Exchange, log_to_clean
 from tests.faults import FailingCalls
@@ -61,7 +61,7 @@ class Remembered:
     def begin(self, segments: Sequence[SegmentToClean]) -> None:
         self.groups.append([segment.base_offset for segment in segments])
 
-    def put(self, judged: Judged) -> int:
+    def put(self, judged: FilterResult) -> int:
         self.kept += judged.columns.offsets[judged.keep != 0].tolist()
         return 0
 
@@ -135,7 +135,7 @@ def test_passes_keep_what_a_cleaner_of_lists_keeps(
         while first_dirty < active:
             view = open_view(directory)
             kept, end = model(plain(view), lasts, first_dirty, active, capacity)
-            sink = CleanedSink(WritableDirectory(str(directory)), config, Exchange(directory))
+            sink = CleanedSink(WritableDirFd(str(directory)), config, Exchange(directory))
             offset_map = OffsetMap(capacity * SLOT_BYTES, 1.0)
             result = clean(all_but_active(view, first_dirty, config=config), offset_map, sink)
             assert plain(open_view(directory)) == kept
@@ -161,14 +161,12 @@ def test_a_sink_that_only_remembers_sees_the_same(tmp_path: Path) -> None:
     result = clean(all_but_active(view), OffsetMap(1 << 12), sink)
     assert files(tmp_path / "t-0") == before
     assert sink.groups == [[s.base_offset for s in view.segments[:-1]]]
-    written = CleanedSink(
-        WritableDirectory(str(tmp_path / "t-0")), CONFIG, Exchange(view_dir(view))
-    )
+    written = CleanedSink(WritableDirFd(str(tmp_path / "t-0")), CONFIG, Exchange(view_dir(view)))
     again = clean(all_but_active(view), OffsetMap(1 << 12), written)
     left = [r.offset for r in plain(open_view(tmp_path / "t-0")) if r.offset < again.end_offset]
     assert left == sink.kept
     assert (again.counts, again.end_offset) == (result.counts, result.end_offset)
-    assert result.counts[Fate.KEPT] == len(sink.kept) == 2
+    assert result.counts[RecordRetention.KEPT] == len(sink.kept) == 2
 
 
 def view_dir(view: View) -> Path:
@@ -213,7 +211,7 @@ def test_tombstones_of_old_formats_go_by_the_age_of_what_was_cleaned_last(tmp_pa
 def test_an_old_message_that_must_stay_without_a_record_cannot(tmp_path: Path) -> None:
     view = old_log(tmp_path / "t-0", [(b"a", b"1"), (None, b"2"), (b"b", b"3")])
     before = files(tmp_path / "t-0")
-    sink = CleanedSink(WritableDirectory(str(tmp_path / "t-0")), CONFIG, Exchange(view_dir(view)))
+    sink = CleanedSink(WritableDirFd(str(tmp_path / "t-0")), CONFIG, Exchange(view_dir(view)))
     with pytest.raises(CorruptError) as caught:
         clean(all_but_active(view), OffsetMap(1 << 12), sink)
     assert caught.value.file == view.segments[0].path
@@ -233,7 +231,7 @@ def sample(tmp_path: Path) -> View:
 
 
 def attempt(view: View, **options: Any) -> CleaningResult:
-    sink = CleanedSink(WritableDirectory(str(view_dir(view))), SMALL, Exchange(view_dir(view)))
+    sink = CleanedSink(WritableDirFd(str(view_dir(view))), SMALL, Exchange(view_dir(view)))
     return clean(all_but_active(view, config=SMALL, **options), OffsetMap(1 << 12), sink)
 
 
@@ -247,7 +245,7 @@ def test_damage_ends_the_pass_and_is_named(sample: View, number: int, first_dirt
     Path(segment.path).write_bytes(data)
     view = open_view(view_dir(sample))
     before = files(view_dir(view))
-    sink = CleanedSink(WritableDirectory(str(view_dir(view))), CONFIG, Exchange(view_dir(view)))
+    sink = CleanedSink(WritableDirFd(str(view_dir(view))), CONFIG, Exchange(view_dir(view)))
     with pytest.raises(CorruptError) as caught:
         clean(all_but_active(view, first_dirty), OffsetMap(1 << 12), sink)
     assert caught.value.file == segment.path
@@ -274,7 +272,7 @@ def test_damage_of_any_kind_is_found_or_does_no_harm(data: bytes) -> None:
         (directory / f"{base:020}.log").write_bytes(data)
         (directory / f"{last:020}.log").touch()
         before = files(directory)
-        sink = CleanedSink(WritableDirectory(str(directory)), CONFIG, Exchange(directory))
+        sink = CleanedSink(WritableDirFd(str(directory)), CONFIG, Exchange(directory))
         found: list[CorruptError] = []
         try:
             result = clean(all_but_active(open_view(directory), base), OffsetMap(1 << 12), sink)
@@ -285,7 +283,7 @@ def test_damage_of_any_kind_is_found_or_does_no_harm(data: bytes) -> None:
             assert 0 <= found[0].position <= len(data)
             assert files(directory) == before
         else:
-            assert len(plain(open_view(directory))) <= result.counts[Fate.KEPT]
+            assert len(plain(open_view(directory))) <= result.counts[RecordRetention.KEPT]
             assert result.bytes_before == len(data)
 
 
@@ -324,7 +322,7 @@ def test_any_call_that_fails_leaves_all_as_it_was(
         directory = tmp_path_factory.mktemp("full") / "t-0"
         view = write(directory, SAMPLE)
         before = files(directory)
-        sink = CleanedSink(WritableDirectory(str(directory)), CONFIG, never)
+        sink = CleanedSink(WritableDirFd(str(directory)), CONFIG, never)
         calls = FailingCalls(number, error, ("open", "pwritev", "fsync", "ftruncate", "utime"))
         with replaced(calls), pytest.raises((OSError, Reached)) as caught:
             clean(all_but_active(view), OffsetMap(1 << 12), sink)
@@ -353,7 +351,7 @@ def test_a_pass_can_be_called_off_at_any_time(sample: View) -> None:
 
     for allowed in range(1000):
         asked = 0
-        sink = CleanedSink(WritableDirectory(str(view_dir(sample))), CONFIG, never)
+        sink = CleanedSink(WritableDirFd(str(view_dir(sample))), CONFIG, never)
         try:
             clean(all_but_active(sample, check=check), OffsetMap(1 << 12), sink)
         except CleaningAborted:
@@ -382,7 +380,7 @@ def test_after_an_exchange_that_may_have_begun_its_files_stay(
     def exchange(cleaned: CleanedSegment, old: Sequence[int]) -> None:
         raise error
 
-    sink = CleanedSink(WritableDirectory(str(view_dir(sample))), CONFIG, exchange)
+    sink = CleanedSink(WritableDirFd(str(view_dir(sample))), CONFIG, exchange)
     with pytest.raises(type(error)):
         clean(all_but_active(sample), OffsetMap(1 << 12), sink)
     assert [name for name in files(view_dir(sample)) if name.endswith(".cleaned")]
@@ -457,7 +455,7 @@ def test_a_pass_keeps_to_the_rate(sample: View) -> None:
     def told(done: int, total: int) -> None:
         clock.advance(301)
 
-    sink = CleanedSink(WritableDirectory(str(view_dir(sample))), CONFIG, Exchange(view_dir(sample)))
+    sink = CleanedSink(WritableDirFd(str(view_dir(sample))), CONFIG, Exchange(view_dir(sample)))
     log = all_but_active(sample, told=told)
     result = clean(log, OffsetMap(1 << 12), sink, Throttle(100, clock, wait))
     moved = 2 * result.bytes_before + result.bytes_after
@@ -493,7 +491,7 @@ def test_reading_ahead_gives_the_same_and_ends_with_the_same_error(
     [segment] = open_view(tmp_path / "t-0").segments
     kept: list[Chunk] = []
     with pytest.raises(CorruptError, match="batch 25-25: crc"):
-        kept.extend(one_ahead(read_chunks(segment, 0, 1 << 20, stay_good=True)))
+        kept.extend(read_ahead(read_chunks(segment, 0, 1 << 20, stay_good=True)))
     expected: list[tuple[int, bytes, list[list[int]]]] = []
     with pytest.raises(CorruptError, match="batch 25-25: crc"):
         expected.extend(map(copied, read_chunks(segment, 0, 1 << 20)))
@@ -501,7 +499,7 @@ def test_reading_ahead_gives_the_same_and_ends_with_the_same_error(
     assert list(map(copied, kept)) == expected
     assert len(kept) > 5
     # Who has enough leaves no thread behind.
-    assert next(one_ahead(read_chunks(segment, 0, 1 << 20, stay_good=True))).run.base == 0
+    assert next(read_ahead(read_chunks(segment, 0, 1 << 20, stay_good=True))).run.base == 0
     gc.collect()
     assert not [each for each in threading.enumerate() if "ahead" in each.name]
 
@@ -561,7 +559,7 @@ def test_transactions_come_out_as_they_were(
         first_dirty, now = 0, NOW
         while active and now < NOW + 5 * config.delete_retention_ms:
             view = open_view(directory)
-            sink = CleanedSink(WritableDirectory(str(directory)), config, Exchange(directory))
+            sink = CleanedSink(WritableDirFd(str(directory)), config, Exchange(directory))
             log = all_but_active(view, first_dirty, config=config, now_ms=now)
             result = clean(log, OffsetMap(capacity * SLOT_BYTES, 1.0), sink)
             view = open_view(directory)

@@ -16,19 +16,19 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.cleaner.cleaning import CleanedSink, CleaningResult, clean
-from kafkafs.storage.cleaner.fates import Fate
+from kafkafs.storage.cleaner.fates import RecordRetention
 from kafkafs.storage.cleaner.offset_map import OffsetMap
 from kafkafs.storage.cleaner.plan import CleanPlan, LogToClean, plan, state_of
 from kafkafs.storage.cleaner.reading import read_chunks
-from kafkafs.storage.config import Settings, TopicConfig, topic_config
-from kafkafs.storage.durable import WritableDirectory, replaced
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format import batch as b
-from kafkafs.storage.format.batch import BatchHeader
-from kafkafs.storage.format.columns import Columns, Record
+from kafkafs.storage.config.kafka import Configs, TopicConfig, topic_config
 from kafkafs.storage.format.layout import DELETE_HORIZON_MASK
-from kafkafs.storage.log.last_producers import producers_of
-from kafkafs.storage.log.view import View
+from kafkafs.storage.format.records import batch as b
+from kafkafs.storage.format.records.batch import BatchHeader
+from kafkafs.storage.format.records.columns import Columns, Record
+from kafkafs.storage.io.durable import WritableDirFd, replaced
+from kafkafs.storage.log.load.last_producers import producers_of
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log_dirs.engine import Engine
 from tests import answers
 from tests.cleaning import CONFIG, Exchange, log_to_clean
 from tests.reading import open_view, read
@@ -55,7 +55,7 @@ class Cleaned:
 
 
 def config_of(corpus: str, topic: str) -> TopicConfig:
-    return topic_config(Settings(topic=answers.topic_configs(corpus)[topic])).config
+    return topic_config(Configs(topic=answers.topic_configs(corpus)[topic])).config
 
 
 def batches(view: View) -> Iterator[tuple[int, BatchHeader, Columns | None]]:
@@ -111,7 +111,7 @@ def pass_over(path: Path, before: str, topic: str, kafkas: set[int]) -> Cleaned:
         lambda: None,
         lambda done, total: None,
     )
-    sink = CleanedSink(WritableDirectory(str(directory)), settings, Exchange(directory))
+    sink = CleanedSink(WritableDirFd(str(directory)), settings, Exchange(directory))
     with replaced(Unsynced()):
         result = clean(log, OffsetMap(1 << 20), sink)
     return Cleaned(directory, planned, checkpoint, result)
@@ -175,7 +175,7 @@ def test_the_result_tells_what_went_and_what_stayed(
     left = below_offset(Engine(str(cleaned.directory.parent)), topic, below)
     result = cleaned.result
     assert sum(result.counts.values()) == sum(header.record_count for _, header in was)
-    assert result.counts[Fate.KEPT] == sum(header.record_count for _, header in left)
+    assert result.counts[RecordRetention.KEPT] == sum(header.record_count for _, header in left)
     assert result.bytes_before == sum(header.size for _, header in was)
     assert result.bytes_after == sum(header.size for _, header in left)
     view = Engine(str(corpus(before))).log(topic, 0).view()
@@ -203,7 +203,7 @@ def test_of_each_key_the_newest_committed_record_stays(
     before = read(view)
     newest = {r.key: r.offset for r in before if r.offset < active}
     log = log_to_clean(view, 0, active)
-    sink = CleanedSink(WritableDirectory(str(directory)), CONFIG, Exchange(directory))
+    sink = CleanedSink(WritableDirFd(str(directory)), CONFIG, Exchange(directory))
     with replaced(Unsynced()):
         clean(log, OffsetMap(1 << 20), sink)
     assert read(open_view(directory)) == [

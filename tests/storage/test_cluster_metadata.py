@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.cluster_metadata import ClusterMetadata, MetadataImage
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.log_dirs.cluster_metadata import ClusterMetadata, MetadataImage
+from kafkafs.storage.log_dirs.engine import Engine
 from tests import answers
 from tests.logs import walk
 

@@ -20,9 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format.codecs import Scratch, decompress
-from kafkafs.storage.format.compress import compress, lz4_frame, snappy
 from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.format.records.codecs import Scratch, decompress
+from kafkafs.storage.format.records.compress import compress, lz4_frame, snappy
 from tests.batches import MUTATIONS, mutated
 
 COMPRESSED = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)

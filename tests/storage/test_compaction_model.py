@@ -17,20 +17,20 @@ from typing import Final
 import numpy as np
 import pytest
 
-from kafkafs.storage.cleaner.fates import Fate
-from kafkafs.storage.cleaner.manager import Candidate
+from kafkafs.storage.cleaner.fates import RecordRetention
+from kafkafs.storage.cleaner.manager import CleaningCandidate
 from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
-from kafkafs.storage.cleaner.preview import Question, preview
+from kafkafs.storage.cleaner.preview.preview import PreviewRequest, preview
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.format.batch import Int64s
-from kafkafs.storage.format.builder import SimpleRecord
-from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.log.transactions import Isolation
-from kafkafs.storage.log.view import View
-from kafkafs.storage.transactional import TransactionalProducer
-from kafkafs.storage.verify import Verifier
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.batch import Int64s
+from kafkafs.storage.format.records.builder import SimpleRecord
+from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.operations.verify import Verifier
+from kafkafs.storage.transactions.producer import TransactionalProducer
 
 NOW: Final = 1_790_000_000_000
 RETENTION_MS: Final = 100
@@ -65,11 +65,11 @@ class Line:
 class Compaction:
     """A topic with some producers, and a cleaner by a clock that is set."""
 
-    def __init__(self, engine: WritableEngine, clock: SetClock, seed: int) -> None:
+    def __init__(self, engine: LogManager, clock: SetClock, seed: int) -> None:
         self.engine = engine
         self.clock = clock
         self.chance = random.Random(seed)
-        self.counts: Counter[Fate] = Counter()
+        self.counts: Counter[RecordRetention] = Counter()
         self.lines: dict[int, Line] = {}
         self.producers = [TransactionalProducer(engine) for _ in range(PRODUCERS)]
         self.open: dict[int, Transaction] = {}
@@ -183,17 +183,17 @@ class Compaction:
         self.run_pass(self.candidate(), ALL_KEYS)
         self.check()
 
-    def candidate(self) -> Candidate:
+    def candidate(self) -> CleaningCandidate:
         candidate = self.engine.cleaner.candidate(("t", 0))
         assert candidate is not None
         return candidate
 
-    def question(self, candidate: Candidate) -> Question:
+    def question(self, candidate: CleaningCandidate) -> PreviewRequest:
         checkpoint = candidate.log_dir.cleaner_offset(candidate.key)
         config, broker = self.writer.config, self.engine.broker_config
-        return Question.of(self.view(), config, broker, checkpoint, self.clock.now_ms())
+        return PreviewRequest.of(self.view(), config, broker, checkpoint, self.clock.now_ms())
 
-    def run_pass(self, candidate: Candidate, keys: int) -> None:
+    def run_pass(self, candidate: CleaningCandidate, keys: int) -> None:
         result = self.engine.cleaner.clean(candidate, OffsetMap(keys * SLOT_BYTES, 1.0))
         self.counts.update(result.counts)
         planned = candidate.plan
@@ -258,9 +258,14 @@ def offsets(view: View) -> Int64s:
 @pytest.mark.parametrize("seed", range(3))
 def test_compaction(tmp_path: Path, seed: int) -> None:
     clock = SetClock(NOW)
-    with WritableEngine(str(tmp_path), {"log.cleaner.enable": "false"}, clock=clock) as engine:
+    with LogManager(str(tmp_path), {"log.cleaner.enable": "false"}, clock=clock) as engine:
         compaction = Compaction(engine, clock, seed)
         compaction.run()
     # The cleaner had something to do, of every kind that a compacted topic can have.
-    gone = {Fate.SUPERSEDED, Fate.TOMBSTONE, Fate.ABORTED, Fate.MARKER}
+    gone = {
+        RecordRetention.SUPERSEDED,
+        RecordRetention.TOMBSTONE,
+        RecordRetention.ABORTED,
+        RecordRetention.MARKER,
+    }
     assert all(compaction.counts[fate] for fate in gone)

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.config import (
+from kafkafs.storage.config.kafka import (
     BrokerConfig,
-    Settings,
-    Source,
+    Configs,
+    ConfigSource,
     TopicConfig,
     broker_config,
     run_settings,
     topic_config,
 )
+from kafkafs.storage.config.schema import declared
 from kafkafs.storage.errors import ConfigError
-from kafkafs.storage.settings import declared
 from tests import answers
 
 DEFINITIONS = [
@@ -96,9 +96,9 @@ def test_the_range_is_kafkas(name: str) -> None:
     ],
 )
 def test_values_as_kafka_reads_them(name: str, text: str, value: object) -> None:
-    found = topic_config(Settings(run=run_settings([(name, text)])))
+    found = topic_config(Configs(run=run_settings([(name, text)])))
     assert getattr(found.config, name.replace(".", "_")) == value
-    assert found.sources == {name: Source.RUN}
+    assert found.sources == {name: ConfigSource.RUN}
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_any_text_is_a_value_or_refused(name: str, text: str) -> None:
     except ConfigError as error:
         assert str(error).isprintable()  # noqa: PT017  both outcomes are right
     else:
-        topic_config(Settings(run=run))
+        topic_config(Configs(run=run))
         broker_config(run)
 
 
@@ -154,29 +154,29 @@ def test_the_first_source_that_has_a_setting_counts() -> None:
     }
     hour, minute = 3_600_000, 60_000
     expected = [
-        (("run", "retention.ms"), 1, Source.RUN),
-        (("topic_file", "retention.ms"), 3, Source.TOPIC_FILE),
-        (("topic", "retention.ms"), 4, Source.TOPIC),
-        (("run", "log.retention.hours"), 2 * hour, Source.RUN_BROKER),
-        (("broker", "log.retention.ms"), 5, Source.BROKER),
-        (("all_brokers", "log.retention.ms"), 6, Source.ALL_BROKERS),
-        (("all_brokers", "log.retention.minutes"), 7 * minute, Source.ALL_BROKERS),
+        (("run", "retention.ms"), 1, ConfigSource.RUN),
+        (("topic_file", "retention.ms"), 3, ConfigSource.TOPIC_FILE),
+        (("topic", "retention.ms"), 4, ConfigSource.TOPIC),
+        (("run", "log.retention.hours"), 2 * hour, ConfigSource.RUN_BROKER),
+        (("broker", "log.retention.ms"), 5, ConfigSource.BROKER),
+        (("all_brokers", "log.retention.ms"), 6, ConfigSource.ALL_BROKERS),
+        (("all_brokers", "log.retention.minutes"), 7 * minute, ConfigSource.ALL_BROKERS),
     ]
     for (source, name), value, told in expected:
-        found = topic_config(Settings(**sources))
+        found = topic_config(Configs(**sources))
         assert (found.config.retention_ms, found.sources["retention.ms"]) == (value, told)
         del sources[source][name]
-    assert topic_config(Settings(**sources)) == topic_config(Settings())
+    assert topic_config(Configs(**sources)) == topic_config(Configs())
 
 
 def test_a_negative_time_in_any_unit_is_no_limit() -> None:
     for name in ("log.retention.hours", "log.retention.minutes", "log.retention.ms"):
         run = run_settings([(name, "-7")])
-        assert topic_config(Settings(run=run)).config.retention_ms == -1
+        assert topic_config(Configs(run=run)).config.retention_ms == -1
 
 
 def test_internal_segment_bytes_may_be_small_and_counts() -> None:
-    found = topic_config(Settings(topic={"internal.segment.bytes": "40000"}))
+    found = topic_config(Configs(topic={"internal.segment.bytes": "40000"}))
     assert found.config.segment_size == 40000
     assert found.config.segment_bytes == 1 << 30
     assert TopicConfig().segment_size == 1 << 30
@@ -184,7 +184,7 @@ def test_internal_segment_bytes_may_be_small_and_counts() -> None:
 
 def test_what_an_older_broker_wrote_is_used_or_told_and_never_refused() -> None:
     found = topic_config(
-        Settings(
+        Configs(
             topic={
                 "segment.bytes": "11666",
                 "message.format.version": "0.9.0",
@@ -208,7 +208,7 @@ def test_what_an_older_broker_wrote_is_used_or_told_and_never_refused() -> None:
 def test_settings_of_a_run_that_contradict_each_other_are_refused() -> None:
     run = run_settings([("min.compaction.lag.ms", "10"), ("max.compaction.lag.ms", "9")])
     with pytest.raises(ConfigError, match=r"min.compaction.lag.ms: 10 is greater than max"):
-        topic_config(Settings(run=run))
+        topic_config(Configs(run=run))
 
 
 def test_a_brokers_own_settings() -> None:
@@ -219,5 +219,5 @@ def test_a_brokers_own_settings() -> None:
 @pytest.mark.parametrize("name", sorted(answers.CORPORA))
 def test_the_settings_of_the_corpora_resolve(name: str) -> None:
     for topic in answers.topic_configs(name).values():
-        found = topic_config(Settings(topic=topic))
+        found = topic_config(Configs(topic=topic))
         assert set(found.sources) == set(topic) - {"message.format.version"}

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.builder import (
+from kafkafs.storage.format.layout import ControlType, TimestampType
+from kafkafs.storage.format.messages.control import EndTxnMarker, control_type, parse_end_txn_marker
+from kafkafs.storage.format.records.builder import (
     BatchFields,
     SimpleRecord,
     build_batch,
     build_end_txn_marker,
     frame_batch,
 )
-from kafkafs.storage.format.control import EndTxnMarker, control_type, parse_end_txn_marker
-from kafkafs.storage.format.layout import ControlType, TimestampType
 
 COMMIT_KEY = b"\0\0\0\1"
 VECTOR = bytes.fromhex(

@@ -9,11 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.columns import Columns, Damage, Record
-from kafkafs.storage.log.broker_answer import broker_answer
-from kafkafs.storage.log.transactions import Isolation
-from kafkafs.storage.log.view import View
+from kafkafs.storage.format.records.columns import Columns, Damage, Record
+from kafkafs.storage.log.read.broker_answer import broker_answer
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log_dirs.engine import Engine
 from tests import answers
 from tests.reading import COMMITTED, UNCOMMITTED
 

@@ -13,27 +13,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format import decoder as decoder_module
-from kafkafs.storage.format.batch import BatchTable, scan
-from kafkafs.storage.format.builder import (
+from kafkafs.storage.format.checksum import crc32c
+from kafkafs.storage.format.layout import Codec, TimestampType
+from kafkafs.storage.format.records import decoder as decoder_module
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.builder import (
     BatchFields,
     SimpleRecord,
     build_batch,
     encode_record,
     frame_batch,
 )
-from kafkafs.storage.format.checksum import crc32c
-from kafkafs.storage.format.columns import Columns
-from kafkafs.storage.format.compress import compress
-from kafkafs.storage.format.decoder import (
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.format.records.compress import compress
+from kafkafs.storage.format.records.decoder import (
     BadBatch,
     Decoder,
     checksum_error,
     checksum_is_right,
     first_bad_checksum,
 )
-from kafkafs.storage.format.layout import Codec, TimestampType
-from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
 from kafkafs.storage.format.varint import encode_varint, encode_varlong
 from tests.batches import MUTATIONS, any_batches, mutated
 from tests.kernel_forms import uncompiled

@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.disk import Directory, FileCache, Kind, OpenFile, most_open_files
 from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone
+from kafkafs.storage.io.disk import DirFd, FileCache, FileType, OpenFile, most_open_files
 
 
 @pytest.fixture
-def directory(tmp_path: Path) -> Directory:
+def directory(tmp_path: Path) -> DirFd:
     """A log directory with a partition directory `t-0`, which holds the file `f`."""
     (tmp_path / "t-0").mkdir()
     (tmp_path / "t-0" / "f").write_bytes(bytes(range(100)))
-    return Directory(str(tmp_path)).child("t-0")
+    return DirFd(str(tmp_path)).child("t-0")
 
 
 def open_descriptors(path: Path) -> int:
@@ -33,7 +33,7 @@ def open_descriptors(path: Path) -> int:
     return found
 
 
-def test_reads_any_range_and_stops_at_the_end(directory: Directory) -> None:
+def test_reads_any_range_and_stops_at_the_end(directory: DirFd) -> None:
     file = directory.open("f")
     assert file.size() == 100
     assert file.read(10, 5) == bytes(range(10, 15))
@@ -44,11 +44,11 @@ def test_reads_any_range_and_stops_at_the_end(directory: Directory) -> None:
     assert buffer == bytes([96, 97, 98, 99, 0, 0, 0, 0])
 
 
-def test_a_length_that_lies_does_not_allocate_memory(directory: Directory) -> None:
+def test_a_length_that_lies_does_not_allocate_memory(directory: DirFd) -> None:
     assert directory.open("f").read(90, 1 << 60) == bytes(range(90, 100))
 
 
-def test_short_reads_are_continued(directory: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_reads_are_continued(directory: DirFd, monkeypatch: pytest.MonkeyPatch) -> None:
     pread, preadv = os.pread, os.preadv
     monkeypatch.setattr(os, "pread", lambda fd, size, at: pread(fd, min(size, 7), at))
     monkeypatch.setattr(os, "preadv", lambda fd, views, at: preadv(fd, [views[0][:7]], at))
@@ -59,7 +59,7 @@ def test_short_reads_are_continued(directory: Directory, monkeypatch: pytest.Mon
     assert buffer == bytes(range(1, 51))
 
 
-def test_an_open_file_outlives_its_name(directory: Directory, tmp_path: Path) -> None:
+def test_an_open_file_outlives_its_name(directory: DirFd, tmp_path: Path) -> None:
     file = directory.open("f")
     status = os.stat(tmp_path / "t-0" / "f")
     (tmp_path / "t-0" / "f").unlink()
@@ -67,7 +67,7 @@ def test_an_open_file_outlives_its_name(directory: Directory, tmp_path: Path) ->
     assert file.identity == (status.st_dev, status.st_ino)
 
 
-def test_a_file_is_closed_when_nobody_holds_it(directory: Directory, tmp_path: Path) -> None:
+def test_a_file_is_closed_when_nobody_holds_it(directory: DirFd, tmp_path: Path) -> None:
     before = open_descriptors(tmp_path)
     file = directory.open("f")
     assert open_descriptors(tmp_path) == before + 1
@@ -75,17 +75,17 @@ def test_a_file_is_closed_when_nobody_holds_it(directory: Directory, tmp_path: P
     assert open_descriptors(tmp_path) == before
 
 
-def test_lists_what_is_there_without_following_links(directory: Directory, tmp_path: Path) -> None:
+def test_lists_what_is_there_without_following_links(directory: DirFd, tmp_path: Path) -> None:
     partition = tmp_path / "t-0"
     (partition / "dir").mkdir()
     (partition / "link").symlink_to("/etc/passwd")
     os.mkfifo(partition / "fifo")
     found = {entry.name: entry for entry in directory.list(lambda name: name == "f")}
     assert {name: entry.kind for name, entry in found.items()} == {
-        "f": Kind.FILE,
-        "dir": Kind.DIRECTORY,
-        "link": Kind.SYMLINK,
-        "fifo": Kind.FIFO,
+        "f": FileType.FILE,
+        "dir": FileType.DIRECTORY,
+        "link": FileType.SYMLINK,
+        "fifo": FileType.FIFO,
     }
     assert found["f"].is_file
     assert not found["f"].is_dir
@@ -94,7 +94,7 @@ def test_lists_what_is_there_without_following_links(directory: Directory, tmp_p
     assert found["dir"].stat is None
 
 
-def test_what_has_gone_is_gone(directory: Directory, tmp_path: Path) -> None:
+def test_what_has_gone_is_gone(directory: DirFd, tmp_path: Path) -> None:
     with pytest.raises(SegmentGone, match="t-0/nothing"):
         directory.open("nothing")
     with pytest.raises(SegmentGone, match="t-0/nothing"):
@@ -104,11 +104,11 @@ def test_what_has_gone_is_gone(directory: Directory, tmp_path: Path) -> None:
         with pytest.raises(SegmentGone, match="t-0"):
             call()
     with pytest.raises(SegmentGone):
-        Directory(str(tmp_path / "nowhere")).list()
+        DirFd(str(tmp_path / "nowhere")).list()
 
 
 @pytest.mark.timeout(10)
-def test_nothing_but_a_regular_file_is_opened(directory: Directory, tmp_path: Path) -> None:
+def test_nothing_but_a_regular_file_is_opened(directory: DirFd, tmp_path: Path) -> None:
     partition = tmp_path / "t-0"
     (partition / "link").symlink_to(partition / "f")
     os.mkfifo(partition / "fifo")
@@ -118,7 +118,7 @@ def test_nothing_but_a_regular_file_is_opened(directory: Directory, tmp_path: Pa
     with pytest.raises(CorruptError, match="t-0/fifo: a FIFO, not a regular file"):
         directory.open("fifo")
     with pytest.raises(CorruptError, match="t-0: a directory, not a regular file"):
-        Directory(str(tmp_path)).open("t-0")
+        DirFd(str(tmp_path)).open("t-0")
     assert open_descriptors(tmp_path) == before
 
 
@@ -129,7 +129,7 @@ def test_no_link_leads_out_of_the_log_directory(tmp_path: Path) -> None:
     inside = tmp_path / "inside"
     inside.mkdir()
     (inside / "t-0").symlink_to(outside)
-    linked = Directory(str(inside)).child("t-0")
+    linked = DirFd(str(inside)).child("t-0")
     for call in (linked.list, lambda: linked.open("secret"), lambda: linked.stat("secret")):
         with pytest.raises(LogDirError, match="t-0: a symbolic link, not a directory"):
             call()
@@ -139,7 +139,7 @@ def test_no_link_leads_out_of_the_log_directory(tmp_path: Path) -> None:
 
 
 def test_a_held_directory_is_what_it_was_wherever_its_name_went(
-    directory: Directory, tmp_path: Path
+    directory: DirFd, tmp_path: Path
 ) -> None:
     held = directory.hold()
     (tmp_path / "t-0").rename(tmp_path / "t-0.x-delete")
@@ -153,7 +153,7 @@ def test_a_held_directory_is_what_it_was_wherever_its_name_went(
 
 
 def test_nothing_but_a_regular_file_is_opened_in_a_held_directory(
-    directory: Directory, tmp_path: Path
+    directory: DirFd, tmp_path: Path
 ) -> None:
     held = directory.hold()
     (tmp_path / "t-0" / "link").symlink_to("f")
@@ -165,12 +165,10 @@ def test_nothing_but_a_regular_file_is_opened_in_a_held_directory(
         held.open("../t-0/f")
     (tmp_path / "linked").symlink_to("t-0")
     with pytest.raises(LogDirError, match="a symbolic link, not a directory"):
-        Directory(str(tmp_path)).child("linked").hold()
+        DirFd(str(tmp_path)).child("linked").hold()
 
 
-def test_a_held_directory_is_closed_when_nobody_holds_it(
-    directory: Directory, tmp_path: Path
-) -> None:
+def test_a_held_directory_is_closed_when_nobody_holds_it(directory: DirFd, tmp_path: Path) -> None:
     held = directory.hold()
     assert open_descriptors(tmp_path) == 1
     held.open("f")
@@ -183,12 +181,12 @@ def test_the_log_directory_itself_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "f").write_bytes(b"x")
     (tmp_path / "link").symlink_to("real")
-    directory = Directory(str(tmp_path / "link"))
+    directory = DirFd(str(tmp_path / "link"))
     assert directory.open("f").read(0, 9) == b"x"
     assert directory.stat().st_ino == os.stat(tmp_path / "real").st_ino
 
 
-def test_reading_leaves_no_access_time(directory: Directory, tmp_path: Path) -> None:
+def test_reading_leaves_no_access_time(directory: DirFd, tmp_path: Path) -> None:
     paths = (tmp_path, tmp_path / "t-0", tmp_path / "t-0" / "f")
     for path in paths:
         os.utime(path, ns=(1_000, 2_000))  # so old that the kernel would want to renew it
@@ -199,7 +197,7 @@ def test_reading_leaves_no_access_time(directory: Directory, tmp_path: Path) -> 
 
 
 def test_files_of_another_owner_are_read_all_the_same(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch
+    directory: DirFd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real_open = os.open
 
@@ -213,7 +211,7 @@ def test_files_of_another_owner_are_read_all_the_same(
 
 
 def test_a_failing_disk_keeps_its_errno_and_names_the_file(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch
+    directory: DirFd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> bytes:
         raise OSError(errno.EIO, "Input/output error")
@@ -228,7 +226,7 @@ def test_a_failing_disk_keeps_its_errno_and_names_the_file(
 
 
 def test_a_forbidden_file_keeps_its_errno_and_is_named(
-    directory: Directory, monkeypatch: pytest.MonkeyPatch
+    directory: DirFd, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: str, flags: int, *, dir_fd: int | None = None) -> int:
         raise PermissionError(errno.EACCES, "Permission denied", path)
@@ -239,7 +237,7 @@ def test_a_forbidden_file_keeps_its_errno_and_is_named(
     assert caught.value.filename.startswith(directory.path.removesuffix("/t-0"))
 
 
-def test_a_small_file_has_a_limit(directory: Directory) -> None:
+def test_a_small_file_has_a_limit(directory: DirFd) -> None:
     assert directory.read_small("f", 100) == bytes(range(100))
     with pytest.raises(CorruptError, match="t-0/f: larger than 99 bytes"):
         directory.read_small("f", 99)
@@ -254,7 +252,7 @@ def test_most_open_files_leave_room_for_others() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_names_need_not_be_utf8(directory: Directory, tmp_path: Path) -> None:
+def test_names_need_not_be_utf8(directory: DirFd, tmp_path: Path) -> None:
     name = os.fsdecode(b"\xff\n")
     (tmp_path / "t-0" / name).write_bytes(b"x")
     assert name in {entry.name for entry in directory.list()}
@@ -276,7 +274,7 @@ class TestFileCache:
         assert len(cache) == 2
 
     def test_an_evicted_file_stays_open_for_its_reader(
-        self, directory: Directory, tmp_path: Path
+        self, directory: DirFd, tmp_path: Path
     ) -> None:
         before = open_descriptors(tmp_path)
         cache: FileCache[str, OpenFile] = FileCache(1)
@@ -297,7 +295,7 @@ class TestFileCache:
         cache.drop_where(lambda key: key % 2 == 0)
         assert len(cache) == 3
 
-    def test_drops_files_that_were_removed(self, directory: Directory) -> None:
+    def test_drops_files_that_were_removed(self, directory: DirFd) -> None:
         cache: FileCache[str, OpenFile] = FileCache(3)
         path = Path(directory.path)
         for name in ("one", "two"):
@@ -323,7 +321,7 @@ class TestFileCache:
         assert len(cache) == 0
         assert cache.get("f", lambda: "there") == "there"
 
-    def test_many_threads_share_one(self, directory: Directory, tmp_path: Path) -> None:
+    def test_many_threads_share_one(self, directory: DirFd, tmp_path: Path) -> None:
         before = open_descriptors(tmp_path)
         cache: FileCache[int, OpenFile] = FileCache(3)
         wrong: list[bytes] = []

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.disk import Directory
-from kafkafs.storage.segment.dump import Dump, DumpOptions
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.segment.dump.dump import Dump, DumpOptions
 from kafkafs.storage.segment.offset_index import OffsetIndex
 from kafkafs.storage.segment.time_index import TimeIndex
 from tests import answers
@@ -37,7 +37,7 @@ def test_files_read_as_kafka_dumps_them(name: str, corpus: Callable[[str], Path]
 def test_every_entry_is_found_by_looking_it_up(name: str, corpus: Callable[[str], Path]) -> None:
     root = corpus(name)
     for path in (path for path in DUMPS[name] if path.endswith("index")):
-        directory, base = Directory(str((root / path).parent)), int(Path(path).stem)
+        directory, base = DirFd(str((root / path).parent)), int(Path(path).stem)
         if path.endswith(".index"):
             offsets = OffsetIndex.open(directory, Path(path).name, base)
             for slot, position in enumerate(offsets.entries()):
@@ -53,7 +53,7 @@ def test_every_entry_is_found_by_looking_it_up(name: str, corpus: Callable[[str]
 
 def digest_of(path: Path) -> int | list[int | str]:
     dump = Dump()
-    dumped = dump.lines(Directory(str(path.parent)), path.name, path.name)
+    dumped = dump.lines(DirFd(str(path.parent)), path.name, path.name)
     lines = [line for line in dumped if not line.endswith(" is empty.")]
     if "kafka28" in path.parts:
         lines = [as_by_2_8(line) for line in lines]
@@ -90,6 +90,6 @@ def test_damage_is_told_and_ends_nothing(
     damaged.write_bytes(data)
     for options in (DumpOptions(deep=True, contents=True), DumpOptions(is_sanity_check=True)):
         dump = Dump(options)
-        found = [list(dump.lines(Directory(str(directory)), each.name, "it")) for each in files]
+        found = [list(dump.lines(DirFd(str(directory)), each.name, "it")) for each in files]
         assert any(found)
         assert all(re.match(f"{directory}|[A-Z]", heading) for heading in dump.complaints)

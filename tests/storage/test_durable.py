@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.durable import Buffer, Calls, SyncFailed, WritableDirectory, replaced
 from kafkafs.storage.errors import CorruptError, LogDirError
+from kafkafs.storage.io.durable import Buffer, Calls, SyncFailed, WritableDirFd, replaced
 from tests.faults import RecordingCalls, crash_states
 
 
@@ -21,14 +21,14 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def partition(root: Path) -> WritableDirectory:
+def partition(root: Path) -> WritableDirFd:
     """The directory `t-0` of a log directory."""
-    directory = WritableDirectory(root)
+    directory = WritableDirFd(root)
     directory.make_itself()
     return directory.make("t-0")
 
 
-def test_a_file_is_written_read_cut_and_emptied(root: Path, partition: WritableDirectory) -> None:
+def test_a_file_is_written_read_cut_and_emptied(root: Path, partition: WritableDirFd) -> None:
     file = partition.create("f")
     file.write(0, b"abc", bytearray(b"def"), memoryview(b"ghi"))
     file.write(2, b"XY")
@@ -41,7 +41,7 @@ def test_a_file_is_written_read_cut_and_emptied(root: Path, partition: WritableD
     assert partition.create("f").size() == 0
 
 
-def test_buffers_of_any_item_and_in_any_number(partition: WritableDirectory) -> None:
+def test_buffers_of_any_item_and_in_any_number(partition: WritableDirFd) -> None:
     file = partition.create("f")
     file.write(0, memoryview(b"12345678").cast("I"), b"")
     assert file.read(0, 100) == b"12345678"
@@ -62,7 +62,7 @@ class ShortWrites(Calls):
 
 
 @pytest.mark.parametrize("limit", [1, 3, 4, 6, 100])
-def test_short_writes_are_continued(partition: WritableDirectory, limit: int) -> None:
+def test_short_writes_are_continued(partition: WritableDirFd, limit: int) -> None:
     file = partition.create("f")
     with replaced(ShortWrites(limit)):
         file.write(5, b"abc", memoryview(b"defghijk").cast("Q"), b"", b"l")
@@ -70,23 +70,21 @@ def test_short_writes_are_continued(partition: WritableDirectory, limit: int) ->
 
 
 @pytest.mark.timeout(10)
-def test_a_disk_that_takes_nothing_is_an_error(partition: WritableDirectory) -> None:
+def test_a_disk_that_takes_nothing_is_an_error(partition: WritableDirFd) -> None:
     file = partition.create("f")
     with replaced(ShortWrites(0)), pytest.raises(OSError, match="t-0/f") as caught:
         file.write(0, b"abc")
     assert caught.value.errno == errno.EIO
 
 
-def test_an_atomic_write_replaces_the_whole_file(root: Path, partition: WritableDirectory) -> None:
+def test_an_atomic_write_replaces_the_whole_file(root: Path, partition: WritableDirFd) -> None:
     partition.write_atomically("c", b"a longer content")
     partition.write_atomically("c", b"short")
     assert (root / "t-0" / "c").read_bytes() == b"short"
     assert os.listdir(root / "t-0") == ["c"]
 
 
-def test_a_write_in_place_leaves_nothing_of_the_old(
-    root: Path, partition: WritableDirectory
-) -> None:
+def test_a_write_in_place_leaves_nothing_of_the_old(root: Path, partition: WritableDirFd) -> None:
     partition.write_in_place("c", b"a longer content")
     partition.write_in_place("c", b"short")
     assert (root / "t-0" / "c").read_bytes() == b"short"
@@ -111,7 +109,7 @@ class Traced(Calls):
         super().rename(old, new, directory)
 
 
-def test_the_order_of_an_atomic_write(partition: WritableDirectory) -> None:
+def test_the_order_of_an_atomic_write(partition: WritableDirFd) -> None:
     calls = Traced()
     with replaced(calls):
         partition.write_atomically("c", b"x")
@@ -126,7 +124,7 @@ def test_the_order_of_an_atomic_write(partition: WritableDirectory) -> None:
     ]
 
 
-def test_names_change_and_go(root: Path, partition: WritableDirectory) -> None:
+def test_names_change_and_go(root: Path, partition: WritableDirFd) -> None:
     partition.create("a").write(0, b"1")
     partition.create("b")
     partition.rename("a", "b")
@@ -138,7 +136,7 @@ def test_names_change_and_go(root: Path, partition: WritableDirectory) -> None:
 
 
 def test_a_directory_goes_with_all_that_is_in_it(root: Path, tmp_path: Path) -> None:
-    directory = WritableDirectory(root)
+    directory = WritableDirFd(root)
     directory.make_itself()
     inside = directory.make("t-0.x-delete").make("inside")
     inside.create("f")
@@ -151,34 +149,34 @@ def test_a_directory_goes_with_all_that_is_in_it(root: Path, tmp_path: Path) -> 
     assert os.listdir(outside) == ["kept"]
 
 
-def test_a_nest_of_directories_is_refused(root: Path, partition: WritableDirectory) -> None:
+def test_a_nest_of_directories_is_refused(root: Path, partition: WritableDirFd) -> None:
     deep = root / "t-0" / "/".join(["d"] * 40)
     deep.mkdir(parents=True)
     with pytest.raises(LogDirError, match="nested more than 32 deep"):
-        WritableDirectory(root).remove_directory("t-0")
+        WritableDirFd(root).remove_directory("t-0")
     assert deep.exists()
 
 
 def test_the_log_directory_is_made_with_those_above_it(tmp_path: Path) -> None:
-    WritableDirectory(tmp_path / "a" / "b" / "c").make_itself()
+    WritableDirFd(tmp_path / "a" / "b" / "c").make_itself()
     assert (tmp_path / "a" / "b" / "c").is_dir()
-    WritableDirectory(tmp_path / "a" / "b" / "c").make_itself()
+    WritableDirFd(tmp_path / "a" / "b" / "c").make_itself()
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(NotADirectoryError, match="file/x"):
-        WritableDirectory(tmp_path / "file" / "x").make_itself()
+        WritableDirFd(tmp_path / "file" / "x").make_itself()
 
 
 def test_what_was_made_for_the_log_directory_is_durable(tmp_path: Path) -> None:
     recording = RecordingCalls(tmp_path)
     with replaced(recording):
-        WritableDirectory(tmp_path / "a" / "b" / "c").make_itself()
+        WritableDirFd(tmp_path / "a" / "b" / "c").make_itself()
     count = len(recording.operations)
     (state,) = crash_states(recording, prefixes=[count])
     assert list(state.tree) == ["a", "a/b", "a/b/c"]
 
 
 def test_what_is_not_there_is_an_os_error_with_its_path(
-    root: Path, partition: WritableDirectory
+    root: Path, partition: WritableDirFd
 ) -> None:
     for call in (
         lambda: partition.writable("nothing"),
@@ -190,7 +188,7 @@ def test_what_is_not_there_is_an_os_error_with_its_path(
             call()
         assert caught.value.filename == str(root / "t-0" / "nothing")
     with pytest.raises(FileExistsError):
-        WritableDirectory(root).make("t-0")
+        WritableDirFd(root).make("t-0")
     (root / "t-0").rmdir()
     for change in (partition.sync, lambda: partition.create("f"), lambda: partition.make("d")):
         with pytest.raises(FileNotFoundError) as caught:
@@ -200,7 +198,7 @@ def test_what_is_not_there_is_an_os_error_with_its_path(
 
 @pytest.mark.timeout(10)
 def test_no_link_is_followed_and_nothing_but_a_file_written(
-    root: Path, partition: WritableDirectory, tmp_path: Path
+    root: Path, partition: WritableDirFd, tmp_path: Path
 ) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -211,18 +209,18 @@ def test_no_link_is_followed_and_nothing_but_a_file_written(
     for name in ("link", "fifo"):
         with pytest.raises(CorruptError, match=f"t-0/{name}: a .*, not a regular file"):
             partition.create(name)
-    linked = WritableDirectory(root).child("t-1")
+    linked = WritableDirFd(root).child("t-1")
     for change in (linked.sync, lambda: linked.create("f"), lambda: linked.remove("f")):
         with pytest.raises(LogDirError, match="t-1: a symbolic link, not a directory"):
             change()
     with pytest.raises(LogDirError, match="symbolic link"):
-        WritableDirectory(root).remove_directory("t-1")
+        WritableDirFd(root).remove_directory("t-1")
     assert (outside / "f").read_bytes() == b"kept"
     partition.remove("link")
     assert (outside / "f").exists()
 
 
-def test_only_plain_names(partition: WritableDirectory) -> None:
+def test_only_plain_names(partition: WritableDirFd) -> None:
     for name in ("", ".", "..", "a/b", "a\0b"):
         for change in (
             partition.create,
@@ -235,7 +233,7 @@ def test_only_plain_names(partition: WritableDirectory) -> None:
                 change(name)
 
 
-def test_times_are_set(partition: WritableDirectory) -> None:
+def test_times_are_set(partition: WritableDirFd) -> None:
     file = partition.create("f")
     file.set_mtime_ns(1_700_000_000_123_456_789)
     assert file.stat().st_mtime_ns == 1_700_000_000_123_456_789
@@ -246,7 +244,7 @@ class NoFsync(Calls):
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
 
-def test_a_failed_fsync_is_told_apart(root: Path, partition: WritableDirectory) -> None:
+def test_a_failed_fsync_is_told_apart(root: Path, partition: WritableDirFd) -> None:
     file = partition.create("f")
     partition.write_atomically("c", b"old")
     with replaced(NoFsync()):
@@ -259,7 +257,7 @@ def test_a_failed_fsync_is_told_apart(root: Path, partition: WritableDirectory) 
     file.sync()
 
 
-def test_no_descriptor_is_left_open(root: Path, partition: WritableDirectory) -> None:
+def test_no_descriptor_is_left_open(root: Path, partition: WritableDirFd) -> None:
     gc.collect()  # what earlier tests left to be collected must not go meanwhile
     before = len(os.listdir("/proc/self/fd"))
     partition.write_atomically("c", b"old")
@@ -271,8 +269,8 @@ def test_no_descriptor_is_left_open(root: Path, partition: WritableDirectory) ->
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_file_with_two_names(root: Path, partition: WritableDirectory) -> None:
-    source = WritableDirectory(root / "source")
+def test_a_file_with_two_names(root: Path, partition: WritableDirFd) -> None:
+    source = WritableDirFd(root / "source")
     source.make_itself()
     source.create("a").write(0, b"one")
     partition.link("b", source, "a")
@@ -286,7 +284,7 @@ def test_a_file_with_two_names(root: Path, partition: WritableDirectory) -> None
         partition.link("c", source, "a")
 
 
-def test_a_link_is_not_followed_for_another_name(root: Path, partition: WritableDirectory) -> None:
+def test_a_link_is_not_followed_for_another_name(root: Path, partition: WritableDirFd) -> None:
     (root / "secret").write_bytes(b"secret")
     os.symlink(root / "secret", Path(partition.path) / "a")
     partition.link("b", partition, "a")
@@ -294,7 +292,7 @@ def test_a_link_is_not_followed_for_another_name(root: Path, partition: Writable
     assert (root / "secret").stat().st_nlink == 1
 
 
-def test_small_pieces(partition: WritableDirectory) -> None:
+def test_small_pieces(partition: WritableDirFd) -> None:
     file = partition.create("a")
     file.write(0, bytes(10))
     with replaced(ShortWrites(1)):
@@ -305,4 +303,4 @@ def test_small_pieces(partition: WritableDirectory) -> None:
 
 def test_what_cannot_be_made_is_an_error_where_all_above_is_there() -> None:
     with pytest.raises(FileNotFoundError):
-        WritableDirectory("/proc/self/log-dir").make_itself()
+        WritableDirFd("/proc/self/log-dir").make_itself()

@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import InvalidTimestamp
-from kafkafs.storage.format import arrow
-from kafkafs.storage.format import batch as b
-from kafkafs.storage.format.batch import BatchTable, scan
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.columns import Columns
-from kafkafs.storage.format.decoder import Decoder
-from kafkafs.storage.format.encoder import BatchPlan, RecordColumns, encode
 from kafkafs.storage.format.kernels import encode as kernel
 from kafkafs.storage.format.layout import Codec, TimestampType
+from kafkafs.storage.format.records import arrow
+from kafkafs.storage.format.records import batch as b
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns, encode
 from tests import kernel_forms
 from tests.batches import BYTES, HEADERS
 

@@ -7,16 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage import durable
-from kafkafs.storage.disk import Directory
-from kafkafs.storage.durable import Calls, WritableDirectory
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format.checkpoints import EpochEntry
-from kafkafs.storage.log.epochs import LeaderEpochFile, LeaderEpochs, read_leader_epochs
+from kafkafs.storage.format.files.checkpoints import EpochEntry
+from kafkafs.storage.io import durable
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.io.durable import Calls, WritableDirFd
+from kafkafs.storage.log.state.epochs import (
+    LeaderEpochFile,
+    LeaderEpochFileCache,
+    read_leader_epochs,
+)
 
 
-def epochs(*entries: tuple[int, int]) -> LeaderEpochs:
-    return LeaderEpochs.assigned(EpochEntry(*entry) for entry in entries)
+def epochs(*entries: tuple[int, int]) -> LeaderEpochFileCache:
+    return LeaderEpochFileCache.assigned(EpochEntry(*entry) for entry in entries)
 
 
 def test_an_offset_is_of_the_epoch_that_began_at_or_before_it() -> None:
@@ -42,19 +46,19 @@ def test_a_log_without_epochs() -> None:
 def test_a_later_entry_drops_what_it_contradicts(
     entries: list[tuple[int, int]], kept: list[tuple[int, int]]
 ) -> None:
-    assert epochs(*entries) == LeaderEpochs(tuple(EpochEntry(*entry) for entry in kept))
+    assert epochs(*entries) == LeaderEpochFileCache(tuple(EpochEntry(*entry) for entry in kept))
 
 
 def test_a_brokers_file(corpus: Callable[[str], Path]) -> None:
-    root = Directory(str(corpus("kafka43-clean")))
+    root = DirFd(str(corpus("kafka43-clean")))
     assert read_leader_epochs(root.child("trimmed-0")).entries == (EpochEntry(0, 1433),)
-    assert read_leader_epochs(Directory(str(corpus("kafka28"))).child("v0-none-0")).latest == -1
+    assert read_leader_epochs(DirFd(str(corpus("kafka28"))).child("v0-none-0")).latest == -1
 
 
 def test_a_torn_file_is_corrupt_and_named(tmp_path: Path) -> None:
     (tmp_path / "leader-epoch-checkpoint").write_text("0\n1\n0\n")
     with pytest.raises(CorruptError, match="leader-epoch-checkpoint: position 4: an entry of 1"):
-        read_leader_epochs(Directory(str(tmp_path)))
+        read_leader_epochs(DirFd(str(tmp_path)))
 
 
 @pytest.mark.parametrize(
@@ -71,13 +75,13 @@ def test_a_torn_file_is_corrupt_and_named(tmp_path: Path) -> None:
 def test_an_epoch_is_assigned(
     assigned: tuple[int, int], kept: list[tuple[int, int]], tmp_path: Path
 ) -> None:
-    file = LeaderEpochFile(WritableDirectory(str(tmp_path)), epochs((0, 0), (2, 10)))
+    file = LeaderEpochFile(WritableDirFd(str(tmp_path)), epochs((0, 0), (2, 10)))
     file.assign(*assigned)
     assert file.epochs == epochs(*kept)
     changed = file.epochs != epochs((0, 0), (2, 10))
     assert (tmp_path / "leader-epoch-checkpoint").exists() == changed
     if changed:
-        assert read_leader_epochs(Directory(str(tmp_path))) == file.epochs
+        assert read_leader_epochs(DirFd(str(tmp_path))) == file.epochs
 
 
 @pytest.mark.parametrize(
@@ -108,7 +112,7 @@ def test_the_epochs_are_in_the_file_and_when_that_fails_as_they_were(tmp_path: P
             raise OSError(28, "No space left on device")
 
     path = tmp_path / "leader-epoch-checkpoint"
-    file = LeaderEpochFile(WritableDirectory(str(tmp_path)), LeaderEpochs())
+    file = LeaderEpochFile(WritableDirFd(str(tmp_path)), LeaderEpochFileCache())
     file.assign(0, 0)
     file.assign(3, 1000)
     file.cut_at_start(500)

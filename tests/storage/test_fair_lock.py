@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.fair_lock import FairLock
+from kafkafs.storage.concurrency.fair_lock import FairLock
 from tests.reading import open_log as open_to_read
 from tests.writing import batch, config, open_log
 

@@ -14,22 +14,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.cleaner.fates import Fate, Judge, Judged, NewestInMap
+from kafkafs.storage.cleaner.fates import FilterResult, NewestInMap, RecordFilter, RecordRetention
 from kafkafs.storage.cleaner.offset_map import OffsetMap
 from kafkafs.storage.cleaner.reading import read_chunks
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format.builder import (
+from kafkafs.storage.format.checksum import crc32c
+from kafkafs.storage.format.layout import Codec, ControlType
+from kafkafs.storage.format.records.builder import (
     BatchFields,
     SimpleRecord,
     build_batch,
     build_end_txn_marker,
 )
-from kafkafs.storage.format.checksum import crc32c
-from kafkafs.storage.format.layout import Codec, ControlType
-from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
-from kafkafs.storage.format.rewrite import DROP, KEEP, RETAIN_EMPTY
-from kafkafs.storage.log.producer_state import CachedBatch, ProducerState
-from kafkafs.storage.log.view import View
+from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.format.records.rewrite import DROP, KEEP, RETAIN_EMPTY
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log.state.producer_state import BatchMetadata, ProducerStateEntry
 from kafkafs.storage.segment.txn_index import AbortedTxn
 from tests.kernel_forms import in_use, uncompiled
 from tests.logs import TopicSettings, write_partition
@@ -73,25 +73,33 @@ def test_the_kernel_follows_the_rules(
     latest = other[2]
     fates, keep = np.full((2, len(rows)), 9, dtype=np.uint8)
     tombstones = np.full(len(batches), 9, dtype=np.uint8)
-    counts = np.zeros(len(Fate), dtype=np.int64)
+    counts = np.zeros(len(RecordRetention), dtype=np.int64)
     kernel.judge_records(*arrays.values(), rules, latest, fates, keep, tombstones, counts)
 
-    def fate(rule: int, row: Row) -> Fate:
+    def fate(rule: int, row: Row) -> RecordRetention:
         key, value, offset, newest = row
         if rule == kernel.ALL_STAY or offset > latest:
-            return Fate.KEPT
+            return RecordRetention.KEPT
         if key < 0:
-            return Fate.KEYLESS
+            return RecordRetention.KEYLESS
         if offset < newest:
-            return Fate.SUPERSEDED
-        return Fate.TOMBSTONE if value < 0 and rule == kernel.TOMBSTONES_GO else Fate.KEPT
+            return RecordRetention.SUPERSEDED
+        return (
+            RecordRetention.TOMBSTONE
+            if value < 0 and rule == kernel.TOMBSTONES_GO
+            else RecordRetention.KEPT
+        )
 
     wanted = [[fate(rule, row) for row in rows] for rule, rows in batches]
     assert fates.tolist() == list(chain(*wanted))
-    assert counts.tolist() == [list(chain(*wanted)).count(fate) for fate in Fate]
-    assert keep.tolist() == [int(each == Fate.KEPT) for each in chain(*wanted)]
+    assert counts.tolist() == [list(chain(*wanted)).count(fate) for fate in RecordRetention]
+    assert keep.tolist() == [int(each == RecordRetention.KEPT) for each in chain(*wanted)]
     assert tombstones.tolist() == [
-        int(any(f == Fate.KEPT and row[1] < 0 for f, row in zip(found, rows, strict=True)))
+        int(
+            any(
+                f == RecordRetention.KEPT and row[1] < 0 for f, row in zip(found, rows, strict=True)
+            )
+        )
         for found, (_, rows) in zip(wanted, batches, strict=True)
     ]
 
@@ -116,7 +124,7 @@ def test_arrays_that_do_not_fit_together_are_refused(
     arrays = kernel_arrays([(1, 1, 0, 0), (1, 1, 1, 1)], [1, 1]) | {name: value}
     fates, keep = np.zeros((2, 2), dtype=np.uint8)
     rules, tombstones = np.ones(2, dtype=np.int8), np.zeros(2, dtype=np.uint8)
-    counts = np.zeros(len(Fate), dtype=np.int64)
+    counts = np.zeros(len(RecordRetention), dtype=np.int64)
     with pytest.raises(ValueError, match=r"columns|rules"):
         kernel.judge_records(*arrays.values(), rules, 9, fates, keep, tombstones, counts)
 
@@ -130,21 +138,21 @@ class Batch:
 
     action: int
     horizon: int = -1
-    fates: list[Fate] = field(default_factory=list)
+    fates: list[RecordRetention] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Found:
     batches: list[Batch]
     aborted: list[AbortedTxn]
-    counts: dict[Fate, int]
+    counts: dict[RecordRetention, int]
 
 
 def judge(
     view: View,
     newest: dict[bytes, int] | None = None,
     latest: int | None = None,
-    producers: Iterable[ProducerState] = (),
+    producers: Iterable[ProducerStateEntry] = (),
     first_uncleanable: int = 10**6,
     legacy_horizon_ms: int = 0,
     delete_retention_ms: int = RETENTION,
@@ -155,7 +163,7 @@ def judge(
         offset_map.put(key, np.array([[0, len(key)]], np.int32), np.array([offset], np.int64))
     offset_map.latest_offset = view.end_offset - 1 if latest is None else latest
     # Where nothing is dirty all keys are looked for: the map need not hold what the log does.
-    made = Judge(
+    made = RecordFilter(
         view,
         NewestInMap(offset_map, offset_map.latest_offset + 1),
         first_uncleanable,
@@ -164,7 +172,7 @@ def judge(
         legacy_horizon_ms,
     )
     made.set_producers(producers)
-    found = Found([], [], dict.fromkeys(Fate, 0))
+    found = Found([], [], dict.fromkeys(RecordRetention, 0))
     with view.context.decoder() as decoder:
         for segment in view.segments:
             for chunk in read_chunks(segment, 0, 1 << 20):
@@ -173,23 +181,23 @@ def judge(
     return found
 
 
-def add(found: Found, judged: Judged) -> None:
+def add(found: Found, judged: FilterResult) -> None:
     counts = judged.counts()
-    for fate in Fate:
+    for fate in RecordRetention:
         found.counts[fate] += int(counts[fate])
     found.aborted.extend(judged.aborted)
     columns = judged.columns
     assert columns.first_row[-1] == len(columns) == len(judged.keep)
-    assert judged.keep.tolist() == (judged.fates == Fate.KEPT).tolist()
+    assert judged.keep.tolist() == (judged.fates == RecordRetention.KEPT).tolist()
     for number, header in enumerate(columns.batches):
         rows = slice(*columns.first_row[number : number + 2].tolist())
         offsets = columns.offsets[rows].tolist()
         assert all(header.base_offset <= o <= header.last_offset for o in offsets) or (
             header.magic < 2
         )
-        fates = [Fate(fate) for fate in judged.fates[rows].tolist()]
-        unread = Fate(int(judged.batch_fates[number]))
-        if unread is not Fate.KEPT:
+        fates = [RecordRetention(fate) for fate in judged.fates[rows].tolist()]
+        unread = RecordRetention(int(judged.batch_fates[number]))
+        if unread is not RecordRetention.KEPT:
             assert not fates
             fates = [unread] * header.record_count
         horizon = int(judged.horizons[number])
@@ -234,15 +242,18 @@ def marker(base: int, producer: int, kind: ControlType, horizon: int = -1) -> by
 
 
 COMMIT, ABORT = ControlType.COMMIT, ControlType.ABORT
-K, S = Fate.KEPT, Fate.SUPERSEDED
+K, S = RecordRetention.KEPT, RecordRetention.SUPERSEDED
 
 
 def test_the_newest_record_of_a_key_stays_and_one_without_a_key_goes(log: Open) -> None:
     view = log(data(0, (b"a", b"1"), (b"b", b"1"), (None, b"x")), data(3, (b"a", b"2")))
     found = judge(view, {b"a": 3, b"b": 1})
-    assert found.batches == [Batch(KEEP, fates=[S, K, Fate.KEYLESS]), Batch(KEEP, fates=[K])]
-    assert found.counts[Fate.KEPT] == 2
-    assert found.counts[Fate.KEYLESS] == found.counts[Fate.SUPERSEDED] == 1
+    assert found.batches == [
+        Batch(KEEP, fates=[S, K, RecordRetention.KEYLESS]),
+        Batch(KEEP, fates=[K]),
+    ]
+    assert found.counts[RecordRetention.KEPT] == 2
+    assert found.counts[RecordRetention.KEYLESS] == found.counts[RecordRetention.SUPERSEDED] == 1
 
 
 def test_what_the_map_does_not_know_of_stays(log: Open) -> None:
@@ -257,7 +268,7 @@ def test_a_tombstone_gets_its_horizon_and_goes_when_that_has_come(log: Open) -> 
     assert judge(log(data(0, *records)), newest).batches == [
         Batch(KEEP, NOW + RETENTION, [K, K, S])
     ]
-    for horizon, fate in ((NOW + 1, K), (NOW, Fate.TOMBSTONE)):
+    for horizon, fate in ((NOW + 1, K), (NOW, RecordRetention.TOMBSTONE)):
         view = log(data(0, *records, delete_horizon_ms=horizon))
         # The batch has a horizon: it gets no other.
         assert judge(view, newest).batches == [Batch(KEEP, -1, [fate, K, S])]
@@ -284,9 +295,9 @@ def test_the_last_batch_of_an_active_producer_stays_even_without_records(log: Op
     def batch(base: int, producer: int) -> bytes:
         return data(base, (b"a", b"v"), producer_id=producer, producer_epoch=0, base_sequence=base)
 
-    def state(producer: int, last_offset: int) -> ProducerState:
-        cached = CachedBatch(last_offset, last_offset, 0, NOW)
-        return ProducerState(producer, epoch=0, batches=(cached,))
+    def state(producer: int, last_offset: int) -> ProducerStateEntry:
+        cached = BatchMetadata(last_offset, last_offset, 0, NOW)
+        return ProducerStateEntry(producer, epoch=0, batches=(cached,))
 
     view = log(batch(0, 5), batch(1, 5), batch(2, 7), batch(3, 3), data(4, (b"a", b"v")))
     states = [state(7, 2), state(5, 1), state(9, 0), state(3, 99)]
@@ -301,11 +312,11 @@ def test_what_was_aborted_goes_unread_and_its_marker_stays_while_there_was_data(
     )  # fmt: skip
     found = judge(view, {b"a": 3})
     assert found.batches == [
-        Batch(DROP, -1, [Fate.ABORTED] * 2), Batch(KEEP, -1, [K]),
+        Batch(DROP, -1, [RecordRetention.ABORTED] * 2), Batch(KEEP, -1, [K]),
         Batch(KEEP, -1, [K]), Batch(KEEP, -1, [K]),
     ]  # fmt: skip
     assert found.aborted == [AbortedTxn(1, 0, 2, 3)]
-    assert (found.counts[Fate.ABORTED], found.counts[Fate.KEPT]) == (2, 3)
+    assert (found.counts[RecordRetention.ABORTED], found.counts[RecordRetention.KEPT]) == (2, 3)
 
 
 @pytest.mark.parametrize("kind", [COMMIT, ABORT])
@@ -317,7 +328,7 @@ def test_a_marker_without_its_data_gets_a_horizon_and_goes_when_that_has_come(
     assert first.aborted == []
     for horizon, batch in (
         (NOW + 1, Batch(KEEP, -1, [K])),
-        (NOW, Batch(DROP, -1, [Fate.MARKER])),
+        (NOW, Batch(DROP, -1, [RecordRetention.MARKER])),
     ):
         assert judge(log(marker(0, 1, kind, horizon))).batches == [batch]
 
@@ -346,15 +357,15 @@ def test_an_emptied_control_batch_goes_unless_a_producer_needs_it(log: Open) -> 
     path.write_bytes(emptied)
     view = open_view(path.parent)
     assert [batch.action for batch in judge(view).batches] == [KEEP]
-    state = ProducerState(1, epoch=-1)
+    state = ProducerStateEntry(1, epoch=-1)
     assert [batch.action for batch in judge(view, producers=[state]).batches] == [RETAIN_EMPTY]
 
 
 def test_a_marker_is_the_last_of_a_producer_of_whom_no_data_are_known(log: Open) -> None:
     view = log(marker(0, 1, COMMIT, NOW))
     for epoch, action in ((0, RETAIN_EMPTY), (1, DROP)):
-        found = judge(view, producers=[ProducerState(1, epoch=epoch)])
-        assert found.batches == [Batch(action, -1, [Fate.MARKER])]
+        found = judge(view, producers=[ProducerStateEntry(1, epoch=epoch)])
+        assert found.batches == [Batch(action, -1, [RecordRetention.MARKER])]
 
 
 def test_control_records_of_other_kinds_stay(log: Open) -> None:
@@ -377,7 +388,7 @@ def test_batches_that_are_not_read_lie_among_others(log: Open, codec: Codec) -> 
         in_transaction(9, 2, b"a"),
         marker(10, 2, ABORT),
     )
-    gone = Batch(DROP, -1, [Fate.ABORTED])
+    gone = Batch(DROP, -1, [RecordRetention.ABORTED])
     kept = Batch(KEEP, -1, [K])
     assert judge(view, {b"a": 5, b"b": 2, b"c": 6}).batches == [
         gone, Batch(KEEP, -1, [S, K]), gone, gone, kept, kept, gone, kept, gone, kept,
@@ -404,7 +415,7 @@ def test_tombstones_of_old_formats_go_by_the_age_of_their_segment(log: Open, cod
     records = [SimpleRecord(NOW, b"a", None), SimpleRecord(NOW, b"b", b"v")]
     view = log(build_messages(records, MessageFields(1, 0, codec)))
     mtime_ms = view.segments[0].mtime_ns // 1_000_000
-    for horizon, fate in ((mtime_ms - 1, K), (mtime_ms, Fate.TOMBSTONE)):
+    for horizon, fate in ((mtime_ms - 1, K), (mtime_ms, RecordRetention.TOMBSTONE)):
         found = judge(view, {b"a": 0, b"b": 1}, legacy_horizon_ms=horizon)
         assert [fate for batch in found.batches for fate in batch.fates] == [fate, K]
         assert {batch.horizon for batch in found.batches} == {-1}

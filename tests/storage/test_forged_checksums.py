@@ -14,19 +14,19 @@ import pytest
 from kafkafs.storage.cleaner.cleaning import clean
 from kafkafs.storage.cleaner.offset_map import OffsetMap
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.disk import Directory
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format import batch as b
-from kafkafs.storage.format.batch import BatchTable, scan
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.decoder import checksums_add_up, first_bad_checksum
-from kafkafs.storage.log.context import ReadLimits
-from kafkafs.storage.log.sound import Lost, sound_batches
-from kafkafs.storage.log.verify import LogCheck
-from kafkafs.storage.log.view import View
-from kafkafs.storage.segment.dump import Dump, DumpOptions
+from kafkafs.storage.format.records import batch as b
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.decoder import checksums_add_up, first_bad_checksum
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.log.check.sound import Lost, sound_batches
+from kafkafs.storage.log.check.verify import LogCheck
+from kafkafs.storage.log.read.context import ReadLimits
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.segment.dump.dump import Dump, DumpOptions
 from kafkafs.storage.segment.extent import Extent, Fault
-from kafkafs.storage.segment.walk import Run, read_runs
+from kafkafs.storage.segment.walk import BatchRun, read_runs
 from tests.cleaning import Rewritten, log_to_clean
 from tests.forging import forged_pair
 from tests.logs import TopicSettings, write_partition
@@ -63,16 +63,16 @@ def test_together_they_are_right_and_alone_they_are_not() -> None:
 def test_who_shows_records_shows_them(forged: Path) -> None:
     """As the README says; nothing depends on it but speed."""
     size = (forged / LOG).stat().st_size
-    extent = Extent(Directory(str(forged)).open(LOG), 0, 0, size, 1 << 20)
+    extent = Extent(DirFd(str(forged)).open(LOG), 0, 0, size, 1 << 20)
     [run] = read_runs(extent, together=True)
-    assert isinstance(run, Run)
+    assert isinstance(run, BatchRun)
     assert run.table.column(b.BASE_OFFSET).tolist() == [0, 1]
     assert [type(part) for part in read_runs(extent)] == [Fault, Fault]
 
 
 def test_verify_tells_of_both(forged: Path) -> None:
     check = LogCheck(
-        Directory(str(forged)), 0, limits=ReadLimits(), is_closed=True, may_have_gaps=False
+        DirFd(str(forged)), 0, limits=ReadLimits(), is_closed=True, may_have_gaps=False
     )
     found = {one.position: one.what for one in check.findings()}
     assert found.pop(0).startswith("batch 0-0: crc is ")
@@ -82,7 +82,7 @@ def test_verify_tells_of_both(forged: Path) -> None:
 
 @pytest.mark.parametrize("deep", [False, True])
 def test_dump_calls_neither_valid(forged: Path, deep: bool) -> None:
-    lines = Dump(DumpOptions(deep=deep)).lines(Directory(str(forged)), LOG, LOG)
+    lines = Dump(DumpOptions(deep=deep)).lines(DirFd(str(forged)), LOG, LOG)
     told = [line.split("isvalid: ")[1] for line in lines if "isvalid: " in line]
     assert told == ["false"] * 2
 
@@ -93,7 +93,7 @@ def test_recovery_cuts_the_log_in_front_of_them(forged: Path) -> None:
 
 
 def test_neither_is_salvaged(forged: Path) -> None:
-    [lost] = sound_batches(Directory(str(forged)), 0, -1, 1 << 20)
+    [lost] = sound_batches(DirFd(str(forged)), 0, -1, 1 << 20)
     assert isinstance(lost, Lost)
     assert (lost.error.position, lost.resume) == (0, len(forged_pair()))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import kafkafs.storage.errors as module_in_storage
-from kafkafs.storage.format import snapshot
+from kafkafs.storage.format.files import snapshot
 from kafkafs.storage.segment import offset_index, time_index, txn_index
 
 PAGE = (Path(module_in_storage.__file__).parent / "FORMAT.md").read_text()

@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import StorageError
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.layout import TimestampType
-from kafkafs.storage.log import lookup
-from kafkafs.storage.log.glance import Room, glance
-from kafkafs.storage.log.trace import Trace
-from kafkafs.storage.log.view import View
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.log.read import lookup
+from kafkafs.storage.log.read.point_lookup import LookupBuffers, point_lookup
+from kafkafs.storage.log.read.trace import Trace
+from kafkafs.storage.log.read.view import View
 from tests.index_damage import INDEX_DAMAGE, damage_indexes
 from tests.kernel_forms import in_use, uncompiled
 from tests.logs import TopicSettings, write_partition
@@ -47,7 +47,7 @@ def test_every_offset_of_an_ordinary_log_is_seen_at_a_glance(
     write(tmp_path / "p-0", value_bytes, step)
     (segment,) = open_view(tmp_path / "p-0").segments
     for offset in range((BATCHES - 1) * RECORDS * step + RECORDS):
-        seen = glance(segment, offset, Room())
+        seen = point_lookup(segment, offset, LookupBuffers())
         header, fault = lookup.find_batch(segment, offset, LIMIT)
         assert header is not None
         assert fault is None
@@ -64,14 +64,14 @@ def test_every_offset_of_an_ordinary_log_is_seen_at_a_glance(
 def test_nothing_is_seen_behind_the_last_batch(tmp_path: Path) -> None:
     write(tmp_path / "p-0", 100)
     (segment,) = open_view(tmp_path / "p-0").segments
-    assert glance(segment, BATCHES * RECORDS, Room()) is None
+    assert point_lookup(segment, BATCHES * RECORDS, LookupBuffers()) is None
 
 
 def test_without_an_index_there_is_no_glance(tmp_path: Path) -> None:
     write(tmp_path / "p-0", 100)
     (tmp_path / "p-0" / f"{0:020}.index").unlink()
     (segment,) = open_view(tmp_path / "p-0").segments
-    assert glance(segment, 7, Room()) is None
+    assert point_lookup(segment, 7, LookupBuffers()) is None
 
 
 def test_a_batch_with_a_wrong_checksum_is_left_to_the_walk(tmp_path: Path) -> None:
@@ -79,8 +79,8 @@ def test_a_batch_with_a_wrong_checksum_is_left_to_the_walk(tmp_path: Path) -> No
     data[-1] ^= 1
     (tmp_path / "p-0" / f"{0:020}.log").write_bytes(data)
     (segment,) = open_view(tmp_path / "p-0").segments
-    assert glance(segment, BATCHES * RECORDS - 1, Room()) is None
-    assert glance(segment, (BATCHES - 1) * RECORDS - 1, Room()) is not None
+    assert point_lookup(segment, BATCHES * RECORDS - 1, LookupBuffers()) is None
+    assert point_lookup(segment, (BATCHES - 1) * RECORDS - 1, LookupBuffers()) is not None
 
 
 @pytest.mark.parametrize("kind", [TimestampType.CREATE_TIME, TimestampType.LOG_APPEND_TIME])
@@ -116,7 +116,7 @@ def test_both_forms_of_the_kernels_see_the_same(
             spoiled[at] = byte
     seen = []
     for form in (in_use, uncompiled):
-        room = Room()
+        room = LookupBuffers()
         row = form("headers").find_batch(
             bytes(spoiled), 0, -1, 9, offset, len(spoiled), 100, room.headers
         )

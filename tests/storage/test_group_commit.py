@@ -10,13 +10,13 @@ from functools import partial
 
 import pytest
 
-from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
-from kafkafs.storage.log.appending import Appended, Request
-from kafkafs.storage.log.group_commit import GroupCommit
-from kafkafs.storage.log.merging import RecordsRequest
+from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.log.append.appending import AppendRequest, LogAppendInfo
+from kafkafs.storage.log.append.group_commit import GroupCommit
+from kafkafs.storage.log.append.merging import RecordsRequest
 
 
-def request(number: int = 0) -> Request:
+def request(number: int = 0) -> AppendRequest:
     """An append of one record."""
     return RecordsRequest(RecordColumns.from_values([b"%d" % number]), BatchPlan())
 
@@ -25,19 +25,19 @@ class Log:
     """Answers with offsets, and keeps the groups. `hold` makes it wait in the next group."""
 
     def __init__(self) -> None:
-        self.groups: list[list[Request]] = []
+        self.groups: list[list[AppendRequest]] = []
         self.is_in = threading.Event()
         self.may_go = threading.Event()
         self.may_go.set()
         self._busy = threading.Lock()
 
-    def append(self, requests: Sequence[Request]) -> None:
+    def append(self, requests: Sequence[AppendRequest]) -> None:
         assert self._busy.acquire(blocking=False), "two groups at the same time"
         self.groups.append(list(requests))
         self.is_in.set()
         assert self.may_go.wait(10)
         for number, each in enumerate(requests):
-            each.answer(Appended(number, number))
+            each.answer(LogAppendInfo(number, number))
         self._busy.release()
 
     def hold(self) -> None:
@@ -70,7 +70,7 @@ def test_one_thread_is_a_group_by_itself() -> None:
     log = Log()
     group = GroupCommit(log.append, waits=True)
     for _ in range(3):
-        assert group.submit(request()) == Appended(0, 0)
+        assert group.submit(request()) == LogAppendInfo(0, 0)
     assert list(map(len, log.groups)) == [1, 1, 1]
 
 
@@ -88,17 +88,17 @@ def test_those_that_wait_are_made_together_in_their_order() -> None:
     for thread in threads:
         thread.join()
     assert log.groups[1:] == [asked]
-    assert [each.result() for each in asked] == [Appended(n, n) for n in range(5)]
+    assert [each.result() for each in asked] == [LogAppendInfo(n, n) for n in range(5)]
 
 
 def test_one_that_leads_waits_for_as_many_as_there_were() -> None:
     """A group of all of them but the first; then nearly all groups are of all."""
 
-    def append(requests: Sequence[Request]) -> None:
+    def append(requests: Sequence[AppendRequest]) -> None:
         sizes.append(len(requests))
         time.sleep(0.001)
         for each in requests:
-            each.answer(Appended(0, 0))
+            each.answer(LogAppendInfo(0, 0))
 
     sizes: list[int] = []
     group = GroupCommit(append, waits=True)
@@ -133,7 +133,7 @@ def test_an_error_is_everyones_and_the_next_goes_on() -> None:
     log = Log()
     is_broken = True
 
-    def append(requests: Sequence[Request]) -> None:
+    def append(requests: Sequence[AppendRequest]) -> None:
         log.append(requests)
         if is_broken:
             for each in requests:
@@ -156,7 +156,7 @@ def test_an_error_is_everyones_and_the_next_goes_on() -> None:
         thread.join()
     assert len(failed) == 4
     is_broken = False
-    assert group.submit(request()) == Appended(0, 0)
+    assert group.submit(request()) == LogAppendInfo(0, 0)
 
 
 class Interrupted(BaseException):
@@ -192,5 +192,5 @@ def test_a_signal_while_waiting_is_no_ones_but_the_waiters() -> None:
         sender.join()
     log.may_go.set()
     other.join()
-    assert group.submit(request()) == Appended(0, 0)
+    assert group.submit(request()) == LogAppendInfo(0, 0)
     assert list(map(len, log.groups)) == [1, 1]

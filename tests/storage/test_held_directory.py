@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.errors import CorruptError, LogDirError, LogDirLocked
-from kafkafs.storage.format.checkpoints import MetaProperties, parse_meta_properties
-from kafkafs.storage.held_directory import HeldDirectory, hold, identify
+from kafkafs.storage.format.files.checkpoints import MetaProperties, parse_meta_properties
+from kafkafs.storage.log_dirs.lock_dirs import LockedLogDir, hold, identify
 from tests.logs import write_log_dir
 
 NOW = 1_700_000_000_000
@@ -75,7 +75,7 @@ def test_a_directory_that_is_something_else_is_left_as_it_is(tmp_path: Path) -> 
     (tmp_path / "file").touch()
     for name in ("home", "file"):
         with pytest.raises((LogDirError, NotADirectoryError)):
-            HeldDirectory(str(tmp_path / name))
+            LockedLogDir(str(tmp_path / name))
     assert [path.name for path in (tmp_path / "home").iterdir()] == ["letter"]
 
 
@@ -91,9 +91,9 @@ def test_a_damaged_meta_properties_is_refused(tmp_path: Path) -> None:
 
 
 def test_held_is_held(tmp_path: Path) -> None:
-    held = HeldDirectory(str(tmp_path))
+    held = LockedLogDir(str(tmp_path))
     with pytest.raises(LogDirLocked, match="this process"):
-        HeldDirectory(str(tmp_path))
+        LockedLogDir(str(tmp_path))
     held.release()
     held.release()
-    HeldDirectory(str(tmp_path)).release()
+    LockedLogDir(str(tmp_path)).release()

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.cleaner.horizons import NO_HORIZON, next_horizon
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.batch import BatchHeader, BatchTable
-from kafkafs.storage.log.lookup import extent_from
-from kafkafs.storage.log.view import View
+from kafkafs.storage.format.records.batch import BatchHeader, BatchTable
+from kafkafs.storage.log.read.lookup import extent_from
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.segment.segment import Segment
 from kafkafs.storage.segment.walk import walk_headers
 

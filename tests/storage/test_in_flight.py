@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.durable import Buffer, Calls, replaced
 from kafkafs.storage.errors import InvalidRecord, LogDirOffline, RecordListTooLarge
-from kafkafs.storage.format.batch import Bytes
-from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
-from kafkafs.storage.log import in_flight
-from kafkafs.storage.log.appending import Appended
+from kafkafs.storage.format.records.batch import Bytes
+from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.io.durable import Buffer, Calls, replaced
+from kafkafs.storage.log.append import in_flight
+from kafkafs.storage.log.append.appending import LogAppendInfo
 from tests.faults import FailingCalls
 from tests.reading import open_view, read
 from tests.writing import NOW, batch, config, files, open_log
@@ -104,7 +104,7 @@ def test_the_files_are_those_of_one_append_after_the_other(tmp_path: Path, proce
 def test_batches_are_appended_as_they_are(path: Path, processors: int) -> None:
     writer = open_log(path)
     parts: list[Bytes] = [bytearray(batch(3)), batch(2)]
-    assert list(writer.append_each(parts)) == [Appended(0, 2), Appended(3, 4)]
+    assert list(writer.append_each(parts)) == [LogAppendInfo(0, 2), LogAppendInfo(3, 4)]
     assert files(path)[LOG] == batch(3) + batch(2, base_offset=3)
 
 
@@ -113,14 +113,14 @@ def test_none_gets_past_one_that_is_refused(path: Path, processors: int, bad: in
     writer = open_log(path)
     parts = [batch(2) for _ in range(10)]
     parts[bad] = parts[bad][:-1] + b"?"
-    found: list[Appended] = []
+    found: list[LogAppendInfo] = []
     with pytest.raises(InvalidRecord, match="batch 0: its checksum is wrong"):
         found.extend(writer.append_each(parts))
-    assert found == [Appended(2 * n, 2 * n + 1) for n in range(bad)]
+    assert found == [LogAppendInfo(2 * n, 2 * n + 1) for n in range(bad)]
     assert writer.end_offset == 2 * bad
     assert files(path)[LOG] == b"".join(batch(2, base_offset=2 * n) for n in range(bad))
     assert not is_flying()
-    assert writer.append(batch()) == Appended(2 * bad, 2 * bad)
+    assert writer.append(batch()) == LogAppendInfo(2 * bad, 2 * bad)
 
 
 def test_none_gets_past_one_that_the_log_refuses(path: Path, two: None) -> None:
@@ -132,19 +132,19 @@ def test_none_gets_past_one_that_the_log_refuses(path: Path, two: None) -> None:
         yield from [batch(), batch(), batch(size=5 * SIZE), batch()]
         sent.set()
 
-    found: list[Appended] = []
+    found: list[LogAppendInfo] = []
 
     def ask() -> None:
         with pytest.raises(RecordListTooLarge):
             found.extend(writer.append_each(parts()))
-        found.append(Appended(-1, -1))
+        found.append(LogAppendInfo(-1, -1))
 
     with writer._lock:
         asking = threading.Thread(target=ask)
         asking.start()
         assert sent.wait(10)
     asking.join(10)
-    assert found == [Appended(0, 0), Appended(1, 1), Appended(-1, -1)]
+    assert found == [LogAppendInfo(0, 0), LogAppendInfo(1, 1), LogAppendInfo(-1, -1)]
     assert values(path) == [bytes(100)] * 2
 
 
@@ -152,7 +152,7 @@ def test_none_gets_past_one_that_the_log_refuses(path: Path, two: None) -> None:
 def test_a_full_disk(path: Path, processors: int, at: int) -> None:
     """What is answered is there, what is not may be appended again."""
     writer = open_log(path)
-    found: list[Appended] = []
+    found: list[LogAppendInfo] = []
     given = [b"value %d" % n for n in range(6)]
     disk = _FullDisk(given[at])
     with replaced(disk), pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
@@ -160,10 +160,10 @@ def test_a_full_disk(path: Path, processors: int, at: int) -> None:
     assert disk.is_full
     done = len(found)
     assert done <= at
-    assert found == [Appended(n, n) for n in range(done)]
+    assert found == [LogAppendInfo(n, n) for n in range(done)]
     assert values(path) == given[:done]
     rest = writer.append_records_each(map(columns, given[done:]))
-    assert list(rest) == [Appended(n, n) for n in range(done, 6)]
+    assert list(rest) == [LogAppendInfo(n, n) for n in range(done, 6)]
     assert values(path) == given
 
 
@@ -251,7 +251,7 @@ def test_no_more_is_held_than_a_few_megabytes(path: Path, two: None) -> None:
 
 def test_threads_side_by_side(path: Path, two: None) -> None:
     writer = open_log(path, config(segment_bytes=20_000))
-    found: list[list[Appended]] = []
+    found: list[list[LogAppendInfo]] = []
 
     def work(name: int) -> None:
         parts = (columns(b"%d-%d" % (name, n)) for n in range(200))

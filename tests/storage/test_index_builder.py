@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.batch import (
+from kafkafs.storage.format.records.batch import (
     LAST_OFFSET,
     MAX_TIMESTAMP,
     POSITION,

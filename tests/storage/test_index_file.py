@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.disk import Directory
+from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.segment.index_file import WARM_BYTES, IndexFile
 from tests.kernel_forms import in_use, uncompiled
 
@@ -20,7 +20,7 @@ PREALLOCATED = 10485760
 
 
 def index_file(path: Path) -> IndexFile:
-    return IndexFile(Directory(str(path.parent)).open(path.name), ENTRY, any)
+    return IndexFile(DirFd(str(path.parent)).open(path.name), ENTRY, any)
 
 
 def pack(*numbers: int) -> bytes:

@@ -14,10 +14,10 @@ from typing import TypeVar
 import pytest
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.durable import replaced
-from kafkafs.storage.interruption import interrupt, uninterrupted
-from kafkafs.storage.log.writer import LogWriter
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.concurrency.interruption import interrupt, uninterrupted
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log_manager import LogManager
 from tests.faults import FailingCalls
 from tests.reading import open_view, read
 from tests.writing import NOW, batch, config, open_log
@@ -116,7 +116,7 @@ class SignallingCalls(FailingCalls):
 def test_directories_are_closed_wherever_a_signal_comes(tmp_path: Path) -> None:
     interrupted = 0
     for at in itertools.count():
-        engine = WritableEngine(str(tmp_path / str(at)))
+        engine = LogManager(str(tmp_path / str(at)))
         engine.create_topic("t", 2)
         append(engine.writer("t", 0))
         calls = SignallingCalls(at)

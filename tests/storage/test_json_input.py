@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import InvalidRecord
-from kafkafs.storage.format import json_input
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.encoder import BatchPlan, Headers, encode
-from kafkafs.storage.format.json_input import parse_json
-from kafkafs.storage.format.lines import json_lines, values_lines
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.encoder import BatchPlan, Headers, encode
+from kafkafs.storage.lines import json_input
+from kafkafs.storage.lines.json_input import parse_json
+from kafkafs.storage.lines.json_output import json_lines, values_lines
 from tests.columns import decoded, records
 from tests.kernel_forms import in_use, uncompiled
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from kafkafs.storage.cleaner import kept_offsets
 from kafkafs.storage.cleaner.kept_offsets import KeptOffsets
-from kafkafs.storage.format.batch import Int64s
 from kafkafs.storage.format.layout import MAX_OFFSET
+from kafkafs.storage.format.records.batch import Int64s
 
 
 def int64s(offsets: list[int]) -> Int64s:

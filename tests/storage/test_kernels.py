@@ -15,7 +15,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafkafs.storage.format import kernels
-from kafkafs.storage.format.batch import (
+from kafkafs.storage.format.checksum import crc32c
+from kafkafs.storage.format.layout import TIMESTAMP_TYPE_MASK
+from kafkafs.storage.format.records.batch import (
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_TIMESTAMP,
@@ -26,11 +28,14 @@ from kafkafs.storage.format.batch import (
     RECORD_COUNT,
     SIZE,
 )
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch, encode_record
-from kafkafs.storage.format.checksum import crc32c
-from kafkafs.storage.format.layout import TIMESTAMP_TYPE_MASK
-from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
-from kafkafs.storage.format.lines import _QUOTING, _texts
+from kafkafs.storage.format.records.builder import (
+    BatchFields,
+    SimpleRecord,
+    build_batch,
+    encode_record,
+)
+from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.lines.json_output import _QUOTING, _texts
 from tests.batches import INT64, MUTATIONS, damaged_logs, logs, mutated, simple_records
 from tests.kernel_forms import NAMES, in_use, uncompiled
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkafs.storage.cleaner import key_entries
-from kafkafs.storage.cleaner.key_entries import EntryFile, EntryWriter
 from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
-from kafkafs.storage.durable import WritableDirectory, replaced
+from kafkafs.storage.cleaner.split import key_entries
+from kafkafs.storage.cleaner.split.key_entries import EntryFile, EntryWriter
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format.batch import BatchTable
-from kafkafs.storage.format.columns import Columns
+from kafkafs.storage.format.records.batch import BatchTable
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.io.durable import WritableDirFd, replaced
 from tests import kernel_forms
 from tests.writing import Unsynced
 
@@ -41,7 +41,7 @@ def columns(keys: Sequence[bytes | None], base: int = 0) -> Columns:
 
 
 def write(directory: Path, keys: Sequence[bytes | None], slices: int, latest: bool) -> EntryFile:
-    place = WritableDirectory(str(directory))
+    place = WritableDirFd(str(directory))
     writer = EntryWriter(place.create("f"), KEY, slices)
     half = len(keys) // 2
     writer.put(columns(keys[:half]), 0, half, latest)
@@ -86,7 +86,7 @@ def test_what_was_put_comes_out(
 
 def test_a_file_that_is_not_as_it_was_written_is_known(tmp_path: Path) -> None:
     write(tmp_path, [b"a", b"b"] * 20, 3, latest=False)
-    path, place = tmp_path / "f", WritableDirectory(str(tmp_path))
+    path, place = tmp_path / "f", WritableDirFd(str(tmp_path))
     data = path.read_bytes()
     for at in (0, len(data) // 2, len(data) - 40):
         path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])

@@ -8,24 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.snapshot import parse_producer_snapshot
-from kafkafs.storage.log.last_producers import producers_of
-from kafkafs.storage.log.producer_state import ProducerState
+from kafkafs.storage.format.files.snapshot import parse_producer_snapshot
+from kafkafs.storage.log.load.last_producers import producers_of
+from kafkafs.storage.log.state.producer_state import ProducerStateEntry
+from kafkafs.storage.log_dirs.engine import Engine
 
 CORPUS = "kafka43-clean"
 # Partitions with several producers; `txn` has transactions, `txn-open` one that is open.
 PARTITIONS = ["idem-0", "txn-0", "txn-open-0", "codec-zstd-0", "orders-1"]
 
 
-def at_the_end(directory: Path) -> dict[int, ProducerState]:
+def at_the_end(directory: Path) -> dict[int, ProducerStateEntry]:
     """What the broker wrote of its producers when it stopped."""
     newest = max(directory.glob("*.snapshot"))
-    states = map(ProducerState.from_snapshot, parse_producer_snapshot(newest.read_bytes()))
+    states = map(ProducerStateEntry.from_snapshot, parse_producer_snapshot(newest.read_bytes()))
     return {state.producer_id: state for state in states}
 
 
-def found(log_dir: Path, name: str, now_ms: int = 0) -> dict[int, ProducerState]:
+def found(log_dir: Path, name: str, now_ms: int = 0) -> dict[int, ProducerStateEntry]:
     topic, _, number = name.rpartition("-")
     view = Engine(str(log_dir)).log(topic, int(number)).view()
     producers = producers_of(view, now_ms)

@@ -16,17 +16,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkafs.storage.cleaner import latest, live_keys
-from kafkafs.storage.cleaner.latest import LatestRecords
+from kafkafs.storage.cleaner import live_keys
 from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
-from kafkafs.storage.disk import Directory
+from kafkafs.storage.cleaner.preview.latest import LatestRecords
+from kafkafs.storage.cleaner.preview.preview import latest
 from kafkafs.storage.errors import ConfigError, CorruptError
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.log.context import ReadContext
-from kafkafs.storage.log.log import Log
-from kafkafs.storage.log.transactions import Isolation
-from kafkafs.storage.log.view import View
-from kafkafs.storage.log.writer import LogWriter
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log.read.context import ReadContext
+from kafkafs.storage.log.read.log import Log
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log.read.view import View
 from tests import reading, writing
 from tests.kernel_forms import in_use, uncompiled
 from tests.reading import UNCOMMITTED
@@ -108,7 +109,7 @@ class ChangingLog:
         self._path = path
         self._log = writing.open_log(path, writing.config(segment_bytes=SEGMENT_BYTES))
         self.start = 0
-        directory = Directory(str(path.parent)).child(path.name)
+        directory = DirFd(str(path.parent)).child(path.name)
         self.read = Log(directory, "t", 0, lambda: self.start, ReadContext())
         self.rows: Rows = []
         self._steps = 0

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.durable import WritableDirectory, WritableFile
 from kafkafs.storage.errors import LogDirLocked
-from kafkafs.storage.lock import DirectoryLock, who_holds
+from kafkafs.storage.io.durable import WritableDirFd, WritableFile
+from kafkafs.storage.io.lock import DirectoryLock, who_holds
 
 HOLD = """
 import fcntl, sys
@@ -25,9 +25,9 @@ sys.stdin.read()
 
 TRY = """
 import sys
-from kafkafs.storage.durable import WritableDirectory
+from kafkafs.storage.io.durable import WritableDirFd
 from kafkafs.storage.errors import LogDirLocked
-from kafkafs.storage.lock import DirectoryLock, who_holds
+from kafkafs.storage.io.lock import DirectoryLock, who_holds
 try:
     DirectoryLock(WritableDirectory(sys.argv[1])).release()
 except LogDirLocked as error:
@@ -58,7 +58,7 @@ def tried_elsewhere(path: Path) -> str:
 
 
 def test_another_process_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
-    lock = DirectoryLock(WritableDirectory(tmp_path))
+    lock = DirectoryLock(WritableDirFd(tmp_path))
     assert os.path.getsize(tmp_path / ".lock") == 0
     assert tried_elsewhere(tmp_path) == str(os.getpid())
     lock.release()
@@ -69,11 +69,11 @@ def test_another_process_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
 def test_a_broker_s_lock_is_respected(tmp_path: Path) -> None:
     with held_elsewhere(tmp_path / ".lock") as pid:
         with pytest.raises(LogDirLocked, match=f"process {pid} has it locked") as caught:
-            DirectoryLock(WritableDirectory(tmp_path))
+            DirectoryLock(WritableDirFd(tmp_path))
         assert caught.value.pid == pid
         assert caught.value.path == str(tmp_path)
         assert (tmp_path / ".lock").exists()
-    with DirectoryLock(WritableDirectory(tmp_path)):  # a file that a killed broker left
+    with DirectoryLock(WritableDirFd(tmp_path)):  # a file that a killed broker left
         assert tried_elsewhere(tmp_path) == str(os.getpid())
 
 
@@ -81,7 +81,7 @@ def test_the_error_of_a_refusal_holds_no_descriptor(tmp_path: Path) -> None:
     """Whenever that were closed, it would release the lock taken since."""
     with held_elsewhere(tmp_path / ".lock"):
         with pytest.raises(LogDirLocked) as caught:
-            DirectoryLock(WritableDirectory(tmp_path))
+            DirectoryLock(WritableDirFd(tmp_path))
         names = [os.path.realpath(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")]
         assert str(tmp_path / ".lock") not in names
         assert caught.value.__traceback__ is not None
@@ -90,19 +90,19 @@ def test_the_error_of_a_refusal_holds_no_descriptor(tmp_path: Path) -> None:
 def test_the_same_process_is_refused_and_the_lock_stays(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "link").symlink_to("data")
-    with DirectoryLock(WritableDirectory(tmp_path / "data")):
+    with DirectoryLock(WritableDirFd(tmp_path / "data")):
         for path in (tmp_path / "data", tmp_path / "link"):
             with pytest.raises(LogDirLocked, match="this process") as caught:
-                DirectoryLock(WritableDirectory(path))
+                DirectoryLock(WritableDirFd(path))
             assert caught.value.pid == os.getpid()
         assert tried_elsewhere(tmp_path / "data") == str(os.getpid())
-    DirectoryLock(WritableDirectory(tmp_path / "link")).release()
+    DirectoryLock(WritableDirFd(tmp_path / "link")).release()
 
 
 def test_releasing_twice_takes_nothing_from_the_next_holder(tmp_path: Path) -> None:
-    first = DirectoryLock(WritableDirectory(tmp_path))
+    first = DirectoryLock(WritableDirFd(tmp_path))
     first.release()
-    with DirectoryLock(WritableDirectory(tmp_path)):
+    with DirectoryLock(WritableDirFd(tmp_path)):
         first.release()
         assert tried_elsewhere(tmp_path) == str(os.getpid())
 
@@ -113,16 +113,16 @@ def test_a_lock_file_that_is_removed_meanwhile_is_taken_anew(
     """Its holder released it between our opening and our locking."""
     opened: list[WritableFile] = []
 
-    def writable(self: WritableDirectory, name: str, create: bool = False) -> WritableFile:
+    def writable(self: WritableDirFd, name: str, create: bool = False) -> WritableFile:
         file = original(self, name, create)
         opened.append(file)
         if len(opened) == 1:
             os.unlink(tmp_path / name)
         return file
 
-    original = WritableDirectory.writable
-    monkeypatch.setattr(WritableDirectory, "writable", writable)
-    with DirectoryLock(WritableDirectory(tmp_path)):
+    original = WritableDirFd.writable
+    monkeypatch.setattr(WritableDirFd, "writable", writable)
+    with DirectoryLock(WritableDirFd(tmp_path)):
         assert len(opened) == 2
         opened.clear()
         assert tried_elsewhere(tmp_path) == str(os.getpid())
@@ -130,23 +130,23 @@ def test_a_lock_file_that_is_removed_meanwhile_is_taken_anew(
 
 def test_a_directory_that_cannot_be_written_is_no_lock(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="nowhere"):
-        WritableDirectory(tmp_path / "nowhere").writable(".lock", create=True)
+        WritableDirFd(tmp_path / "nowhere").writable(".lock", create=True)
     (tmp_path / ".lock").mkdir()
     with pytest.raises(IsADirectoryError):
-        DirectoryLock(WritableDirectory(tmp_path))
+        DirectoryLock(WritableDirFd(tmp_path))
     (tmp_path / ".lock").rmdir()
-    DirectoryLock(WritableDirectory(tmp_path)).release()
+    DirectoryLock(WritableDirFd(tmp_path)).release()
 
 
 def test_who_holds_a_directory_can_be_asked_without_a_trace(tmp_path: Path) -> None:
-    directory = WritableDirectory(str(tmp_path))
+    directory = WritableDirFd(str(tmp_path))
     assert who_holds(directory) == 0
     assert list(tmp_path.iterdir()) == []
     with DirectoryLock(directory):
         assert who_holds(directory) == os.getpid()
         code = (
-            "import sys; from kafkafs.storage.disk import Directory;"
-            "from kafkafs.storage.lock import who_holds; print(who_holds(Directory(sys.argv[1])))"
+            "import sys; from kafkafs.storage.io.disk import DirFd;"
+            "from kafkafs.storage.io.lock import who_holds; print(who_holds(DirFd(sys.argv[1])))"
         )
         done = subprocess.run(
             [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True

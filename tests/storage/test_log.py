@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.disk import Directory, OpenFile
 from kafkafs.storage.errors import CorruptError, SegmentGone, UnknownPartition
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.columns import Columns, Damage
-from kafkafs.storage.log.context import ReadLimits
-from kafkafs.storage.log.log import Log
-from kafkafs.storage.log.view import View
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.columns import Columns, Damage
+from kafkafs.storage.io.disk import DirFd, OpenFile
+from kafkafs.storage.log.read.context import ReadLimits
+from kafkafs.storage.log.read.log import Log
+from kafkafs.storage.log.read.view import View
 from tests.logs import TopicSettings, write_partition
 from tests.reading import find, open_log, open_view, read, scan
 
@@ -449,14 +449,14 @@ def test_of_much_damage_some_is_kept(directory: Path) -> None:
 def test_files_that_may_not_be_read_and_need_not_be(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opened = Directory.open
+    opened = DirFd.open
 
-    def refuse(self: Directory, name: str) -> OpenFile:
+    def refuse(self: DirFd, name: str) -> OpenFile:
         if not name.endswith(".log"):
             raise PermissionError(13, "Permission denied", name)
         return opened(self, name)
 
-    monkeypatch.setattr(Directory, "open", refuse)
+    monkeypatch.setattr(DirFd, "open", refuse)
     view = open_view(directory)
     assert offsets(view) == list(range(20))
     assert [find(view, n) is not None for n in range(20)] == [True] * 20

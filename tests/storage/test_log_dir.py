@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.disk import Directory
 from kafkafs.storage.errors import CorruptError, LogDirError, UnknownPartition, UnknownTopic
-from kafkafs.storage.format.names import PartitionState
-from kafkafs.storage.log_dir import LogDir, LogDirs
+from kafkafs.storage.format.files.names import PartitionState
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.log_dirs.log_dir import LogDir, LogDirs
 from tests import answers
 
 META = "version=1\nnode.id=1\ncluster.id=c\n"
@@ -120,7 +120,7 @@ def test_an_unchanged_directory_is_not_listed_again(
 ) -> None:
     log_dirs = LogDirs(str(make(tmp_path, "t-0")))
     partitions = log_dirs.partitions()
-    monkeypatch.setattr(Directory, "list", None)
+    monkeypatch.setattr(DirFd, "list", None)
     assert log_dirs.partitions() is partitions
 
 

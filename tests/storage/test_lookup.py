@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
-from kafkafs.storage.log import lookup
-from kafkafs.storage.log.trace import OffsetIndexStep, TimeIndexStep, Trace, WalkStep
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.log.read import lookup
+from kafkafs.storage.log.read.trace import OffsetIndexStep, TimeIndexStep, Trace, WalkStep
 from tests.batches import LEGACY_CODECS, any_batches
 from tests.index_damage import INDEX_DAMAGE, damage_indexes
 from tests.logs import TopicSettings, walk, write_partition

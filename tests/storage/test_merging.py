@@ -11,17 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import InvalidTimestamp, MessageTooLarge
-from kafkafs.storage.format import batch as b
-from kafkafs.storage.format.builder import SimpleRecord
-from kafkafs.storage.format.encoder import BatchPlan, RecordColumns, encode
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.format.validate import AdmitRules
-from kafkafs.storage.log.appending import Appended, Request
-from kafkafs.storage.log.merging import MergedRequest, RecordsRequest, may_merge, merge
+from kafkafs.storage.format.records import batch as b
+from kafkafs.storage.format.records.builder import SimpleRecord
+from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns, encode
+from kafkafs.storage.format.records.validate import ValidationRules
+from kafkafs.storage.log.append.appending import AppendRequest, LogAppendInfo
+from kafkafs.storage.log.append.merging import MergedRequest, RecordsRequest, may_merge, merge
 from tests.reading import open_view, read
 from tests.writing import NOW, open_log
 
-RULES = AdmitRules()
+RULES = ValidationRules()
 PLANS = (BatchPlan(), BatchPlan(codec=Codec.ZSTD), BatchPlan(batch_bytes=300))
 VALUES = st.none() | st.binary(max_size=40)
 RECORDS = st.lists(
@@ -33,7 +33,7 @@ def requests(*appends: Sequence[SimpleRecord], plan: BatchPlan = PLANS[0]) -> li
     return [RecordsRequest(RecordColumns.from_records(records), plan) for records in appends]
 
 
-def prepared(asked: Sequence[Request], segment_size: int = 1 << 20) -> list[Request]:
+def prepared(asked: Sequence[AppendRequest], segment_size: int = 1 << 20) -> list[AppendRequest]:
     return merge(asked, RULES, segment_size, NOW)
 
 
@@ -62,11 +62,11 @@ def test_each_gets_its_own_offsets_or_the_error() -> None:
     records = [SimpleRecord(NOW, b"k", b"v")]
     asked = requests(records, records * 3, records * 2)
     [merged] = prepared(asked)
-    merged.answer(Appended(10, 15, 7))
+    merged.answer(LogAppendInfo(10, 15, 7))
     assert [each.result() for each in asked] == [
-        Appended(10, 10, 7),
-        Appended(11, 13, 7),
-        Appended(14, 15, 7),
+        LogAppendInfo(10, 10, 7),
+        LogAppendInfo(11, 13, 7),
+        LogAppendInfo(14, 15, 7),
     ]
     merged.fail(OSError(5, "no"))
     assert all(isinstance(each.error, OSError) for each in asked)
@@ -78,7 +78,7 @@ def test_one_that_is_refused_is_refused_alone() -> None:
     late = [*good, SimpleRecord(NOW + RULES.after_max_ms + 1)]
     large = [SimpleRecord(NOW, b"k", bytes(3000))]
     asked = requests(good, late, large, good)
-    found = merge(asked, AdmitRules(max_message_bytes=2000), 1 << 20, NOW)
+    found = merge(asked, ValidationRules(max_message_bytes=2000), 1 << 20, NOW)
     assert found == [asked[0], asked[3]]
     assert isinstance(asked[1].error, InvalidTimestamp)
     assert asked[1].error.index == 1

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.cluster_metadata import MetadataReplay
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format.metadata import (
+from kafkafs.storage.format.messages.metadata import (
     AbortTransactionRecord,
     BeginTransactionRecord,
     ConfigRecord,
@@ -23,6 +22,7 @@ from kafkafs.storage.format.metadata import (
     TopicRecord,
     parse_metadata_record,
 )
+from kafkafs.storage.log_dirs.cluster_metadata import MetadataReplay
 
 ORDERS = "nGzD2cX5TF6uAl_9vaE5hA"
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.names import (
+from kafkafs.storage.format.files.names import (
     FileKind,
     FileState,
     MetadataSnapshotName,

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from kafkafs.cli.main import cli
 from kafkafs.storage.errors import CorruptError, OffsetNotFound, UnknownPartition
-from kafkafs.storage.format.columns import Columns, Damage
-from kafkafs.storage.log.log import Log
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.columns import Columns, Damage
+from kafkafs.storage.log.read.log import Log
+from kafkafs.storage.log_manager import LogManager
 from tests.mounted.live import TIMESTAMP, LiveLog
 from tests.reading import open_log
 
@@ -132,7 +132,7 @@ def test_verbs_that_read_fail(live: LiveLog, kind: str) -> None:
 def test_it_is_not_opened_for_writing(live: LiveLog, kind: str) -> None:
     REPLACE[kind](live.log(4))
     before = sorted(path.name for path in live.partition.iterdir())
-    with WritableEngine(str(live.directory)) as engine:
+    with LogManager(str(live.directory)) as engine:
         with pytest.raises(UnknownPartition):
             engine.writer("t", 0)
         assert [f"a {kind}, not a regular file" in line for line in engine.failures] == [True]

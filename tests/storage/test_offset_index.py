@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.disk import Directory
 from kafkafs.storage.errors import SegmentGone
+from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.segment.offset_index import OffsetIndex, OffsetPosition
 
 # The index of a segment at 522, as the literature on Kafka shows one.
@@ -22,7 +22,7 @@ NAME = "00000000000000000522.index"
 
 def write(path: Path, entries: list[tuple[int, int]]) -> OffsetIndex:
     (path / NAME).write_bytes(b"".join(pack(">ii", offset - BASE, at) for offset, at in entries))
-    return OffsetIndex.open(Directory(str(path)), NAME, BASE)
+    return OffsetIndex.open(DirFd(str(path)), NAME, BASE)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_entries_by_number_and_in_order(tmp_path: Path) -> None:
 
 def test_a_missing_index_is_gone(tmp_path: Path) -> None:
     with pytest.raises(SegmentGone):
-        OffsetIndex.open(Directory(str(tmp_path)), NAME, BASE)
+        OffsetIndex.open(DirFd(str(tmp_path)), NAME, BASE)
 
 
 def test_an_entry_behind_the_end_of_the_log_is_not_believed(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_any_bytes_give_an_answer_not_above(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / NAME
     path.write_bytes(data)
-    index = OffsetIndex.open(Directory(str(path.parent)), NAME, BASE)
+    index = OffsetIndex.open(DirFd(str(path.parent)), NAME, BASE)
     found = index.lookup(offset, log_size=1 << 20)
     if found != index.start:
         assert BASE < found.offset <= offset

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
-from kafkafs.storage.format.batch import Int32s, Int64s
+from kafkafs.storage.format.records.batch import Int32s, Int64s
 from tests.kernel_forms import in_use, uncompiled
 
 BOTH = pytest.mark.parametrize(

@@ -13,26 +13,26 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.deleted_topics import (
+from kafkafs.storage.config.topic_file import TOPIC_SETTINGS_FILE
+from kafkafs.storage.errors import CannotUndelete, CorruptError, StorageError
+from kafkafs.storage.format.files.names import is_legal_topic
+from kafkafs.storage.format.files.properties import format_properties, parse_properties
+from kafkafs.storage.format.records.builder import SimpleRecord, build_batch
+from kafkafs.storage.ingest.commit_file import PLACEMENTS_FILE
+from kafkafs.storage.log_dirs.deleted_topics import (
     DELETED_PARTITION_FILE,
     DeletedPartition,
     _checksum,
     format_deleted_partition,
     parse_deleted_partition,
 )
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.errors import CannotUndelete, CorruptError, StorageError
-from kafkafs.storage.format.builder import SimpleRecord, build_batch
-from kafkafs.storage.format.names import is_legal_topic
-from kafkafs.storage.format.properties import format_properties, parse_properties
-from kafkafs.storage.placements import PLACEMENTS_FILE
-from kafkafs.storage.topic_settings import TOPIC_SETTINGS_FILE
-from kafkafs.storage.transaction_log import (
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.transactions.decisions import (
     TRANSACTIONS_FILE,
     format_decisions,
     parse_decisions,
 )
-from kafkafs.storage.writable_engine import WritableEngine
 from tests.reading import read
 
 NOW_MS = 1_700_000_000_000
@@ -40,8 +40,8 @@ FILES = (TOPIC_SETTINGS_FILE, PLACEMENTS_FILE, TRANSACTIONS_FILE)
 DELETED = DeletedPartition("t", "", 0, 1, 0, 1, -1, 70, NOW_MS, {"retention.ms": "-1"})
 
 
-def open_engine(log_dir: Path, *, finds_deleted: bool = False) -> WritableEngine:
-    return WritableEngine(str(log_dir), clock=SetClock(NOW_MS), finds_deleted=finds_deleted)
+def open_engine(log_dir: Path, *, finds_deleted: bool = False) -> LogManager:
+    return LogManager(str(log_dir), clock=SetClock(NOW_MS), finds_deleted=finds_deleted)
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import OffsetNotFound
+from kafkafs.storage.log_dirs.engine import Engine
 
 
 def test_it_is_an_empty_partition(tmp_path: Path) -> None:

@@ -19,9 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkafs.storage import placing
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.durable import Calls, WritableDirectory, replaced
 from kafkafs.storage.errors import (
     CorruptError,
     InvalidTopic,
@@ -31,26 +29,28 @@ from kafkafs.storage.errors import (
     TopicExists,
     UnknownTopic,
 )
-from kafkafs.storage.format.builder import SimpleRecord
-from kafkafs.storage.format.encoder import BatchPlan, Field, RecordColumns
-from kafkafs.storage.format.names import FileState
-from kafkafs.storage.format.partitioner import key_hashes, partitions_of
-from kafkafs.storage.placements import (
+from kafkafs.storage.format.files.names import FileState
+from kafkafs.storage.format.records.builder import SimpleRecord
+from kafkafs.storage.format.records.encoder import BatchPlan, Field, RecordColumns
+from kafkafs.storage.format.records.partitioner import key_hashes, partitions_of
+from kafkafs.storage.ingest import two_phase as placing
+from kafkafs.storage.ingest.commit_file import (
     PLACEMENTS_FILE,
     Begun,
+    CommitFile,
+    IngestWrite,
     Noted,
     PlacedPart,
     Placement,
-    Placements,
     StagedPart,
-    Write,
     format_placements,
     parse_placements,
 )
-from kafkafs.storage.placing import place, resume_decided
-from kafkafs.storage.segment_series import SealedSegment
-from kafkafs.storage.staging import StagedWriter, StagingPlace, staging_path
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.ingest.segment_series import SealedSegment
+from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, staging_path
+from kafkafs.storage.ingest.two_phase import place, resume_decided
+from kafkafs.storage.io.durable import Calls, WritableDirFd, replaced
+from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import complaints
 from tests.reading import read
 from tests.staging import ALL, NONE, NOW_MS, large_from, stage
@@ -68,23 +68,23 @@ def _large(request: pytest.FixtureRequest) -> Iterator[None]:
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
     path = tmp_path / "logs"
-    with WritableEngine(str(path), clock=SetClock(NOW_MS)) as engine:
+    with LogManager(str(path), clock=SetClock(NOW_MS)) as engine:
         engine.create_topic("t", 2, SETTINGS)
     return path
 
 
 @pytest.fixture
-def engine(log_dir: Path) -> Iterator[WritableEngine]:
-    with WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+def engine(log_dir: Path) -> Iterator[LogManager]:
+    with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
         yield engine
         assert complaints(engine) == []
 
 
-def values(engine: WritableEngine, partition: int) -> list[str]:
+def values(engine: LogManager, partition: int) -> list[str]:
     return [(each.value or b"").decode() for each in read(engine.log("t", partition).view())]
 
 
-def append(engine: WritableEngine, value: str) -> None:
+def append(engine: LogManager, value: str) -> None:
     records = RecordColumns.from_records([SimpleRecord(NOW_MS, b"k", value.encode())])
     engine.writer("t", 0).append_records(records)
 
@@ -94,13 +94,11 @@ def staged_dirs(log_dir: Path) -> list[Path]:
     return [path for path in place_.rglob("*") if path.is_file()]
 
 
-def test_parts_come_behind_what_is_there_in_their_order(
-    log_dir: Path, engine: WritableEngine
-) -> None:
+def test_parts_come_behind_what_is_there_in_their_order(log_dir: Path, engine: LogManager) -> None:
     append(engine, "before")
     first = stage(log_dir, "j", {("t", 0): [["a", "b"], ["c"]], ("t", 1): [["x"]]}, "0")
     second = stage(log_dir, "j", {("t", 0): [["d"]]}, "1")
-    placed = place(engine, Write("j"), [*first, *second])
+    placed = place(engine, IngestWrite("j"), [*first, *second])
     append(engine, "behind")
     assert placed.offsets == {("t", 0): range(1, 5), ("t", 1): range(1)}
     assert values(engine, 0) == ["before", "a", "b", "c", "d", "behind"]
@@ -111,20 +109,20 @@ def test_parts_come_behind_what_is_there_in_their_order(
 def test_a_numbered_write_is_done_once(log_dir: Path) -> None:
     for _ in range(2):
         for epoch in (4, 4, 3):
-            with WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+            with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
                 parts = stage(log_dir, f"j{epoch}", {("t", 0): [["a"]]}, f"{id(engine)}")
-                placed = place(engine, Write("w", epoch), parts)
+                placed = place(engine, IngestWrite("w", epoch), parts)
                 assert placed.is_repeated is (len(values(engine, 0)) == 1 and not placed.offsets)
                 assert values(engine, 0) == ["a"]
     assert staged_dirs(log_dir) == []
 
 
 def test_offsets_that_are_kept(log_dir: Path) -> None:
-    with WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+    with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
         place_kept(log_dir, engine)
 
 
-def place_kept(log_dir: Path, engine: WritableEngine) -> None:
+def place_kept(log_dir: Path, engine: LogManager) -> None:
     append(engine, "before")
     directory = StagingPlace(staging_path(str(log_dir))).attempt("j", "0")
     config = engine.topic_config("t").config
@@ -134,23 +132,23 @@ def place_kept(log_dir: Path, engine: WritableEngine) -> None:
     with pytest.raises(OffsetOutOfRange, match="70"):
         writer.append_records(RecordColumns.from_values([b"d"]), BatchPlan(), NOW_MS, 70)
     part = writer.finish()
-    assert place(engine, Write("j"), [part]).offsets == {("t", 0): range(10, 71)}
+    assert place(engine, IngestWrite("j"), [part]).offsets == {("t", 0): range(10, 71)}
     found = read(engine.log("t", 0).view())
     assert [(each.offset, each.value) for each in found[1:]] == [(10, b"a"), (11, b"b"), (70, b"c")]
     assert engine.writer("t", 0).end_offset == 71
 
 
-def test_offsets_that_are_taken_are_refused(log_dir: Path, engine: WritableEngine) -> None:
+def test_offsets_that_are_taken_are_refused(log_dir: Path, engine: LogManager) -> None:
     append(engine, "before")
     directory = StagingPlace(staging_path(str(log_dir))).attempt("j", "0")
     writer = StagedWriter(directory, "t", 0, engine.topic_config("t").config, keeps_offsets=True)
     writer.append_records(RecordColumns.from_values([b"a"]), BatchPlan(), NOW_MS, 0)
     with pytest.raises(OffsetOutOfRange, match="below the log end offset 1"):
-        place(engine, Write("j"), [writer.finish()])
+        place(engine, IngestWrite("j"), [writer.finish()])
     assert values(engine, 0) == ["before"]
 
 
-def test_raw_batches_and_what_their_producers_did(log_dir: Path, engine: WritableEngine) -> None:
+def test_raw_batches_and_what_their_producers_did(log_dir: Path, engine: LogManager) -> None:
     producing = engine.writer("t", 1)
     plan = BatchPlan(producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True)
     producing.append_records(RecordColumns.from_values([b"a"]), plan)
@@ -159,28 +157,28 @@ def test_raw_batches_and_what_their_producers_did(log_dir: Path, engine: Writabl
     directory = StagingPlace(staging_path(str(log_dir))).attempt("j", "0")
     writer = StagedWriter(directory, "t", 0, engine.topic_config("t").config, keeps_offsets=True)
     writer.append_batches(batches, NOW_MS)
-    place(engine, Write("j"), [writer.finish()])
+    place(engine, IngestWrite("j"), [writer.finish()])
     assert engine.writer("t", 0).producers.states() == producing.producers.states()
     assert (log_dir / "t-0" / f"{0:020}.txnindex").read_bytes() == (
         log_dir / "t-1" / f"{0:020}.txnindex"
     ).read_bytes()
 
 
-def test_limits_of_the_topic(log_dir: Path, engine: WritableEngine) -> None:
+def test_limits_of_the_topic(log_dir: Path, engine: LogManager) -> None:
     engine.set_topic_config("t", {"max.message.bytes": "200"})
     with pytest.raises(MessageTooLarge):
         stage(log_dir, "j", {("t", 0): [["a" * 200]]})
 
 
-def test_what_is_refused_leaves_all_as_it_was(log_dir: Path, engine: WritableEngine) -> None:
+def test_what_is_refused_leaves_all_as_it_was(log_dir: Path, engine: LogManager) -> None:
     parts = stage(log_dir, "j", {("t", 0): [["a"]], ("t", 1): [["b"]]})
     lost = dataclasses.replace(parts[0], topic="u")
     with pytest.raises(UnknownTopic):
-        place(engine, Write("j"), [parts[1], lost])
+        place(engine, IngestWrite("j"), [parts[1], lost])
     log = next(Path(parts[1].path).glob("*.log.cleaned"))
     log.write_bytes(log.read_bytes()[:-1] + b"?")
     with pytest.raises(CorruptError) as caught:
-        place(engine, Write("j"), parts)
+        place(engine, IngestWrite("j"), parts)
     assert caught.value.file == str(log)
     assert values(engine, 0) == values(engine, 1) == []
     append(engine, "goes on")
@@ -194,7 +192,7 @@ def linked(log_dir: Path) -> int:
 
 @pytest.mark.parametrize("_large", [ALL], indirect=True)
 def test_large_segments_are_taken_as_they_are(
-    log_dir: Path, engine: WritableEngine, monkeypatch: pytest.MonkeyPatch
+    log_dir: Path, engine: LogManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their files lie in the log then, and nowhere else once the staged names have gone."""
     parts = stage(log_dir, "j", {("t", 0): [["a"], ["b"], ["c"], ["d"], ["e"]]})
@@ -204,7 +202,7 @@ def test_large_segments_are_taken_as_they_are(
     seen = []
     monkeypatch.setattr(placing, "_remove", lambda parts: seen.append(linked(log_dir)))
     append(engine, "before")
-    place(engine, Write("j"), parts)
+    place(engine, IngestWrite("j"), parts)
     assert seen == [3 * len(logs)]
     remove(parts)
     assert linked(log_dir) == 0
@@ -232,37 +230,37 @@ class CannotLink(Calls):
 
 
 @pytest.mark.parametrize("at", range(4))
-def test_what_cannot_be_linked_is_copied(log_dir: Path, engine: WritableEngine, at: int) -> None:
+def test_what_cannot_be_linked_is_copied(log_dir: Path, engine: LogManager, at: int) -> None:
     """As on another file system."""
     parts = stage(log_dir, "j", {("t", 0): [["a"], ["b"], ["c"], ["d"], ["e"]]})
     with replaced(CannotLink(errno.EXDEV, at)):
-        place(engine, Write("j"), parts)
+        place(engine, IngestWrite("j"), parts)
     assert values(engine, 0) == list("abcde")
 
 
 def test_what_has_another_name_or_another_owner_is_copied(
-    log_dir: Path, engine: WritableEngine, monkeypatch: pytest.MonkeyPatch
+    log_dir: Path, engine: LogManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = stage(log_dir, "j", {("t", 0): [["a"]], ("t", 1): [["b"]]})
     log = next(Path(parts[0].path).glob("*.log.cleaned"))
     (log_dir.parent / "other").hardlink_to(log)
     before = log.read_bytes()
     append(engine, "before")
-    place(engine, Write("j"), parts[:1])
+    place(engine, IngestWrite("j"), parts[:1])
     assert (log_dir.parent / "other").read_bytes() == before
     number = next(Path(parts[1].path).glob("*.log.cleaned")).stat().st_ino
     monkeypatch.setattr("os.geteuid", lambda: 4711)
-    place(engine, Write("k"), parts[1:])
+    place(engine, IngestWrite("k"), parts[1:])
     assert number not in {path.stat().st_ino for path in (log_dir / "t-1").iterdir()}
     assert [values(engine, each) for each in range(2)] == [["before", "a"], ["b"]]
 
 
 def test_segments_that_are_too_large_by_now_are_made_anew(
-    log_dir: Path, engine: WritableEngine
+    log_dir: Path, engine: LogManager
 ) -> None:
     parts = stage(log_dir, "j", {("t", 0): [["a" * 50], ["b" * 50]]})
     engine.set_topic_config("t", {**SETTINGS, "internal.segment.bytes": "150"})
-    place(engine, Write("j"), parts)
+    place(engine, IngestWrite("j"), parts)
     assert max(path.stat().st_size for path in (log_dir / "t-0").glob("*.log")) <= 150
     assert values(engine, 0) == ["a" * 50, "b" * 50]
 
@@ -270,12 +268,12 @@ def test_segments_that_are_too_large_by_now_are_made_anew(
 def test_a_segment_that_was_taken_once_is_taken_again(log_dir: Path) -> None:
     """As when a broker comes before what was decided is finished: it removes what does not count
     yet, and goes on itself. The staged segments have offsets by then, of which nothing is left."""
-    with suppress(LogDirOffline), WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+    with suppress(LogDirOffline), LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
         parts = stage(log_dir, "j", {("t", 0): [["a"], ["b"], ["c"], ["d"], ["e"]]})
         with replaced(FailsAfterDeciding()), pytest.raises(LogDirOffline):
-            place(engine, Write("j"), parts)
+            place(engine, IngestWrite("j"), parts)
     (log_dir / PLACEMENTS_FILE).rename(log_dir / "noted")
-    with WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+    with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
         append(engine, "a broker's")
         assert values(engine, 0) == ["a broker's"]
     assert opened_again(log_dir) == ["a broker's", *"abcde"]
@@ -283,34 +281,34 @@ def test_a_segment_that_was_taken_once_is_taken_again(log_dir: Path) -> None:
 
 def decided_and_not_noted(log_dir: Path, settings: dict[str, str]) -> None:
     """A write that is in place, as a crash leaves it before its staged files are removed."""
-    with WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+    with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
         engine.set_topic_config("t", settings)
         append(engine, "before")
         parts = stage(log_dir, "j", {("t", 0): [["a"], ["b"], ["c"], ["d"], ["e"]]})
         kept = log_dir.parent / "kept"
         shutil.copytree(staging_path(str(log_dir)), kept)
         segments = []
-        placed = place(engine, Write("j"), parts).offsets["t", 0]
+        placed = place(engine, IngestWrite("j"), parts).offsets["t", 0]
         for segment in parts[0].segments:
             base, end = (placed.start + at for at in (segment.base_offset, segment.end_offset))
             segments.append(SealedSegment(base, segment.size, end, segment.crc))
         append(engine, "behind")
     shutil.rmtree(staging_path(str(log_dir)))
     kept.rename(staging_path(str(log_dir)))
-    pending = Placement(Write("j"), (PlacedPart("t", 0, 0, tuple(parts), tuple(segments)),))
+    pending = Placement(IngestWrite("j"), (PlacedPart("t", 0, 0, tuple(parts), tuple(segments)),))
     (log_dir / "noted").write_bytes(format_placements(Noted(pending=[pending])))
 
 
 def opened_again(log_dir: Path) -> list[str]:
     (log_dir / "noted").rename(log_dir / PLACEMENTS_FILE)
-    with WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+    with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
         assert not engine.placements.pending()
         return values(engine, 0)
 
 
 def test_what_was_placed_and_then_deleted_does_not_come_again(log_dir: Path) -> None:
     decided_and_not_noted(log_dir, {})
-    with WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+    with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
         engine.writer("t", 0).delete_records(4)
         engine.writer("t", 0).retain()
         left = values(engine, 0)
@@ -322,7 +320,7 @@ def test_what_was_placed_and_then_compacted_does_not_come_again(log_dir: Path) -
     decided_and_not_noted(
         log_dir, {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01"}
     )
-    with WritableEngine(str(log_dir), clock=SetClock(NOW_MS + 10**9)) as engine:
+    with LogManager(str(log_dir), clock=SetClock(NOW_MS + 10**9)) as engine:
         engine.writer("t", 0).roll()
         engine.cleaner.run()
         left = values(engine, 0)
@@ -333,7 +331,7 @@ def test_what_was_placed_and_then_compacted_does_not_come_again(log_dir: Path) -
 # -- topics that are made for a write ------------------------------------------------------------
 
 
-def stage_new(log_dir: Path, engine: WritableEngine) -> list[StagedPart]:
+def stage_new(log_dir: Path, engine: LogManager) -> list[StagedPart]:
     """For a topic `new` with two partitions, as if it were there."""
     engine.create_topic("new", 2, SETTINGS)
     parts = stage(log_dir, "j", {("new", 0): [["a"]], ("new", 1): [["b"], ["c"]]})
@@ -345,9 +343,9 @@ def notes(log_dir: Path) -> Noted:
     return parse_placements((log_dir / PLACEMENTS_FILE).read_bytes())
 
 
-def test_topics_are_made_for_a_write(log_dir: Path, engine: WritableEngine) -> None:
+def test_topics_are_made_for_a_write(log_dir: Path, engine: LogManager) -> None:
     parts = stage_new(log_dir, engine)
-    placed = place(engine, Write("j"), parts, {"new": 3, "empty": 1})
+    placed = place(engine, IngestWrite("j"), parts, {"new": 3, "empty": 1})
     assert placed.offsets == {("new", 0): range(1), ("new", 1): range(2)}
     assert engine.topics()["new"] == [0, 1, 2]
     assert engine.topics()["empty"] == [0]
@@ -356,7 +354,7 @@ def test_topics_are_made_for_a_write(log_dir: Path, engine: WritableEngine) -> N
     assert notes(log_dir) == Noted({}, [], [])
 
 
-def test_topics_that_are_made_for_nothing_go_again(log_dir: Path, engine: WritableEngine) -> None:
+def test_topics_that_are_made_for_nothing_go_again(log_dir: Path, engine: LogManager) -> None:
     parts = stage_new(log_dir, engine)
     log = Path(parts[0].path) / f"{0:020}.log.cleaned"
     data = log.read_bytes()
@@ -368,25 +366,25 @@ def test_topics_that_are_made_for_nothing_go_again(log_dir: Path, engine: Writab
         {"new": 2, "t": 1},
     ):
         with pytest.raises((CorruptError, InvalidTopic, TopicExists)):
-            place(engine, Write("j"), parts, new)
+            place(engine, IngestWrite("j"), parts, new)
         assert engine.topics().keys() == {"t"}
         assert notes(log_dir) == Noted({}, [], [])
     assert engine.topics()["t"] == [0, 1]
     log.write_bytes(data)
-    place(engine, Write("j"), parts, {"new": 2})
+    place(engine, IngestWrite("j"), parts, {"new": 2})
     assert [each.value for each in read(engine.log("new", 0).view())] == [b"a"]
 
 
 def test_topics_that_a_crash_left_go_when_the_directories_are_opened(log_dir: Path) -> None:
-    with WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+    with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
         ids = {topic: engine.create_topic(topic) for topic in ("mine", "used", "theirs")}
         ids["theirs"] = ids["mine"]
         ids["never"] = ids["mine"]
-        engine.placements.begin(Write("j"), ids)
+        engine.placements.begin(IngestWrite("j"), ids)
         engine.writer("used", 0).append_records(
             RecordColumns.from_records([SimpleRecord(NOW_MS, b"k", b"v")])
         )
-    with WritableEngine(str(log_dir), clock=SetClock(NOW_MS)) as engine:
+    with LogManager(str(log_dir), clock=SetClock(NOW_MS)) as engine:
         assert engine.topics().keys() == {"t", "used", "theirs"}
         assert not engine.placements.begun()
     assert notes(log_dir) == Noted({}, [], [])
@@ -395,12 +393,12 @@ def test_topics_that_a_crash_left_go_when_the_directories_are_opened(log_dir: Pa
 def test_what_another_directory_says_is_decided_is_not_undone(tmp_path: Path) -> None:
     """One was offline when it was decided."""
     paths = [str(tmp_path / name) for name in ("one", "two")]
-    with WritableEngine(paths) as engine:
+    with LogManager(paths) as engine:
         topic_id = engine.create_topic("new")
-    begun, pending = Begun(Write("j"), {"new": topic_id}), Placement(Write("j"), ())
+    begun, pending = Begun(IngestWrite("j"), {"new": topic_id}), Placement(IngestWrite("j"), ())
     for path, noted in zip(paths, (Noted(begun=[begun]), Noted(pending=[pending])), strict=True):
         Path(path, PLACEMENTS_FILE).write_bytes(format_placements(noted))
-    with WritableEngine(paths) as engine:
+    with LogManager(paths) as engine:
         assert engine.topics().keys() == {"new"}
         assert not engine.placements.begun()
 
@@ -445,9 +443,9 @@ def test_any_bytes_are_notes_or_corrupt(data: bytes) -> None:
 def test_damaged_notes(log_dir: Path, line: str) -> None:
     (log_dir / PLACEMENTS_FILE).write_text(f"0\n{line}\n")
     with pytest.raises(CorruptError, match=r"kafkafs\.placed.*line 2.*move the file away"):
-        WritableEngine(str(log_dir))
+        LogManager(str(log_dir))
     (log_dir / PLACEMENTS_FILE).rename(log_dir / "aside")
-    WritableEngine(str(log_dir)).close()
+    LogManager(str(log_dir)).close()
 
 
 _PLACED: dict[str, Any] = {
@@ -524,7 +522,7 @@ def test_opening_takes_any_notes_or_names_the_file(log_dir: Path, data: st.DataO
         written[at] = data.draw(st.integers(0, 255))
     (log_dir / PLACEMENTS_FILE).write_bytes(written)
     try:
-        WritableEngine(str(log_dir)).close()
+        LogManager(str(log_dir)).close()
     except CorruptError as error:
         where = (error.file, error.what.partition(" ")[0])
     else:
@@ -540,8 +538,12 @@ def test_notes_name_nothing_but_staged_parts(log_dir: Path) -> None:
         wrong = dataclasses.replace(part, path=str(path))
         placed = PlacedPart("t", 0, 0, (wrong,), part.segments)
         with pytest.raises(CorruptError, match="line 2"):
-            parse_placements(format_placements(Noted(pending=[Placement(Write("j"), (placed,))])))
-    noted = Noted(pending=[Placement(Write("j"), (PlacedPart("t", 0, 0, (part,), part.segments),))])
+            parse_placements(
+                format_placements(Noted(pending=[Placement(IngestWrite("j"), (placed,))]))
+            )
+    noted = Noted(
+        pending=[Placement(IngestWrite("j"), (PlacedPart("t", 0, 0, (part,), part.segments),))]
+    )
     assert parse_placements(format_placements(noted)).pending == noted.pending
 
 
@@ -560,9 +562,9 @@ def test_a_link_in_a_staging_place_is_not_followed(log_dir: Path, linked: str) -
     link.symlink_to(target)
     wrong = dataclasses.replace(part, path=str(job / "attempt" / "t-0"))
     placed = PlacedPart("t", 0, 0, (wrong,), part.segments)
-    noted = Noted(pending=[Placement(Write("j"), (placed,))])
+    noted = Noted(pending=[Placement(IngestWrite("j"), (placed,))])
     (log_dir / PLACEMENTS_FILE).write_bytes(format_placements(noted))
-    WritableEngine(str(log_dir)).close()
+    LogManager(str(log_dir)).close()
     assert {path.name: path.read_bytes() for path in victim.iterdir()} == before
 
 
@@ -573,10 +575,10 @@ def test_only_files_of_the_write_are_discarded(log_dir: Path) -> None:
     others.write_bytes(b"the only copy of somebody's records")
     segment = dataclasses.replace(part.segments[0], base_offset=5, end_offset=6)
     placed = PlacedPart("t", 0, 0, (part,), (segment,))
-    noted = Noted(pending=[Placement(Write("j"), (placed,))])
-    placements = Placements([], list)
+    noted = Noted(pending=[Placement(IngestWrite("j"), (placed,))])
+    placements = CommitFile([], list)
     placements._pending = {each.write: each for each in noted.pending}
-    resume_decided(WritableDirectory(log_dir), placements)
+    resume_decided(WritableDirFd(log_dir), placements)
     assert others.exists()
 
 

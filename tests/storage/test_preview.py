@@ -13,16 +13,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kafkafs.storage.cleaner.compacted_view import CompactedView
-from kafkafs.storage.cleaner.preview import Question, completed, preview
-from kafkafs.storage.config import BrokerConfig, TopicConfig, broker_config
-from kafkafs.storage.engine import Engine
+from kafkafs.storage.cleaner.preview.compacted_view import CompactedView
+from kafkafs.storage.cleaner.preview.preview import PreviewRequest, completed, preview
+from kafkafs.storage.config.kafka import BrokerConfig, TopicConfig, broker_config
 from kafkafs.storage.errors import CleaningAborted, CorruptError
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.columns import Columns
-from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
-from kafkafs.storage.log.transactions import Isolation
-from kafkafs.storage.log.view import View
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log_dirs.engine import Engine
 from tests import answers
 from tests.logs import TopicSettings, write_partition
 from tests.mounted.live import LiveLog
@@ -41,7 +41,7 @@ SMALL = TopicSettings(segment_bytes=400)
 
 def of_corpus(engine: Engine, topic: str, now_ms: int) -> CompactedView:
     checkpoint = engine.partition_dir(topic, 0).log_dir.cleaner_offsets.get((topic, 0))
-    question = Question.of(
+    question = PreviewRequest.of(
         engine.log(topic, 0).view(),
         engine.topic_config(topic).config,
         broker_config(engine.settings),
@@ -88,7 +88,7 @@ def test_who_ends_a_pass_leaves_no_thread_behind(
         for base in range(40)
     ]
     write_partition(tmp_path / "t-0", made, TopicSettings(segment_bytes=4000))
-    question = Question.of(
+    question = PreviewRequest.of(
         open_view(tmp_path / "t-0"), TopicConfig(), BrokerConfig(), None, NOW + 10**9
     )
 
@@ -158,7 +158,7 @@ def write(directory: Path, keys: Sequence[bytes | None]) -> View:
 def compacted(
     view: View, config: TopicConfig = COMPACT, *, in_full: bool = True, **broker: Any
 ) -> CompactedView:
-    question = Question.of(view, config, replace(BrokerConfig(), **broker), None, NOW)
+    question = PreviewRequest.of(view, config, replace(BrokerConfig(), **broker), None, NOW)
     return CompactedView(question, preview(question, in_full=in_full))
 
 
@@ -220,7 +220,7 @@ def test_what_stays_is_known_before_what_goes(
     ]
     directory = tmp_path_factory.mktemp("log") / "t-0"
     write_partition(directory, batches, SMALL)
-    question = Question.of(open_view(directory), COMPACT, BrokerConfig(), None, NOW)
+    question = PreviewRequest.of(open_view(directory), COMPACT, BrokerConfig(), None, NOW)
     whole = CompactedView(question, preview(question))
     short = CompactedView(question, preview(question, in_full=False))
     assert (short.preview.totals is None) == bool(short.preview.end_offset)
@@ -238,7 +238,7 @@ class TestWhereAllMustBeLookedAt:
     def check(self, view: View, config: TopicConfig = COMPACT, **about: Any) -> None:
         checkpoint = about.pop("checkpoint", None)
         broker = replace(BrokerConfig(), **about)
-        question = Question.of(view, config, broker, checkpoint, NOW)
+        question = PreviewRequest.of(view, config, broker, checkpoint, NOW)
         found = preview(question, in_full=False)
         assert found.end_offset
         assert found.totals == preview(question).totals
@@ -251,7 +251,9 @@ class TestWhereAllMustBeLookedAt:
         return open_view(directory)
 
     def test_the_plainest_log_is_not_such(self, tmp_path: Path) -> None:
-        question = Question.of(self.write(tmp_path / "t-0"), COMPACT, BrokerConfig(), None, NOW)
+        question = PreviewRequest.of(
+            self.write(tmp_path / "t-0"), COMPACT, BrokerConfig(), None, NOW
+        )
         assert preview(question, in_full=False).totals is None
 
     def test_markers(self, tmp_path: Path) -> None:
@@ -344,8 +346,8 @@ class TestWhatStillHolds:
     def live(self, tmp_path: Path) -> LiveLog:
         return LiveLog(tmp_path / "logs")
 
-    def question(self, live: LiveLog, now_ms: int = NOW) -> Question:
-        return Question.of(open_view(live.partition), COMPACT, BrokerConfig(), None, now_ms)
+    def question(self, live: LiveLog, now_ms: int = NOW) -> PreviewRequest:
+        return PreviewRequest.of(open_view(live.partition), COMPACT, BrokerConfig(), None, now_ms)
 
     def test_growth_changes_nothing(self, live: LiveLog) -> None:
         before = self.question(live)

@@ -17,20 +17,20 @@ from kafkafs.storage.errors import (
     Refused,
     TransactionCoordinatorFenced,
 )
-from kafkafs.storage.format.batch import BASE_OFFSET, BatchHeader, BatchTable
-from kafkafs.storage.format.control import EndTxnMarker
 from kafkafs.storage.format.layout import CONTROL_MASK, MAX_INT32, TRANSACTIONAL_MASK
-from kafkafs.storage.format.origin import Origin
-from kafkafs.storage.log.producers import (
+from kafkafs.storage.format.messages.control import EndTxnMarker
+from kafkafs.storage.format.records.batch import BASE_OFFSET, BatchHeader, BatchTable
+from kafkafs.storage.format.records.origin import AppendOrigin
+from kafkafs.storage.log.state.producers import (
     EXPIRATION_MS,
     Duplicate,
     OpenTransaction,
-    Producers,
-    ProducerUpdate,
+    ProducerAppendInfo,
+    ProducerStateManager,
 )
 from kafkafs.storage.segment.txn_index import AbortedTxn
 
-CLIENT, COORDINATOR, REPLICATION = Origin
+CLIENT, COORDINATOR, REPLICATION = AppendOrigin
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Log:
     """A log of which only the batch headers are kept. Batches have two records and a timestamp of
     1000 plus their first offset."""
 
-    producers: Producers = field(default_factory=Producers)
+    producers: ProducerStateManager = field(default_factory=ProducerStateManager)
     offset: int = 0
 
     def batch(
@@ -60,7 +60,10 @@ class Log:
         )  # fmt: skip
 
     def append(
-        self, *headers: BatchHeader, origin: Origin = CLIENT, marker: EndTxnMarker | None = None
+        self,
+        *headers: BatchHeader,
+        origin: AppendOrigin = CLIENT,
+        marker: EndTxnMarker | None = None,
     ) -> Duplicate | list[AbortedTxn]:
         """Append batches at once; they go on from one another."""
         update = self.producers.begin_update()
@@ -82,7 +85,7 @@ class Log:
         *,
         commit: bool,
         coordinator: int = 0,
-        origin: Origin = COORDINATOR,
+        origin: AppendOrigin = COORDINATOR,
     ) -> Duplicate | list[AbortedTxn]:
         marker = EndTxnMarker(commit, coordinator, 5000 + self.offset)
         return self.append(self.marker(producer, epoch), origin=origin, marker=marker)
@@ -100,7 +103,7 @@ def table_of(*headers: BatchHeader) -> BatchTable:
     return BatchTable(np.array(rows, dtype=np.int64).reshape(len(rows), 14))
 
 
-def add(log: Log, update: ProducerUpdate, header: BatchHeader) -> Duplicate | None:
+def add(log: Log, update: ProducerAppendInfo, header: BatchHeader) -> Duplicate | None:
     log.offset = header.last_offset + 1
     return update.add(table_of(header), CLIENT)
 
@@ -361,7 +364,7 @@ def test_a_snapshot_keeps_the_last_batch_of_each() -> None:
     log.data(7, 2)
     log.data(8, 0, txn=True)
     data = log.producers.snapshot()
-    loaded = Log(Producers(), log.offset)
+    loaded = Log(ProducerStateManager(), log.offset)
     loaded.producers.load(data, log.offset, now_ms=0)
     assert loaded.producers.snapshot() == data
     assert loaded.producers.first_unstable_offset == 4
@@ -375,7 +378,7 @@ def test_a_snapshot_is_loaded_without_those_that_have_expired() -> None:
     log = Log()
     log.data(7, 0)
     log.data(8, 0, txn=True)
-    loaded = Producers()
+    loaded = ProducerStateManager()
     loaded.load(log.producers.snapshot(), 4, now_ms=2**62)
     assert [state.producer_id for state in loaded.states()] == [8]
 
@@ -414,7 +417,7 @@ def test_what_was_appended_is_known_the_same_after_replay(
 ) -> None:
     """The log of whatever was let in, read again from its beginning or from a snapshot, gives the
     same snapshot, open transactions and aborted ones."""
-    log, replayed, resumed = Log(), Producers(), Producers()
+    log, replayed, resumed = Log(), ProducerStateManager(), ProducerStateManager()
     taken: list[BatchHeader] = []
     markers: dict[BatchHeader, EndTxnMarker] = {}
     aborted: list[AbortedTxn] = []
@@ -447,5 +450,5 @@ def test_what_was_appended_is_known_the_same_after_replay(
     assert {*parsed(resumed)} == {*parsed(log.producers)}
 
 
-def parsed(producers: Producers) -> list[object]:
+def parsed(producers: ProducerStateManager) -> list[object]:
     return [state.to_snapshot() for state in producers.states()]

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.batch import BatchHeader, BatchTable, scan
-from kafkafs.storage.format.checkpoints import parse_offsets
-from kafkafs.storage.format.control import EndTxnMarker, parse_end_txn_marker
+from kafkafs.storage.format.files.checkpoints import parse_offsets
 from kafkafs.storage.format.layout import MIN_BATCH_BYTES
-from kafkafs.storage.format.origin import Origin
-from kafkafs.storage.log.producers import Producers, ProducerUpdate
+from kafkafs.storage.format.messages.control import EndTxnMarker, parse_end_txn_marker
+from kafkafs.storage.format.records.batch import BatchHeader, BatchTable, scan
+from kafkafs.storage.format.records.origin import AppendOrigin
+from kafkafs.storage.log.state.producers import ProducerAppendInfo, ProducerStateManager
 from kafkafs.storage.segment.txn_index import AbortedTxn, format_aborted_txns
 
 #: Of kafka43-two-dirs the two directories are corpora of their own.
@@ -101,7 +101,7 @@ def one_by_one(table: BatchTable) -> Iterator[BatchTable]:
 
 def check(partition: Partition, counts: Counts, take: Callable[..., list[AbortedTxn]]) -> None:
     """Takes all batches from the newest snapshot before the dirty part, or the log's start, on."""
-    producers = Producers()
+    producers = ProducerStateManager()
     start = partition.segments[0].base_offset
     if partition.first_dirty > start:
         start = max(offset for offset in partition.snapshots if offset <= partition.first_dirty)
@@ -123,7 +123,7 @@ def check(partition: Partition, counts: Counts, take: Callable[..., list[Aborted
 
 
 def check_snapshot(
-    producers: Producers, partition: Partition, seen: set[int], counts: Counts
+    producers: ProducerStateManager, partition: Partition, seen: set[int], counts: Counts
 ) -> None:
     offset = producers.map_end_offset
     if offset not in seen and offset in partition.snapshots:
@@ -133,17 +133,21 @@ def check_snapshot(
     seen.add(offset)
 
 
-def replayed(producers: Producers, table: BatchTable, segment: Segment) -> list[AbortedTxn]:
+def replayed(
+    producers: ProducerStateManager, table: BatchTable, segment: Segment
+) -> list[AbortedTxn]:
     """As recovery takes a batch."""
     return producers.replay(table, segment.read_marker)
 
 
-def appended(producers: Producers, table: BatchTable, segment: Segment) -> list[AbortedTxn]:
+def appended(
+    producers: ProducerStateManager, table: BatchTable, segment: Segment
+) -> list[AbortedTxn]:
     """As a leader takes it, from a client or a coordinator; it refuses nothing that a real one
     took."""
-    update: ProducerUpdate = producers.begin_update()
+    update: ProducerAppendInfo = producers.begin_update()
     by_client = not (table[0].is_control or segment.is_internal)
-    origin = Origin.CLIENT if by_client else Origin.COORDINATOR
+    origin = AppendOrigin.CLIENT if by_client else AppendOrigin.COORDINATOR
     assert update.add(table, origin, segment.read_marker) is None
     update.commit()
     return update.aborted

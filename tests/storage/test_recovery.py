@@ -13,16 +13,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkafs.storage.config import TopicConfig
-from kafkafs.storage.disk import Directory
-from kafkafs.storage.durable import WritableDirectory, replaced
+from kafkafs.storage.config.kafka import TopicConfig
 from kafkafs.storage.errors import CorruptError, StorageError
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.checkpoints import EpochEntry, parse_offsets
-from kafkafs.storage.log import recovery
-from kafkafs.storage.log.context import ReadLimits
-from kafkafs.storage.log.recovery import RecoveryPlan
-from kafkafs.storage.log.recovery_actions import Cut
+from kafkafs.storage.format.files.checkpoints import EpochEntry, parse_offsets
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.io.durable import WritableDirFd, replaced
+from kafkafs.storage.log.load import log_loader as recovery
+from kafkafs.storage.log.load.log_loader import RecoveryPlan
+from kafkafs.storage.log.load.recovery_actions import Cut
+from kafkafs.storage.log.read.context import ReadLimits
 from tests.batches import MUTATIONS, mutated
 from tests.conftest import differences, fingerprint
 from tests.faults import CrashState, RecordingCalls, crash_states
@@ -35,8 +35,8 @@ TIME = 1_700_000_000_000
 DEFAULTS = TopicConfig()
 
 
-def writable(partition: Path) -> WritableDirectory:
-    return WritableDirectory(str(partition.parent)).child(partition.name)
+def writable(partition: Path) -> WritableDirFd:
+    return WritableDirFd(str(partition.parent)).child(partition.name)
 
 
 def plan(
@@ -47,7 +47,7 @@ def plan(
     config: TopicConfig = DEFAULTS,
     limits: ReadLimits | None = None,
 ) -> RecoveryPlan:
-    directory = Directory(str(partition.parent)).child(partition.name)
+    directory = DirFd(str(partition.parent)).child(partition.name)
     return recovery.plan(directory, recovery_point, start, clean, config, LOADED_MS, limits)
 
 

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.config import TopicConfig
-from kafkafs.storage.durable import WritableDirectory, replaced
+from kafkafs.storage.config.kafka import TopicConfig
 from kafkafs.storage.errors import LogDirOffline
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.log import recovery
-from kafkafs.storage.log.deleted import DeletedFiles
-from kafkafs.storage.log.replacing import discard_cleaned, replace_files
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.io.durable import WritableDirFd, replaced
+from kafkafs.storage.log.delete.deleted import DeletedFiles
+from kafkafs.storage.log.delete.replacing import discard_cleaned, replace_files
+from kafkafs.storage.log.load import log_loader as recovery
 from tests.faults import FailingCalls, RecordingCalls, crash_states
 from tests.logs import TopicSettings, rebuild_indexes, walk, write_partition
 from tests.reading import open_log, open_view, read
@@ -51,8 +51,8 @@ class Exchange:
         return self.bases[1:4]
 
     @property
-    def directory(self) -> WritableDirectory:
-        return WritableDirectory(str(self.partition.parent)).child(self.partition.name)
+    def directory(self) -> WritableDirFd:
+        return WritableDirFd(str(self.partition.parent)).child(self.partition.name)
 
     def run(self) -> DeletedFiles:
         deleted = DeletedFiles(self.directory)
@@ -109,7 +109,7 @@ def offsets(partition: Path) -> list[int]:
 
 def recovered(partition: Path) -> list[int]:
     """The offsets after loading the partition."""
-    directory = WritableDirectory(str(partition.parent)).child(partition.name)
+    directory = WritableDirFd(str(partition.parent)).child(partition.name)
     planned = recovery.plan(directory, 0, 0, False, CONFIG, TIME)
     with replaced(Unsynced()):
         recovery.apply(planned, directory)

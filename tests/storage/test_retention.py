@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.config import TopicConfig
-from kafkafs.storage.log.retention import (
-    Deletion,
+from kafkafs.storage.config.kafka import TopicConfig
+from kafkafs.storage.log.delete.retention import (
     Hold,
-    LogState,
     Outlook,
+    RetentionDeletion,
+    RetentionState,
     Rule,
     outlook,
     plan,
@@ -29,8 +29,10 @@ class Piece:
     largest_timestamp: int = NOW
 
 
-def log_of(*segments: Piece, end: int = 1000, start: int = 0, mark: int | None = None) -> LogState:
-    return LogState(segments, start, end, end if mark is None else mark)
+def log_of(
+    *segments: Piece, end: int = 1000, start: int = 0, mark: int | None = None
+) -> RetentionState:
+    return RetentionState(segments, start, end, end if mark is None else mark)
 
 
 def test_without_limits_nothing_goes() -> None:
@@ -44,7 +46,7 @@ def test_a_segment_below_the_log_start_offset_goes_whatever_the_policy() -> None
     state = log_of(Piece(0), Piece(10), Piece(20), start=20)
     for policy in (("delete",), ("compact",), ("compact", "delete")):
         planned = plan(state, replace(KEEP, cleanup_policy=policy), NOW)
-        assert planned.deletions == (Deletion(Rule.LOG_START, 2),)
+        assert planned.deletions == (RetentionDeletion(Rule.LOG_START, 2),)
         assert planned.start_offset == 20
     assert plan(replace(state, start_offset=19), KEEP, NOW).count == 1
     # The last one has no next segment, so the log start offset alone never takes it.
@@ -63,7 +65,7 @@ def test_size_leaves_as_much_as_it_shall_keep() -> None:
 def test_time_takes_what_is_older_than_it_by_its_largest_timestamp() -> None:
     config = replace(KEEP, retention_ms=50)
     old, just = Piece(0, largest_timestamp=NOW - 51), Piece(10, largest_timestamp=NOW - 50)
-    assert plan(log_of(old, just), config, NOW).deletions == (Deletion(Rule.TIME, 1),)
+    assert plan(log_of(old, just), config, NOW).deletions == (RetentionDeletion(Rule.TIME, 1),)
     # One segment from the future keeps all behind it.
     future = Piece(5, largest_timestamp=NOW + 10**9)
     assert plan(log_of(old, future, replace(old, base_offset=10)), config, NOW).count == 1
@@ -100,9 +102,9 @@ def test_three_passes_in_kafkas_order() -> None:
     pieces = [Piece(10 * n, largest_timestamp=time) for n, time in enumerate(times)]
     planned = plan(log_of(*pieces, start=10), config, NOW)
     assert planned.deletions == (
-        Deletion(Rule.LOG_START, 1),
-        Deletion(Rule.SIZE, 1),
-        Deletion(Rule.TIME, 2),
+        RetentionDeletion(Rule.LOG_START, 1),
+        RetentionDeletion(Rule.SIZE, 1),
+        RetentionDeletion(Rule.TIME, 2),
     )
     assert (planned.count, planned.start_offset) == (4, 40)
 
@@ -131,7 +133,7 @@ def test_outlook_says_when() -> None:
     assert last == Outlook(state.segments[3], hold=Hold.EMPTY)
 
 
-def kafkas_passes(state: LogState, config: TopicConfig, now: int) -> list[tuple[Rule, int]]:
+def kafkas_passes(state: RetentionState, config: TopicConfig, now: int) -> list[tuple[Rule, int]]:
     """The loops of UnifiedLog as they stand there: on a list that shrinks, with a running
     difference."""
     segments = list(state.segments)
@@ -182,7 +184,7 @@ def kafkas_passes(state: LogState, config: TopicConfig, now: int) -> list[tuple[
 
 small = st.integers(0, 5)
 states = st.builds(
-    lambda rows, start, tail, mark: LogState(
+    lambda rows, start, tail, mark: RetentionState(
         [Piece(10 * n, size, NOW - age) for n, (size, age) in enumerate(rows)],
         start,
         10 * (len(rows) - 1) + (tail + 1 if rows[-1][0] else 0),
@@ -202,7 +204,7 @@ configs = st.builds(
 
 
 @given(states, configs)
-def test_the_same_as_kafkas_loops(state: LogState, config: TopicConfig) -> None:
+def test_the_same_as_kafkas_loops(state: RetentionState, config: TopicConfig) -> None:
     planned = plan(state, config, NOW)
     assert [(deletion.rule, deletion.count) for deletion in planned.deletions] == kafkas_passes(
         state, config, NOW
@@ -211,7 +213,9 @@ def test_the_same_as_kafkas_loops(state: LogState, config: TopicConfig) -> None:
 
 
 @given(states, configs)
-def test_what_stays_goes_exactly_when_it_was_foretold(state: LogState, config: TopicConfig) -> None:
+def test_what_stays_goes_exactly_when_it_was_foretold(
+    state: RetentionState, config: TopicConfig
+) -> None:
     count = plan(state, config, NOW).count
     futures = outlook(state, config, NOW)
     assert [future.rule is not None for future in futures] == [

@@ -15,12 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format import batch as b
-from kafkafs.storage.format.batch import BatchTable, scan
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.codecs import Scratch, decompress
-from kafkafs.storage.format.columns import Columns
-from kafkafs.storage.format.decoder import Decoder
 from kafkafs.storage.format.kernels import rewrite as kernel
 from kafkafs.storage.format.layout import (
     DELETE_HORIZON_MASK,
@@ -28,8 +22,21 @@ from kafkafs.storage.format.layout import (
     Codec,
     TimestampType,
 )
-from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
-from kafkafs.storage.format.rewrite import DROP, KEEP, NO_HORIZON, RETAIN_EMPTY, Rewritten, rewrite
+from kafkafs.storage.format.records import batch as b
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.codecs import Scratch, decompress
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.format.records.rewrite import (
+    DROP,
+    KEEP,
+    NO_HORIZON,
+    RETAIN_EMPTY,
+    Rewritten,
+    rewrite,
+)
 from tests import kernel_forms
 from tests.batches import LEGACY_CODECS, TIMESTAMPS, simple_records
 

@@ -12,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.durable import replaced
 from kafkafs.storage.errors import OutOfOrderSequence, RecordListTooLarge
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.origin import Origin
-from kafkafs.storage.log.roll import max_segment_ms
-from kafkafs.storage.log.writer import LogWriter
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.origin import AppendOrigin
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log.append.roll import max_segment_ms
+from kafkafs.storage.log.append.writer import LogWriter
 from tests.logs import PartitionWriter, TopicSettings
 from tests.writing import NOW, Unsynced, batch, config, files, open_log
 
@@ -53,7 +53,7 @@ def test_what_another_log_gives_goes_into_one_segment(tmp_path: Path) -> None:
     writer = log(tmp_path, segment_bytes=3 * SIZE)
     writer.append(batch())
     given = b"".join(batch(base_offset=offset) for offset in (5, 7, 9))
-    writer.append(given, Origin.REPLICATION)
+    writer.append(given, AppendOrigin.REPLICATION)
     assert bases(writer) == [0, 5]
     assert writer.end_offset == 10
 
@@ -64,7 +64,7 @@ def test_an_append_larger_than_a_segment_is_refused(tmp_path: Path) -> None:
         writer.append(batch(size=2 * SIZE))
     given = b"".join(batch(base_offset=offset) for offset in range(3))
     with pytest.raises(RecordListTooLarge, match=r"segment\.bytes"):
-        writer.append(given, Origin.REPLICATION)
+        writer.append(given, AppendOrigin.REPLICATION)
     assert writer.end_offset == 0
     writer.append(batch() * 3)
     assert bases(writer) == [0, 2]
@@ -153,10 +153,10 @@ def test_more_room_for_indexes_takes_effect_at_once_in_an_empty_segment(tmp_path
 
 def test_an_offset_too_far_from_the_base_rolls(tmp_path: Path) -> None:
     writer = log(tmp_path)
-    writer.append(batch(), Origin.REPLICATION)
-    writer.append(batch(base_offset=2**31 - 1), Origin.REPLICATION)
+    writer.append(batch(), AppendOrigin.REPLICATION)
+    writer.append(batch(base_offset=2**31 - 1), AppendOrigin.REPLICATION)
     assert bases(writer) == [0]
-    writer.append(batch(base_offset=2**32), Origin.REPLICATION)
+    writer.append(batch(base_offset=2**32), AppendOrigin.REPLICATION)
     assert bases(writer) == [0, 2**32]
     assert writer.end_offset == 2**32 + 1
 

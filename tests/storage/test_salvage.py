@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.disk import Directory
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format.batch import BatchHeader, parse_header
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.kernels import COMPILED
-from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.format.records.batch import BatchHeader, parse_header
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.segment.extent import Extent
 from kafkafs.storage.segment.salvage import after, is_sound, next_batch, suspicion
 
@@ -38,7 +38,7 @@ def put(data: bytes, at: int, layout: str, *values: int) -> bytes:
 
 def extent_of(directory: Path, data: bytes, base_offset: int = 0) -> Extent:
     (directory / "log").write_bytes(data)
-    file = Directory(str(directory)).open("log")
+    file = DirFd(str(directory)).open("log")
     return Extent(file, base_offset, 0, len(data), LIMIT)
 
 

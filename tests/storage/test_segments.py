@@ -5,14 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.disk import Directory, FileCache
-from kafkafs.storage.log.segments import RolledTimestamps, Segments
+from kafkafs.storage.io.disk import DirFd, FileCache
+from kafkafs.storage.log.read.segments import RolledTimestamps, Segments
 from kafkafs.storage.segment.segment import Segment, SegmentFiles
 
 
 def segments(count: int) -> list[Segment]:
     """Segments of which no file is there; the base offset of each is its number."""
-    directory = Directory("/nowhere")
+    directory = DirFd("/nowhere")
     return [
         Segment(SegmentFiles(directory, base, (1, base), FileCache(1)), 1, 1, base + 1)
         for base in range(count)

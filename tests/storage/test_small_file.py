@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.disk import Directory
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.small_file import RACY_NS, SmallFile, stamp
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.io.small_file import RACY_NS, SmallFile, stamp
 
 
 def parse(data: bytes) -> int:
@@ -21,7 +21,7 @@ def parse(data: bytes) -> int:
 
 @pytest.fixture
 def number(tmp_path: Path) -> SmallFile[int]:
-    return SmallFile(Directory(str(tmp_path)), "number", 10, parse, -1)
+    return SmallFile(DirFd(str(tmp_path)), "number", 10, parse, -1)
 
 
 def write(path: Path, data: bytes, age_ns: int = 10**10) -> None:
@@ -44,7 +44,7 @@ def test_an_unchanged_file_is_not_read_again(
 ) -> None:
     write(tmp_path, b"1")
     assert number.value() == 1
-    monkeypatch.setattr(Directory, "read_small", None)
+    monkeypatch.setattr(DirFd, "read_small", None)
     assert number.value() == 1
 
 
@@ -83,7 +83,7 @@ def test_a_failing_disk_is_a_problem(
         raise OSError(5, "Input/output error", str(tmp_path / "number"))
 
     write(tmp_path, b"1")
-    monkeypatch.setattr(Directory, "read_small", fail)
+    monkeypatch.setattr(DirFd, "read_small", fail)
     assert (number.value(), number.problem()) == (-1, f"{tmp_path}/number: Input/output error")
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.checksum import crc32c
-from kafkafs.storage.format.snapshot import (
+from kafkafs.storage.format.files.snapshot import (
     ProducerSnapshotEntry,
     format_producer_snapshot,
     hash_map_order,

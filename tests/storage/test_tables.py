@@ -8,9 +8,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.columns import Columns
-from kafkafs.storage.format.tables import Most, cut, tables
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.columns import Columns
+from kafkafs.storage.format.records.tables import Most, cut, tables
 from tests.columns import decoded
 
 _BYTES = st.none() | st.binary(max_size=40)

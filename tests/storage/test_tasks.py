@@ -9,15 +9,15 @@ from collections.abc import Callable
 import pytest
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.config import UNLIMITED
+from kafkafs.storage.config.kafka import UNLIMITED
 from kafkafs.storage.errors import LogDirError
-from kafkafs.storage.tasks import Task, Tasks, TaskStatus
+from kafkafs.storage.log_dirs.scheduler import ScheduledTask, Scheduler, TaskStatus
 
 HOUR_MS = 3_600_000
 
 
 def test_a_task_runs_when_asked_for_and_gives_what_it_found() -> None:
-    tasks = Tasks([Task("one", lambda: 7, HOUR_MS, HOUR_MS)])
+    tasks = Scheduler([ScheduledTask("one", lambda: 7, HOUR_MS, HOUR_MS)])
     assert (tasks.names, tasks.run("one")) == (["one"], 7)
     with pytest.raises(KeyError):
         tasks.run("two")
@@ -26,11 +26,11 @@ def test_a_task_runs_when_asked_for_and_gives_what_it_found() -> None:
 def test_tasks_run_by_themselves_until_they_are_stopped() -> None:
     runs = threading.Semaphore(0)
     late = threading.Event()
-    tasks = Tasks(
+    tasks = Scheduler(
         [
-            Task("often", runs.release, 1, 0),
-            Task("late", late.set, HOUR_MS, HOUR_MS),
-            Task("never", late.set, UNLIMITED, 0),
+            ScheduledTask("often", runs.release, 1, 0),
+            ScheduledTask("late", late.set, HOUR_MS, HOUR_MS),
+            ScheduledTask("never", late.set, UNLIMITED, 0),
         ]
     )
     tasks.start()
@@ -58,7 +58,7 @@ def test_a_failure_is_told_until_the_task_works_again_and_stops_no_other() -> No
         finally:
             runs.release()
 
-    tasks = Tasks([Task("work", work, 1, 0)])
+    tasks = Scheduler([ScheduledTask("work", work, 1, 0)])
     tasks.start()
     assert runs.acquire(timeout=10)
     assert runs.acquire(timeout=10)
@@ -83,7 +83,7 @@ def test_two_runs_of_a_task_never_meet() -> None:
         found, inside = inside, inside - 1
         return found
 
-    tasks = Tasks([Task("work", work, 1, 0)])
+    tasks = Scheduler([ScheduledTask("work", work, 1, 0)])
     tasks.start()
     assert [tasks.run("work") for _ in range(5)] == [1] * 5
     tasks.stop()
@@ -91,7 +91,9 @@ def test_two_runs_of_a_task_never_meet() -> None:
 
 def test_a_paused_task_runs_only_when_asked_for() -> None:
     runs = threading.Semaphore(0)
-    tasks = Tasks([Task("work", runs.release, 1, 0), Task("other", lambda: None, 1, 0)])
+    tasks = Scheduler(
+        [ScheduledTask("work", runs.release, 1, 0), ScheduledTask("other", lambda: None, 1, 0)]
+    )
     tasks.pause("work")
     tasks.start()
     assert not runs.acquire(timeout=0.05)
@@ -118,7 +120,7 @@ def test_what_is_known_of_a_task() -> None:
         if errors:
             raise errors.pop()
 
-    tasks = Tasks([Task("work", work, HOUR_MS, HOUR_MS)], clock)
+    tasks = Scheduler([ScheduledTask("work", work, HOUR_MS, HOUR_MS)], clock)
     assert tasks.status() == [TaskStatus("work", 0, 0, 0.0, -1, -1, False, False)]
 
     def fail() -> None:
@@ -143,7 +145,7 @@ def test_what_is_known_of_a_task() -> None:
     assert 0 < status.seconds < 10
 
 
-@pytest.mark.parametrize("verb", [Tasks.run, Tasks.pause, Tasks.resume])
-def test_a_task_that_does_not_exist(verb: Callable[[Tasks, str], object]) -> None:
+@pytest.mark.parametrize("verb", [Scheduler.run, Scheduler.pause, Scheduler.resume])
+def test_a_task_that_does_not_exist(verb: Callable[[Scheduler, str], object]) -> None:
     with pytest.raises(KeyError):
-        verb(Tasks([]), "work")
+        verb(Scheduler([]), "work")

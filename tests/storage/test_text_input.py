@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.text_input import Parsed, parse_keyed, parse_values
+from kafkafs.storage.lines.text_input import Parsed, parse_keyed, parse_values
 from tests.columns import records
 
 Pair = tuple[bytes | None, bytes | None]

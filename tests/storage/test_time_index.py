@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.disk import Directory
+from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.segment.time_index import TimeIndex, TimestampOffset
 
 BASE = 251
@@ -23,7 +23,7 @@ def write(path: Path, entries: list[tuple[int, int]]) -> TimeIndex:
     (path / NAME).write_bytes(
         b"".join(pack(">qi", time, offset - BASE) for time, offset in entries)
     )
-    return TimeIndex.open(Directory(str(path)), NAME, BASE)
+    return TimeIndex.open(DirFd(str(path)), NAME, BASE)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_padding_is_cut(tmp_path: Path) -> None:
     index = write(tmp_path, ENTRIES)
     os.truncate(tmp_path / NAME, 10485756)
     assert index.refresh() is False
-    assert TimeIndex.open(Directory(str(tmp_path)), NAME, BASE).last_entry() == index.last_entry()
+    assert TimeIndex.open(DirFd(str(tmp_path)), NAME, BASE).last_entry() == index.last_entry()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_any_bytes_give_an_answer_not_after(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / NAME
     path.write_bytes(data)
-    index = TimeIndex.open(Directory(str(path.parent)), NAME, BASE)
+    index = TimeIndex.open(DirFd(str(path.parent)), NAME, BASE)
     found = index.lookup(timestamp)
     assert found == NONE or (0 <= found.timestamp <= timestamp and found.offset >= BASE)
     assert index.last_entry().offset >= BASE

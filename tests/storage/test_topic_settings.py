@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.durable import WritableDirectory
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.errors import ConfigError, CorruptError
-from kafkafs.storage.format.names import is_legal_topic
-from kafkafs.storage.topic_settings import (
+from kafkafs.storage.config.topic_file import (
     TOPIC_SETTINGS_FILE,
     TopicSettings,
     format_topic_settings,
     parse_topic_settings,
 )
+from kafkafs.storage.errors import ConfigError, CorruptError
+from kafkafs.storage.format.files.names import is_legal_topic
+from kafkafs.storage.io.durable import WritableDirFd
+from kafkafs.storage.log_dirs.engine import Engine
 from tests.logs import write_log_dir
 
 topics = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True).filter(is_legal_topic)
@@ -83,20 +83,20 @@ def test_a_damaged_file_is_refused_and_the_place_told(data: bytes, what: str) ->
 
 
 @pytest.fixture
-def dirs(tmp_path: Path) -> list[WritableDirectory]:
+def dirs(tmp_path: Path) -> list[WritableDirFd]:
     for name in ("one", "two"):
         write_log_dir(tmp_path / name, {})
         (tmp_path / name / "orders-0").mkdir()
-    return [WritableDirectory(tmp_path / name) for name in ("one", "two")]
+    return [WritableDirFd(tmp_path / name) for name in ("one", "two")]
 
 
-def put(directory: WritableDirectory, text: str, changed_ns: int) -> None:
+def put(directory: WritableDirFd, text: str, changed_ns: int) -> None:
     path = Path(directory.path, TOPIC_SETTINGS_FILE)
     path.write_text(text)
     os.utime(path, ns=(changed_ns, changed_ns))
 
 
-def test_the_file_that_was_changed_last_counts(dirs: list[WritableDirectory]) -> None:
+def test_the_file_that_was_changed_last_counts(dirs: list[WritableDirFd]) -> None:
     put(dirs[0], "[orders]\nretention.ms = 1\n", 10**18)
     put(dirs[1], "[orders]\nretention.ms = 2\n", 10**18 + 1)
     found = TopicSettings(dirs)
@@ -113,7 +113,7 @@ def test_the_file_that_was_changed_last_counts(dirs: list[WritableDirectory]) ->
     assert resolved.problems[0].startswith("kafkafs's configs of the topic: retention.ms: must be")
 
 
-def test_changes(dirs: list[WritableDirectory]) -> None:
+def test_changes(dirs: list[WritableDirFd]) -> None:
     found = TopicSettings(dirs)
     assert (found.of("orders"), found.stale) == ({}, ())
     found.replace("orders", found.changed("orders", {"retention.ms": " 5 ", "flush.ms": "1"}))
@@ -139,14 +139,14 @@ def test_changes(dirs: list[WritableDirectory]) -> None:
     ],
 )
 def test_what_kafka_would_refuse_is_refused(
-    dirs: list[WritableDirectory], name: str, text: str | None, why: str
+    dirs: list[WritableDirFd], name: str, text: str | None, why: str
 ) -> None:
     with pytest.raises(ConfigError, match=why):
         TopicSettings(dirs).changed("orders", {name: text})
 
 
 def test_a_damaged_file_stops_who_would_write_and_is_told_to_who_reads(
-    dirs: list[WritableDirectory],
+    dirs: list[WritableDirFd],
 ) -> None:
     put(dirs[0], "no section\n", 10**18)
     with pytest.raises(CorruptError, match=TOPIC_SETTINGS_FILE):
@@ -156,7 +156,7 @@ def test_a_damaged_file_stops_who_would_write_and_is_told_to_who_reads(
     assert [line for line in engine.problems if TOPIC_SETTINGS_FILE in line]
 
 
-def test_its_absence_is_no_problem(dirs: list[WritableDirectory]) -> None:
+def test_its_absence_is_no_problem(dirs: list[WritableDirFd]) -> None:
     engine = Engine([directory.path for directory in dirs])
     engine.topic_config("orders")
     assert [line for line in engine.problems if TOPIC_SETTINGS_FILE in line] == []

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.disk import Directory
-from kafkafs.storage.durable import WritableDirectory
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format.names import is_legal_topic
-from kafkafs.storage.transaction_log import (
+from kafkafs.storage.format.files.names import is_legal_topic
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.io.durable import WritableDirFd
+from kafkafs.storage.transactions.decisions import (
     TRANSACTIONS_FILE,
     Decision,
     TransactionLog,
@@ -65,12 +65,12 @@ def test_what_is_no_such_file(data: bytes, what: str) -> None:
 
 
 def test_what_is_noted_is_there_for_who_comes_next(tmp_path: Path) -> None:
-    directory = WritableDirectory(str(tmp_path))
+    directory = WritableDirFd(str(tmp_path))
     assert read_decisions(directory) == []
     log = TransactionLog(lambda: [directory])
     log.note(ONE)
     log.note(OTHER)
-    assert read_decisions(Directory(str(tmp_path))) == [ONE, OTHER]
+    assert read_decisions(DirFd(str(tmp_path))) == [ONE, OTHER]
     log.finished(ONE)
     third = Decision(OTHER.producer_id, 1, (("orders", 1),))
     log.note(third)
@@ -78,18 +78,18 @@ def test_what_is_noted_is_there_for_who_comes_next(tmp_path: Path) -> None:
 
 
 def test_the_next_directory_takes_what_the_first_does_not(tmp_path: Path) -> None:
-    directories = [WritableDirectory(str(tmp_path / name)) for name in ("gone", "there")]
+    directories = [WritableDirFd(str(tmp_path / name)) for name in ("gone", "there")]
     (tmp_path / "there").mkdir()
     TransactionLog(lambda: directories).note(ONE)
     assert read_decisions(directories[1]) == [ONE]
 
 
 def test_a_decision_that_no_directory_takes_is_none(tmp_path: Path) -> None:
-    live = [WritableDirectory(str(tmp_path / "gone"))]
+    live = [WritableDirFd(str(tmp_path / "gone"))]
     log = TransactionLog(lambda: live)
     with pytest.raises(OSError, match="gone"):
         log.note(ONE)
-    live[:] = [WritableDirectory(str(tmp_path))]
+    live[:] = [WritableDirFd(str(tmp_path))]
     log.note(OTHER)
     assert read_decisions(live[0]) == [OTHER]
     live.clear()
@@ -100,4 +100,4 @@ def test_a_decision_that_no_directory_takes_is_none(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / TRANSACTIONS_FILE).write_bytes(b"0\nwhat\n")
     with pytest.raises(CorruptError, match=r"kafkafs\.transactions: position 2: line 2"):
-        read_decisions(Directory(str(tmp_path)))
+        read_decisions(DirFd(str(tmp_path)))

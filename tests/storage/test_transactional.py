@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.durable import replaced
 from kafkafs.storage.errors import (
     InvalidProducerEpoch,
     InvalidTxnState,
@@ -19,11 +18,12 @@ from kafkafs.storage.errors import (
     OutOfOrderSequence,
     UnknownTopic,
 )
-from kafkafs.storage.format.builder import SimpleRecord
-from kafkafs.storage.log.transactions import Isolation
-from kafkafs.storage.transaction_log import Decision, read_decisions
-from kafkafs.storage.transactional import TransactionalProducer, abort_transaction
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.builder import SimpleRecord
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.transactions.decisions import Decision, read_decisions
+from kafkafs.storage.transactions.producer import TransactionalProducer, abort_transaction
 from tests.faults import FailingCalls
 from tests.writing import NOW
 
@@ -31,15 +31,15 @@ COMMITTED, UNCOMMITTED = Isolation
 
 
 @pytest.fixture
-def engine(tmp_path: Path) -> Iterator[WritableEngine]:
+def engine(tmp_path: Path) -> Iterator[LogManager]:
     """An engine with the topic t of three partitions."""
-    with WritableEngine(str(tmp_path / "data"), clock=SetClock(NOW)) as engine:
+    with LogManager(str(tmp_path / "data"), clock=SetClock(NOW)) as engine:
         engine.create_topic("t", 3)
         yield engine
 
 
 @pytest.fixture
-def producer(engine: WritableEngine) -> TransactionalProducer:
+def producer(engine: LogManager) -> TransactionalProducer:
     return TransactionalProducer(engine)
 
 
@@ -47,9 +47,7 @@ def records(*values: str) -> list[SimpleRecord]:
     return [SimpleRecord(NOW, b"k", value.encode()) for value in values]
 
 
-def values(
-    engine: WritableEngine, partition: int = 0, isolation: Isolation = COMMITTED
-) -> list[str]:
+def values(engine: LogManager, partition: int = 0, isolation: Isolation = COMMITTED) -> list[str]:
     """What a reader of the partition gets."""
     view = engine.log("t", partition).view()
     return [
@@ -59,7 +57,7 @@ def values(
     ]
 
 
-def open_since(engine: WritableEngine, partition: int = 0) -> list[tuple[int, int]]:
+def open_since(engine: LogManager, partition: int = 0) -> list[tuple[int, int]]:
     """Producer and first offset of the partition's open transactions."""
     open_ = engine.writer("t", partition).producers.open_transactions()
     return [(one.producer_id, one.first_offset) for one in open_]
@@ -67,7 +65,7 @@ def open_since(engine: WritableEngine, partition: int = 0) -> list[tuple[int, in
 
 class TestIdempotence:
     def test_sequence_numbers_go_on_in_each_partition(
-        self, engine: WritableEngine, producer: TransactionalProducer
+        self, engine: LogManager, producer: TransactionalProducer
     ) -> None:
         for partition in (0, 1, 0):
             producer.append("t", partition, records("a", "b"))
@@ -78,7 +76,7 @@ class TestIdempotence:
         assert values(engine) == ["a", "b", "a", "b"]
 
     def test_an_append_that_failed_is_repeated_without_gap(
-        self, engine: WritableEngine, producer: TransactionalProducer
+        self, engine: LogManager, producer: TransactionalProducer
     ) -> None:
         producer.append("t", 0, records("a"))
         failing = FailingCalls(0, errno.ENOSPC, ["pwritev"])
@@ -89,7 +87,7 @@ class TestIdempotence:
         assert producer.append("t", 0, records("b")).first_offset == 1
         assert values(engine) == ["a", "b"]
 
-    def test_ids_are_those_of_no_broker_and_of_nobody_else(self, engine: WritableEngine) -> None:
+    def test_ids_are_those_of_no_broker_and_of_nobody_else(self, engine: LogManager) -> None:
         ids = {TransactionalProducer(engine).producer_id for _ in range(100)}
         assert len(ids) == 100
         assert all(1 << 61 <= id_ < 1 << 62 for id_ in ids)
@@ -101,7 +99,7 @@ class TestIdempotence:
 
 class TestTransactions:
     def test_records_count_when_it_is_committed(
-        self, engine: WritableEngine, producer: TransactionalProducer
+        self, engine: LogManager, producer: TransactionalProducer
     ) -> None:
         producer.begin()
         producer.append("t", 0, records("a"))
@@ -117,7 +115,7 @@ class TestTransactions:
         assert engine.writer("t", 2).end_offset == 0  # no part of it
 
     def test_records_of_an_aborted_one_do_not(
-        self, engine: WritableEngine, producer: TransactionalProducer
+        self, engine: LogManager, producer: TransactionalProducer
     ) -> None:
         producer.begin()
         producer.append("t", 0, records("a"))
@@ -126,9 +124,7 @@ class TestTransactions:
         assert values(engine) == ["b"]
         assert values(engine, 0, UNCOMMITTED) == ["a", "b"]
 
-    def test_each_has_an_epoch(
-        self, engine: WritableEngine, producer: TransactionalProducer
-    ) -> None:
+    def test_each_has_an_epoch(self, engine: LogManager, producer: TransactionalProducer) -> None:
         for number in range(3):
             assert producer.producer_epoch == number
             with producer.transaction():
@@ -138,7 +134,7 @@ class TestTransactions:
         assert (state.epoch, state.batches) == (3, ())
 
     def test_after_the_last_epoch_comes_another_producer(
-        self, engine: WritableEngine, producer: TransactionalProducer
+        self, engine: LogManager, producer: TransactionalProducer
     ) -> None:
         producer.producer_epoch = 2**15 - 2
         first = producer.producer_id
@@ -150,7 +146,7 @@ class TestTransactions:
         assert values(engine) == ["a", "b"]
 
     def test_a_block_that_raises_is_aborted(
-        self, engine: WritableEngine, producer: TransactionalProducer
+        self, engine: LogManager, producer: TransactionalProducer
     ) -> None:
         def block() -> None:
             with producer.transaction():
@@ -164,14 +160,14 @@ class TestTransactions:
         assert engine.writer("t", 0).end_offset == 2  # the record and the marker
 
     def test_one_without_records_writes_nothing(
-        self, engine: WritableEngine, producer: TransactionalProducer
+        self, engine: LogManager, producer: TransactionalProducer
     ) -> None:
         with producer.transaction():
             pass
         assert engine.writer("t", 0).end_offset == 0
 
     def test_durable_means_records_and_markers(
-        self, engine: WritableEngine, producer: TransactionalProducer
+        self, engine: LogManager, producer: TransactionalProducer
     ) -> None:
         with producer.transaction(durable=True):
             for partition in range(2):
@@ -189,7 +185,7 @@ class TestTransactions:
             producer.begin()
 
     def test_a_refused_append_is_no_part_of_it(
-        self, engine: WritableEngine, producer: TransactionalProducer
+        self, engine: LogManager, producer: TransactionalProducer
     ) -> None:
         with producer.transaction():
             producer.append("t", 0, records("a"))
@@ -199,7 +195,7 @@ class TestTransactions:
         assert values(engine) == ["a"]
 
     def test_a_topic_may_go_meanwhile(
-        self, engine: WritableEngine, producer: TransactionalProducer
+        self, engine: LogManager, producer: TransactionalProducer
     ) -> None:
         engine.create_topic("u")
         producer.begin()
@@ -212,7 +208,7 @@ class TestTransactions:
 
 class TestHanging:
     def test_a_transaction_that_nobody_ends_can_be_aborted(
-        self, engine: WritableEngine, producer: TransactionalProducer
+        self, engine: LogManager, producer: TransactionalProducer
     ) -> None:
         producer.begin()
         producer.append("t", 0, records("a", "b"))
@@ -231,7 +227,7 @@ class TestHanging:
             abort_transaction(writer, 5)
 
     def test_its_producer_cannot_commit_what_was_aborted(
-        self, engine: WritableEngine, producer: TransactionalProducer
+        self, engine: LogManager, producer: TransactionalProducer
     ) -> None:
         producer.begin()
         producer.append("t", 0, records("a"))
@@ -248,7 +244,7 @@ class TestHanging:
         assert values(engine) == ["d"]
 
     def test_it_outlives_the_process(
-        self, engine: WritableEngine, producer: TransactionalProducer, tmp_path: Path
+        self, engine: LogManager, producer: TransactionalProducer, tmp_path: Path
     ) -> None:
         producer.begin()
         producer.append("t", 0, records("a"))
@@ -259,11 +255,11 @@ class TestHanging:
             assert values(after, 0, UNCOMMITTED) == ["a"]
 
 
-def crashed(engine: WritableEngine, tmp_path: Path) -> WritableEngine:
+def crashed(engine: LogManager, tmp_path: Path) -> LogManager:
     """The engine that opens what is left when `engine`'s process is killed now."""
     target = tmp_path / "crashed"
     shutil.copytree(engine.log_dirs.dirs[0].path, target)
-    return WritableEngine(str(target), clock=SetClock(NOW))
+    return LogManager(str(target), clock=SetClock(NOW))
 
 
 class TestAtomicity:
@@ -276,7 +272,7 @@ class TestAtomicity:
 
     @pytest.mark.parametrize("at", [0, 1, 2])
     def test_a_marker_that_fails_is_written_later(
-        self, engine: WritableEngine, producer: TransactionalProducer, at: int, tmp_path: Path
+        self, engine: LogManager, producer: TransactionalProducer, at: int, tmp_path: Path
     ) -> None:
         self.begun(producer)
         failing = FailingCalls(1 + at, errno.ENOSPC, ["pwritev"])  # the first is the decision
@@ -295,7 +291,7 @@ class TestAtomicity:
         assert [engine.writer("t", n).end_offset for n in range(3)] == [2, 2, 2]
 
     def test_a_decision_that_fails_is_none(
-        self, engine: WritableEngine, producer: TransactionalProducer, tmp_path: Path
+        self, engine: LogManager, producer: TransactionalProducer, tmp_path: Path
     ) -> None:
         self.begun(producer)
         failing = FailingCalls(0, errno.ENOSPC, ["pwritev"])
@@ -307,7 +303,7 @@ class TestAtomicity:
         assert [values(engine, n) for n in range(3)] == [[], [], []]
 
     def test_a_directory_that_fails_is_finished_when_it_is_back(
-        self, engine: WritableEngine, producer: TransactionalProducer, tmp_path: Path
+        self, engine: LogManager, producer: TransactionalProducer, tmp_path: Path
     ) -> None:
         self.begun(producer)
         failing = FailingCalls(3, errno.EIO, ["fsync"])  # after those of the three partitions' logs
@@ -318,7 +314,7 @@ class TestAtomicity:
             assert seen in ([["a0"], ["a1"], ["a2"]], [[], [], []])
 
     def test_what_is_finished_is_not_done_again(
-        self, engine: WritableEngine, producer: TransactionalProducer, tmp_path: Path
+        self, engine: LogManager, producer: TransactionalProducer, tmp_path: Path
     ) -> None:
         self.begun(producer)
         first = Decision(producer.producer_id, 0, (("t", 0), ("t", 1), ("t", 2)))
@@ -333,7 +329,7 @@ class TestAtomicity:
 
 
 def test_a_log_that_was_cut_refuses_what_does_not_follow(
-    engine: WritableEngine, producer: TransactionalProducer
+    engine: LogManager, producer: TransactionalProducer
 ) -> None:
     for value in "ab":
         producer.append("t", 0, records(value))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 import time
 
-from kafkafs.storage.log.turns import Turns
+from kafkafs.storage.concurrency.single_flight import SingleFlight
 
 
 def test_those_that_wait_are_served_by_one_of_them() -> None:
-    turns = Turns()
+    turns = SingleFlight()
     done = [0]
     asked = [0]
     worked: list[int] = []
@@ -36,7 +36,7 @@ def test_those_that_wait_are_served_by_one_of_them() -> None:
 
 
 def test_a_turn_that_fails_is_over() -> None:
-    turns = Turns()
+    turns = SingleFlight()
     for _ in range(2):
         try:
             with turns.turn() as is_mine:

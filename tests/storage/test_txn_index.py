@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.disk import Directory
 from kafkafs.storage.errors import CorruptError
+from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.segment.txn_index import ENTRY, AbortedTxn, TransactionIndex
 
 NAME = "00000000000000000000.txnindex"
@@ -18,7 +18,7 @@ VECTOR = bytes.fromhex("000000000000000003e8000000000000006e00000000000000730000
 
 def write(path: Path, data: bytes) -> TransactionIndex:
     (path / NAME).write_bytes(data)
-    return TransactionIndex.open(Directory(str(path)), NAME)
+    return TransactionIndex.open(DirFd(str(path)), NAME)
 
 
 def test_an_entry_that_kafka_wrote(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.config import TopicConfig
-from kafkafs.storage.durable import replaced
+from kafkafs.storage.config.kafka import TopicConfig
 from kafkafs.storage.errors import CannotUndelete
-from kafkafs.storage.log.deletions import Cause
-from kafkafs.storage.log.retention import Hold, outlook
-from kafkafs.storage.log.writer import LogWriter
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log.delete.deletions import Cause
+from kafkafs.storage.log.delete.retention import Hold, outlook
 from tests.faults import RecordingCalls, Sync
 from tests.reading import COMMITTED, open_view, read
 from tests.reading import open_log as open_to_read

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import CannotUndelete, TopicExists, UnknownPartition
-from kafkafs.storage.format.checkpoints import parse_offsets
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.log.deletions import NEVER_MS, UNKNOWN_MS, Cause
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.files.checkpoints import parse_offsets
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log.delete.deletions import NEVER_MS, UNKNOWN_MS, Cause
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
 from tests.crash.checks import refuse_complaints
 from tests.reading import read
 
@@ -32,7 +32,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def fill(engine: WritableEngine, topic: str, partition: int = 0, count: int = 12) -> None:
+def fill(engine: LogManager, topic: str, partition: int = 0, count: int = 12) -> None:
     for number in range(count):
         records = RecordColumns.from_values([b"%02d" % number + bytes(60)], timestamp=NOW)
         engine.writer(topic, partition).append_records(records)
@@ -54,7 +54,7 @@ def tree(path: Path) -> dict[str, bytes]:
 
 
 def test_records_come_back_durably(root: Path, clock: SetClock, tmp_path: Path) -> None:
-    with WritableEngine(str(root), clock=clock) as engine:
+    with LogManager(str(root), clock=clock) as engine:
         engine.create_topic("orders", 2, SMALL)
         fill(engine, "orders", 0)
         fill(engine, "orders", 1)
@@ -82,13 +82,13 @@ def test_records_come_back_durably(root: Path, clock: SetClock, tmp_path: Path) 
         assert [each.path for each in back] == ["orders/0", "orders/1"]
         assert engine.deleted() == []
         refuse_complaints(engine)
-    with WritableEngine(str(tmp_path / "killed"), clock=clock) as engine:
+    with LogManager(str(tmp_path / "killed"), clock=clock) as engine:
         assert offsets(engine, "orders") == list(range(5, 12))
         refuse_complaints(engine)
 
 
 def test_what_is_not_there_is_said(root: Path, clock: SetClock) -> None:
-    with WritableEngine(str(root), clock=clock) as engine:
+    with LogManager(str(root), clock=clock) as engine:
         engine.create_topic("orders", 1, SMALL)
         with pytest.raises(CannotUndelete, match=r"orders-0: .*: nothing was deleted recently"):
             engine.undelete("orders", 0)
@@ -103,7 +103,7 @@ def test_what_is_not_there_is_said(root: Path, clock: SetClock) -> None:
 def test_what_was_compacted_since_stays_deleted(root: Path, clock: SetClock) -> None:
     """The tombstone of a key may have gone that a deleted record has a value of."""
     settings = {"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": "0", **SMALL}
-    with WritableEngine(str(root), clock=clock) as engine:
+    with LogManager(str(root), clock=clock) as engine:
         engine.create_topic("orders", 1, settings)
         keys = [b"%d" % (number % 3) for number in range(12)]
         for key in keys:
@@ -120,7 +120,7 @@ def test_what_was_compacted_since_stays_deleted(root: Path, clock: SetClock) -> 
 
 
 def test_a_partition_that_is_just_being_deleted_is_passed_over(root: Path, clock: SetClock) -> None:
-    with WritableEngine(str(root), clock=clock) as engine:
+    with LogManager(str(root), clock=clock) as engine:
         for topic in ("a", "b"):
             engine.create_topic(topic, 1, SMALL)
             fill(engine, topic)
@@ -135,7 +135,7 @@ def test_a_partition_that_is_just_being_deleted_is_passed_over(root: Path, clock
 
 def test_a_topic_comes_back_with_all_that_is_its_own(root: Path, clock: SetClock) -> None:
     more = root.with_name("more")
-    with WritableEngine([str(root), str(more)], clock=clock) as engine:
+    with LogManager([str(root), str(more)], clock=clock) as engine:
         topic_id = engine.create_topic("orders", 3, SMALL)
         for number in range(3):
             fill(engine, "orders", number)
@@ -167,14 +167,14 @@ def test_a_topic_comes_back_with_all_that_is_its_own(root: Path, clock: SetClock
         clock.advance(DELAY_MS)
         engine.run("deletion")
         refuse_complaints(engine)
-    with WritableEngine([str(root), str(more)], clock=clock) as engine:
+    with LogManager([str(root), str(more)], clock=clock) as engine:
         assert offsets(engine, "orders", 2) == list(range(7, 12))
         assert engine.topic_settings("orders") == SMALL
         refuse_complaints(engine)
 
 
 def test_a_topic_whose_files_are_gone(root: Path, clock: SetClock) -> None:
-    with WritableEngine(str(root), clock=clock) as engine:
+    with LogManager(str(root), clock=clock) as engine:
         engine.create_topic("orders", 1, SMALL)
         engine.delete_topic("orders")
         clock.advance(DELAY_MS)
@@ -187,7 +187,7 @@ def test_a_topic_whose_files_are_gone(root: Path, clock: SetClock) -> None:
 
 
 def test_a_topic_made_anew_is_in_the_way_until_it_is_deleted(root: Path, clock: SetClock) -> None:
-    with WritableEngine(str(root), clock=clock) as engine:
+    with LogManager(str(root), clock=clock) as engine:
         engine.create_topic("my.orders", 1, SMALL)
         fill(engine, "my.orders")
         engine.delete_topic("my.orders")
@@ -211,7 +211,7 @@ def test_a_topic_made_anew_is_in_the_way_until_it_is_deleted(root: Path, clock: 
 
 
 def test_a_topic_that_was_never_made_cannot_come_back(root: Path, clock: SetClock) -> None:
-    with WritableEngine(str(root), clock=clock) as engine:
+    with LogManager(str(root), clock=clock) as engine:
         (root / "orders-1").write_text("in the way")
         with pytest.raises(Exception, match="in the way"):
             engine.create_topic("orders", 2)
@@ -224,7 +224,7 @@ def test_a_topic_that_was_never_made_cannot_come_back(root: Path, clock: SetCloc
 def killed(root: Path, target: Path, clock: SetClock) -> dict[str, bytes]:
     """A copy in `target` as of a process that was killed when much was deleted; what the files of
     a partition were before."""
-    with WritableEngine(str(root), clock=clock) as engine:
+    with LogManager(str(root), clock=clock) as engine:
         engine.create_topic("orders", 2, SMALL)
         engine.create_topic("gone", 2, {"retention.bytes": "7000", **SMALL})
         fill(engine, "orders")
@@ -247,7 +247,7 @@ def test_what_a_killed_process_deleted_can_come_back(
 ) -> None:
     before = killed(root, tmp_path / "killed", clock)
     clock.advance(10 * DELAY_MS)
-    with WritableEngine(str(tmp_path / "killed"), clock=clock, finds_deleted=True) as engine:
+    with LogManager(str(tmp_path / "killed"), clock=clock, finds_deleted=True) as engine:
         orders, gone = engine.deleted()
         assert (orders.path, orders.start_offset, orders.end_offset) == ("orders/0", 0, 9)
         assert (orders.cause, orders.until_ms) == (Cause.FOUND, NEVER_MS)
@@ -265,7 +265,7 @@ def test_what_a_killed_process_deleted_can_come_back(
         assert logs_of(tree(tmp_path / "killed" / "orders-0")) == logs_of(before)
         assert engine.writer("orders", 0).epochs.epoch_of(0) == 0
         refuse_complaints(engine)
-    with WritableEngine(str(tmp_path / "killed"), clock=clock) as engine:
+    with LogManager(str(tmp_path / "killed"), clock=clock) as engine:
         assert offsets(engine, "orders") == list(range(12))
         refuse_complaints(engine)
 
@@ -277,7 +277,7 @@ def test_what_another_process_deleted_stays_until_it_is_purged(
     there = set((tmp_path / "killed").rglob("*delete*"))
     assert there
     for finds_deleted in (False, True):
-        with WritableEngine(
+        with LogManager(
             str(tmp_path / "killed"), clock=clock, finds_deleted=finds_deleted
         ) as engine:
             clock.advance(100 * DELAY_MS)
@@ -287,7 +287,7 @@ def test_what_another_process_deleted_stays_until_it_is_purged(
                 ["orders/0", "gone"] if finds_deleted else ["gone"]
             )
         assert set((tmp_path / "killed").rglob("*delete*")) == there
-    with WritableEngine(str(tmp_path / "killed"), clock=clock, finds_deleted=True) as engine:
+    with LogManager(str(tmp_path / "killed"), clock=clock, finds_deleted=True) as engine:
         purged = engine.purge()
         assert {Path(each.path) for each in purged} <= there
         # A record below the log start offset is in a segment that stays.
@@ -302,7 +302,7 @@ def test_what_another_process_deleted_stays_until_it_is_purged(
 
 def test_who_maintains_removes_it_in_time(root: Path, clock: SetClock, tmp_path: Path) -> None:
     killed(root, tmp_path / "killed", clock)
-    with WritableEngine(
+    with LogManager(
         str(tmp_path / "killed"), clock=clock, finds_deleted=True, maintain=True
     ) as engine:
         clock.advance(DELAY_MS - 1)
@@ -342,7 +342,7 @@ def test_what_is_not_whole_does_not_come_back(
     else:
         topics = tmp_path / "killed" / "kafkafs.topics"
         topics.write_text("[orders]\ncleanup.policy = compact\ninternal.segment.bytes = 300\n")
-    with WritableEngine(str(tmp_path / "killed"), clock=clock, finds_deleted=True) as engine:
+    with LogManager(str(tmp_path / "killed"), clock=clock, finds_deleted=True) as engine:
         found = [each for each in engine.deleted() if each.path == "orders/0"]
         if damage == "compacted":
             assert found == []
@@ -359,7 +359,7 @@ def test_a_torn_index_is_made_anew(root: Path, clock: SetClock, tmp_path: Path) 
     path = tmp_path / "killed" / "orders-0"
     for each in path.glob("*index.deleted"):
         each.write_bytes(b"torn")
-    with WritableEngine(str(tmp_path / "killed"), clock=clock, finds_deleted=True) as engine:
+    with LogManager(str(tmp_path / "killed"), clock=clock, finds_deleted=True) as engine:
         engine.undelete("orders", 0)
         refuse_complaints(engine)
         assert logs_of(tree(path)) == logs_of(before)
@@ -371,7 +371,7 @@ def test_what_is_known_of_a_deleted_topic_is_torn(
     killed(root, tmp_path / "killed", clock)
     [first, *_] = (tmp_path / "killed").glob("gone-*/kafkafs.deleted")
     first.write_bytes(first.read_bytes()[:50])
-    with WritableEngine(str(tmp_path / "killed"), clock=clock, finds_deleted=True) as engine:
+    with LogManager(str(tmp_path / "killed"), clock=clock, finds_deleted=True) as engine:
         assert [each.path for each in engine.deleted()] == ["orders/0"]
         with pytest.raises(CannotUndelete):
             engine.undelete("gone")

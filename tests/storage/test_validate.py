@@ -18,9 +18,11 @@ from kafkafs.storage.errors import (
     OffsetOutOfRange,
     Refused,
 )
-from kafkafs.storage.format import batch as b
-from kafkafs.storage.format.batch import BatchTable, scan
-from kafkafs.storage.format.builder import (
+from kafkafs.storage.format.kernels import validate as kernel
+from kafkafs.storage.format.layout import Codec, ControlType, TimestampType
+from kafkafs.storage.format.records import batch as b
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.builder import (
     BatchFields,
     SimpleRecord,
     build_batch,
@@ -28,36 +30,39 @@ from kafkafs.storage.format.builder import (
     encode_record,
     frame_batch,
 )
-from kafkafs.storage.format.columns import Columns, Record
-from kafkafs.storage.format.decoder import Decoder
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.format.kernels import validate as kernel
-from kafkafs.storage.format.layout import Codec, ControlType, TimestampType
-from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
-from kafkafs.storage.format.origin import Origin
-from kafkafs.storage.format.validate import AdmitRules, Admitted, check_records, judge
+from kafkafs.storage.format.records.columns import Columns, Record
+from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.format.records.origin import AppendOrigin
+from kafkafs.storage.format.records.validate import (
+    ValidationResult,
+    ValidationRules,
+    check_records,
+    validate_batches,
+)
 from tests import kernel_forms
 from tests.batches import legacy_batches, simple_records
 from tests.forging import forged_pair
 
 NOW = 1_700_000_050_000
-ANY_TIME = AdmitRules(after_max_ms=(1 << 63) - 1)
+ANY_TIME = ValidationRules(after_max_ms=(1 << 63) - 1)
 CODECS = tuple(Codec)
 
 
 def put(
     data: bytes | bytearray,
-    rules: AdmitRules = ANY_TIME,
-    origin: Origin = Origin.CLIENT,
+    rules: ValidationRules = ANY_TIME,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
     next_offset: int = 100,
     leader_epoch: int = 7,
-) -> Admitted:
-    admitted = judge(data, rules, origin, NOW)
+) -> ValidationResult:
+    admitted = validate_batches(data, rules, origin, NOW)
     admitted.place(next_offset, leader_epoch)
     return admitted
 
 
-def read(admitted: Admitted) -> list[Record]:
+def read(admitted: ValidationResult) -> list[Record]:
     rows = []
     for columns in Decoder(1 << 20).decode(admitted.data, 0, admitted.table, ""):
         assert isinstance(columns, Columns)
@@ -78,7 +83,7 @@ def records(count: int, **changes: Any) -> list[SimpleRecord]:
     ]
 
 
-def same_bytes_of_table(admitted: Admitted) -> None:
+def same_bytes_of_table(admitted: ValidationResult) -> None:
     table, walk = scan(admitted.data, len(admitted.data), 0, BatchTable.empty(99), whole=True)
     assert walk.end == len(admitted.data)
     assert table.rows.tolist() == admitted.table.rows.tolist()
@@ -144,7 +149,7 @@ def test_a_wrong_greatest_timestamp_is_put_right() -> None:
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_with_log_append_time_records_have_the_time_of_now(codec: Codec) -> None:
-    rules = AdmitRules(timestamp_type=TimestampType.LOG_APPEND_TIME)
+    rules = ValidationRules(timestamp_type=TimestampType.LOG_APPEND_TIME)
     batches = [build_batch(records(count), BatchFields(codec=codec)) for count in (3, 1)]
     admitted = put(b"".join(batches), rules)
     expected = BatchFields(
@@ -169,7 +174,7 @@ def test_a_coordinator_writes_markers_and_has_no_sequences() -> None:
     marker = build_end_txn_marker(
         ControlType.COMMIT, NOW, 4, BatchFields(producer_id=8, producer_epoch=2, base_offset=55)
     )
-    header = put(marker, origin=Origin.COORDINATOR).table[0]
+    header = put(marker, origin=AppendOrigin.COORDINATOR).table[0]
     assert header.is_control
     assert header.base_offset == 100
 
@@ -177,21 +182,21 @@ def test_a_coordinator_writes_markers_and_has_no_sequences() -> None:
 def test_markers_are_not_compressed() -> None:
     marker = build_end_txn_marker(ControlType.ABORT, NOW, 4, BatchFields(producer_id=8))
     rules = replace(ANY_TIME, codec=Codec.ZSTD)
-    header = put(marker, rules, Origin.COORDINATOR).table[0]
+    header = put(marker, rules, AppendOrigin.COORDINATOR).table[0]
     assert (header.is_control, header.codec) == (True, Codec.NONE)
 
 
 def test_from_another_log_batches_are_taken_with_their_offsets() -> None:
     data = build_batch(records(2), BatchFields(base_offset=150, last_offset=160, leader_epoch=3))
     data += build_messages(records(2), MessageFields(magic=1, base_offset=170))
-    admitted = put(data, origin=Origin.REPLICATION)
+    admitted = put(data, origin=AppendOrigin.REPLICATION)
     assert bytes(admitted.data) == data
     assert admitted.table.column(b.BASE_OFFSET).tolist() == [150, 170, 171]
 
 
 def test_from_another_log_offsets_must_go_on_and_rise() -> None:
     at = {n: build_batch(records(2), BatchFields(base_offset=n)) for n in (99, 100, 102)}
-    replication = Origin.REPLICATION
+    replication = AppendOrigin.REPLICATION
     assert "log end offset is 100" in refused(OffsetOutOfRange, at[99], origin=replication).why
     for wrong in (at[102] + at[100], at[100] + at[100]):
         error = refused(InvalidRecord, wrong, origin=replication)
@@ -201,9 +206,9 @@ def test_from_another_log_offsets_must_go_on_and_rise() -> None:
 
 def test_from_another_log_checksums_are_checked_and_records_are_not() -> None:
     nonsense = frame_batch(100, 0, build_batch(records(1))[21:-1] + b"\xff")
-    put(nonsense, origin=Origin.REPLICATION)
+    put(nonsense, origin=AppendOrigin.REPLICATION)
     broken = nonsense[:-1] + b"\x00"
-    assert refused(InvalidRecord, broken, origin=Origin.REPLICATION).why == (
+    assert refused(InvalidRecord, broken, origin=AppendOrigin.REPLICATION).why == (
         "batch 0: its checksum is wrong"
     )
 
@@ -211,22 +216,26 @@ def test_from_another_log_checksums_are_checked_and_records_are_not() -> None:
 # Refused
 
 
-@pytest.mark.parametrize("origin", list(Origin))
-def test_batches_whose_wrong_checksums_make_up_for_each_other_are_refused(origin: Origin) -> None:
-    data = forged_pair(1 if origin is not Origin.CLIENT else 0)
+@pytest.mark.parametrize("origin", list(AppendOrigin))
+def test_batches_whose_wrong_checksums_make_up_for_each_other_are_refused(
+    origin: AppendOrigin,
+) -> None:
+    data = forged_pair(1 if origin is not AppendOrigin.CLIENT else 0)
     error = refused(InvalidRecord, data, origin=origin, next_offset=0)
     assert error.why == "batch 0: its checksum is wrong"
 
 
 def test_no_batch_at_all_is_refused() -> None:
-    for origin in Origin:
+    for origin in AppendOrigin:
         refused(InvalidRecord, b"", origin=origin)
 
 
-@pytest.mark.parametrize("origin", list(Origin))
-def test_a_batch_that_is_cut_off_is_refused(origin: Origin) -> None:
+@pytest.mark.parametrize("origin", list(AppendOrigin))
+def test_a_batch_that_is_cut_off_is_refused(origin: AppendOrigin) -> None:
     one = build_batch(records(2), BatchFields(base_offset=0))
-    two = build_batch(records(2), BatchFields(base_offset=2 if origin is not Origin.CLIENT else 0))
+    two = build_batch(
+        records(2), BatchFields(base_offset=2 if origin is not AppendOrigin.CLIENT else 0)
+    )
     for end in range(len(one) + 1, len(one) + len(two)):
         error = refused(InvalidRecord, (one + two)[:end], origin=origin, next_offset=0)
         assert error.why == "batch 1: it is truncated", end
@@ -299,7 +308,7 @@ def test_offsets_beyond_an_int64_are_refused() -> None:
 @pytest.mark.parametrize("codec", [None, Codec.LZ4])
 def test_batches_may_be_placed_again(codec: Codec | None) -> None:
     rules = replace(ANY_TIME, codec=codec)
-    admitted = judge(build_batch(records(3)) * 2, rules, Origin.CLIENT, NOW)
+    admitted = validate_batches(build_batch(records(3)) * 2, rules, AppendOrigin.CLIENT, NOW)
     for next_offset, epoch in ((50, 3), (7, 9), (0, 0)):
         admitted.place(next_offset, epoch)
         assert (admitted.first_offset, admitted.last_offset) == (next_offset, next_offset + 5)
@@ -338,7 +347,7 @@ def test_a_compacted_topic_wants_keys(codec: Codec, magic: int) -> None:
     [(-100, True), (-101, False), (50, True), (51, False)],
 )
 def test_timestamps_must_be_near_now(codec: Codec, offset_ms: int, allowed: bool) -> None:
-    rules = AdmitRules(before_max_ms=100, after_max_ms=50)
+    rules = ValidationRules(before_max_ms=100, after_max_ms=50)
     some = [SimpleRecord(NOW), SimpleRecord(-1), SimpleRecord(NOW + offset_ms)]
     data = build_batch(some, BatchFields(codec=codec))
     if allowed:
@@ -353,7 +362,7 @@ def test_timestamps_must_be_near_now(codec: Codec, offset_ms: int, allowed: bool
 def test_a_client_may_not_claim_log_append_time() -> None:
     appended = BatchFields(timestamp_type=TimestampType.LOG_APPEND_TIME, max_timestamp=NOW - 5)
     data = build_batch(records(2), appended)
-    on_append = AdmitRules(timestamp_type=TimestampType.LOG_APPEND_TIME)
+    on_append = ValidationRules(timestamp_type=TimestampType.LOG_APPEND_TIME)
     assert refused(InvalidTimestamp, data, rules=on_append).index == 0
     # with CreateTime and a timestamp, it passes, and is no longer claimed
     admitted = put(data)
@@ -451,7 +460,7 @@ def test_several_old_message_sets_are_as_many_batches() -> None:
 
 
 def test_records_to_be_written_are_judged_alike() -> None:
-    rules = AdmitRules(is_compacted=True, before_max_ms=10, after_max_ms=10)
+    rules = ValidationRules(is_compacted=True, before_max_ms=10, after_max_ms=10)
     check_records(RecordColumns.from_records(records(3)), rules, NOW)
     for wrong, error in (
         (SimpleRecord(NOW, None), InvalidRecord),
@@ -525,7 +534,7 @@ def test_the_short_check_agrees_with_decoding(
             covered[draw.draw(st.integers(40, len(covered) - 1))] = draw.draw(st.integers(0, 255))
         parts.append(frame_batch(0, 0, bytes(covered)))
     data = b"".join(parts)
-    rules = AdmitRules(before_max_ms=NOW - limit * 1000, is_compacted=compacted)
+    rules = ValidationRules(before_max_ms=NOW - limit * 1000, is_compacted=compacted)
     rows = _table_of(data).rows
     results = []
     for module in (kernel, kernel_forms.uncompiled("validate")):
@@ -556,8 +565,8 @@ def _table_of(data: bytes) -> BatchTable:
     return BatchTable(np.concatenate(rows))
 
 
-@given(st.binary(max_size=200), st.sampled_from(list(Origin)))
-def test_garbage_is_refused(data: bytes, origin: Origin) -> None:
+@given(st.binary(max_size=200), st.sampled_from(list(AppendOrigin)))
+def test_garbage_is_refused(data: bytes, origin: AppendOrigin) -> None:
     with pytest.raises(Refused):
         put(data, origin=origin)
 

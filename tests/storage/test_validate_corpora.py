@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format import batch as b
-from kafkafs.storage.format.batch import BatchTable, scan
-from kafkafs.storage.format.columns import Columns, Record
-from kafkafs.storage.format.decoder import Decoder
-from kafkafs.storage.format.encoder import BatchPlan, RecordColumns, encode
 from kafkafs.storage.format.layout import CONTROL_MASK, Codec
-from kafkafs.storage.format.origin import Origin
-from kafkafs.storage.format.validate import AdmitRules, judge
+from kafkafs.storage.format.records import batch as b
+from kafkafs.storage.format.records.batch import BatchTable, scan
+from kafkafs.storage.format.records.columns import Columns, Record
+from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns, encode
+from kafkafs.storage.format.records.origin import AppendOrigin
+from kafkafs.storage.format.records.validate import ValidationRules, validate_batches
 
 NOW = 1_790_000_000_000
-RULES = AdmitRules(after_max_ms=(1 << 63) - 1)
+RULES = ValidationRules(after_max_ms=(1 << 63) - 1)
 FIRST = 1_000_000
 
 
@@ -70,7 +70,7 @@ def test_what_a_broker_wrote_is_taken_from_a_producer(
             sent, table = as_sent(data, whole.select(magics == magic))
             if not len(table) or (table.column(b.ATTRIBUTES) & 8).any():
                 continue  # a producer sends no LogAppendTime
-            admitted = judge(sent, RULES, Origin.CLIENT, NOW)
+            admitted = validate_batches(sent, RULES, AppendOrigin.CLIENT, NOW)
             admitted.place(FIRST, 5)
             found = records(admitted.data, admitted.table)
             assert [record.offset for record in found] == list(range(FIRST, FIRST + len(found)))
@@ -88,7 +88,7 @@ def test_what_a_broker_wrote_is_taken_from_another_log_as_it_is(
 ) -> None:
     taken = 0
     for data, table in segments(corpus(name)):
-        admitted = judge(data, RULES, Origin.REPLICATION, NOW)
+        admitted = validate_batches(data, RULES, AppendOrigin.REPLICATION, NOW)
         admitted.place(int(table.rows[0, b.BASE_OFFSET]), 5)
         assert bytes(admitted.data) == data
         taken += len(table)
@@ -107,7 +107,7 @@ def test_what_a_broker_wrote_comes_out_the_same_under_each_codec(
             sent, table = as_sent(data, table)
             if not len(table):
                 continue
-            admitted = judge(sent, replace(RULES, codec=codec), Origin.CLIENT, NOW)
+            admitted = validate_batches(sent, replace(RULES, codec=codec), AppendOrigin.CLIENT, NOW)
             assert set(admitted.table.column(b.ATTRIBUTES) & 7) == {int(codec)}
             wanted = contents(records(data, table))
             assert contents(records(admitted.data, admitted.table)) == wanted

@@ -13,20 +13,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkafs.storage.disk import Directory
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.builder import (
+from kafkafs.storage.format.checksum import crc32c
+from kafkafs.storage.format.files.snapshot import format_producer_snapshot, parse_producer_snapshot
+from kafkafs.storage.format.layout import ControlType
+from kafkafs.storage.format.records.builder import (
     BatchFields,
     SimpleRecord,
     build_batch,
     build_end_txn_marker,
 )
-from kafkafs.storage.format.checksum import crc32c
-from kafkafs.storage.format.layout import ControlType
-from kafkafs.storage.format.snapshot import format_producer_snapshot, parse_producer_snapshot
-from kafkafs.storage.log.context import ReadLimits
-from kafkafs.storage.log.verify import LogCheck
-from kafkafs.storage.verify import Verifier
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.log.check.verify import LogCheck
+from kafkafs.storage.log.read.context import ReadLimits
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.operations.verify import Verifier
 from tests.logs import TopicSettings, walk, write_log_dir, write_partition
 
 TIME = 1_700_000_000_000
@@ -58,7 +58,7 @@ def verified(*log_dirs: Path) -> list[tuple[str, int, str]]:
 def checked(partition: Path, start_offset: int = 0, **settings: bool) -> list[tuple[str, int, str]]:
     """The findings in one partition alone, closed cleanly and not compacted."""
     facts: dict[str, Any] = {"is_closed": True, "may_have_gaps": False, **settings}
-    directory = Directory(str(partition.parent)).child(partition.name)
+    directory = DirFd(str(partition.parent)).child(partition.name)
     found = LogCheck(directory, start_offset, limits=ReadLimits(), **facts).findings()
     return [(Path(one.file).name, one.position, one.what) for one in found]
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from kafkafs.storage.again import ATTEMPTS
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.disk import Directory, OpenFile
-from kafkafs.storage.engine import Engine
 from kafkafs.storage.errors import SegmentGone
-from kafkafs.storage.expiring import foretell
-from kafkafs.storage.log.writer import LogWriter
-from kafkafs.storage.verify import Verifier
+from kafkafs.storage.io.disk import DirFd, OpenFile
+from kafkafs.storage.io.retry import ATTEMPTS
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.operations.expiring import foretell
+from kafkafs.storage.operations.verify import Verifier
 from tests.writing import NOW, batch, config, open_log
 
 SIZE = len(batch())
@@ -56,7 +56,7 @@ def stepping(step: Callable[[], object], every: int = 1) -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         for owner, names in (
-            (Directory, ("open", "list", "read_small", "stat")),
+            (DirFd, ("open", "list", "read_small", "stat")),
             (OpenFile, ("read", "size")),
         ):
             for name in names:
@@ -217,7 +217,7 @@ def test_what_a_dry_run_looks_at_again_stays_an_error_where_it_stays_one(
         calls.append(1)
         raise SegmentGone("x")
 
-    monkeypatch.setattr("kafkafs.storage.expiring.state_of", gone)
+    monkeypatch.setattr("kafkafs.storage.operations.expiring.state_of", gone)
     with pytest.raises(SegmentGone):
         foretell(engine, ("t", 0), NOW)
     assert len(calls) == ATTEMPTS

@@ -17,15 +17,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import CorruptError, OffsetNotFound
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch, frame_batch
-from kafkafs.storage.format.columns import KEY_START, VALUE_START, Columns, Damage, Lines
-from kafkafs.storage.format.compress import compress
 from kafkafs.storage.format.kernels import COMPILED
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
-from kafkafs.storage.log.context import BatchCache, ReadLimits, entry_bytes
-from kafkafs.storage.log.trace import FoundStep, SegmentStep, Trace, Verdict, WalkStep
-from kafkafs.storage.log.view import View
+from kafkafs.storage.format.records.builder import (
+    BatchFields,
+    SimpleRecord,
+    build_batch,
+    frame_batch,
+)
+from kafkafs.storage.format.records.columns import KEY_START, VALUE_START, Columns, Damage, Lines
+from kafkafs.storage.format.records.compress import compress
+from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.log.read.context import BatchCache, ReadLimits, entry_bytes
+from kafkafs.storage.log.read.trace import FoundStep, SegmentStep, Trace, Verdict, WalkStep
+from kafkafs.storage.log.read.view import View
 from tests.batches import MUTATIONS, mutated
 from tests.logs import TopicSettings, write_partition
 from tests.reading import (

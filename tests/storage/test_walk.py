@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.disk import Directory, OpenFile
-from kafkafs.storage.format import batch as b
-from kafkafs.storage.format.batch import BatchHeader
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.format.layout import Codec
+from kafkafs.storage.format.records import batch as b
+from kafkafs.storage.format.records.batch import BatchHeader
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.io.disk import DirFd, OpenFile
 from kafkafs.storage.segment.extent import Extent, Fault
-from kafkafs.storage.segment.walk import Run, read_runs, walk_headers
+from kafkafs.storage.segment.walk import BatchRun, read_runs, walk_headers
 from tests.batches import MUTATIONS, logs, mutated
 from tests.logs import walk
 
@@ -45,7 +45,7 @@ class Log:
     def __init__(self, path: Path, *parts: bytes) -> None:
         self.data = b"".join(parts)
         (path / "log").write_bytes(self.data)
-        file = Directory(str(path)).open("log")
+        file = DirFd(str(path)).open("log")
         self.extent = Extent(file, 0, 0, len(self.data), LIMIT)
 
     def headers(self, **changes: Any) -> tuple[list[int], list[Fault]]:
@@ -77,12 +77,12 @@ def directory() -> Iterator[Path]:
         yield Path(name)
 
 
-def whole_batches(runs: Iterator[Run | Fault]) -> list[bytes]:
+def whole_batches(runs: Iterator[BatchRun | Fault]) -> list[bytes]:
     """The bytes of all batches in some runs."""
     return [
         bytes(run.data[header.position - run.base : header.next_position - run.base])
         for run in runs
-        if isinstance(run, Run)
+        if isinstance(run, BatchRun)
         for header in run.table
     ]
 
@@ -282,7 +282,7 @@ def test_memory_does_not_follow_what_lengths_claim(directory: Path) -> None:
             file.seek(at)
             file.write(put(header, 0, ">q", at))
         file.truncate(1 << 30)
-    extent = Extent(Directory(str(directory)).open("log"), 0, 0, 1 << 30, LIMIT)
+    extent = Extent(DirFd(str(directory)).open("log"), 0, 0, 1 << 30, LIMIT)
     tracemalloc.start()
     found = list(read_runs(extent))
     peak = tracemalloc.get_traced_memory()[1]
@@ -297,7 +297,7 @@ def test_a_file_of_false_headers_ends_in_bounded_time(directory: Path) -> None:
     with (directory / "log").open("wb") as file:
         for number in range(40_000):
             file.write(put(header, 0, ">q", number + 1))
-    extent = Extent(Directory(str(directory)).open("log"), 0, 0, 40_000 * 61, LIMIT)
+    extent = Extent(DirFd(str(directory)).open("log"), 0, 0, 40_000 * 61, LIMIT)
     assert all(isinstance(part, Fault) for part in read_runs(extent))
     assert list(walk_headers(extent))
 
@@ -317,7 +317,7 @@ def test_a_header_that_was_read_is_not_read_again(
     monkeypatch.setattr(OpenFile, "read", counted)
     runs = 0
     for run in read_runs(log.extent, 1040):
-        assert isinstance(run, Run)
+        assert isinstance(run, BatchRun)
         runs += 1
     assert runs > 40
     assert len(reads) < runs // 2

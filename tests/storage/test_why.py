@@ -11,12 +11,12 @@ import pytest
 
 from kafkafs.storage.cleaner.plan import Bound
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.log.retention import Hold, Rule
-from kafkafs.storage.transactional import TransactionalProducer
-from kafkafs.storage.why import OldestTransaction, Why, why
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.log.delete.retention import Hold, Rule
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.operations.why import OldestTransaction, Why, why
+from kafkafs.storage.transactions.producer import TransactionalProducer
 
 THEN = 1_790_000_000_000
 HOUR_MS = 3_600_000
@@ -29,7 +29,7 @@ class Made:
     def __init__(self, path: Path, settings: Mapping[str, str]) -> None:
         self.path = path
         self.clock = SetClock(THEN)
-        self.engine = WritableEngine(str(path), clock=self.clock)
+        self.engine = LogManager(str(path), clock=self.clock)
         self.engine.create_topic("t", settings={"segment.ms": "1000", **settings})
 
     def append(self, *values: bytes | None, producer: TransactionalProducer | None = None) -> None:

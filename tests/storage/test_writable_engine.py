@@ -14,9 +14,7 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.config import Source
-from kafkafs.storage.durable import replaced
-from kafkafs.storage.engine import Engine
+from kafkafs.storage.config.kafka import ConfigSource
 from kafkafs.storage.errors import (
     ConfigError,
     CorruptError,
@@ -29,17 +27,19 @@ from kafkafs.storage.errors import (
     UnknownPartition,
     UnknownTopic,
 )
-from kafkafs.storage.format.checkpoints import (
+from kafkafs.storage.format.files.checkpoints import (
     format_offsets,
     parse_clean_shutdown,
     parse_offsets,
     parse_partition_metadata,
 )
-from kafkafs.storage.format.encoder import RecordColumns
-from kafkafs.storage.format.names import METADATA_TOPIC
-from kafkafs.storage.log.writer import LogWriter
-from kafkafs.storage.upkeep import NOT_MAINTAINED
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.files.names import METADATA_TOPIC
+from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_dirs.upkeep import NOT_MAINTAINED
+from kafkafs.storage.log_manager import LogManager
 from tests import answers
 from tests.faults import FailingCalls
 from tests.logs import write_log_dir
@@ -65,7 +65,7 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
-def append(engine: WritableEngine, topic: str, *values: bytes, partition: int = 0) -> int:
+def append(engine: LogManager, topic: str, *values: bytes, partition: int = 0) -> int:
     """The first offset; the records have the clock's time."""
     records = RecordColumns.from_values(list(values), timestamp=engine.clock.now_ms())
     return engine.writer(topic, partition).append_records(records).first_offset
@@ -93,7 +93,7 @@ def crashed(root: Path, target: Path) -> Path:
 
 
 def test_what_was_written_is_there_the_next_time(root: Path) -> None:
-    with WritableEngine(str(root)) as engine:
+    with LogManager(str(root)) as engine:
         topic_id = engine.create_topic("orders", 2)
         assert append(engine, "orders", b"a", b"b") == 0
         assert append(engine, "orders", b"c") == 2
@@ -116,19 +116,19 @@ def test_what_was_written_is_there_the_next_time(root: Path) -> None:
     metadata = parse_partition_metadata((root / "orders-1" / "partition.metadata").read_bytes())
     assert metadata.topic_id == topic_id
     assert Engine(str(root)).problems == []
-    with WritableEngine(str(root)) as engine:
+    with LogManager(str(root)) as engine:
         assert engine.topic_id("orders") == topic_id
         assert append(engine, "orders", b"d") == 3
         assert values(engine, "orders") == [b"a", b"b", b"c", b"d"]
 
 
 def test_two_engines_refuse_each_other(root: Path) -> None:
-    with WritableEngine(str(root)) as engine:
+    with LogManager(str(root)) as engine:
         engine.create_topic("orders")
         with pytest.raises(LogDirLocked, match="this process"):
-            WritableEngine(str(root))
+            LogManager(str(root))
         append(engine, "orders", b"still here")
-    WritableEngine(str(root)).close()
+    LogManager(str(root)).close()
 
 
 def test_one_that_cannot_be_opened_gives_back_the_others(tmp_path: Path) -> None:
@@ -136,15 +136,15 @@ def test_one_that_cannot_be_opened_gives_back_the_others(tmp_path: Path) -> None
     (tmp_path / "b" / "kafkafs.topics").write_text("damaged")
     write_log_dir(tmp_path / "b", {})
     with pytest.raises(CorruptError):
-        WritableEngine(f"{tmp_path}/a,{tmp_path}/b")
-    WritableEngine(str(tmp_path / "a")).close()
+        LogManager(f"{tmp_path}/a,{tmp_path}/b")
+    LogManager(str(tmp_path / "a")).close()
     with pytest.raises(ConfigError):
-        WritableEngine(str(tmp_path / "new"), {"retention.ms": "soon"})
+        LogManager(str(tmp_path / "new"), {"retention.ms": "soon"})
     assert not (tmp_path / "new").exists()
 
 
 def test_closing_twice_is_harmless_and_then_nothing_is_taken(root: Path) -> None:
-    engine = WritableEngine(str(root))
+    engine = LogManager(str(root))
     engine.create_topic("orders")
     writer = engine.writer("orders", 0)
     engine.close()
@@ -156,13 +156,13 @@ def test_closing_twice_is_harmless_and_then_nothing_is_taken(root: Path) -> None
 
 def test_after_a_crash_everything_that_was_written_is_taken_up(root: Path, tmp_path: Path) -> None:
     settings = {"segment.ms": "1", "log.initial.task.delay.ms": "0"}
-    with WritableEngine(str(root), settings) as engine:
+    with LogManager(str(root), settings) as engine:
         engine.create_topic("orders")
         for number in range(5):
             append(engine, "orders", b"%d" % number)
         copy = crashed(root, tmp_path / "copy")
     recovered = []
-    with WritableEngine(
+    with LogManager(
         str(copy), recovered=lambda key, planned: recovered.append((key, planned))
     ) as engine:
         assert values(engine, "orders") == [b"0", b"1", b"2", b"3", b"4"]
@@ -174,7 +174,7 @@ def test_after_a_crash_everything_that_was_written_is_taken_up(root: Path, tmp_p
 
 
 def test_a_torn_tail_is_cut_and_told(root: Path, tmp_path: Path) -> None:
-    with WritableEngine(str(root)) as engine:
+    with LogManager(str(root)) as engine:
         engine.create_topic("orders")
         append(engine, "orders", b"whole")
         append(engine, "orders", b"torn")
@@ -183,34 +183,34 @@ def test_a_torn_tail_is_cut_and_told(root: Path, tmp_path: Path) -> None:
     with log.open("r+b") as file:
         file.truncate(log.stat().st_size - 3)
     faults: list[CorruptError] = []
-    with WritableEngine(str(copy), recovered=lambda _, plan: faults.extend(plan.faults)) as engine:
+    with LogManager(str(copy), recovered=lambda _, plan: faults.extend(plan.faults)) as engine:
         assert values(engine, "orders") == [b"whole"]
         assert append(engine, "orders", b"next") == 1
     assert [fault.file for fault in faults] == [str(log)]
 
 
 def test_after_a_crash_the_checkpoints_tell_of_nothing_that_is_lost(root: Path) -> None:
-    with WritableEngine(str(root)) as engine:
+    with LogManager(str(root)) as engine:
         engine.create_topic("orders")
         append(engine, "orders", b"x")
     (root / ".kafka_cleanshutdown").unlink()
     for name in ("replication", "recovery-point"):
         (root / f"{name}-offset-checkpoint").write_bytes(format_offsets({("orders", 0): 9}))
-    with WritableEngine(str(root)):
+    with LogManager(str(root)):
         assert checkpoint(root, "replication") == {("orders", 0): 1}
         assert checkpoint(root, "recovery-point") == {("orders", 0): 1}
 
 
 def test_loading_is_told_partition_by_partition(root: Path) -> None:
-    with WritableEngine(str(root)) as engine:
+    with LogManager(str(root)) as engine:
         engine.create_topic("orders", 5)
     told: list[tuple[int, int]] = []
-    with WritableEngine(str(root), loaded=lambda done, of: told.append((done, of))):
+    with LogManager(str(root), loaded=lambda done, of: told.append((done, of))):
         assert told == [(number, 5) for number in range(1, 6)]
 
 
 def test_an_opening_that_is_interrupted_leaves_the_rest(root: Path) -> None:
-    with WritableEngine(str(root)) as engine:
+    with LogManager(str(root)) as engine:
         engine.create_topic("a", 50)
     done: list[int] = []
 
@@ -222,20 +222,20 @@ def test_an_opening_that_is_interrupted_leaves_the_rest(root: Path) -> None:
 
     one_by_one = {"num.recovery.threads.per.data.dir": "1"}
     with pytest.raises(KeyboardInterrupt):
-        WritableEngine(str(root), one_by_one, loaded=loaded)
+        LogManager(str(root), one_by_one, loaded=loaded)
     assert len(done) < 10
-    with WritableEngine(str(root)) as engine:  # nobody holds it
+    with LogManager(str(root)) as engine:  # nobody holds it
         assert len(engine.writers()) == 50
 
 
 def test_a_partition_that_cannot_be_opened_is_told_and_the_others_serve(root: Path) -> None:
-    with WritableEngine(str(root)) as engine:
+    with LogManager(str(root)) as engine:
         engine.create_topic("orders", 2)
         append(engine, "orders", b"x", partition=1)
     log = root / "orders-0" / f"{0:020}.log"
     log.unlink()
     log.mkdir()
-    with WritableEngine(str(root)) as engine:
+    with LogManager(str(root)) as engine:
         assert [line for line in engine.problems if "orders-0: not opened" in line]
         with pytest.raises(UnknownPartition):
             engine.writer("orders", 0)
@@ -244,7 +244,7 @@ def test_a_partition_that_cannot_be_opened_is_told_and_the_others_serve(root: Pa
     assert checkpoint(root, "recovery-point") == {("orders", 0): 0, ("orders", 1): 2}
     assert (root / ".kafka_cleanshutdown").exists()
     (root / ".kafka_cleanshutdown").unlink()
-    WritableEngine(str(root)).close()
+    LogManager(str(root)).close()
     assert not (root / ".kafka_cleanshutdown").exists()
 
 
@@ -255,7 +255,7 @@ def test_one_partition_in_two_directories_is_refused(tmp_path: Path) -> None:
         meta = tmp_path / name / "meta.properties"
         meta.write_text(meta.read_text().replace("directory.id=\n", ""))
     with pytest.raises(LogDirError, match=r"two/orders-0: the same partition as .*one/orders-0"):
-        WritableEngine(f"{tmp_path}/one,{tmp_path}/two")
+        LogManager(f"{tmp_path}/one,{tmp_path}/two")
 
 
 @pytest.mark.parametrize("name", ["kafka43-clean", "kafka39", "kafka28"])
@@ -270,7 +270,7 @@ def test_a_brokers_directory_is_taken_over_and_given_back(
     cleaned = (root / "cleaner-offset-checkpoint").read_bytes()
     quorum = {path: path.read_bytes() for path in root.glob(f"{METADATA_TOPIC}-0/*")}
     deleted = {path: path.stat().st_mtime_ns for path in root.glob("*-delete")}
-    with WritableEngine(str(root)) as engine:
+    with LogManager(str(root)) as engine:
         assert [line for line in engine.problems if "not opened" in line] == []
         writers = engine.writers()
         for key, told in answers.offsets(name).items():
@@ -293,22 +293,22 @@ def test_a_brokers_directory_is_taken_over_and_given_back(
 
 
 @pytest.fixture
-def engine(root: Path, clock: SetClock) -> Iterator[WritableEngine]:
-    with WritableEngine(str(root), clock=clock) as opened:
+def engine(root: Path, clock: SetClock) -> Iterator[LogManager]:
+    with LogManager(str(root), clock=clock) as opened:
         yield opened
 
 
 @pytest.mark.parametrize(
     "topic", ["", ".", "..", "a/b", "../x", "a b", "x" * 250, "ü", "a\n", METADATA_TOPIC]
 )
-def test_names_that_no_topic_can_have(engine: WritableEngine, root: Path, topic: str) -> None:
+def test_names_that_no_topic_can_have(engine: LogManager, root: Path, topic: str) -> None:
     before = names(root)
     with pytest.raises(InvalidTopic):
         engine.create_topic(topic)
     assert names(root) == before
 
 
-def test_what_exists_is_not_made_again(engine: WritableEngine) -> None:
+def test_what_exists_is_not_made_again(engine: LogManager) -> None:
     engine.create_topic("a.b")
     with pytest.raises(TopicExists, match=r"topic a\.b exists"):
         engine.create_topic("a.b")
@@ -317,7 +317,7 @@ def test_what_exists_is_not_made_again(engine: WritableEngine) -> None:
     engine.create_topic("a-b")
 
 
-def test_numbers_of_partitions(engine: WritableEngine) -> None:
+def test_numbers_of_partitions(engine: LogManager) -> None:
     for count in (0, -1, 10_001):
         with pytest.raises(InvalidPartitions):
             engine.create_topic("orders", count)
@@ -334,7 +334,7 @@ def test_numbers_of_partitions(engine: WritableEngine) -> None:
         engine.create_partitions("nothing", 2)
 
 
-def test_partitions_with_numbers_of_their_own(engine: WritableEngine) -> None:
+def test_partitions_with_numbers_of_their_own(engine: LogManager) -> None:
     engine.create_topic("orders", [1, 4])
     engine.add_partitions("orders", [0, 6])
     assert engine.topics()["orders"] == [0, 1, 4, 6]
@@ -344,7 +344,7 @@ def test_partitions_with_numbers_of_their_own(engine: WritableEngine) -> None:
         engine.create_topic("none", [])
 
 
-def test_settings_that_an_older_kafka_accepted(engine: WritableEngine) -> None:
+def test_settings_that_an_older_kafka_accepted(engine: LogManager) -> None:
     old = {"segment.bytes": "800000"}
     with pytest.raises(ConfigError, match=r"segment\.bytes"):
         engine.create_topic("a", 1, old)
@@ -355,14 +355,14 @@ def test_settings_that_an_older_kafka_accepted(engine: WritableEngine) -> None:
         engine.set_topic_config("a", {"segment.bytes": "700000"})
 
 
-def test_a_topics_id_can_be_given(engine: WritableEngine) -> None:
+def test_a_topics_id_can_be_given(engine: LogManager) -> None:
     given = "Xe5sKcRJQpy0cZzSZrGPlA"
     assert engine.create_topic("orders", topic_id=given) == given == engine.topic_id("orders")
     with pytest.raises(InvalidTopic, match="not a topic's id"):
         engine.create_topic("other", topic_id="../../x")
 
 
-def test_a_topic_that_cannot_be_finished_leaves_nothing(root: Path, engine: WritableEngine) -> None:
+def test_a_topic_that_cannot_be_finished_leaves_nothing(root: Path, engine: LogManager) -> None:
     before = names(root)
     with (
         replaced(FailingCalls(2, errno.ENOSPC, ("mkdir",), lasting=True)),
@@ -378,7 +378,7 @@ def test_a_topic_that_cannot_be_finished_leaves_nothing(root: Path, engine: Writ
 
 
 def test_something_else_of_a_partitions_name_is_left_alone(
-    root: Path, engine: WritableEngine, tmp_path: Path
+    root: Path, engine: LogManager, tmp_path: Path
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "precious").touch()
@@ -394,7 +394,7 @@ def test_something_else_of_a_partitions_name_is_left_alone(
     assert append(engine, "c", b"x") == 0
 
 
-def test_what_is_not_there(engine: WritableEngine) -> None:
+def test_what_is_not_there(engine: LogManager) -> None:
     engine.create_topic("orders")
     with pytest.raises(UnknownTopic):
         engine.writer("nothing", 0)
@@ -407,7 +407,7 @@ def test_what_is_not_there(engine: WritableEngine) -> None:
 
 
 def test_a_deleted_topics_files_wait_for_the_delay(
-    root: Path, engine: WritableEngine, clock: SetClock
+    root: Path, engine: LogManager, clock: SetClock
 ) -> None:
     first_id = engine.create_topic("orders", 2, {"retention.ms": "5"})
     append(engine, "orders", b"old")
@@ -437,7 +437,7 @@ def test_a_deleted_topics_files_wait_for_the_delay(
     assert values(engine, "orders") == [b"new"]
 
 
-def test_a_topic_is_deleted_only_if_nothing_was_appended(engine: WritableEngine) -> None:
+def test_a_topic_is_deleted_only_if_nothing_was_appended(engine: LogManager) -> None:
     engine.create_topic("orders", 2)
     assert not engine.delete_unchanged_topic("orders", {0: 0})
     assert not engine.delete_unchanged_topic("orders", {0: 0, 1: 0, 2: 0})
@@ -453,7 +453,7 @@ def test_a_topic_is_deleted_only_if_nothing_was_appended(engine: WritableEngine)
         engine.delete_unchanged_topic("orders", {0: 1, 1: 1})
 
 
-def test_deleting_an_unchanged_topic_races_with_appends(engine: WritableEngine) -> None:
+def test_deleting_an_unchanged_topic_races_with_appends(engine: LogManager) -> None:
     """What an append was told is in the log is never in a topic that was deleted as it was."""
     for _ in range(30):
         engine.create_topic("raced")
@@ -475,7 +475,7 @@ def test_deleting_an_unchanged_topic_races_with_appends(engine: WritableEngine) 
         assert len(taken) == end
 
 
-def test_checkpoints_never_tell_a_new_topic_of_an_old_one(engine: WritableEngine) -> None:
+def test_checkpoints_never_tell_a_new_topic_of_an_old_one(engine: LogManager) -> None:
     """Also those that another thread writes while one is deleted and made again."""
     ended = threading.Event()
 
@@ -500,23 +500,23 @@ def test_checkpoints_never_tell_a_new_topic_of_an_old_one(engine: WritableEngine
 
 
 def test_what_a_deleted_topic_left_stays_at_the_next_start(root: Path) -> None:
-    with WritableEngine(str(root)) as engine:
+    with LogManager(str(root)) as engine:
         engine.create_topic("orders")
         engine.delete_topic("orders")
     left = [name for name in names(root) if name.endswith("-delete")]
     assert len(left) == 1
-    with WritableEngine(str(root)) as engine:
+    with LogManager(str(root)) as engine:
         engine.create_topic("orders")
     assert [name for name in names(root) if name.endswith("-delete")] == left
 
 
 def test_checkpoints_of_a_topic_that_is_no_more_never_count(root: Path, tmp_path: Path) -> None:
     write_log_dir(root, {("orders", 0): 90}, start_offsets={("orders", 0): 80})
-    with WritableEngine(str(root)) as engine:
+    with LogManager(str(root)) as engine:
         engine.create_topic("orders")
         append(engine, "orders", b"x")
         copy = crashed(root, tmp_path / "copy")
-    with WritableEngine(str(copy)) as engine:
+    with LogManager(str(copy)) as engine:
         assert values(engine, "orders") == [b"x"]
         assert engine.writer("orders", 0).start_offset == 0
 
@@ -525,7 +525,7 @@ def test_checkpoints_of_a_topic_that_is_no_more_never_count(root: Path, tmp_path
 
 
 def test_partitions_go_where_the_fewest_are(tmp_path: Path) -> None:
-    with WritableEngine(f"{tmp_path}/one,{tmp_path}/two,{tmp_path}/three") as engine:
+    with LogManager(f"{tmp_path}/one,{tmp_path}/two,{tmp_path}/three") as engine:
         engine.create_topic("a", 4)
         engine.create_topic("b", 2)
         placed = {
@@ -541,7 +541,7 @@ def test_partitions_go_where_the_fewest_are(tmp_path: Path) -> None:
 
 def test_a_failed_directory_goes_offline_and_the_others_go_on(tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    engine = WritableEngine(f"{one},{two}")
+    engine = LogManager(f"{one},{two}")
     engine.create_topic("a", 4)  # 0 and 2 in the first, 1 and 3 in the second
     for number in range(4):
         append(engine, "a", b"before", partition=number)
@@ -566,7 +566,7 @@ def test_a_failed_directory_goes_offline_and_the_others_go_on(tmp_path: Path) ->
     assert names(one) <= before
     assert not (one / ".kafka_cleanshutdown").exists()
     assert (two / ".kafka_cleanshutdown").exists()
-    with WritableEngine(f"{one},{two}") as engine:
+    with LogManager(f"{one},{two}") as engine:
         assert values(engine, "a")[:1] == [b"before"]
         assert values(engine, "a", 1) == [b"before", b"after"]
         # The settings that the failed one missed.
@@ -575,7 +575,7 @@ def test_a_failed_directory_goes_offline_and_the_others_go_on(tmp_path: Path) ->
 
 
 def test_all_directories_offline(root: Path) -> None:
-    engine = WritableEngine(str(root))
+    engine = LogManager(str(root))
     engine.create_topic("a")
     append(engine, "a", b"x")
     with replaced(FailingCalls(0, errno.EIO, ("fsync",))), pytest.raises(LogDirOffline):
@@ -589,11 +589,11 @@ def test_all_directories_offline(root: Path) -> None:
         with pytest.raises(LogDirOffline):
             call()
     engine.close()
-    WritableEngine(str(root)).close()
+    LogManager(str(root)).close()
 
 
 def test_a_full_disk_can_be_tried_again(root: Path) -> None:
-    with WritableEngine(str(root)) as engine:
+    with LogManager(str(root)) as engine:
         engine.create_topic("a")
         append(engine, "a", b"x")
         for task, name in FILES.items():
@@ -632,13 +632,13 @@ def test_a_full_disk_can_be_tried_again(root: Path) -> None:
 
 
 def test_what_cannot_be_closed_is_not_called_clean(root: Path) -> None:
-    engine = WritableEngine(str(root))
+    engine = LogManager(str(root))
     engine.create_topic("a")
     append(engine, "a", b"x")
     with replaced(FailingCalls(0, errno.EIO, ("fsync",))), pytest.raises(LogDirOffline):
         engine.close()
     assert not (root / ".kafka_cleanshutdown").exists()
-    with WritableEngine(str(root)) as again:
+    with LogManager(str(root)) as again:
         assert values(again, "a") == [b"x"]
 
 
@@ -646,18 +646,18 @@ def test_what_cannot_be_closed_is_not_called_clean(root: Path) -> None:
 
 
 def test_where_a_setting_comes_from(root: Path) -> None:
-    with WritableEngine(str(root), {"log.retention.hours": "1"}) as engine:
+    with LogManager(str(root), {"log.retention.hours": "1"}) as engine:
         engine.create_topic("a")
         found = engine.topic_config("a")
         assert found.config.retention_ms == 3_600_000
-        assert found.sources["retention.ms"] is Source.RUN_BROKER
+        assert found.sources["retention.ms"] is ConfigSource.RUN_BROKER
         engine.set_topic_config("a", {"retention.ms": "5", "cleanup.policy": "compact"})
-        assert engine.topic_config("a").sources["retention.ms"] is Source.TOPIC_FILE
+        assert engine.topic_config("a").sources["retention.ms"] is ConfigSource.TOPIC_FILE
         assert engine.writer("a", 0).config.retention_ms == 5
         engine.set_topic_config("a", {"retention.ms": None})
         assert engine.writer("a", 0).config.retention_ms == 3_600_000
         assert engine.writer("a", 0).config.cleanup_policy == ("compact",)
-    with WritableEngine(str(root), {"retention.ms": "7"}) as engine:
+    with LogManager(str(root), {"retention.ms": "7"}) as engine:
         assert engine.writer("a", 0).config.retention_ms == 7
         assert engine.writer("a", 0).config.cleanup_policy == ("compact",)
         engine.set_topic_config("a", {"retention.ms": "9"})
@@ -674,7 +674,7 @@ def test_where_a_setting_comes_from(root: Path) -> None:
     ],
 )
 def test_settings_that_kafka_would_refuse_change_nothing(
-    engine: WritableEngine, changes: dict[str, str], why: str
+    engine: LogManager, changes: dict[str, str], why: str
 ) -> None:
     with pytest.raises(ConfigError, match=why):
         engine.create_topic("a", settings=changes)
@@ -694,7 +694,7 @@ def segments(root: Path, name: str) -> list[str]:
 
 
 def test_retention_and_the_removal_of_what_it_deleted(
-    root: Path, engine: WritableEngine, clock: SetClock
+    root: Path, engine: LogManager, clock: SetClock
 ) -> None:
     engine.create_topic("a", settings={"retention.ms": str(DAY_MS), "segment.ms": "1000"})
     for _ in range(3):
@@ -719,10 +719,10 @@ def test_retention_and_the_removal_of_what_it_deleted(
 def test_where_something_deleted_waits_is_known(root: Path, clock: SetClock) -> None:
     rolled = {"segment.ms": "1000"}
 
-    def with_deleted(engine: WritableEngine) -> list[tuple[str, int]]:
+    def with_deleted(engine: LogManager) -> list[tuple[str, int]]:
         return [key for key, _ in engine.dirs.dirs[0].logs_with_deleted()]
 
-    with WritableEngine(str(root), clock=clock) as engine:
+    with LogManager(str(root), clock=clock) as engine:
         engine.create_topic("cut", settings=rolled)
         engine.create_topic("old", 2, {**rolled, "retention.ms": str(DAY_MS)})
         engine.create_topic("records", 2)
@@ -757,13 +757,13 @@ def test_where_something_deleted_waits_is_known(root: Path, clock: SetClock) -> 
         assert with_deleted(engine) == []
         clock.advance(DAY_MS)
         engine.run("retention")
-    with WritableEngine(str(root), clock=clock, finds_deleted=True) as again:
+    with LogManager(str(root), clock=clock, finds_deleted=True) as again:
         assert len(again.deleted()) == 2
         assert with_deleted(again) == []  # what was found waits for no time
 
 
 def test_one_partition_that_fails_holds_up_no_other(
-    engine: WritableEngine, clock: SetClock, monkeypatch: pytest.MonkeyPatch
+    engine: LogManager, clock: SetClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine.create_topic("a", 3, {"retention.ms": "0"})
     for number in range(3):
@@ -781,7 +781,7 @@ def test_one_partition_that_fails_holds_up_no_other(
 
 
 def test_deleted_records_stay_deleted_after_the_checkpoint(root: Path, tmp_path: Path) -> None:
-    with WritableEngine(str(root)) as engine:
+    with LogManager(str(root)) as engine:
         engine.create_topic("a")
         append(engine, "a", *[b"%d" % number for number in range(5)])
         assert engine.writer("a", 0).delete_records(3) == 3
@@ -792,12 +792,12 @@ def test_deleted_records_stay_deleted_after_the_checkpoint(root: Path, tmp_path:
         assert checkpoint(root, "log-start") == {("a", 0): 3}
         copy = crashed(root, tmp_path / "copy")
     assert values(Engine(str(root)), "a") == [b"3", b"4"]
-    with WritableEngine(str(copy)) as engine:
+    with LogManager(str(copy)) as engine:
         assert values(engine, "a") == [b"3", b"4"]
 
 
 def test_flush_ms(root: Path, clock: SetClock) -> None:
-    with WritableEngine(str(root), clock=clock) as engine:
+    with LogManager(str(root), clock=clock) as engine:
         engine.create_topic("often", settings={"flush.ms": "1000"})
         engine.create_topic("never")
         for topic in ("often", "never"):
@@ -819,7 +819,7 @@ def test_tasks_by_themselves(root: Path) -> None:
         "retention.ms": "0",
     }
     done = threading.Event()
-    with WritableEngine(str(root), settings, maintain=True) as engine:
+    with LogManager(str(root), settings, maintain=True) as engine:
         engine.create_topic("a")
         append(engine, "a", b"x")
         engine.start()
@@ -838,7 +838,7 @@ def checkpoint_task(request: pytest.FixtureRequest) -> str:
 
 
 def test_a_checkpoint_that_is_right_is_left_alone(
-    root: Path, engine: WritableEngine, checkpoint_task: str
+    root: Path, engine: LogManager, checkpoint_task: str
 ) -> None:
     file = root / f"{FILES[checkpoint_task]}-offset-checkpoint"
     engine.create_topic("a", 2)
@@ -885,7 +885,7 @@ def test_what_deletes_runs_by_itself_only_for_those_who_maintain(
         "log.flush.scheduler.interval.ms": "1",
         "retention.ms": "0",
     }
-    with WritableEngine(str(root), settings) as engine:
+    with LogManager(str(root), settings) as engine:
         engine.create_topic("a")
         append(engine, "a", b"x")
         engine.start()
@@ -908,7 +908,7 @@ def test_what_deletes_runs_by_itself_only_for_those_who_maintain(
 
 def test_a_task_that_is_paused(root: Path) -> None:
     settings = {"log.initial.task.delay.ms": "0", "log.retention.check.interval.ms": "5"}
-    with WritableEngine(str(root), settings, maintain=True) as engine:
+    with LogManager(str(root), settings, maintain=True) as engine:
         engine.create_topic("a", settings={"retention.ms": "0"})
         engine.pause("retention")
         append(engine, "a", b"x")
@@ -942,7 +942,7 @@ def test_many_threads_at_once(root: Path) -> None:
 
         return threading.Thread(target=run)
 
-    with WritableEngine(str(root), settings) as engine:
+    with LogManager(str(root), settings) as engine:
         engine.create_topic("kept", 3)
         engine.start()
 
@@ -971,7 +971,7 @@ def test_many_threads_at_once(root: Path) -> None:
 
 
 def test_a_truncated_log_is_checkpointed(root: Path) -> None:
-    with WritableEngine(str(root), {"segment.ms": "1"}) as engine:
+    with LogManager(str(root), {"segment.ms": "1"}) as engine:
         engine.create_topic("a")
         for number in range(4):
             append(engine, "a", b"%d" % number)
@@ -990,7 +990,7 @@ def test_a_truncated_log_is_checkpointed(root: Path) -> None:
 
 def test_a_topic_made_again_was_never_cleaned(tmp_path: Path) -> None:
     """Else the cleaner would leave alone what lies below the offset where it was."""
-    with WritableEngine(str(tmp_path / "data")) as engine:
+    with LogManager(str(tmp_path / "data")) as engine:
         compacted = {"cleanup.policy": "compact"}
         engine.create_topic("keys", 2, compacted)
         (log_dir,) = engine.dirs.dirs

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.durable import Calls, replaced
 from kafkafs.storage.errors import (
     InvalidProducerEpoch,
     InvalidRecord,
@@ -27,15 +26,16 @@ from kafkafs.storage.errors import (
     SegmentGone,
     UnknownPartition,
 )
-from kafkafs.storage.format.builder import SimpleRecord
-from kafkafs.storage.format.checkpoints import EpochEntry
-from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.format.files.checkpoints import EpochEntry
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.format.legacy_builder import MessageFields, build_messages
-from kafkafs.storage.format.origin import Origin
-from kafkafs.storage.log.appending import Appended
-from kafkafs.storage.log.retention import Rule
-from kafkafs.storage.log.writer import LogWriter
+from kafkafs.storage.format.records.builder import SimpleRecord
+from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.format.records.origin import AppendOrigin
+from kafkafs.storage.io.durable import Calls, replaced
+from kafkafs.storage.log.append.appending import LogAppendInfo
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log.delete.retention import Rule
 from tests.reading import COMMITTED, open_view, read
 from tests.writing import NOW, batch, config, files, open_log
 
@@ -90,8 +90,8 @@ def test_a_new_partition_has_the_files_that_a_broker_makes(path: Path, writer: L
 def test_batches_are_appended_as_they_are_and_a_reader_sees_them_at_once(
     path: Path, writer: LogWriter
 ) -> None:
-    assert writer.append(batch(2)) == Appended(0, 1, -1)
-    assert writer.append(batch(3, codec=Codec.ZSTD)) == Appended(2, 4, -1)
+    assert writer.append(batch(2)) == LogAppendInfo(0, 1, -1)
+    assert writer.append(batch(3, codec=Codec.ZSTD)) == LogAppendInfo(2, 4, -1)
     assert offsets(path) == [0, 1, 2, 3, 4]
     assert (writer.end_offset, writer.high_watermark, writer.recovery_point) == (5, 5, 0)
     data = files(path)["00000000000000000000.log"]
@@ -102,7 +102,7 @@ def test_records_become_batches(path: Path, writer: LogWriter) -> None:
     records = [SimpleRecord(NOW + n, b"k", b"v%d" % n, [("h", b"x")]) for n in range(100)]
     columns = RecordColumns.from_records(records)
     appended = writer.append_records(columns, BatchPlan(batch_bytes=300, codec=Codec.LZ4))
-    assert appended == Appended(0, 99, -1)
+    assert appended == LogAppendInfo(0, 99, -1)
     found = read(open_view(path))
     assert [(r.timestamp, r.key, r.value) for r in found] == [
         (r.timestamp, r.key, r.value) for r in records
@@ -114,7 +114,7 @@ def test_the_topics_settings_count_for_records(path: Path) -> None:
     settings = config(compression_type="gzip", message_timestamp_type="LogAppendTime")
     writer = open_log(path, settings, SetClock(NOW))
     appended = writer.append_records(RecordColumns.from_values([b"a", b"b"]), BatchPlan())
-    assert appended == Appended(0, 1, NOW)
+    assert appended == LogAppendInfo(0, 1, NOW)
     assert writer.append(batch(codec=Codec.LZ4)).append_time == NOW
     view = open_view(path)
     assert [record.timestamp for record in read(view)] == [NOW] * 3
@@ -180,13 +180,13 @@ def test_settings_can_change_while_it_is_open(path: Path, writer: LogWriter) -> 
 
 def test_batches_of_another_log_keep_offsets_and_epochs(path: Path, writer: LogWriter) -> None:
     given = batch(base_offset=5, leader_epoch=3) + batch(base_offset=9, leader_epoch=4)
-    assert writer.append(given, Origin.REPLICATION) == Appended(5, 9, -1)
+    assert writer.append(given, AppendOrigin.REPLICATION) == LogAppendInfo(5, 9, -1)
     assert writer.epochs.entries == (EpochEntry(0, 0), EpochEntry(3, 5), EpochEntry(4, 9))
     assert offsets(path) == [5, 9]
     with pytest.raises(OffsetOutOfRange):
-        writer.append(batch(base_offset=9), Origin.REPLICATION)
+        writer.append(batch(base_offset=9), AppendOrigin.REPLICATION)
     old = build_messages([SimpleRecord(1, b"k", b"v")], MessageFields(magic=1, base_offset=12))
-    writer.append(old, Origin.REPLICATION)
+    writer.append(old, AppendOrigin.REPLICATION)
     assert not writer.epochs.entries
 
 
@@ -195,7 +195,7 @@ def test_transactions_and_their_markers(path: Path, writer: LogWriter) -> None:
     writer.append(batch())
     assert (writer.last_stable_offset, writer.high_watermark) == (0, 2)
     assert writer.producers.open_transactions()[0].first_offset == 0
-    assert writer.end_transaction(9, 0, commit=False) == Appended(2, 2, -1)
+    assert writer.end_transaction(9, 0, commit=False) == LogAppendInfo(2, 2, -1)
     assert writer.last_stable_offset == 3
     assert "00000000000000000000.txnindex" in names(path)
     writer.append(batch(base_sequence=1, **IN_TRANSACTION))
@@ -217,8 +217,8 @@ def test_a_batch_sent_twice_is_answered_with_its_offsets(path: Path) -> None:
     for one in sent:
         writer.append(one)
     before = files(path)
-    assert writer.append(sent[0]) == Appended(0, 1, -1, is_duplicate=True)
-    assert writer.append(sent[1], durable=True) == Appended(2, 3, -1, is_duplicate=True)
+    assert writer.append(sent[0]) == LogAppendInfo(0, 1, -1, is_duplicate=True)
+    assert writer.append(sent[1], durable=True) == LogAppendInfo(2, 3, -1, is_duplicate=True)
     assert files(path) == before
     writer.close()
     again = open_log(path, is_clean=True)
@@ -560,7 +560,7 @@ def test_truncation_takes_producers_transactions_and_epochs_back(path: Path) -> 
     for sequence in range(6):
         writer.append(batch(base_sequence=sequence, **IN_TRANSACTION))
     writer.end_transaction(9, 0, commit=False)
-    writer.append(batch(base_offset=7, leader_epoch=3), Origin.REPLICATION)
+    writer.append(batch(base_offset=7, leader_epoch=3), AppendOrigin.REPLICATION)
     assert writer.epochs.latest == 3
     writer.truncate_to(5)
     assert writer.epochs.entries == (EpochEntry(2, 0),)

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.config import Settings, TopicConfig, topic_config
+from kafkafs.storage.config.kafka import Configs, TopicConfig, topic_config
 from kafkafs.storage.format.checksum import crc32c
-from kafkafs.storage.format.origin import Origin
-from kafkafs.storage.log.writer import LogWriter
+from kafkafs.storage.format.records.origin import AppendOrigin
+from kafkafs.storage.log.append.writer import LogWriter
 from tests.logs import Header, walk
 from tests.test_logs import as_appended, contents
 from tests.writing import open_log
@@ -27,7 +27,7 @@ def settings_of(expected: Path, topic: str) -> TopicConfig:
     topics = json.loads((expected / "partitions.json").read_text())
     configs = topics.get(topic, {"configs": {}})["configs"]
     texts = {name: config["value"] for name, config in configs.items()}
-    return topic_config(Settings(topic=texts)).config
+    return topic_config(Configs(topic=texts)).config
 
 
 def as_sent(header: Header) -> bytes:
@@ -43,10 +43,10 @@ def append(writer: LogWriter, header: Header, clock: SetClock, topic: str) -> No
     is_append_time = bool(header.attributes & LOG_APPEND_TIME)
     clock.value = header.max_timestamp if is_append_time else LATER
     if header.magic < 2:
-        appended = writer.append(header.data, Origin.REPLICATION)
+        appended = writer.append(header.data, AppendOrigin.REPLICATION)
     else:
         from_client = not header.is_control and not topic.startswith("__")
-        origin = Origin.CLIENT if from_client else Origin.COORDINATOR
+        origin = AppendOrigin.CLIENT if from_client else AppendOrigin.COORDINATOR
         appended = writer.append(as_sent(header), origin)
         assert appended.first_offset == header.base_offset
     assert appended.last_offset == header.last_offset

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.durable import Calls, replaced
 from kafkafs.storage.errors import LogDirOffline
-from kafkafs.storage.log.writer import LogWriter
+from kafkafs.storage.io.durable import Calls, replaced
+from kafkafs.storage.log.append.writer import LogWriter
 from tests.faults import FailingCalls, path_of
 from tests.reading import open_view, read
 from tests.writing import NOW, Unsynced, batch, config, files, open_log

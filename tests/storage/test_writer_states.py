@@ -18,17 +18,17 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.config import TopicConfig
-from kafkafs.storage.disk import Directory
-from kafkafs.storage.durable import replaced
+from kafkafs.storage.config.kafka import TopicConfig
 from kafkafs.storage.errors import CannotUndelete, InvalidTxnState, Refused
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.encoder import BatchPlan, RecordColumns
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.format.origin import Origin
-from kafkafs.storage.log.context import ReadContext
-from kafkafs.storage.log.log import Log
-from kafkafs.storage.log.writer import LogWriter
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.format.records.origin import AppendOrigin
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.io.durable import replaced
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log.read.context import ReadContext
+from kafkafs.storage.log.read.log import Log
 from tests.logs import walk
 from tests.reading import COMMITTED, UNCOMMITTED, Plain, check_against, read
 from tests.writing import NOW, Unsynced, config, open_log
@@ -127,7 +127,7 @@ class Partition(RuleBasedStateMachine):
         self.model = Model()
         self.checkpointed = (0, 0)  # recovery point and log start offset
         self.open(is_clean=False)
-        parent = Directory(self.folder.name)
+        parent = DirFd(self.folder.name)
         self.log = Log(parent.child("t-0"), "t", 0, lambda: self.writer.start_offset, ReadContext())
 
     def open(self, is_clean: bool) -> None:
@@ -202,7 +202,7 @@ class Partition(RuleBasedStateMachine):
     @rule(records=RECORDS, gap=st.integers(0, 5))
     def replicate(self, records: list[tuple[int, int]], gap: int) -> None:
         data, found = self.batch(records, base=self.model.end + gap)
-        self.writer.append(data, Origin.REPLICATION)
+        self.writer.append(data, AppendOrigin.REPLICATION)
         self.model.add(found)
 
     @rule(records=RECORDS)

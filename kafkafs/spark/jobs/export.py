@@ -19,19 +19,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kafkafs.storage.durable import TEMPORARY_SUFFIX, WritableDirectory
 from kafkafs.storage.errors import StorageError, fresh
-from kafkafs.storage.format.columns import Columns, Damage
-from kafkafs.storage.local_path import local_path
-from kafkafs.storage.log.transactions import Isolation
+from kafkafs.storage.format.records.columns import Columns, Damage
+from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd
+from kafkafs.storage.io.local_path import local_path
+from kafkafs.storage.log.read.transactions import Isolation
 
-from ..options import Options
-from ..planning import DataLoss, OffsetRange, assigned, plan, refuse_within_log_dir
-from ..reading import Reading
+from ..options import ReadOptions
+from ..read.planning import DataLoss, OffsetRange, assigned, plan, refuse_within_log_dir
+from ..read.reading import Reading
 from .export_files import NO_DATE, FileWriter, Format, suffix_of, writer_of
 from .export_notes import NOTES, VERSION, ExportPlan, read_plan, unit_name
 from .notes import Notes, OtherJob
-from .places import Choice, Place
+from .places import Choice, JobLogDirs
 from .ranges import options_for
 from .report import Report, Row
 from .tasks import Told, run, silent
@@ -75,7 +75,7 @@ def export(
     Damage is `wrong` in the report, and its range is not exported, or with `permissive` exported
     without the lost records. Raises OtherJob if `output` has an export with other arguments.
     """
-    place = Place.of(log_dirs, settings)
+    place = JobLogDirs.of(log_dirs, settings)
     output = os.path.abspath(local_path(output))
     refuse_within_log_dir(output, place.log_dirs)
     options = options_for(place, topics, isolation)
@@ -105,7 +105,7 @@ def export(
     done = run(spark, "export", ranges, work, lambda each: each.size, told)
     report = _report(ranges, done)
     if not any("failed" in result for result in done):
-        WritableDirectory(output).write_atomically(SUCCESS, b"")
+        WritableDirFd(output).write_atomically(SUCCESS, b"")
     return report
 
 
@@ -199,7 +199,7 @@ class _DayFiles:
             self._close(date)
         found = []
         for directory, name, rows in self._closed:
-            writable = WritableDirectory(os.path.join(self._export.output, directory))
+            writable = WritableDirFd(os.path.join(self._export.output, directory))
             writable.rename(self._temporary(name), name)
             writable.sync()
             size = writable.stat(name).st_size
@@ -214,11 +214,11 @@ class _DayFiles:
         for directory, name, _ in self._closed:
             with suppress(FileNotFoundError):
                 path = os.path.join(self._export.output, directory)
-                WritableDirectory(path).remove(self._temporary(name))
+                WritableDirFd(path).remove(self._temporary(name))
 
     def _begin(self, date: str) -> FileWriter:
         each = self._range
-        directory = WritableDirectory(os.path.join(self._export.output, self._place(date)))
+        directory = WritableDirFd(os.path.join(self._export.output, self._place(date)))
         directory.make_itself()
         number = self._numbers[date] = self._numbers.get(date, -1) + 1
         name = self._name(number)
@@ -228,7 +228,7 @@ class _DayFiles:
     def _close(self, date: str) -> None:
         writer = self._open.pop(date)
         writer.close()
-        directory = WritableDirectory(os.path.join(self._export.output, self._place(date)))
+        directory = WritableDirFd(os.path.join(self._export.output, self._place(date)))
         name = self._name(self._numbers[date])
         directory.writable(self._temporary(name)).sync()
         self._closed.append((self._place(date), name, writer.rows))
@@ -273,7 +273,7 @@ def _failed(each: OffsetRange, error: Exception) -> dict[str, Any]:
 # -- on the driver ---------------------------------------------------------------------------------
 
 
-def _plan(place: Place, options: Options) -> ExportPlan:
+def _plan(place: JobLogDirs, options: ReadOptions) -> ExportPlan:
     """Plans the export of the present records."""
     engine = place.engine()
     keys = assigned(engine.topics(), options)
@@ -285,9 +285,9 @@ def _plan(place: Place, options: Options) -> ExportPlan:
     return ExportPlan(ranges, empty, configs)
 
 
-def _configs(place: Place, topic: str) -> dict[str, str]:
+def _configs(place: JobLogDirs, topic: str) -> dict[str, str]:
     """Returns the configs of a topic that differ from the defaults, without those of this run."""
-    return Place(place.log_dirs).engine().topic_config(topic).changed
+    return JobLogDirs(place.log_dirs).engine().topic_config(topic).changed
 
 
 def _refuse_older(output: str) -> None:
@@ -312,7 +312,7 @@ def _go_on(
     empty = {key: offset for key, offset in {**known.empty, **now.empty}.items() if key not in read}
     grown = ExportPlan(ranges, empty, {**known.configs, **now.configs})
     if grown != known:
-        WritableDirectory(output).remove(SUCCESS)
+        WritableDirFd(output).remove(SUCCESS)
         notes.describe({**begun, "plan": grown.as_json()})
     return ranges
 

@@ -25,16 +25,16 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from kafkafs.storage.choice import choose
-from kafkafs.storage.config import Settings, check_topic_settings, lag_conflict, topic_config
-from kafkafs.storage.disk import Directory
+from kafkafs.storage.config.kafka import Configs, check_topic_settings, lag_conflict, topic_config
 from kafkafs.storage.errors import ConfigError, CorruptError, LogDirError, SegmentGone, printable
+from kafkafs.storage.format.files.names import METADATA_TOPIC, is_legal_topic
 from kafkafs.storage.format.layout import MAX_INT32, MAX_OFFSET
-from kafkafs.storage.format.names import METADATA_TOPIC, is_legal_topic
 from kafkafs.storage.format.uuids import is_uuid_text
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.log_dirs.selection import choose
 
 from ..options import TopicPartition
-from ..planning import OffsetRange
+from ..read.planning import OffsetRange
 from .export_files import FORMATS, NO_DATE
 from .notes import JOB_NOTE, read_note, unit_note
 from .places import Choice
@@ -190,7 +190,7 @@ def check_file(source: str, path: str) -> None:
     """Raises CorruptError unless `path` in the export is a regular file, reached without a symbolic
     link."""
     *folders, name = path.split("/")
-    directory = Directory(source)
+    directory = DirFd(source)
     for folder in folders:
         directory = directory.child(folder)
     try:
@@ -250,7 +250,7 @@ class _Value:
 
 
 def _job(source: str) -> _Value:
-    directory = Directory(source).child(NOTES)
+    directory = DirFd(source).child(NOTES)
     job = read_note(directory, JOB_NOTE)
     file = directory.path_of(JOB_NOTE)
     if not isinstance(job, dict) or job.get("job") != "export":
@@ -311,7 +311,7 @@ def _configs(value: _Value) -> Iterator[tuple[str, Mapping[str, str]]]:
             check_topic_settings(texts, carried_over=True)
         except ConfigError as error:
             raise configs.wrong(str(error)) from None
-        conflict = lag_conflict(topic_config(Settings(topic_file=texts)).config)
+        conflict = lag_conflict(topic_config(Configs(topic_file=texts)).config)
         if conflict is not None:
             raise configs.wrong(str(conflict))
         yield topic, texts
@@ -319,7 +319,7 @@ def _configs(value: _Value) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 def _exported_range(source: str, each: OffsetRange) -> ExportedRange:
     """Returns the content of the note of a range."""
-    directory = Directory(source).child(NOTES)
+    directory = DirFd(source).child(NOTES)
     name = unit_note(unit_name(each))
     found = read_note(directory, name)
     if found is None:

@@ -21,21 +21,21 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from kafkafs.storage.config import TopicConfig
-from kafkafs.storage.engine import Engine
+from kafkafs.storage.config.kafka import TopicConfig
 from kafkafs.storage.errors import CorruptError, Refused, StorageError
-from kafkafs.storage.format.batch import Bytes, Int64s
-from kafkafs.storage.format.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.encoder import BatchPlan, RecordColumns, encode
 from kafkafs.storage.format.layout import MAX_INT32, Codec, TimestampType
-from kafkafs.storage.local_path import local_path
-from kafkafs.storage.log.writer import LogWriter
-from kafkafs.storage.placements import StagedPart, Write
-from kafkafs.storage.placing import place
-from kafkafs.storage.segment_series import SealedSegment
-from kafkafs.storage.staging import StagedWriter, StagingPlace, staging_path
-from kafkafs.storage.topics import refuse_in_engine, refuse_unregistered
-from kafkafs.storage.writable_engine import WritableEngine
+from kafkafs.storage.format.records.batch import Bytes, Int64s
+from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns, encode
+from kafkafs.storage.ingest.commit_file import IngestWrite, StagedPart
+from kafkafs.storage.ingest.segment_series import SealedSegment
+from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, staging_path
+from kafkafs.storage.ingest.two_phase import place
+from kafkafs.storage.io.local_path import local_path
+from kafkafs.storage.log.append.writer import LogWriter
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.topics.topics import refuse_in_engine, refuse_unregistered
 
 from .export_files import SCHEMA, read_file
 from .export_notes import (
@@ -47,7 +47,7 @@ from .export_notes import (
     unit_name,
 )
 from .notes import Notes
-from .places import Choice, Place
+from .places import Choice, JobLogDirs
 from .report import Report
 from .tasks import Told, run, silent
 
@@ -68,7 +68,7 @@ _Batches = tuple[int, int, memoryview | bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ImportUnit:
     """A range of an export and the config of its topic in the target. The batches made of it cover
     the offsets [`begin`, `end`)."""
 
@@ -84,7 +84,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Staging:
+class ImportStaging:
     """Where the tasks stage their segments."""
 
     path: str
@@ -115,18 +115,18 @@ def import_(
     """
     source = os.path.abspath(local_path(source))
     exported = read_export(source, topics)
-    place_ = Place(_absolute(log_dirs), tuple(sorted((settings or {}).items())))
+    place_ = JobLogDirs(_absolute(log_dirs), tuple(sorted((settings or {}).items())))
     if not unregistered:
         _refuse_unregistered(place_, exported)
-    with WritableEngine(
+    with LogManager(
         list(place_.log_dirs), dict(place_.settings), unregistered=unregistered
     ) as engine:
         job = _job_name(source, exported)
-        write = Write(job, 0)
+        write = IngestWrite(job, 0)
         if engine.placements.is_done(write):
             if _are_there(engine, exported):
                 return _report(exported, [], is_old=True)
-            write = Write(f"{job}-{time.time_ns()}")
+            write = IngestWrite(f"{job}-{time.time_ns()}")
         configs = {topic: _config(engine, exported, topic) for topic in exported.topics}
         units = [
             unit
@@ -148,7 +148,7 @@ def _absolute(log_dirs: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(os.path.abspath(local_path(path)) for path in listed)
 
 
-def _size(unit: Unit) -> int:
+def _size(unit: ImportUnit) -> int:
     return unit.exported.size
 
 
@@ -162,7 +162,7 @@ def _job_name(source: str, exported: ExportedLogs) -> str:
     return f"import-{digest[:32]}"
 
 
-def _are_there(engine: WritableEngine, exported: ExportedLogs) -> bool:
+def _are_there(engine: LogManager, exported: ExportedLogs) -> bool:
     """Returns whether all partitions reach the end of the export."""
     topics = engine.topics()
     return all(
@@ -172,7 +172,7 @@ def _are_there(engine: WritableEngine, exported: ExportedLogs) -> bool:
     )
 
 
-def _config(engine: WritableEngine, exported: ExportedLogs, topic: str) -> TopicConfig:
+def _config(engine: LogManager, exported: ExportedLogs, topic: str) -> TopicConfig:
     """Returns the config of an existing topic, or of the one that will be created."""
     if topic in engine.topics():
         return engine.topic_config(topic).config
@@ -180,8 +180,8 @@ def _config(engine: WritableEngine, exported: ExportedLogs, topic: str) -> Topic
 
 
 def _units(
-    engine: WritableEngine, each: ExportedPartition, source: str, config: TopicConfig
-) -> Iterator[Unit]:
+    engine: LogManager, each: ExportedPartition, source: str, config: TopicConfig
+) -> Iterator[ImportUnit]:
     """Yields the ranges of a partition, which together cover all offsets from the log's end to the
     export's."""
     if not each.ranges:
@@ -190,11 +190,11 @@ def _units(
     ends = [*(part.range.start for part in each.ranges[1:]), each.end_offset]
     for part, end in zip(each.ranges, ends, strict=True):
         if part.records or begin < end:
-            yield Unit(part, source, begin, end, config)
+            yield ImportUnit(part, source, begin, end, config)
         begin = max(begin, end)
 
 
-def _next_offset(engine: WritableEngine, each: ExportedPartition) -> int:
+def _next_offset(engine: LogManager, each: ExportedPartition) -> int:
     """Returns the log end offset, or that of the log to be created. Raises Refused if the export
     cannot be appended there."""
     if each.partition not in engine.topics().get(each.topic, ()):
@@ -222,7 +222,7 @@ def _starts(exported: ExportedLogs) -> dict[str, dict[int, int]]:
     return starts
 
 
-def _refuse_unregistered(place_: Place, exported: ExportedLogs) -> None:
+def _refuse_unregistered(place_: JobLogDirs, exported: ExportedLogs) -> None:
     """Raises Unregistered, before anything is locked or staged, for topics and partitions that a
     KRaft broker would not know."""
     there = tuple(path for path in place_.log_dirs if os.path.isdir(path) and os.listdir(path))
@@ -237,7 +237,7 @@ def _refuse_unregistered(place_: Place, exported: ExportedLogs) -> None:
 
 
 @contextmanager
-def _made(engine: WritableEngine, exported: ExportedLogs, write: Write) -> Iterator[None]:
+def _made(engine: LogManager, exported: ExportedLogs, write: IngestWrite) -> Iterator[None]:
     """Creates the missing topics and partitions for the commit in the block. If it fails, new
     topics are deleted again, unless the write is already committed."""
     wanted = _starts(exported)
@@ -268,16 +268,16 @@ def _begin_at(writer: LogWriter, start: int) -> None:
         writer.truncate_fully_and_start_at(start)
 
 
-def _staging(place_: Place, source: str, job: str) -> Staging:
+def _staging(place_: JobLogDirs, source: str, job: str) -> ImportStaging:
     path = staging_path(place_.log_dirs[0])
     notes, _ = Notes.of_job(os.path.join(path, job, _STAGED), {"job": "import", "source": source})
-    return Staging(path, job, notes)
+    return ImportStaging(path, job, notes)
 
 
 # -- in the tasks ----------------------------------------------------------------------------------
 
 
-def _stage(staging: Staging, unit: Unit) -> dict[str, Any]:
+def _stage(staging: ImportStaging, unit: ImportUnit) -> dict[str, Any]:
     """Stages one range; returns the content of its note."""
     name = unit.name
     noted: dict[str, Any] | None = staging.notes.get(name)
@@ -308,7 +308,7 @@ def _codec(config: TopicConfig) -> Codec:
     return names.get(config.compression_type, Codec.NONE)
 
 
-def _read(unit: Unit) -> pa.Table:
+def _read(unit: ImportUnit) -> pa.Table:
     """Returns the records of a range, ordered by offset. Raises CorruptError if they are not the
     exported ones."""
     exported = unit.exported

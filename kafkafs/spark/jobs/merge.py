@@ -14,12 +14,12 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from kafkafs.storage.durable import WritableFile
 from kafkafs.storage.errors import LogDirError
+from kafkafs.storage.format.files.names import LEADER_EPOCH_FILE, METADATA_TOPIC
 from kafkafs.storage.format.layout import MAX_INT32, MAX_OFFSET
-from kafkafs.storage.format.names import LEADER_EPOCH_FILE, METADATA_TOPIC
-from kafkafs.storage.local_path import local_path
-from kafkafs.storage.log.replicas import (
+from kafkafs.storage.io.durable import WritableFile
+from kafkafs.storage.io.local_path import local_path
+from kafkafs.storage.log.check.replicas import (
     FIRST,
     SECOND,
     Merging,
@@ -28,13 +28,13 @@ from kafkafs.storage.log.replicas import (
     Taken,
     find_parting,
 )
-from kafkafs.storage.log.sound import Lost
-from kafkafs.storage.log.verify import Listed
-from kafkafs.storage.log_dir import PartitionDir
+from kafkafs.storage.log.check.sound import Lost
+from kafkafs.storage.log.check.verify import Listed
+from kafkafs.storage.log_dirs.log_dir import PartitionDir
 
 from .new_log_dir import Key, NewLogDir, Settled
 from .notes import Notes
-from .places import Choice, Place
+from .places import Choice, JobLogDirs
 from .report import Report, Row
 from .tasks import Told, run, silent
 
@@ -49,7 +49,7 @@ _NAMES: Final = ("first", "second")
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class MergeUnit:
     """A partition; in which of the two places it exists, and its bytes in both."""
 
     topic: str
@@ -85,7 +85,7 @@ def merge(
 
     Raises LogDirError if the two differ in cluster or topic ids, or if `output` exists.
     """
-    places = (Place.of(log_dirs, settings), Place.of(other, settings))
+    places = (JobLogDirs.of(log_dirs, settings), JobLogDirs.of(other, settings))
     partitions = [_partitions(place, topics) for place in places]
     if topics:
         _refuse_unknown(places, topics)
@@ -111,7 +111,7 @@ def merge(
     return _report(units, done, settled)
 
 
-def _partitions(place: Place, topics: Sequence[Choice]) -> dict[Key, PartitionDir]:
+def _partitions(place: JobLogDirs, topics: Sequence[Choice]) -> dict[Key, PartitionDir]:
     """Returns the existing partitions; a selected one need not be in both places."""
     every = {(found.topic, found.partition): found for found in place.partitions()}
     if not topics:
@@ -120,7 +120,7 @@ def _partitions(place: Place, topics: Sequence[Choice]) -> dict[Key, PartitionDi
     return {key: found for key, found in every.items() if {key, (key[0], None)} & wanted}
 
 
-def _refuse_unknown(places: Sequence[Place], topics: Sequence[Choice]) -> None:
+def _refuse_unknown(places: Sequence[JobLogDirs], topics: Sequence[Choice]) -> None:
     """Raises UnknownTopic or UnknownPartition for a selection that neither place has, or the
     quorum's topic."""
     for topic, number in topics:
@@ -131,7 +131,7 @@ def _refuse_unknown(places: Sequence[Place], topics: Sequence[Choice]) -> None:
 
 
 def _refuse_strangers(
-    places: Sequence[Place], partitions: Sequence[Mapping[Key, PartitionDir]]
+    places: Sequence[JobLogDirs], partitions: Sequence[Mapping[Key, PartitionDir]]
 ) -> None:
     clusters = [place.engine().log_dirs.dirs[0].meta.cluster_id for place in places]
     if all(clusters) and clusters[0] != clusters[1]:
@@ -143,19 +143,19 @@ def _refuse_strangers(
             raise LogDirError(partitions[1][key].path, f"of topic id {ids[1]}, not {ids[0]}")
 
 
-def _unit(key: Key, partitions: Sequence[Mapping[Key, PartitionDir]]) -> Unit:
+def _unit(key: Key, partitions: Sequence[Mapping[Key, PartitionDir]]) -> MergeUnit:
     found = [each[key] for each in partitions if key in each]
     starts = [each.log_dir.log_start_offsets.get(key, 0) for each in found]
     size = sum(sum(Listed(each.directory).sizes.values()) for each in found)
     in_places = (key in partitions[0], key in partitions[1])
-    return Unit(*key, in_places, min(starts), size)
+    return MergeUnit(*key, in_places, min(starts), size)
 
 
 # -- in the tasks ----------------------------------------------------------------------------------
 
 
 def _merge(
-    places: tuple[Place, Place], target: NewLogDir, notes: Notes, unit: Unit
+    places: tuple[JobLogDirs, JobLogDirs], target: NewLogDir, notes: Notes, unit: MergeUnit
 ) -> dict[str, Any]:
     """Merges and recovers a partition; returns its result."""
     name = str(unit)
@@ -298,7 +298,7 @@ def _what(lost: Lost) -> str:
 
 
 def _report(
-    units: Sequence[Unit], done: Sequence[Mapping[str, Any]], settled: Sequence[Settled]
+    units: Sequence[MergeUnit], done: Sequence[Mapping[str, Any]], settled: Sequence[Settled]
 ) -> Report:
     rows = []
     for each, result in zip(settled, done, strict=True):

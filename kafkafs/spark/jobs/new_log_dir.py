@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkafs.storage.config import broker_config
-from kafkafs.storage.durable import TEMPORARY_SUFFIX, WritableDirectory, WritableFile
+from kafkafs.storage.config.kafka import broker_config
+from kafkafs.storage.config.topic_file import TOPIC_SETTINGS_FILE
 from kafkafs.storage.errors import LogDirError, SegmentGone, fresh
-from kafkafs.storage.format import names
-from kafkafs.storage.format.checkpoints import format_clean_shutdown, format_offsets
-from kafkafs.storage.format.names import FileKind, segment_file
-from kafkafs.storage.log import recovery
-from kafkafs.storage.log_dir import LogDir, PartitionDir
-from kafkafs.storage.topic_settings import TOPIC_SETTINGS_FILE
+from kafkafs.storage.format.files import names
+from kafkafs.storage.format.files.checkpoints import format_clean_shutdown, format_offsets
+from kafkafs.storage.format.files.names import FileKind, segment_file
+from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd, WritableFile
+from kafkafs.storage.log.load import log_loader as recovery
+from kafkafs.storage.log_dirs.log_dir import LogDir, PartitionDir
 
-from ..planning import refuse_within_log_dir
+from ..read.planning import refuse_within_log_dir
 from .notes import Notes
-from .places import Place
+from .places import JobLogDirs
 from .tasks import Told, run
 
 if TYPE_CHECKING:
@@ -73,14 +73,14 @@ class NewLogDir:
         refuse_within_log_dir(self.path, sources)
         self._remove_half()
         begun = Notes.of_job(self.path + _NOTES, job)
-        WritableDirectory(self._unfinished).make_itself()
+        WritableDirFd(self._unfinished).make_itself()
         return begun
 
     def _remove_half(self) -> None:
         """Removes files without notes and notes without files, as neither is of use alone."""
         notes = Notes(self.path + _NOTES)
         above, name = os.path.split(self.path)
-        parent = WritableDirectory(above)
+        parent = WritableDirFd(above)
         has_files = os.path.lexists(self._unfinished)
         if notes.job() is None and has_files:
             parent.remove_directory(name + _UNFINISHED)
@@ -90,7 +90,7 @@ class NewLogDir:
     def make_partition(self, found: PartitionDir, without: Sequence[str] = ()) -> None:
         """Creates the directory of a partition like `found`, with its small files except those in
         `without`. An existing directory is kept."""
-        log_dir = WritableDirectory(self._unfinished)
+        log_dir = WritableDirFd(self._unfinished)
         with suppress(FileExistsError):
             log_dir.make(found.name)
         directory = log_dir.child(found.name)
@@ -102,8 +102,8 @@ class NewLogDir:
                 directory.write_atomically(entry.name, data)
         directory.sync()
 
-    def partition(self, key: Key) -> WritableDirectory:
-        return WritableDirectory(self._unfinished).child(names.partition_dir(*key))
+    def partition(self, key: Key) -> WritableDirFd:
+        return WritableDirFd(self._unfinished).child(names.partition_dir(*key))
 
     @contextmanager
     def new_log(self, key: Key, base_offset: int, mtime_ns: int) -> Iterator[WritableFile]:
@@ -124,7 +124,7 @@ class NewLogDir:
             raise
 
     def settle_all(
-        self, spark: SparkSession, place: Place, partitions: Sequence[PartitionDir], told: Told
+        self, spark: SparkSession, place: JobLogDirs, partitions: Sequence[PartitionDir], told: Told
     ) -> list[Settled]:
         """Recovers all partitions in tasks; small ones share a task."""
         works = []
@@ -136,7 +136,7 @@ class NewLogDir:
         work = partial(_settle, self, place)
         return run(spark, "settle the new partitions", works, work, lambda each: each[2], told)
 
-    def settle(self, place: Place, key: Key, start_offset: int) -> Settled:
+    def settle(self, place: JobLogDirs, key: Key, start_offset: int) -> Settled:
         """Recovers a partition whose `.log` files are all written. Idempotent."""
         directory = self.partition(key)
         for entry in directory.list():
@@ -162,7 +162,7 @@ class NewLogDir:
     def finish(self, settled: Iterable[Settled], source: LogDir, notes: Notes) -> None:
         """Writes the files of the log directory itself, and renames it, after all partitions are
         recovered."""
-        directory = WritableDirectory(self._unfinished)
+        directory = WritableDirFd(self._unfinished)
         for name in (names.META_PROPERTIES_FILE, TOPIC_SETTINGS_FILE):
             with suppress(SegmentGone):
                 data = source.directory.read_small(name, _MAX_SMALL_FILE)
@@ -180,12 +180,12 @@ class NewLogDir:
             names.CLEAN_SHUTDOWN_FILE, format_clean_shutdown(_NO_BROKER_EPOCH)
         )
         above, name = os.path.split(self.path)
-        parent = WritableDirectory(above)
+        parent = WritableDirFd(above)
         parent.rename(name + _UNFINISHED, name)
         parent.sync()
         notes.remove()
 
 
-def _settle(target: NewLogDir, place: Place, work: tuple[Key, int, int]) -> Settled:
+def _settle(target: NewLogDir, place: JobLogDirs, work: tuple[Key, int, int]) -> Settled:
     key, start_offset, _ = work
     return target.settle(place, key, start_offset)

@@ -11,9 +11,9 @@ import json
 import os
 from typing import Any, Final
 
-from kafkafs.storage.disk import Directory
-from kafkafs.storage.durable import WritableDirectory
 from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone
+from kafkafs.storage.io.disk import DirFd
+from kafkafs.storage.io.durable import WritableDirFd
 
 from .places import replace_file
 
@@ -71,10 +71,10 @@ class Notes:
     def remove(self) -> None:
         """Removes all notes, after the job is done."""
         above, name = os.path.split(self.path)
-        WritableDirectory(above).remove_directory(name)
+        WritableDirFd(above).remove_directory(name)
 
-    def _directory(self) -> WritableDirectory:
-        return WritableDirectory(self.path)
+    def _directory(self) -> WritableDirFd:
+        return WritableDirFd(self.path)
 
     def _read(self, name: str) -> Any:
         return read_note(self._directory(), name)
@@ -88,7 +88,7 @@ def unit_note(unit: str) -> str:
     return f"unit-{hashlib.sha256(unit.encode()).hexdigest()[:32]}.json"
 
 
-def read_note(directory: Directory, name: str) -> Any:
+def read_note(directory: DirFd, name: str) -> Any:
     """Returns the content of a note, None if it does not exist. Raises CorruptError if it is not
     JSON."""
     try:

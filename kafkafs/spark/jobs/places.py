@@ -7,20 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kafkafs.storage.choice import choose
-from kafkafs.storage.durable import TEMPORARY_SUFFIX, WritableDirectory
-from kafkafs.storage.engine import Engine
-from kafkafs.storage.local_path import local_path
-from kafkafs.storage.log_dir import PartitionDir
+from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd
+from kafkafs.storage.io.local_path import local_path
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_dirs.log_dir import PartitionDir
+from kafkafs.storage.log_dirs.selection import choose
 
-from ..planning import find_log_dirs
+from ..read.planning import find_log_dirs
 
 Choice = tuple[str, int | None]  # a topic, and one of its partitions or None for all
 Setting = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JobLogDirs:
     """Log directories and the configs of this run. Can be pickled; every worker must see the
     directories under the same paths."""
 
@@ -28,7 +28,9 @@ class Place:
     settings: tuple[Setting, ...] = ()
 
     @classmethod
-    def of(cls, log_dirs: str | Sequence[str], settings: Mapping[str, str] | None = None) -> Place:
+    def of(
+        cls, log_dirs: str | Sequence[str], settings: Mapping[str, str] | None = None
+    ) -> JobLogDirs:
         """Accepts paths as on a command line: comma-separated, with wildcards, relative."""
         listed = log_dirs.split(",") if isinstance(log_dirs, str) else log_dirs
         paths = find_log_dirs([local_path(os.fspath(path)) for path in listed])
@@ -47,11 +49,11 @@ class Place:
 
 
 @lru_cache(maxsize=4)
-def _engine(place: Place) -> Engine:
+def _engine(place: JobLogDirs) -> Engine:
     return Engine(place.log_dirs, dict(place.settings))
 
 
-def replace_file(directory: WritableDirectory, name: str, data: bytes) -> None:
+def replace_file(directory: WritableDirFd, name: str, data: bytes) -> None:
     """Replaces the content of the file with `data`, atomically and durably. Attempts of the same
     task may run at the same time: each writes a temporary file of its own, whose name begins with a
     dot."""

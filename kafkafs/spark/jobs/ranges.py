@@ -6,12 +6,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from ..options import Options
-from ..planning import INTERNAL_TOPICS
-from .places import Choice, Place
+from ..options import ReadOptions
+from ..read.planning import INTERNAL_TOPICS
+from .places import Choice, JobLogDirs
 
 
-def options_for(place: Place, topics: Sequence[Choice], isolation: str) -> Options:
+def options_for(place: JobLogDirs, topics: Sequence[Choice], isolation: str) -> ReadOptions:
     """Returns the options of a read of the selected partitions, by default all but those of Kafka's
     internal topics."""
     assigned: dict[str, list[int]] = {}
@@ -23,4 +23,4 @@ def options_for(place: Place, topics: Sequence[Choice], isolation: str) -> Optio
         given["assign"] = json.dumps(assigned)
     else:
         given["subscribePattern"] = "(?!)"  # matches nothing
-    return Options.parse({**given, **dict(place.settings)})
+    return ReadOptions.parse({**given, **dict(place.settings)})

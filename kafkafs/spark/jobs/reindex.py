@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkafs.storage.durable import TEMPORARY_SUFFIX, WritableDirectory
 from kafkafs.storage.errors import CorruptError, SegmentGone
-from kafkafs.storage.format.names import FileKind, segment_file
-from kafkafs.storage.lock import DirectoryLock
-from kafkafs.storage.log.reindexing import rebuild_aborts, rebuild_indexes, stale_indexes
-from kafkafs.storage.log.verify import Listed
-from kafkafs.storage.log_dir import PartitionDir
-from kafkafs.storage.segment.verify import SegmentFacts
+from kafkafs.storage.format.files.names import FileKind, segment_file
+from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd
+from kafkafs.storage.io.lock import DirectoryLock
+from kafkafs.storage.log.check.reindexing import rebuild_aborts, rebuild_indexes, stale_indexes
+from kafkafs.storage.log.check.verify import Listed
+from kafkafs.storage.log_dirs.log_dir import PartitionDir
+from kafkafs.storage.segment.check.verify import SegmentFacts
 
-from .places import Choice, Place, replace_file
+from .places import Choice, JobLogDirs, replace_file
 from .report import Report, Row
 from .tasks import Told, run, silent
 
@@ -37,7 +37,7 @@ _COLUMNS: Final = ("topic", "partition", "segments", "bytes", "written")
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class ReindexUnit:
     """A segment."""
 
     topic: str
@@ -72,11 +72,11 @@ def reindex(
 
     Raises LogDirLocked if a broker or another writer holds one of the directories.
     """
-    place = Place.of(log_dirs, settings)
+    place = JobLogDirs.of(log_dirs, settings)
     place.partitions(topics)  # rejects unknown topics before anything is locked
     with ExitStack() as held:
         for path in place.log_dirs:
-            held.enter_context(DirectoryLock(WritableDirectory(path)))
+            held.enter_context(DirectoryLock(WritableDirFd(path)))
         partitions = place.partitions(topics)
         for found in partitions:
             _remove_leftovers(found)
@@ -95,20 +95,20 @@ def reindex(
     return _report(partitions, units, done, dict(zip(with_producers, ends, strict=True)))
 
 
-def _units(found: PartitionDir) -> list[Unit]:
+def _units(found: PartitionDir) -> list[ReindexUnit]:
     segments = Listed(found.directory).segments(True)
-    return [Unit(found.topic, found.partition, facts) for facts in segments]
+    return [ReindexUnit(found.topic, found.partition, facts) for facts in segments]
 
 
 def _remove_leftovers(found: PartitionDir) -> None:
     """Removes the unfinished files of attempts before this run."""
-    directory = WritableDirectory(found.log_dir.path).child(found.name)
+    directory = WritableDirFd(found.log_dir.path).child(found.name)
     for entry in directory.list():
         if entry.name.startswith(".") and entry.name.endswith(TEMPORARY_SUFFIX):
             directory.remove(entry.name, missing_ok=True)
 
 
-def _with_producers(units: Sequence[Unit], done: Sequence[Done]) -> dict[Key, int]:
+def _with_producers(units: Sequence[ReindexUnit], done: Sequence[Done]) -> dict[Key, int]:
     """Returns the partitions that may have aborted transactions, with their bytes. Damaged ones are
     excluded, because their transactions cannot be determined."""
     sizes: dict[Key, int] = {}
@@ -124,7 +124,7 @@ def _with_producers(units: Sequence[Unit], done: Sequence[Done]) -> dict[Key, in
 # -- in the tasks ----------------------------------------------------------------------------------
 
 
-def _reindex(place: Place, unit: Unit) -> Done:
+def _reindex(place: JobLogDirs, unit: ReindexUnit) -> Done:
     engine = place.engine()
     directory = _writable(place, unit.key)
     config = engine.topic_config(unit.topic).config
@@ -136,7 +136,7 @@ def _reindex(place: Place, unit: Unit) -> Done:
         return Done(wrong=_wrong(unit.key, error))
 
 
-def _reindex_aborts(place: Place, each: tuple[Key, int]) -> Done:
+def _reindex_aborts(place: JobLogDirs, each: tuple[Key, int]) -> Done:
     key, _ = each
     found = place.engine().partition_dir(*key)
     start = found.log_dir.log_start_offsets.get(key, 0)
@@ -152,13 +152,13 @@ def _reindex_aborts(place: Place, each: tuple[Key, int]) -> Done:
         return Done(tuple(written), wrong=_wrong(key, error))
 
 
-def _writable(place: Place, key: Key) -> WritableDirectory:
+def _writable(place: JobLogDirs, key: Key) -> WritableDirFd:
     found = place.engine().partition_dir(*key)
-    return WritableDirectory(found.log_dir.path).child(found.name)
+    return WritableDirFd(found.log_dir.path).child(found.name)
 
 
 def _replace(
-    directory: WritableDirectory, base: int, wanted: Mapping[FileKind, bytes]
+    directory: WritableDirFd, base: int, wanted: Mapping[FileKind, bytes]
 ) -> tuple[str, ...]:
     stale = [segment_file(base, kind) for kind in stale_indexes(directory, base, wanted)]
     for name in stale:
@@ -179,7 +179,7 @@ def _wrong(key: Key, error: CorruptError | SegmentGone | OSError) -> Mapping[str
 
 def _report(
     partitions: Sequence[PartitionDir],
-    units: Sequence[Unit],
+    units: Sequence[ReindexUnit],
     done: Sequence[Done],
     ends: Mapping[Key, Done],
 ) -> Report:

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkafs.storage.format.names import METADATA_TOPIC, FileKind, segment_file
-from kafkafs.storage.local_path import local_path
-from kafkafs.storage.log.sound import Lost, Sound, sound_batches
-from kafkafs.storage.log.verify import Listed
-from kafkafs.storage.log_dir import PartitionDir
+from kafkafs.storage.format.files.names import METADATA_TOPIC, FileKind, segment_file
+from kafkafs.storage.io.local_path import local_path
+from kafkafs.storage.log.check.sound import Lost, Sound, sound_batches
+from kafkafs.storage.log.check.verify import Listed
+from kafkafs.storage.log_dirs.log_dir import PartitionDir
 
 from .new_log_dir import Key, NewLogDir, Settled
 from .notes import Notes
-from .places import Choice, Place
+from .places import Choice, JobLogDirs
 from .report import Report, Row
 from .tasks import Told, run, silent
 
@@ -34,7 +34,7 @@ _COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class SalvageUnit:
     """A segment of the source; `next_base`: the base offset of the one after it, -1 for the
     last."""
 
@@ -65,7 +65,7 @@ def salvage(
     Raises LogDirError if `output` exists, OtherJob if an unfinished job with other arguments is
     there.
     """
-    place = Place.of(log_dirs, settings)
+    place = JobLogDirs.of(log_dirs, settings)
     target = NewLogDir(os.path.abspath(local_path(output)))
     job = {"job": "salvage", "log_dirs": list(place.log_dirs), "topics": [list(t) for t in topics]}
     partitions = _partitions(place, topics)
@@ -85,7 +85,7 @@ def _key(found: PartitionDir) -> Key:
     return found.topic, found.partition
 
 
-def _partitions(place: Place, topics: Sequence[Choice]) -> list[PartitionDir]:
+def _partitions(place: JobLogDirs, topics: Sequence[Choice]) -> list[PartitionDir]:
     """Returns the selected partitions; without a selection also the quorum's own log, so that a
     node can start with the copy."""
     found = place.partitions(topics)
@@ -94,10 +94,10 @@ def _partitions(place: Place, topics: Sequence[Choice]) -> list[PartitionDir]:
     return [*quorum, *found]
 
 
-def _units(found: PartitionDir) -> list[Unit]:
+def _units(found: PartitionDir) -> list[SalvageUnit]:
     listed = Listed(found.directory)
     return [
-        Unit(
+        SalvageUnit(
             *_key(found),
             facts.base_offset,
             facts.next_base,
@@ -108,7 +108,7 @@ def _units(found: PartitionDir) -> list[Unit]:
     ]
 
 
-def _copy(place: Place, target: NewLogDir, notes: Notes, unit: Unit) -> dict[str, Any]:
+def _copy(place: JobLogDirs, target: NewLogDir, notes: Notes, unit: SalvageUnit) -> dict[str, Any]:
     """Copies the intact batches of a segment to one of the target, in a task; returns its
     result."""
     name = str(unit)
@@ -135,7 +135,7 @@ def _copy(place: Place, target: NewLogDir, notes: Notes, unit: Unit) -> dict[str
     return result
 
 
-def _lost_row(unit: Unit, lost: Lost) -> dict[str, Any]:
+def _lost_row(unit: SalvageUnit, lost: Lost) -> dict[str, Any]:
     return {
         "topic": unit.topic,
         "partition": unit.partition,
@@ -149,7 +149,7 @@ def _lost_row(unit: Unit, lost: Lost) -> dict[str, Any]:
 
 
 def _report(
-    units: Sequence[Unit], done: Sequence[Mapping[str, Any]], settled: Sequence[Settled]
+    units: Sequence[SalvageUnit], done: Sequence[Mapping[str, Any]], settled: Sequence[Settled]
 ) -> Report:
     rows: list[Row] = []
     results: dict[Key, list[Mapping[str, Any]]] = {}

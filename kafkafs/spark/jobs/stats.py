@@ -16,16 +16,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kafkafs.storage.durable import TEMPORARY_SUFFIX, WritableDirectory
 from kafkafs.storage.errors import StorageError
-from kafkafs.storage.format.arrow import to_record_batch
-from kafkafs.storage.format.columns import KEY_SIZE, VALUE_SIZE, Columns
-from kafkafs.storage.local_path import local_path
-from kafkafs.storage.log.transactions import Isolation
+from kafkafs.storage.format.records.arrow import to_record_batch
+from kafkafs.storage.format.records.columns import KEY_SIZE, VALUE_SIZE, Columns
+from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd
+from kafkafs.storage.io.local_path import local_path
+from kafkafs.storage.log.read.transactions import Isolation
 
-from ..planning import DataLoss, OffsetRange, plan
-from ..reading import Reading
-from .places import Choice, Place
+from ..read.planning import DataLoss, OffsetRange, plan
+from ..read.reading import Reading
+from .places import Choice, JobLogDirs
 from .ranges import options_for
 from .report import Report, Row
 from .tasks import Told, collect, silent, spread
@@ -89,7 +89,7 @@ def stats(
     without a timestamp. Damage is `wrong` in the report, and the records after it are counted.
     """
     target = None if output is None else os.path.abspath(local_path(output))
-    place = Place.of(log_dirs, settings)
+    place = JobLogDirs.of(log_dirs, settings)
     reading = Reading(place.log_dirs, dict(place.settings), Isolation(isolation), True, True)
     grouping = Grouping(tuple(b for b in BY if b in by), prefix_bytes, separator)
     ranges = plan(place.log_dirs, options_for(place, topics, isolation))
@@ -226,7 +226,7 @@ def _write(rows: Sequence[Row], columns: Sequence[str], path: str) -> None:
     kinds = {"topic": pa.string(), "partition": pa.int32(), "prefix": pa.binary()}
     schema = pa.schema([(name, kinds.get(name, pa.int64())) for name in columns])
     above, name = os.path.split(path)
-    directory = WritableDirectory(above)
+    directory = WritableDirFd(above)
     directory.make_itself()
     temporary = f".{name}.{os.getpid()}{TEMPORARY_SUFFIX}"
     pq.write_table(pa.Table.from_pylist(rows, schema), directory.path_of(temporary))

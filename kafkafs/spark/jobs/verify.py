@@ -15,19 +15,19 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
 from kafkafs.storage.errors import SegmentGone, UnknownPartition, UnknownTopic
-from kafkafs.storage.format.decoder import Decoder
-from kafkafs.storage.format.names import METADATA_TOPIC
-from kafkafs.storage.local_path import local_path
-from kafkafs.storage.log.verify import Listed
-from kafkafs.storage.log_dir import PartitionDir
-from kafkafs.storage.segment.verify import SegmentCheck, SegmentFacts
-from kafkafs.storage.segment.verify_digest import DigestCheck, SegmentDigest
-from kafkafs.storage.segment.verify_index import Finding
-from kafkafs.storage.verify import Verifier, fingerprint
+from kafkafs.storage.format.files.names import METADATA_TOPIC
+from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.io.local_path import local_path
+from kafkafs.storage.log.check.verify import Listed
+from kafkafs.storage.log_dirs.log_dir import PartitionDir
+from kafkafs.storage.operations.verify import Verifier, fingerprint
+from kafkafs.storage.segment.check.verify import SegmentCheck, SegmentFacts
+from kafkafs.storage.segment.check.verify_digest import DigestCheck, SegmentDigest
+from kafkafs.storage.segment.check.verify_index import Finding
 
-from ..planning import refuse_within_log_dir
+from ..read.planning import refuse_within_log_dir
 from .notes import Notes
-from .places import Choice, Place
+from .places import Choice, JobLogDirs
 from .report import Report, Row
 from .tasks import Told, collect, silent, spread
 
@@ -40,7 +40,7 @@ _COLUMNS: Final = ("topic", "partition", "segments", "bytes", "findings")
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class VerifyUnit:
     """A segment to check, or (`facts` None) a partition that has none. `stops`: see SegmentDigest;
     a changed `mtime_ns` reveals a changed segment; `before` is the fingerprint of the partition's
     directory."""
@@ -74,7 +74,7 @@ class Checked:
     """The result of a unit. `digest`: None without a segment, or if it was deleted meanwhile.
     `error`: why it could not be read, else empty."""
 
-    unit: Unit
+    unit: VerifyUnit
     digest: SegmentDigest | None = None
     error: str = ""
     is_old: bool = False
@@ -93,7 +93,7 @@ def verify(
     segments that an earlier run noted there are not read again."""
     if state is not None:
         state = os.path.abspath(local_path(state))
-    place = Place.of(log_dirs, settings)
+    place = JobLogDirs.of(log_dirs, settings)
     engine = place.engine()
     verifier = Verifier(engine)
     beside = list(verifier.directories())
@@ -123,7 +123,7 @@ def _reducers(spark: SparkSession, partitions: Sequence[PartitionDir]) -> int:
     return max(min(len(partitions), 4 * spark.sparkContext.defaultParallelism), 1)
 
 
-def _units(found: PartitionDir) -> Iterator[Unit]:
+def _units(found: PartitionDir) -> Iterator[VerifyUnit]:
     """Yields the segments of a partition as they are now."""
     try:
         # The quorum's log is recovered at every start, even after a clean shutdown.
@@ -137,15 +137,17 @@ def _units(found: PartitionDir) -> Iterator[Unit]:
         segments, stops, listed, before = [], (), None, None
     for facts in segments:
         assert listed is not None
-        yield Unit(*_key(found), facts, stops, listed.mtimes[facts.base_offset], before)
+        yield VerifyUnit(*_key(found), facts, stops, listed.mtimes[facts.base_offset], before)
     if not segments:
-        yield Unit(*_key(found))
+        yield VerifyUnit(*_key(found))
 
 
 # -- in the tasks ----------------------------------------------------------------------------------
 
 
-def _check(place: Place, notes: Notes | None, units: Sequence[Unit]) -> Iterator[Checked]:
+def _check(
+    place: JobLogDirs, notes: Notes | None, units: Sequence[VerifyUnit]
+) -> Iterator[Checked]:
     engine = place.engine()
     limit = engine.context.limits.max_batch_bytes
     decoder = Decoder(limit)
@@ -186,7 +188,7 @@ class Judged:
     skipped: int
 
 
-def _judge(place: Place, job: str, group: tuple[Key, Sequence[Checked]]) -> Judged:
+def _judge(place: JobLogDirs, job: str, group: tuple[Key, Sequence[Checked]]) -> Judged:
     """Checks a partition against the rules across its segments. A segment that has changed since is
     checked again here."""
     key, checked = group[0], list(group[1])
@@ -212,7 +214,7 @@ def _judge(place: Place, job: str, group: tuple[Key, Sequence[Checked]]) -> Judg
 
 
 @lru_cache(maxsize=1)
-def _verifier(place: Place, job: str) -> Verifier:
+def _verifier(place: JobLogDirs, job: str) -> Verifier:
     """Returns a verifier that has read the small files; the process uses it for all partitions of a
     job."""
     verifier = Verifier(place.engine())
@@ -225,14 +227,14 @@ def _verifier(place: Place, job: str) -> Verifier:
 
 def _report(
     partitions: Sequence[PartitionDir],
-    units: Sequence[Unit],
+    units: Sequence[VerifyUnit],
     beside: Sequence[Finding],
     metadata: Mapping[Key, Sequence[Finding]],
     judged: Mapping[Key, Judged],
 ) -> Report:
     rows: list[Row] = []
     wrong: list[Row] = [finding.as_json() for finding in beside]
-    segments: dict[Key, list[Unit]] = {}
+    segments: dict[Key, list[VerifyUnit]] = {}
     for unit in units:
         segments.setdefault(unit.key, []).append(unit)
     for found in partitions:

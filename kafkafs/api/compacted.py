@@ -1,0 +1,82 @@
+"""The preview of `Partition.compacted`: a partition as log compaction would leave it."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kafkafs.storage.cleaner.preview.compacted_view import CompactedView
+from kafkafs.storage.cleaner.preview.preview import PreviewRequest, preview
+from kafkafs.storage.clock import SystemClock
+from kafkafs.storage.config.kafka import broker_config
+from kafkafs.storage.errors import SegmentGone, UnknownPartition
+from kafkafs.storage.io.retry import look_again
+from kafkafs.storage.log.read.transactions import Isolation
+
+from .reading import READ_COMMITTED, arrow_reader, undamaged
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkafs.storage.format.records.columns import Damage
+    from kafkafs.storage.log_dirs.engine import Engine
+
+
+def compacted(engine: Engine, topic: str, partition: int, now_ms: int | None) -> Compacted:
+    """Does the work of `Partition.compacted`. Raises UnknownPartition."""
+
+    def look() -> Compacted:
+        question = _ask(engine, (topic, partition), now_ms).pinned()
+        return Compacted(CompactedView(question, preview(question)))
+
+    try:
+        return look_again(look)
+    except SegmentGone:
+        raise UnknownPartition(topic, partition) from None
+
+
+def _ask(engine: Engine, key: tuple[str, int], now_ms: int | None) -> PreviewRequest:
+    return PreviewRequest.of(
+        engine.log(*key).view(),
+        engine.topic_config(key[0]).config,
+        broker_config(engine.settings),
+        engine.partition_dir(*key).log_dir.cleaner_offsets.get(key),
+        SystemClock().now_ms() if now_ms is None else now_ms,
+    )
+
+
+class Compacted:
+    """The partition when `Partition.compacted` was called, without what would be discarded.
+
+    `summary` has the content of `compacted/summary.json` in a mount: records, bytes and segments
+    before and after, what is discarded by reason, where compaction stops and why, and whether
+    a broker would start now.
+    """
+
+    def __init__(self, left: CompactedView) -> None:
+        self._left = left
+        self.summary: dict[str, Any] = left.summary()
+
+    def __repr__(self) -> str:
+        view, records = self._left.view, self.summary["records"]
+        sizes = f"{records['after']} of {records['before']} records"
+        return f"<Compacted {view.topic}-{view.partition}, {sizes}>"
+
+    def __contains__(self, offset: int) -> bool:
+        """Returns whether the record at `offset`, if there is one, is retained."""
+        return self._left.keeps(operator.index(offset))
+
+    def scan(
+        self,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        columns: Sequence[str] | None = None,
+        isolation: str = READ_COMMITTED,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> pa.RecordBatchReader:
+        """Returns the retained records, as `Partition.scan` does."""
+        parts = self._left.scan(start, end, Isolation(isolation), ahead=True)
+        view = self._left.view
+        return arrow_reader(undamaged(parts, on_damage), view.topic, view.partition, columns)

@@ -1,0 +1,394 @@
+"""The Python API for log directories: `kafkafs.open`, partitions, and `scan` to Arrow.
+
+    with kafkafs.open("/data") as d:
+        for topic, partitions in d.topics.items():
+            print(topic, partitions)
+        p = d["orders", 0]
+        p.record(600).value
+        p.scan(columns=["offset", "value"]).read_all()
+
+The engine, numpy and pyarrow are imported when they are first needed.
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import date
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, overload
+
+from kafkafs.storage.io.local_path import local_path
+from kafkafs.storage.times import milliseconds
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kafkafs.storage.format.records.columns import Columns, Damage, Record
+    from kafkafs.storage.log.read.log import Log
+    from kafkafs.storage.log.read.transactions import Isolation
+    from kafkafs.storage.log.read.view import View
+    from kafkafs.storage.log_dirs.engine import Engine
+
+    from .compacted import Compacted
+    from .writing import WritableLogDirectories
+
+READ_COMMITTED: Final = "read_committed"
+
+Path = str | os.PathLike[str]
+#: Milliseconds since 1970, ISO 8601, a datetime or a date; UTC if there is no time zone.
+Time = int | str | date
+
+
+@overload
+def open(
+    log_dirs: Path | Sequence[Path],
+    *,
+    writable: Literal[False] = ...,
+    maintain: Literal[False] = ...,
+    settings: Mapping[str, str] | None = ...,
+) -> LogDirectories: ...
+
+
+@overload
+def open(
+    log_dirs: Path | Sequence[Path],
+    *,
+    writable: Literal[True],
+    maintain: bool = ...,
+    settings: Mapping[str, str] | None = ...,
+) -> WritableLogDirectories: ...
+
+
+def open(
+    log_dirs: Path | Sequence[Path],
+    *,
+    writable: bool = False,
+    maintain: bool = False,
+    settings: Mapping[str, str] | None = None,
+) -> LogDirectories:
+    """Opens log directories together: a path, several joined by commas as in Kafka's `log.dirs`, or
+    a sequence of paths.
+
+    By default they are opened read-only and without a lock, even while a broker uses them. With
+    `writable` they are locked, created if missing, and recovered after an unclean shutdown. Nothing
+    is deleted automatically, unless `maintain` runs a broker's retention, log cleaner and removal
+    of leftover files while they are open. `settings` are the configs that `kafkafs -c` takes.
+
+    Raises LogDirError if a path is not a log directory or is a URL other than `file:`, LogDirLocked
+    if another process has locked one, ConfigError for an unknown config or an invalid value, and
+    ValueError for `maintain` without `writable`.
+    """
+    paths = _paths(log_dirs)
+    if maintain and not writable:
+        raise ValueError("maintain=True needs writable=True")
+    if writable:
+        from kafkafs.storage.log_manager import LogManager
+
+        from .writing import WritableLogDirectories
+
+        return WritableLogDirectories(LogManager(paths, settings, maintain=maintain))
+    from kafkafs.storage.log_dirs.engine import Engine
+
+    return LogDirectories(Engine(paths, settings))
+
+
+def _paths(log_dirs: Path | Sequence[Path]) -> list[str]:
+    if isinstance(log_dirs, str):
+        return [local_path(path.strip()) for path in log_dirs.split(",")]
+    listed = [log_dirs] if isinstance(log_dirs, os.PathLike) else log_dirs
+    return [local_path(os.fspath(path)) for path in listed]
+
+
+class _ForReading:
+    """Base class of read-only objects. Accessing a method that writes raises an AttributeError that
+    explains how to open for writing."""
+
+    if not TYPE_CHECKING:  # for type checkers there is no such method
+
+        def __getattr__(self, name: str) -> NoReturn:
+            from . import writing
+
+            kind = type(self).__name__
+            writable = getattr(writing, f"Writable{kind}", None)
+            if not name.startswith("_") and hasattr(writable, name):
+                raise AttributeError(
+                    f"{kind}.{name} writes, and this {kind} was opened for reading:"
+                    " open it with writable=True",
+                    name=name,
+                    obj=self,
+                )
+            raise AttributeError(f"{kind} has no attribute {name!r}", name=name, obj=self)
+
+
+class LogDirectories(_ForReading):
+    """Open log directories; `with` closes them."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def topics(self) -> dict[str, list[int]]:
+        """The existing topics by name, each with the numbers of its partitions."""
+        self._engine.let_go_now_and_then()
+        return {topic: list(numbers) for topic, numbers in self._engine.topics().items()}
+
+    def __getitem__(self, topic_partition: tuple[str, int]) -> Partition:
+        """Returns the partition `directory[topic, number]`. Raises UnknownTopic or
+        UnknownPartition."""
+        try:
+            topic, number = topic_partition
+        except ValueError:
+            what = f"directory[TOPIC, NUMBER], not directory[{topic_partition!r}]"
+            raise TypeError(f"a partition is {what}") from None
+        self._engine.let_go_now_and_then()
+        return Partition(self._engine.log(topic, operator.index(number)), self._engine)
+
+    def __iter__(self) -> Iterator[Partition]:
+        """Yields all existing partitions, by topic and number."""
+        for topic, numbers in self.topics.items():
+            for number in numbers:
+                yield self[topic, number]
+
+    def topic_id(self, topic: str) -> str:
+        """Returns the topic id, 22 characters of URL-safe base64; "" if it is unknown."""
+        return self._engine.topic_id(topic)
+
+    @property
+    def problems(self) -> list[str]:
+        """Problems in the directories that do not prevent reading, a line each."""
+        return list(self._engine.problems)
+
+    def close(self) -> None:
+        """Closes the files. A later read opens them again."""
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """The bounds of a read: offsets and times; None for those not given."""
+
+    start: int | None
+    end: int | None
+    start_time: Time | None
+    end_time: Time | None
+
+    def offsets(self, view: View, isolation: Isolation) -> tuple[int | None, int | None]:
+        """Returns the first offset and the offset to end before; None for no bound."""
+        low = _later_of(self.start, _offset_from(view, self.start_time, isolation))
+        high = _earlier_of(self.end, _offset_from(view, self.end_time, isolation))
+        return low, high
+
+
+class Partition(_ForReading):
+    """One partition of a topic. Every call reads the log as it is at that moment.
+
+    `isolation` is Kafka's isolation.level: "read_committed" hides aborted transactions, everything
+    from the first open one on, and control records; the other level is "read_uncommitted". All
+    calls raise UnknownPartition if the partition has been deleted.
+    """
+
+    def __init__(self, log: Log, engine: Engine) -> None:
+        self._log = log
+        self._engine = engine
+
+    def __repr__(self) -> str:
+        return f"<Partition {self.topic}-{self.partition}>"
+
+    @property
+    def topic(self) -> str:
+        return self._log.topic
+
+    @property
+    def partition(self) -> int:
+        return self._log.partition
+
+    @property
+    def start_offset(self) -> int:
+        """The log start offset: no record below it can be read."""
+        return self._log.view().start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The log end offset: the offset of the next record to be appended."""
+        self._engine.let_go_now_and_then()
+        return self._log.view().end_offset
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of the oldest open transaction, or the end offset."""
+        return self._log.view().last_stable_offset
+
+    def record(self, offset: int, *, isolation: str = READ_COMMITTED) -> Record:
+        """Returns the record at `offset`. Raises OffsetNotFound if no record can be read there, and
+        CorruptError if its batch is damaged."""
+        return self._log.view().find(operator.index(offset), _isolation(isolation))
+
+    def latest(self, key: bytes | str, *, isolation: str = READ_COMMITTED) -> Record | None:
+        """Returns the last record with `key`, None if there is none. A tombstone is a record with
+        value None. A str is encoded as UTF-8.
+
+        The first lookup reads as far back as needed; later ones read only what was appended since.
+        Raises CorruptError if damaged bytes may contain a later record with the key.
+        """
+        sought = key.encode() if isinstance(key, str) else key
+        found = self._engine.latest.find(self._log, sought, _isolation(isolation))
+        return None if found is None else found[0].record(found[1])
+
+    def offset_for_time(self, time: Time, *, isolation: str = READ_COMMITTED) -> int | None:
+        """Returns the offset of the first record whose timestamp is at or after `time`, None if
+        there is none.
+
+        `time`: milliseconds since 1970, a str as on the command line (milliseconds or ISO 8601),
+        a datetime or a date; UTC if there is no time zone. Raises ValueError if a str is not a
+        time.
+        """
+        return self._log.view().offset_for_time(milliseconds(time), _isolation(isolation))
+
+    def scan(
+        self,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        start_time: Time | None = None,
+        end_time: Time | None = None,
+        columns: Sequence[str] | None = None,
+        isolation: str = READ_COMMITTED,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> pa.RecordBatchReader:
+        """Returns the records with `start` <= offset < `end` as Arrow record batches, decoded while
+        they are read. If there is a spare processor, another thread reads the log ahead.
+
+        `start_time` and `end_time` are converted by `offset_for_time`, as in Kafka's consumer: the
+        scan runs from the first record at or after the former to the first at or after the latter.
+        If the log's timestamps are not in order and the bounds must be exact, filter by
+        `timestamp`. `columns` selects and orders the columns, from key, value, topic, partition,
+        offset, timestamp, timestampType and headers; all by default. Damaged bytes end the scan
+        with CorruptError, unless there is `on_damage`: it is called, and the scan continues after
+        them.
+        """
+        span = _Span(start, end, start_time, end_time)
+        parts = self._parts(span, isolation, on_damage, ahead=True)
+        return arrow_reader(parts, self.topic, self.partition, columns)
+
+    def records(
+        self,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        start_time: Time | None = None,
+        end_time: Time | None = None,
+        isolation: str = READ_COMMITTED,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> Iterator[Record]:
+        """Yields one by one the records that `scan` returns for the same arguments. They are read
+        from the log as it is now, a batch at a time during the iteration. `scan` is many times
+        faster if records can be processed as columns."""
+        span = _Span(start, end, start_time, end_time)
+        parts = self._parts(span, isolation, on_damage, ahead=False)
+        return (part.record(row) for part in parts for row in range(len(part)))
+
+    def _parts(
+        self,
+        span: _Span,
+        isolation: str,
+        on_damage: Callable[[Damage], None] | None,
+        *,
+        ahead: bool,
+    ) -> Generator[Columns]:
+        """Yields the columns in `span`. `ahead`: another thread reads and checks the next ones."""
+        self._engine.let_go_now_and_then()
+        level = _isolation(isolation)
+        view = self._log.view()
+        low, high = span.offsets(view, level)
+        return undamaged(view.scan(low, high, level, ahead=ahead), on_damage)
+
+    def compacted(self, at: Time | None = None) -> Compacted:
+        """Previews the partition as log compaction and then retention would leave it now, or `at`
+        another time (as in `offset_for_time`), without changing anything.
+
+        This takes about as long as a compaction. It assumes that all that may be compacted is,
+        even if too little is dirty for a broker to start, and even if the topic's cleanup.policy
+        does not include "compact". Raises CorruptError if damage would stop a compaction.
+        """
+        from .compacted import compacted
+
+        now_ms = None if at is None else milliseconds(at)
+        return compacted(self._engine, self.topic, self.partition, now_ms)
+
+
+def arrow_reader(
+    parts: Generator[Columns], topic: str, partition: int, columns: Sequence[str] | None
+) -> pa.RecordBatchReader:
+    """Returns records as Arrow record batches with the selected `columns`, all by default."""
+    import pyarrow as pa
+
+    from kafkafs.storage.format.records.arrow import SCHEMA, to_record_batch
+
+    names = list(SCHEMA.names if columns is None else columns)
+    if not names:
+        raise ValueError("columns must not be empty")
+    if unknown := [name for name in names if name not in SCHEMA.names]:
+        raise ValueError(f"no column {unknown[0]!r}; there are {', '.join(SCHEMA.names)}")
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        with closing(parts):  # or an error's traceback would keep them open
+            for part in parts:
+                yield to_record_batch(part, topic, partition, names).select(names)
+
+    schema = pa.schema([SCHEMA.field(name) for name in names])
+    return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def _isolation(name: str) -> Isolation:
+    from kafkafs.storage.log.read.transactions import Isolation
+
+    return Isolation(name)
+
+
+def _offset_from(view: View, time: Time | None, isolation: Isolation) -> int | None:
+    """Returns the first offset at or after `time`: the log end offset if no record is that late."""
+    if time is None:
+        return None
+    found = view.offset_for_time(milliseconds(time), isolation)
+    return view.end_offset if found is None else found
+
+
+def _later_of(*offsets: int | None) -> int | None:
+    return max((offset for offset in offsets if offset is not None), default=None)
+
+
+def _earlier_of(*offsets: int | None) -> int | None:
+    return min((offset for offset in offsets if offset is not None), default=None)
+
+
+def undamaged(
+    parts: Generator[Columns | Damage], on_damage: Callable[[Damage], None] | None
+) -> Generator[Columns]:
+    """Yields the records among `parts`. Passes damage to `on_damage`, or raises it if that is
+    None."""
+    from kafkafs.storage.errors import fresh
+    from kafkafs.storage.format.records.columns import Damage
+
+    with closing(parts):
+        for part in parts:
+            if not isinstance(part, Damage):
+                yield part
+            elif on_damage is None:
+                raise fresh(part.error)
+            else:
+                on_damage(part)

@@ -1,0 +1,117 @@
+"""Error reporting: a verb that fails prints one line on stderr and exits with a code.
+
+The codes are 0: success; 1: an error, or a problem was found; 2: wrong usage; 130: interrupted
+(Ctrl-C).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Final
+
+import click
+
+from kafkafs.mount.vfs import errnos
+from kafkafs.storage import errors
+
+INTERRUPTED: Final = 130
+
+
+class Failure(click.ClickException):
+    """Ends the program with the one line `kafkafs: MESSAGE`."""
+
+    exit_code = 1
+
+    def __init__(self, message: str) -> None:
+        super().__init__(errors.printable(message))
+
+    def line(self) -> str:
+        return f"kafkafs: {self.message}"
+
+
+class WrongUsage(Failure):
+    """The command line is wrong, whatever the log directory holds."""
+
+    exit_code = 2
+
+
+# For each of the engine's errors the exception that ends the program, and advice for the user. A
+# class without an entry uses that of its base class.
+ENDINGS: Final[dict[type[errors.StorageError], tuple[type[Failure], str]]] = {
+    errors.StorageError: (Failure, ""),
+    errors.LogDirError: (Failure, ""),
+    errors.LogDirLocked: (Failure, "stop that process, or open the directory read-only"),
+    errors.LogDirOffline: (Failure, "check the disk, then run the command again"),
+    errors.NotClosed: (Failure, ""),
+    errors.SettingsStay: (Failure, ""),
+    errors.ConfigError: (WrongUsage, ""),
+    errors.UnknownTopic: (Failure, "`kafkafs topic list` lists the existing topics"),
+    errors.UnknownPartition: (Failure, ""),
+    errors.OffsetNotFound: (Failure, ""),
+    errors.SegmentGone: (Failure, "retention or the log cleaner deleted it; run the command again"),
+    errors.CleaningAborted: (Failure, "run the command again"),
+    errors.CorruptError: (Failure, "the records before and after the damage can still be read"),
+    errors.CannotUndelete: (Failure, "`kafkafs undelete --list` shows what can be restored"),
+    errors.TopicExists: (Failure, ""),
+    errors.Refused: (Failure, ""),
+    errors.BadLine: (Failure, ""),
+    errors.InvalidTopic: (WrongUsage, ""),
+    errors.InvalidPartitions: (WrongUsage, ""),
+}
+
+
+def ending(error: type[errors.StorageError]) -> tuple[type[Failure], str]:
+    """Returns how the program ends with such an error, and the advice ("" for none)."""
+    return next(ENDINGS[base] for base in error.__mro__ if base in ENDINGS)
+
+
+def failure(error: Exception, place: str = "") -> Failure:
+    """Returns the failure for `error`, which occurred at `place` (a tree path or a directory)."""
+    if isinstance(error, Failure):
+        return error
+    where = f"{place}: " if place else ""
+    if isinstance(error, errors.StorageError):
+        kind, advice = ending(type(error))
+        # A "did you mean …?" in the error itself is better advice than that of its class.
+        has_advice = str(error).endswith("?") or not advice
+        return kind(where + str(error) + ("" if has_advice else f"; {advice}"))
+    if isinstance(error, errnos.TreeError):
+        return Failure(where + str(error))
+    if isinstance(error, OSError):
+        return Failure(where + _os_error(error))
+    return Failure(
+        f"{where}internal error: {type(error).__name__}: {error}; "
+        "please report it with the output of --debug"
+    )
+
+
+def tell(error: Exception, place: str = "") -> int:
+    """Prints the error on stderr without ending the program; returns the exit code for it."""
+    told = failure(error, place)
+    click.echo(told.line(), err=True)
+    return told.exit_code
+
+
+def warn(message: str) -> None:
+    """Prints a warning on stderr."""
+    click.echo(Failure(message).line(), err=True)
+
+
+def _os_error(error: OSError) -> str:
+    what = os.strerror(error.errno) if error.errno else str(error)
+    if error.errno in (errno.EACCES, errno.EPERM):
+        what += "; run as a user who may read the log directory, such as the broker's"
+    # The engine's errors name the file. An error without a name came from writing to stdout.
+    name = error.filename
+    return f"{os.fsdecode(name) if isinstance(name, str | bytes) else 'stdout'}: {what}"
+
+
+def usage_line(error: click.UsageError) -> str:
+    """Returns Click's usage error as one line that refers to the command's --help."""
+    command = error.ctx.command_path if error.ctx else "kafkafs"
+    message = " ".join(error.format_message().split()).rstrip(".")
+    if message[1:2].islower():
+        message = message[0].lower() + message[1:]
+    mark = "" if message.endswith("?") else ";"
+    return f"{command}: {errors.printable(message)}{mark} see `{command} --help`"

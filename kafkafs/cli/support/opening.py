@@ -1,0 +1,214 @@
+"""Opens the engine, the tree and its nodes from the arguments of a verb."""
+
+from __future__ import annotations
+
+import logging
+import posixpath
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+import click
+
+from kafkafs.mount.vfs.errnos import NoSuchName, TreeError
+from kafkafs.storage.errors import StorageError, UnknownPartition, UnknownTopic
+
+from . import failures, output
+from .params import Setting, plain_path
+from .signals import ending_in_order
+
+if TYPE_CHECKING:
+    from kafkafs.mount.node import Node
+    from kafkafs.mount.tree import Tree
+    from kafkafs.storage.errors import CorruptError
+    from kafkafs.storage.format.files.checkpoints import MetaProperties
+    from kafkafs.storage.log.load.log_loader import RecoveryPlan
+    from kafkafs.storage.log_dirs.engine import Engine
+    from kafkafs.storage.log_manager import LogManager
+
+# The limit of Linux. Links in the tree lead to records, so one step is normal.
+_MAX_LINKS = 40
+# How long to wait for an unmounted daemon to release its directories, and how often to check.
+_ENDING_SECONDS = 30.0
+_LOOK_SECONDS = 0.05
+
+
+def open_engine(log_dirs: tuple[str, ...], settings: Iterable[Setting] = ()) -> Engine:
+    """Opens the directories read-only, without a lock. Raises LogDirError and ConfigError."""
+    from kafkafs.storage.log_dirs.engine import Engine
+
+    return Engine(log_dirs, dict(settings))
+
+
+def open_writable(
+    log_dirs: tuple[str, ...],
+    settings: Iterable[Setting] = (),
+    recovered: Callable[[tuple[str, int], RecoveryPlan], None] | None = None,
+    owner: MetaProperties | None = None,
+    *,
+    finds_deleted: bool = False,
+    maintain: bool = False,
+    unregistered: bool = False,
+) -> LogManager:
+    """Locks the directories and recovers partitions after an unclean shutdown. `recovered` receives
+    their plans; losses are reported on stderr. For `owner`, `finds_deleted`, `maintain`,
+    `unregistered` and the exceptions see LogManager."""
+    from kafkafs.storage.log_manager import LogManager
+
+    lost: list[tuple[tuple[str, int], CorruptError]] = []
+
+    def note(key: tuple[str, int], plan: RecoveryPlan) -> None:
+        lost.extend((key, fault) for fault in plan.faults)
+        if recovered is not None:
+            recovered(key, plan)
+
+    with output.bar("opening partitions") as told:
+        engine = _when_free(
+            lambda: LogManager(
+                log_dirs,
+                dict(settings),
+                owner=owner,
+                loaded=told,
+                recovered=note,
+                finds_deleted=finds_deleted,
+                maintain=maintain,
+                unregistered=unregistered,
+            )
+        )
+    for (topic, number), fault in sorted(lost, key=itemgetter(0)):
+        failures.warn(f"{topic}-{number}: truncated by recovery: {fault}")
+    return engine
+
+
+@contextmanager
+def writing(
+    log_dirs: tuple[str, ...],
+    settings: Iterable[Setting] = (),
+    recovered: Callable[[tuple[str, int], RecoveryPlan], None] | None = None,
+    owner: MetaProperties | None = None,
+    *,
+    finds_deleted: bool = False,
+) -> Iterator[LogManager]:
+    """Opens the engine as `open_writable` does and closes it cleanly after the block, even if a
+    signal ends the process. NotClosed after a durable change is only a warning: if it failed the
+    verb, users would repeat it, and append the records twice."""
+    from kafkafs.storage.errors import NotClosed
+
+    try:
+        with (
+            ending_in_order(),
+            open_writable(
+                log_dirs, settings, recovered, owner, finds_deleted=finds_deleted
+            ) as engine,
+        ):
+            yield engine
+    except NotClosed as error:
+        failures.warn(str(error))
+
+
+def _when_free(open_engine: Callable[[], LogManager]) -> LogManager:
+    """Opens the engine, waiting for a daemon that still holds the directories after umount(8):
+    umount(8) returns before the daemon has written everything."""
+    from kafkafs.mount.session.mount_table import is_ending
+    from kafkafs.storage.errors import LogDirLocked
+
+    deadline = time.monotonic() + _ENDING_SECONDS
+    waits = False
+    while True:
+        try:
+            return open_engine()
+        except LogDirLocked as locked:
+            if time.monotonic() > deadline or not (waits or is_ending(locked.pid)):
+                raise
+            if not waits:
+                failures.warn(
+                    f"{locked.path}: waiting for process {locked.pid}, "
+                    "a mount that is shutting down"
+                )
+            waits = True
+        time.sleep(_LOOK_SECONDS)
+
+
+def open_tree(
+    log_dirs: tuple[str, ...],
+    settings: Iterable[Setting] = (),
+    isolation: str = "read_committed",
+    at: int | None = None,
+) -> Tree:
+    """Returns the tree that a mount of the directories would show, as of the time `at` (ms since
+    1970) if given."""
+    from kafkafs.mount.options import MountOptions
+    from kafkafs.mount.tree import Tree
+    from kafkafs.storage.clock import SetClock
+    from kafkafs.storage.log.read.transactions import Isolation
+
+    # The verb reports damage itself; the tree's log is for mounts.
+    logging.getLogger("kafkafs").addHandler(logging.NullHandler())
+    engine = open_engine(log_dirs, settings)
+    clock = None if at is None else SetClock(at)
+    tree = Tree(engine, MountOptions(isolation=Isolation(isolation)), clock)
+    tree.catalog.previews.show = partial(output.bar, "previewing compaction")
+    return tree
+
+
+def refuse_at(paths: Iterable[str]) -> None:
+    """Raises UsageError if one of `paths` in the tree does not depend on `--at`."""
+    for path in paths:
+        match path.split("/"):
+            case [_, _, "why.json"]:
+                continue
+            case [_, _, "compacted", *rest] if rest[:1] != ["latest"]:
+                continue
+        raise click.UsageError(
+            f"--at does not apply to {path or '/'}, which shows the log as it is now;"
+            " it applies to TOPIC/PARTITION/why.json and to everything in"
+            " TOPIC/PARTITION/compacted/ except latest/"
+        )
+
+
+def resolve(tree: Tree, path: str) -> Node:
+    """Returns the node at `path`, following links."""
+    from kafkafs.mount.node import Link
+
+    for _ in range(_MAX_LINKS):
+        node = tree.resolve(path)
+        if not isinstance(node, Link):
+            return node
+        path = plain_path(posixpath.normpath(f"{posixpath.dirname(path)}/{node.target()}"))
+    raise NoSuchName(path)
+
+
+def for_each(paths: Iterable[str], work: Callable[[str], int | None]) -> int:
+    """Runs `work` on every path, reporting errors without stopping, and returns the exit code."""
+    code = 0
+    for path in paths:
+        try:
+            code = work(path) or code
+        except (failures.Failure, StorageError, TreeError, OSError) as error:
+            if isinstance(error, OSError) and error.filename is None:
+                raise  # from stdout: it would fail for every path
+            code = failures.tell(error, path or "/")
+    return code
+
+
+def for_each_partition(
+    keys: Iterable[tuple[str, int]],
+    work: Callable[[tuple[str, int]], object],
+    *,
+    are_named: bool = True,
+) -> int:
+    """Like `for_each`, for partitions. Unless they `are_named` by the user, a partition that was
+    deleted in the meantime is skipped."""
+    code = 0
+    for key in keys:
+        try:
+            work(key)
+        except (UnknownTopic, UnknownPartition) as error:
+            if are_named:
+                code = failures.tell(error, "{}-{}".format(*key))
+        except (failures.Failure, StorageError, OSError) as error:
+            code = failures.tell(error, "{}-{}".format(*key))
+    return code

@@ -1,0 +1,307 @@
+"""Arguments and options that several verbs share, with their shell completion."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Setting = tuple[str, str]
+Choice = tuple[str, int | None]  # a topic and one of its partitions, or None for all
+
+_PARTITION_DIGITS: Final = 10  # of an int32
+
+ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
+
+
+class LocalPath(click.Path):
+    """A path. `file:///data` means /data; any other URL is a usage error."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(local_path(value, param, ctx), param, ctx)
+
+
+class LocalFile(click.File):
+    """An open file, whose path is parsed as by `LocalPath`."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        is_open = not isinstance(value, str)
+        path = value if is_open else local_path(value, param, ctx)
+        return super().convert(path, param, ctx)
+
+
+def local_path(value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    """Calls `storage.local_path` and turns its LogDirError into a usage error."""
+    from kafkafs.storage.errors import LogDirError
+    from kafkafs.storage.io import local_path
+
+    try:
+        return local_path.local_path(value)
+    except LogDirError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+
+
+def log_dirs_argument(function: Function) -> Function:
+    """Adds `log_dirs`: a tuple of paths, separated by commas as in Kafka's log.dirs."""
+    return click.argument(
+        "log_dirs", metavar="LOG_DIRS", callback=split_log_dirs, shell_complete=_complete_log_dirs
+    )(function)
+
+
+def paths_argument(*, required: bool) -> Callable[[Function], Function]:
+    """Adds `paths`: any number of paths below the mount's root; "" is the root itself."""
+    return click.argument(
+        "paths",
+        nargs=-1,
+        required=required,
+        metavar="PATH..." if required else "[PATH]...",
+        callback=lambda ctx, parameter, values: tuple(map(plain_path, values)),
+        shell_complete=complete_tree_path,
+    )
+
+
+def partition_argument(function: Function) -> Function:
+    """Adds `partition`: a topic and a number."""
+    return click.argument(
+        "partition",
+        metavar="TOPIC/PARTITION",
+        callback=lambda ctx, parameter, value: value and _split_partition(value),
+        shell_complete=complete_partition,
+    )(function)
+
+
+def choice_argument(function: Function) -> Function:
+    """Adds `chosen`: any number of topics and partitions; partition None means all of the topic."""
+    return click.argument(
+        "chosen",
+        nargs=-1,
+        metavar="[TOPIC[/PARTITION]]...",
+        callback=lambda ctx, parameter, values: tuple(map(_split_choice, values)),
+        shell_complete=complete_partition,
+    )(function)
+
+
+def topics_argument(*, required: bool) -> Callable[[Function], Function]:
+    """Adds `topics`: any number of names."""
+    return click.argument(
+        "topics",
+        nargs=-1,
+        required=required,
+        metavar="TOPIC..." if required else "[TOPIC]...",
+        shell_complete=complete_topic,
+    )
+
+
+def settings_option(function: Function) -> Function:
+    """Adds `settings`: pairs of name and value. The engine checks whether the config exists."""
+    return click.option(
+        "-c",
+        "settings",
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=_split_settings,
+        shell_complete=lambda ctx, parameter, incomplete: complete_setting(incomplete),
+        help="Override a broker or topic config for this run; repeatable.",
+    )(function)
+
+
+def reading_options(function: Function) -> Function:
+    """Adds `settings` and `isolation`, for verbs that read records."""
+    isolated = click.option(
+        "--isolation",
+        type=click.Choice(ISOLATION_LEVELS),
+        default=ISOLATION_LEVELS[0],
+        show_default=True,
+        help="Whether to hide or show records of open and aborted transactions.",
+    )
+    return settings_option(isolated(function))
+
+
+def assignment_option(name: str, help_text: str) -> Callable[[Function], Function]:
+    """Returns a repeatable option NAME=VALUE for topic configs; its value is a tuple of pairs."""
+    return click.option(
+        name,
+        metavar="NAME=VALUE",
+        multiple=True,
+        callback=_split_settings,
+        shell_complete=lambda ctx, parameter, incomplete: complete_setting(incomplete, topic=True),
+        help=help_text,
+    )
+
+
+def since_until_options(function: Function) -> Function:
+    """Adds `since` and `until`: milliseconds since 1970, None if not given."""
+    for name, what in (("--until", "before the first"), ("--since", "from the first")):
+        function = click.option(
+            name,
+            metavar="TIME",
+            callback=_parse_time,
+            help=f"Only list records {what} one at or after TIME (same formats as time/TIME).",
+        )(function)
+    return function
+
+
+def time_option(function: Function) -> Function:
+    """Adds `at` for verbs with --dry-run: milliseconds since 1970, None if not given."""
+    return _at_option("With --dry-run: preview the result as of TIME")(function)
+
+
+def as_of_option(function: Function) -> Function:
+    """Adds `at` for verbs that only read."""
+    return _at_option("Show the state as of TIME")(function)
+
+
+def _at_option(what: str) -> Callable[[Function], Function]:
+    return click.option(
+        "--at",
+        metavar="TIME",
+        callback=_parse_time,
+        help=f"{what} (ms since 1970 or ISO 8601).",
+    )
+
+
+def dry_run_option(function: Function) -> Function:
+    """Adds `dry_run`, a flag."""
+    return click.option(
+        "-n",
+        "--dry-run",
+        is_flag=True,
+        help="Print what would be done; change nothing and take no lock.",
+    )(function)
+
+
+def human_option(function: Function) -> Function:
+    """Adds `human`, a flag for `output.size_text`."""
+    return click.option(
+        "-h", "--human-readable", "human", is_flag=True, help="Print sizes like 7.5K, 12M, 3.0G."
+    )(function)
+
+
+def json_option(what: str) -> Callable[[Function], Function]:
+    return click.option("--json", "as_json", is_flag=True, help=f"Print {what}.")
+
+
+def plain_path(path: str) -> str:
+    """Returns `path` without redundant slashes and dots."""
+    return "/".join(part for part in path.split("/") if part not in ("", "."))
+
+
+def _split_partition(value: str) -> tuple[str, int]:
+    topic, partition = _split_choice(value)
+    if partition is None:
+        raise click.BadParameter(f"{value!r} is not TOPIC/PARTITION")
+    return topic, partition
+
+
+def _split_choice(value: str) -> Choice:
+    topic, slash, number = plain_path(value).partition("/")
+    if not slash and topic:
+        return topic, None
+    if not (topic and number.isascii() and number.isdigit()) or len(number) > _PARTITION_DIGITS:
+        raise click.BadParameter(f"{value!r} is not TOPIC/PARTITION")
+    return topic, int(number)
+
+
+def split_log_dirs(
+    ctx: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[str, ...]:
+    paths = split_paths(ctx, parameter, value)
+    if value is not None and not paths:
+        raise click.BadParameter("no directory given")
+    return paths
+
+
+def split_paths(
+    ctx: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[str, ...]:
+    """Splits paths separated by commas; returns () if there is no value."""
+    given = (path.strip() for path in (value or "").split(","))
+    return tuple(local_path(path, parameter, ctx) for path in given if path)
+
+
+def _split_settings(
+    _ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[Setting, ...]:
+    return tuple(map(_split_setting, values))
+
+
+def _parse_time(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
+    from kafkafs.storage.times import milliseconds
+
+    if value is None:
+        return None
+    try:
+        return milliseconds(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def _split_setting(value: str) -> Setting:
+    name, equals, setting = value.partition("=")
+    if not (name and equals):
+        raise click.BadParameter(f"{value!r} is not NAME=VALUE")
+    return name.strip(), setting.strip()
+
+
+def _complete_log_dirs(
+    _ctx: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    given, comma, last = incomplete.rpartition(",")
+    if not comma:
+        return [CompletionItem(incomplete, type="dir")]
+    return [CompletionItem(f"{given},{path}", type="part") for path in _directories(last)]
+
+
+def _directories(prefix: str) -> list[str]:
+    """Returns the directories whose paths begin with `prefix`, as a shell completes them."""
+    above, start = os.path.split(prefix)
+    try:
+        with os.scandir(above or ".") as entries:
+            names = [entry.name for entry in entries if entry.is_dir()]
+    except OSError:
+        return []
+    fitting = sorted(name for name in names if name.startswith(start))
+    return [f"{os.path.join(above, name)}/" for name in fitting if start or name[0] != "."]
+
+
+def complete_tree_path(
+    ctx: click.Context, _parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Completes a path inside the log directories given earlier on the command line."""
+    from .path_completion import paths_from
+
+    log_dirs = ctx.params.get("log_dirs")
+    return paths_from(log_dirs, incomplete) if log_dirs else []
+
+
+def complete_topic(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Completes a topic of the log directories given earlier."""
+    from .path_completion import topics_from
+
+    log_dirs = ctx.params.get("log_dirs")
+    return topics_from(log_dirs, incomplete) if log_dirs else []
+
+
+def complete_partition(
+    ctx: click.Context, parameter: click.Parameter, incomplete: str
+) -> list[CompletionItem]:
+    """Completes a topic, or after `TOPIC/` a partition, of the log directories given earlier."""
+    from .path_completion import partitions_from
+
+    log_dirs = ctx.params.get("log_dirs")
+    return partitions_from(log_dirs, incomplete) if log_dirs else []
+
+
+def complete_setting(incomplete: str, topic: bool = False) -> list[CompletionItem]:
+    """Completes the name of a config, or only of a topic config."""
+    from kafkafs.storage.config.kafka import SETTINGS, TOPIC_SETTINGS
+
+    names = TOPIC_SETTINGS if topic else SETTINGS
+    fitting = [name for name in sorted(names) if name.startswith(incomplete)]
+    return [CompletionItem(f"{name}=", type="part") for name in fitting]

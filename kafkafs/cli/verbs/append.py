@@ -1,0 +1,352 @@
+"""`kafkafs append`: appends lines as records to a partition."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import IO, TYPE_CHECKING, Final
+
+import click
+
+from ..support import failures, output, progress
+from ..support.params import (
+    LocalFile,
+    Setting,
+    json_option,
+    log_dirs_argument,
+    partition_argument,
+    settings_option,
+)
+from ..support.verb import Verb
+
+if TYPE_CHECKING:
+    from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+    from kafkafs.storage.lines.text_input import Parse
+    from kafkafs.storage.log.append.appending import LogAppendInfo
+    from kafkafs.storage.log_manager import LogManager
+
+    from ..support.mounted_engine import MountedEngine
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+
+_READ_BYTES: Final = 1 << 20
+# Longer than any record. Without this limit, input without line breaks would fill the memory.
+_MAX_LINE_BYTES: Final = 256 << 20
+
+
+@click.command(
+    cls=Verb,
+    short_help="Append lines or JSON lines to a partition as records.",
+    examples=[
+        (
+            "echo hello | kafkafs append /data orders/0",
+            "append one record with this value and no key",
+        ),
+        (
+            "kafkafs append --key-separator = --compression zstd /data orders/0 < FILE",
+            "append a record for each line KEY=VALUE, in zstd batches",
+        ),
+        (
+            "kafkafs cat /old a/0/records.jsonl | kafkafs append --format jsonl /data a/0",
+            "copy a partition, including timestamps and headers",
+        ),
+    ],
+)
+@log_dirs_argument
+@partition_argument
+@click.argument("file", type=LocalFile("rb"), default="-", metavar="[FILE]")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["lines", "jsonl"]),
+    default="lines",
+    show_default=True,
+    help="Read each line as a value, or as a record in JSON.",
+)
+@click.option("--key-separator", metavar="TEXT", help="Split each line into key and value at TEXT.")
+@click.option(
+    "--compression",
+    type=click.Choice(CODECS),
+    default=CODECS[0],
+    show_default=True,
+    help="Compress batches, unless the topic's compression.type overrides it.",
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    default=16384,
+    show_default=True,
+    metavar="BYTES",
+    help="Limit the uncompressed size of a batch.",
+)
+@click.option(
+    "--linger-ms",
+    type=click.IntRange(0, 3_600_000),
+    default=5,
+    show_default=True,
+    metavar="MS",
+    help="Wait at most this long for more lines to fill a batch.",
+)
+@click.option(
+    "--transaction",
+    "in_transaction",
+    is_flag=True,
+    help="Append all lines, or none if one is invalid.",
+)
+@settings_option
+@json_option("the result as a JSON object")
+def command(
+    log_dirs: tuple[str, ...],
+    partition: tuple[str, int],
+    file: IO[bytes],
+    form: str,
+    key_separator: str | None,
+    compression: str,
+    batch_size: int,
+    linger_ms: int,
+    in_transaction: bool,
+    settings: tuple[Setting, ...],
+    as_json: bool,
+) -> None:
+    """Append the lines of FILE (default: standard input) to a partition and print their offsets.
+
+    Records without a timestamp get the current time. At the first line that is not a valid record,
+    or that Kafka would reject, the command reports its number and exits with code 1: the lines
+    before it are kept, the lines after it are not read. All appended records are on disk when the
+    command exits. No broker may be running on LOG_DIRS.
+    """
+    from kafkafs.storage.errors import LogDirLocked
+    from kafkafs.storage.format.layout import Codec
+    from kafkafs.storage.format.records.encoder import BatchPlan
+    from kafkafs.storage.lines.line_appender import LineAppender
+    from kafkafs.storage.log_dirs.selection import choose
+
+    from ..support import mounted_engine
+    from ..support.opening import open_engine, writing
+
+    parse = _parser(form, key_separator)
+    plan = BatchPlan(batch_bytes=batch_size, codec=Codec[compression.upper()])
+    done = AppendSummary(*partition)
+
+    def take(append: Callable[[RecordColumns], LogAppendInfo], records: RecordColumns) -> None:
+        appended = append(records)
+        done.add(appended.first_offset, appended.last_offset, len(records))
+
+    with closing(open_engine(log_dirs, settings)) as looking:
+        # Invalid arguments must fail before anything is changed.
+        choose(looking.topics(), [partition])
+    try:
+        try:
+            with (
+                writing(log_dirs, settings) as engine,
+                _appender(engine, partition, plan, in_transaction) as append,
+                _bar(file, done) as told,
+            ):
+                appender = LineAppender(parse, partial(take, append))
+                append_lines(file, appender.append, done, linger_ms / 1000, told)
+        except LogDirLocked:
+            mounted = mounted_engine.holding(log_dirs, settings)
+            if mounted is None:
+                raise
+            if in_transaction:
+                why = "is mounted; a transaction needs exclusive access: unmount it first"
+                raise failures.Failure(f"{','.join(log_dirs)}: {why}") from None
+            given = {
+                "topic": partition[0],
+                "partition": partition[1],
+                "format": form,
+                "keySeparator": key_separator or "",
+                "compression": compression,
+                "batchSize": batch_size,
+            }
+            _append_through(mounted, given, file, done, linger_ms / 1000)
+    except BadInput:
+        if not in_transaction:
+            done.show(as_json)
+        raise
+    done.show(as_json)
+
+
+def _append_through(
+    mounted: MountedEngine,
+    given: dict[str, object],
+    file: IO[bytes],
+    done: AppendSummary,
+    linger: float,
+) -> None:
+    """Forwards the lines of `file` to a mounted engine. Raises BadInput at an invalid line, after
+    recording the lines before it in `done`."""
+    lines = 0
+
+    def append(data: bytes, *, sync: bool = False) -> None:
+        nonlocal lines
+        asked = {**given, "size": len(data), "lines": lines, "sync": sync}
+        (row,) = mounted.ask(f"append {json.dumps(asked)}", data)
+        if row["records"]:
+            done.add(row["firstOffset"], row["lastOffset"], row["records"])
+        lines = row["lines"]
+        if "badLine" in row:
+            raise BadInput(f"{_name(file)}: {row['badLine']}")
+
+    with _bar(file, done) as told:
+        try:
+            append_lines(file, append, done, linger, told)
+        finally:
+            append(b"", sync=True)
+
+
+def _bar(file: IO[bytes], done: AppendSummary) -> AbstractContextManager[progress.Report]:
+    """Returns a progress bar, or a no-op if the lines are typed on a terminal."""
+    if file.isatty():
+        return nullcontext(lambda done, total: None)
+    return progress.bar(f"appending to {done.topic}/{done.partition}")
+
+
+class BadInput(failures.Failure):
+    """A line that is not a valid record, or that the topic does not accept."""
+
+
+@dataclass(slots=True)
+class AppendSummary:
+    """What was appended so far. Offsets are -1 if nothing was appended."""
+
+    topic: str
+    partition: int
+    first: int = -1
+    last: int = -1
+    records: int = 0
+    size: int = 0  # of the lines, in bytes
+
+    def add(self, first: int, last: int, records: int) -> None:
+        if not self.records:
+            self.first = first
+        self.last = last
+        self.records += records
+
+    def show(self, as_json: bool) -> None:
+        out = output.binary()
+        if as_json:
+            out.write(output.json_line(self._json()))
+        elif self.records:
+            place = output.shown(f"{self.topic}/{self.partition}")
+            offsets = f"{self.first} to {self.last}" if self.last > self.first else f"{self.first}"
+            out.write(output.line(f"{place}: {self.records} records, offsets {offsets}"))
+
+    def _json(self) -> dict[str, object]:
+        return {
+            "topic": self.topic,
+            "partition": self.partition,
+            "records": self.records,
+            "firstOffset": self.first if self.records else None,
+            "lastOffset": self.last if self.records else None,
+        }
+
+
+def append_lines(
+    file: IO[bytes],
+    append: Callable[[bytes], object],
+    done: AppendSummary,
+    linger: float,
+    told: Callable[[int, int], None],
+) -> None:
+    """Appends every line of `file` within `linger` seconds of its arrival. Raises BadInput at an
+    invalid line."""
+    from kafkafs.storage.errors import BadLine
+
+    total = _size(file)
+    for data in whole_lines(file, linger):
+        try:
+            append(data)
+        except BadLine as bad:
+            raise BadInput(f"{_name(file)}: {bad}") from None
+        done.size += len(data)
+        told(done.size, total)
+
+
+def whole_lines(file: IO[bytes], linger: float) -> Iterator[bytes]:
+    """Yields `file` in parts of whole lines; only the last part may lack its line break. A part is
+    complete when it is large, or when no more input is ready `linger` seconds after it began."""
+    waiting = bytearray()
+    end = 0  # of the last whole line in `waiting`
+    since = 0.0
+    read = getattr(file, "read1", file.read)  # returns what is available instead of blocking
+    while data := read(_READ_BYTES):
+        if not waiting:
+            since = time.monotonic()
+        newline = data.rfind(b"\n")
+        if newline >= 0:
+            end = len(waiting) + newline + 1
+        waiting += data
+        if len(waiting) < _READ_BYTES and _more_comes(file, since + linger - time.monotonic()):
+            continue
+        if end:
+            with memoryview(waiting) as view:  # slicing the bytearray would copy once more
+                part = bytes(view[:end])
+            del waiting[:end]
+            yield part
+            end, since = 0, time.monotonic()
+        elif len(waiting) > _MAX_LINE_BYTES:
+            raise failures.Failure(f"{_name(file)}: a line is longer than {_MAX_LINE_BYTES} bytes")
+    if waiting:
+        yield bytes(waiting)
+
+
+def _more_comes(file: IO[bytes], seconds: float) -> bool:
+    """Returns whether data, or end of file, can be read from `file` within `seconds`."""
+    try:
+        ready, _, _ = select.select([file], [], [], max(seconds, 0))
+    except (OSError, ValueError, TypeError):  # not backed by a file descriptor
+        return True
+    return bool(ready)
+
+
+def _name(file: IO[bytes]) -> str:
+    return str(getattr(file, "name", "<stdin>"))
+
+
+def _size(file: IO[bytes]) -> int:
+    """Returns the size of a regular file in bytes, 0 for anything else."""
+    try:
+        return os.fstat(file.fileno()).st_size
+    except (OSError, ValueError):
+        return 0
+
+
+@contextmanager
+def _appender(
+    engine: LogManager, partition: tuple[str, int], plan: BatchPlan, in_transaction: bool
+) -> Iterator[Callable[[RecordColumns], LogAppendInfo]]:
+    """Yields a function that appends records, with the current time where they have no timestamp.
+    In a transaction all of them are appended or, if the block raises, none."""
+    from kafkafs.storage.transactions.producer import TransactionalProducer
+
+    writer = engine.writer(*partition)
+    if not in_transaction:
+        yield lambda records: writer.append_records(records.stamped(engine.clock.now_ms()), plan)
+        return
+    producer = TransactionalProducer(engine)
+    with producer.transaction():
+        yield lambda records: producer.append(
+            *partition, records.stamped(engine.clock.now_ms()), plan
+        )
+
+
+def _parser(form: str, key_separator: str | None) -> Parse:
+    from kafkafs.storage.lines import json_input, text_input
+
+    if key_separator is None:
+        return json_input.parse_json if form == "jsonl" else text_input.parse_values
+    if form == "jsonl":
+        raise click.UsageError(
+            "--key-separator requires --format lines; JSON lines name their keys"
+        )
+    separator = key_separator.encode("utf-8", "surrogateescape")
+    if not separator or b"\n" in separator:
+        raise click.UsageError("--key-separator must be a non-empty text without line breaks")
+    return lambda data: text_input.parse_keyed(data, separator)

@@ -1,0 +1,112 @@
+"""`kafkafs cat`: prints the bytes of files in the tree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ..support import failures
+from ..support.params import (
+    Setting,
+    as_of_option,
+    log_dirs_argument,
+    paths_argument,
+    reading_options,
+)
+from ..support.verb import Verb
+
+if TYPE_CHECKING:
+    from kafkafs.mount.vfs.handles import Handle
+
+    from ..support.output import Output
+
+_READ_BYTES: Final = 1 << 20
+
+
+@click.command(
+    cls=Verb,
+    short_help="Print records, streams and other files in the tree.",
+    examples=[
+        ("kafkafs cat /data orders/0/offset/600", "print a record's value, byte for byte"),
+        (
+            "kafkafs cat /data orders/0/offset/600.json",
+            "print the whole record as one line of JSON",
+        ),
+        ("kafkafs cat /data orders/0/key/order-7", "print the latest value of a key"),
+        (
+            "kafkafs cat /data orders/0/time/2018-05-15T11:45:18.288Z",
+            "print the first record at or after a time",
+        ),
+        (
+            "kafkafs cat /data orders/{0,1,2}/records.jsonl | jq -r .key | sort | uniq -c",
+            "count the records of each key",
+        ),
+        (
+            "kafkafs cat --at 2030-01-01 /data orders/0/compacted/summary.json",
+            "show what compaction would retain and discard at that time, by reason",
+        ),
+        ("kafkafs cat /data orders/0/follow", "print records as they arrive, until Ctrl-C"),
+    ],
+)
+@log_dirs_argument
+@paths_argument(required=True)
+@reading_options
+@as_of_option
+def command(
+    log_dirs: tuple[str, ...],
+    paths: tuple[str, ...],
+    settings: tuple[Setting, ...],
+    isolation: str,
+    at: int | None,
+) -> int:
+    """Print the file at each PATH, byte for byte as a mount shows it. On a terminal, control
+    characters and bytes that are not UTF-8 are escaped.
+
+    If a log is damaged, report the damage on stderr, continue after it, and exit with code 1.
+
+    --at applies to files that depend on the time: why.json, and compacted/ except latest/.
+    """
+    from kafkafs.mount.node import File
+
+    from ..support.opening import for_each, open_tree, refuse_at, resolve
+    from ..support.output import of_records
+
+    if at is not None:
+        refuse_at(paths)
+    tree = open_tree(log_dirs, settings, isolation, at)
+
+    def print_file(path: str, out: Output) -> int:
+        node = resolve(tree, path)
+        if not isinstance(node, File):
+            raise failures.Failure(f"{path or '/'}: is a directory; list it with `kafkafs ls`")
+        handle = node.open()
+        try:
+            return copy(handle, out, path)
+        finally:
+            handle.close()
+
+    with of_records() as out:
+        return for_each(paths, lambda path: print_file(path, out))
+
+
+def copy(handle: Handle, out: Output, path: str) -> int:
+    """Writes everything in `handle` to `out`, skipping damage, and returns the exit code."""
+    from kafkafs.mount.vfs.errnos import ReadInterrupted
+    from kafkafs.storage.errors import CorruptError
+
+    position = code = 0
+    while True:
+        try:
+            data = handle.read(position, _READ_BYTES)
+        except ReadInterrupted:
+            continue
+        except CorruptError as error:
+            # A handle raises once at the damage and then continues after it.
+            code = failures.tell(error, path)
+            continue
+        if not data:
+            return code
+        out.write(data)
+        out.flush()
+        position += len(data)

@@ -1,0 +1,164 @@
+"""`kafkafs mount`: mounts log directories through FUSE."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import click
+
+from ..support import failures
+from ..support.params import LocalPath, Setting, log_dirs_argument, reading_options
+from ..support.verb import Verb
+
+if TYPE_CHECKING:
+    from kafkafs.storage.log_dirs.engine import Engine
+
+
+@click.command(
+    cls=Verb,
+    short_help="Mount log directories read-only or, with --rw, writable.",
+    examples=[
+        (
+            "kafkafs mount /data /mnt/kafka",
+            "mount read-only, served by a daemon; returns when the mount is ready",
+        ),
+        ("kafkafs mount /data1,/data2 /mnt/kafka", "mount all of a broker's log.dirs as one tree"),
+        (
+            "kafkafs mount --rw /data /mnt/kafka",
+            "mount writable: rm deletes, >> appends; no broker may be running",
+        ),
+        (
+            "kafkafs mount -o allow_other,log=/var/log/kafkafs.log /data /mnt/kafka",
+            "let all users read the mount, and log to a file",
+        ),
+        (
+            "kafkafs mount --foreground --isolation read_uncommitted /data /mnt/kafka",
+            "serve until Ctrl-C, including records of open and aborted transactions",
+        ),
+        (
+            "/data /mnt/kafka fuse.kafkafs nofail,allow_other 0 0",
+            "a line of /etc/fstab; needs kafkafs, or a link to it, in /usr/bin or /usr/local/bin",
+        ),
+    ],
+)
+@log_dirs_argument
+@click.argument("mountpoint", metavar="MOUNTPOINT", type=LocalPath())
+@click.option(
+    "--rw",
+    "writable",
+    is_flag=True,
+    help="Lock the directories and allow changes; same as -o writable.",
+)
+@click.option(
+    "--maintain",
+    is_flag=True,
+    help="With --rw: run retention, the log cleaner and the removal of leftover files, as a broker "
+    "does; same as -o maintain.",
+)
+@click.option(
+    "-o",
+    "options",
+    metavar="OPTIONS",
+    multiple=True,
+    help="Mount options, separated by commas: isolation=LEVEL, writable, maintain, unregistered, "
+    "key_separator=TEXT, allow_other, log=FILE, debug, and those of mount(8).",
+)
+@click.option(
+    "-f",
+    "--foreground",
+    is_flag=True,
+    help="Do not start a daemon: serve until unmounted or Ctrl-C; log to stderr.",
+)
+@click.option(
+    "--check", "only_check", is_flag=True, help="Mount nothing; report what would prevent mounting."
+)
+@reading_options
+def command(
+    log_dirs: tuple[str, ...],
+    mountpoint: str,
+    writable: bool,
+    maintain: bool,
+    options: tuple[str, ...],
+    foreground: bool,
+    only_check: bool,
+    settings: tuple[Setting, ...],
+    isolation: str,
+) -> None:
+    """Mount LOG_DIRS on the empty directory MOUNTPOINT.
+
+    By default the mount is read-only: it changes nothing in the log directories and takes no lock,
+    so a broker may be running on them. With --rw, the directories are locked as by a broker and
+    recovered after an unclean shutdown; only what you delete is deleted. With --rw --maintain,
+    retention, the log cleaner and the removal of leftover files run while the directories are
+    mounted; the command first prints what the first pass will delete, and why.
+
+    The daemon logs to syslog, or to a file with -o log=FILE. To unmount, run `kafkafs umount` or
+    send SIGTERM to the daemon.
+    """
+    try:
+        from kafkafs.mount.session import session
+    except ImportError as error:
+        why = "mounting requires pyfuse3 and trio; install them, for example: `pip install pyfuse3`"
+        raise failures.Failure(f"{error}; {why}") from error
+    from kafkafs.mount.options import MountOptions, check_options, parse_options
+    from kafkafs.mount.session.fuse_obstacle import fuse_obstacle
+    from kafkafs.storage.log.read.transactions import Isolation
+
+    from ..support.opening import open_engine, open_writable
+
+    base = MountOptions(isolation=Isolation(isolation), writable=writable, maintain=maintain)
+    chosen = parse_options(",".join(options), base)
+    check_options(chosen)
+
+    def make_engine(paths: Sequence[str]) -> Engine:
+        if not chosen.writable:
+            return open_engine(tuple(paths), settings)
+        # Deletions by the previous mount can be undone.
+        return open_writable(
+            tuple(paths),
+            settings,
+            finds_deleted=True,
+            maintain=chosen.maintain,
+            unregistered=chosen.unregistered,
+        )
+
+    # Absolute, because a daemon's current directory is the root.
+    paths = [os.path.abspath(path) for path in log_dirs]
+    mountpoint = os.path.abspath(mountpoint)
+    try:
+        # Checked here, not only in the daemon, so that a wrong config is reported as wrong usage.
+        with closing(open_engine(tuple(paths), settings)) as engine:
+            if chosen.maintain and not only_check:
+                _report_first_pass(engine)
+        if only_check:
+            session.check(paths, mountpoint)
+            obstacle = fuse_obstacle()
+            if obstacle:
+                raise failures.Failure(f"{mountpoint}: {obstacle}")
+            return
+        # The daemon outlives the reader of its output.
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        session.mount(paths, mountpoint, chosen, foreground=foreground, make_engine=make_engine)
+    except session.MountError as error:
+        raise failures.Failure(str(error)) from error
+
+
+def _report_first_pass(engine: Engine) -> None:
+    """Prints what the first maintenance pass of the mount will delete."""
+    from kafkafs.storage.operations.first_pass import first_pass
+
+    dues = first_pass(engine, time.time_ns() // 1_000_000)
+    if not dues:
+        click.echo("kafkafs: the first pass deletes nothing", err=True)
+    for due in dues:
+        records = f"up to {due.records} records, " if due.records else ""
+        size = f"{due.size} bytes"
+        count = len(due.partitions)
+        partitions = f"{count} partition{'' if count == 1 else 's'}"
+        what = f"{records}{size} of {partitions} ({due.cause})"
+        click.echo(f"kafkafs: the first pass deletes {what}", err=True)

@@ -1,0 +1,253 @@
+"""`kafkafs spark`: jobs that Spark runs on all processors or on a cluster.
+
+This module has what they share: options, the session, progress and the summary.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ..support import failures, output
+from ..support.params import (
+    Function,
+    LocalPath,
+    choice_argument,
+    json_option,
+    log_dirs_argument,
+    settings_option,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from kafkafs.spark.jobs.report import Report, Row
+    from kafkafs.spark.jobs.tasks import Told
+
+# Maps each job to the module that defines it, as `command`; in the order of the help.
+JOBS: Final = {
+    "verify": "spark_verify",
+    "stats": "spark_stats",
+    "compact": "spark_compact",
+    "reindex": "spark_reindex",
+    "export": "spark_export",
+    "import": "spark_import",
+    "salvage": "spark_salvage",
+    "merge": "spark_merge",
+}
+
+_DEFAULT_MASTER: Final = "local[*]"
+# Set by spark-submit in the driver that it starts; it also decides the master.
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"
+_QUIET: Final = {
+    "spark.log.level": "ERROR",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+# On this machine, Java only schedules tasks: an optimizing compiler and parallel garbage collection
+# would only take processor time from them.
+_LIGHT: Final = {
+    "spark.driver.defaultJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+_SHOWN: Final = 1000  # the most findings printed as text
+
+# A job to run in a session; it reports its progress.
+Job = Callable[["SparkSession", "Told"], "Report"]
+
+
+class Jobs(click.Group):
+    """Imports the requested job."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(JOBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in JOBS:
+            return None
+        command: click.Command = importlib.import_module(
+            f"kafkafs.cli.verbs.{JOBS[cmd_name]}"
+        ).command
+        return command
+
+
+@click.group(cls=Jobs, short_help="Run Spark jobs for many or large partitions.")
+def command() -> None:
+    """Run Spark jobs on all processors of this machine or, with --master or spark-submit, on a
+    cluster whose workers see LOG_DIRS under the same paths.
+
+    Requires PySpark (`pip install kafkafs[spark]`) and Java.
+    """
+
+
+def job_options(function: Function) -> Function:
+    """Adds `log_dirs`, `chosen`, `settings`, `master` and `as_json`, which every job takes."""
+    for add in (
+        json_option("the report as JSON objects, one per line; those of findings have `what`"),
+        settings_option,
+        master_option,
+        choice_argument,
+        log_dirs_argument,
+    ):
+        function = add(function)
+    return function
+
+
+def master_option(function: Function) -> Function:
+    return click.option(
+        "--master",
+        metavar="URL",
+        help=f"The Spark master: spark://HOST:PORT, …  [default: {_DEFAULT_MASTER}]",
+    )(function)
+
+
+def output_option(what: str) -> Callable[[Function], Function]:
+    """Adds `output`: the directory that a job creates."""
+    return click.option(
+        "-o",
+        "--output",
+        metavar="DIR",
+        required=True,
+        type=LocalPath(file_okay=False),
+        help=what,
+    )
+
+
+def state_option(function: Function) -> Function:
+    """Adds `state`, for jobs that have no output directory in which to note finished units."""
+    return click.option(
+        "--state",
+        metavar="DIR",
+        type=LocalPath(file_okay=False),
+        help="Record progress in DIR, so that the same command resumes an interrupted job.",
+    )(function)
+
+
+def run(what: str, master: str | None, as_json: bool, job: Job) -> int:
+    """Runs the job in a new session, prints its report, and returns the exit code."""
+    with session(f"kafkafs spark {what}", master) as spark, output.bar(what) as told, _told():
+        report = job(spark, told)
+    lines = _json_lines(report) if as_json else _lines(report)
+    output.binary().writelines(lines)
+    return report.exit_code
+
+
+@contextmanager
+def session(name: str, master: str | None) -> Iterator[SparkSession]:
+    """Opens a session for the block. Raises Failure if Java or PySpark is missing."""
+    _refuse_without_java()
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise failures.Failure("PySpark is not installed: `pip install kafkafs[spark]`") from None
+    # The pipe to Java may break, which must not kill this process silently.
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.Builder().appName(name)
+    if _SUBMITTED not in os.environ:
+        master = master or _DEFAULT_MASTER
+        is_here = master.startswith("local")
+        for option, value in {**_QUIET, **(_LIGHT if is_here else {})}.items():
+            builder = builder.config(option, value)
+    if master is not None:
+        builder = builder.master(master)
+    with _told():
+        spark = builder.getOrCreate()
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Turns errors of jobs, and of Spark itself, into a Failure."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from kafkafs.spark.jobs.notes import OtherJob
+    from kafkafs.spark.options import OptionError
+    from kafkafs.spark.read.planning import DataLoss
+
+    try:
+        yield
+    except (OtherJob, OptionError, DataLoss) as error:
+        raise failures.Failure(str(error)) from error
+    except (Py4JError, PySparkException) as error:
+        raise failures.Failure(f"Spark failed: {cause(str(error))}") from error
+
+
+def cause(text: str) -> str:
+    """Extracts the cause of a task's failure from Spark's message: the last line of the innermost
+    Python traceback, or the first line of the message if there is no traceback."""
+    told = ""
+    in_traceback = False
+    for line in text.splitlines():
+        if line.startswith("Traceback"):
+            in_traceback = True
+        elif in_traceback and line and not line[0].isspace():
+            told, in_traceback = line, False
+    return told or next((line for line in text.splitlines() if line.strip()), "no reason given")
+
+
+def _refuse_without_java() -> None:
+    home = os.environ.get("JAVA_HOME")
+    if not shutil.which("java", path=os.path.join(home, "bin") if home else None):
+        where = f"in JAVA_HOME, {home}" if home else "on the PATH, and JAVA_HOME is not set"
+        raise failures.Failure(f"Spark needs Java, but there is no java {where}")
+
+
+def _json_lines(report: Report) -> Iterator[bytes]:
+    for row in (*report.rows, *report.wrong):
+        yield output.json_line(dict(row))
+
+
+def _lines(report: Report) -> Iterator[bytes]:
+    """Yields the findings, the table, and a summary line."""
+    for wrong in report.wrong[:_SHOWN]:
+        yield output.line(output.shown(_wrong_line(wrong)))
+    if len(report.wrong) > _SHOWN:
+        yield output.line(f"… and {len(report.wrong) - _SHOWN} more; --json prints all")
+    if report.rows:
+        yield from map(output.line, _table(report.columns, report.rows))
+    yield output.line(_last_line(report))
+
+
+def _wrong_line(wrong: Row) -> str:
+    """Formats a finding: `FILE: position N: WHAT`, or with the partition instead of the file."""
+    place = [str(wrong["file"])] if wrong.get("file") else []
+    if not place and "topic" in wrong:
+        place = [f"{wrong['topic']}-{wrong['partition']}"]
+    if wrong.get("position", -1) >= 0:
+        place.append(f"position {wrong['position']}")
+    return ": ".join([*place, str(wrong["what"])])
+
+
+def _table(columns: Iterable[str], rows: Iterable[Row]) -> Iterable[str]:
+    names = list(columns)
+    cells = [[_cell(row[name]) for name in names] for row in rows]
+    numbers = {at for at, name in enumerate(names) if all(_is_number(row[name]) for row in rows)}
+    return output.aligned([names, *cells], right=numbers)
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else output.shown(str(value))
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+
+
+def _last_line(report: Report) -> str:
+    parts = [f"{name} {value}" for name, value in report.totals.items()]
+    if report.skipped:
+        parts.append(f"{report.skipped} of {report.units} parts were already finished")
+    parts.append(f"{len(report.wrong)} findings" if report.wrong else "nothing is wrong")
+    return f"{report.job}: {', '.join(parts)}"

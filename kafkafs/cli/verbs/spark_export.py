@@ -1,0 +1,85 @@
+"""`kafkafs spark export`: exports records to Parquet, Arrow or JSON files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ..support.params import ISOLATION_LEVELS, Choice, Setting
+from ..support.verb import Verb
+from .spark import job_options, output_option, run
+
+if TYPE_CHECKING:
+    from kafkafs.spark.jobs.export_files import Format
+
+_FORMATS = ("parquet", "arrow", "jsonl")
+
+
+@click.command(
+    "export",
+    cls=Verb,
+    short_help="Export records to Parquet, Arrow or JSON files by topic and date.",
+    examples=[
+        ("kafkafs spark export /data -o /table", "export every topic as a table of Parquet files"),
+        (
+            "kafkafs spark export --format jsonl --isolation read_uncommitted /data -o /out orders",
+            "export one topic, including aborted transactions, as JSON lines",
+        ),
+    ],
+)
+@output_option("Write the table to DIR; an unfinished export there is resumed.")
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(_FORMATS),
+    default=_FORMATS[0],
+    show_default=True,
+    help="Format of the files.",
+)
+@click.option(
+    "--isolation",
+    type=click.Choice(ISOLATION_LEVELS),
+    default=ISOLATION_LEVELS[0],
+    show_default=True,
+    help="Whether to omit or export records of open and aborted transactions.",
+)
+@click.option("--permissive", is_flag=True, help="Skip only damaged records, and report them.")
+@job_options
+def command(
+    log_dirs: tuple[str, ...],
+    chosen: tuple[Choice, ...],
+    settings: tuple[Setting, ...],
+    master: str | None,
+    as_json: bool,
+    output: str,
+    file_format: Format,
+    isolation: str,
+    permissive: bool,
+) -> int:
+    """Export the records in LOG_DIRS, or only of the named topics and partitions, to files
+    topic=T/date=D/part-…, where D is the UTC date of the timestamp. Records are exported in full:
+    offset, timestamp and its type, headers, nulls. `kafkafs spark import` restores logs from them.
+
+    A range of offsets that contains damage is omitted and reported, with exit code 1; with
+    --permissive, only the damaged records are omitted. Repeating the command resumes an unfinished
+    export as planned, or adds what was written to LOG_DIRS since a finished one.
+    """
+    from kafkafs.spark.jobs import export
+
+    return run(
+        "export",
+        master,
+        as_json,
+        lambda spark, told: export(
+            spark,
+            log_dirs,
+            output,
+            chosen,
+            format=file_format,
+            isolation=isolation,
+            permissive=permissive,
+            settings=dict(settings),
+            told=told,
+        ),
+    )

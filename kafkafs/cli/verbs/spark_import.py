@@ -1,0 +1,69 @@
+"""`kafkafs spark import`: restores logs from an export."""
+
+from __future__ import annotations
+
+import click
+
+from ..support.params import Choice, LocalPath, Setting
+from ..support.verb import Verb
+from .spark import job_options, run
+
+
+@click.command(
+    "import",
+    cls=Verb,
+    short_help="Restore logs from an export.",
+    examples=[
+        ("kafkafs spark import --from /table /data", "import every topic of an export"),
+        (
+            "kafkafs spark import --from /table /data orders payments/0",
+            "import one topic and one partition",
+        ),
+    ],
+)
+@click.option(
+    "--from",
+    "source",
+    metavar="DIR",
+    required=True,
+    type=LocalPath(exists=True, file_okay=False),
+    help="Read the table in DIR, written by `kafkafs spark export`.",
+)
+@click.option(
+    "--unregistered",
+    is_flag=True,
+    help="Also create topics that a KRaft broker would rename to -stray.",
+)
+@job_options
+def command(
+    log_dirs: tuple[str, ...],
+    chosen: tuple[Choice, ...],
+    settings: tuple[Setting, ...],
+    master: str | None,
+    as_json: bool,
+    source: str,
+    unregistered: bool,
+) -> int:
+    """Import the records of an export into LOG_DIRS with their original offsets, timestamps and
+    headers. Missing directories, topics and partitions are created, with their original configs
+    and log start and end offsets. A partition that has records must end where the export begins, or
+    between there and the first exported record. No broker may be running on LOG_DIRS.
+
+    The import is atomic. If it is interrupted, the same command resumes it.
+    """
+    from kafkafs.spark.jobs import import_
+
+    return run(
+        "import",
+        master,
+        as_json,
+        lambda spark, told: import_(
+            spark,
+            log_dirs,
+            source,
+            chosen,
+            unregistered=unregistered,
+            settings=dict(settings),
+            told=told,
+        ),
+    )

@@ -1,0 +1,53 @@
+"""`kafkafs spark salvage`: copies intact batches out of damaged log directories."""
+
+from __future__ import annotations
+
+import click
+
+from ..support.params import Choice, Setting
+from ..support.verb import Verb
+from .spark import job_options, output_option, run
+
+
+@click.command(
+    "salvage",
+    cls=Verb,
+    short_help="Copy intact batches of damaged logs to a new log directory.",
+    examples=[
+        (
+            "kafkafs spark salvage /damaged -o /saved",
+            "salvage every intact batch of every partition",
+        ),
+        (
+            "kafkafs spark salvage --json /damaged -o /saved orders > lost",
+            "salvage one topic, and list what was lost",
+        ),
+    ],
+)
+@output_option("Create the log directory DIR, which must not exist yet.")
+@job_options
+def command(
+    log_dirs: tuple[str, ...],
+    chosen: tuple[Choice, ...],
+    settings: tuple[Setting, ...],
+    master: str | None,
+    as_json: bool,
+    output: str,
+) -> int:
+    """Copy every intact batch in LOG_DIRS unchanged, with offsets, producers and transactions, to a
+    new log directory. Lost data is reported by file, position and offsets, with exit code 1.
+    LOG_DIRS are only read.
+
+    Intact batches after damage, which recovery would truncate, are kept. If the job is killed, the
+    same command resumes it with the remaining segments.
+    """
+    from kafkafs.spark.jobs import salvage
+
+    return run(
+        "salvage",
+        master,
+        as_json,
+        lambda spark, told: salvage(
+            spark, log_dirs, output, chosen, settings=dict(settings), told=told
+        ),
+    )

@@ -1,0 +1,31 @@
+"""`kafkafs umount`: unmounts log directories."""
+
+from __future__ import annotations
+
+import click
+
+from ..support import failures
+from ..support.params import LocalPath
+from ..support.verb import Verb
+
+
+@click.command(
+    cls=Verb,
+    short_help="Unmount log directories, even if the daemon has died.",
+    examples=[
+        ("kafkafs umount /mnt/kafka", "unmount; /mnt/kafka is an ordinary directory again"),
+        ("umount /mnt/kafka", "do the same, as root"),
+    ],
+)
+@click.argument("mountpoints", metavar="MOUNTPOINT...", nargs=-1, required=True, type=LocalPath())
+def command(mountpoints: tuple[str, ...]) -> int:
+    """Unmount each MOUNTPOINT."""
+    from kafkafs.mount.session import session
+
+    code = 0
+    for mountpoint in mountpoints:
+        try:
+            session.unmount(mountpoint)
+        except session.MountError as error:
+            code = failures.tell(failures.Failure(str(error)))
+    return code

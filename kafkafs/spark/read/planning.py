@@ -1,0 +1,374 @@
+"""Splits a read into ranges of offsets, one per task, by bytes at entries of the sparse indexes.
+
+This runs on the driver. It reads directory listings, a few index entries for each cut, and what
+a lookup by time reads; the time depends on the number of segments and tasks, not on that of
+records.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import accumulate, pairwise
+from typing import Final
+
+from kafkafs.storage.errors import (
+    CorruptError,
+    LogDirError,
+    UnknownPartition,
+    UnknownTopic,
+    printable,
+)
+from kafkafs.storage.format.files.names import META_PROPERTIES_FILE
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.log_dirs.log_dir import PartitionDir
+from kafkafs.storage.segment.segment import Segment
+
+from ..options import EARLIEST, LATEST, OffsetRangeLimit, OptionError, ReadOptions, TopicPartition
+
+LOGGER: Final = logging.getLogger("kafkafs.spark")
+
+#: Kafka's own topics, which are read only if they are named (Topic.isInternal, and KRaft's log).
+INTERNAL_TOPICS: Final = frozenset(
+    ("__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata")
+)
+
+# Planning visits all segments once, in order: keeping their indexes open would gain nothing, and
+# those of a terabyte map half a gigabyte.
+_OPEN_FILES: Final = {"kafkafs.open.files": "64"}
+
+
+class DataLoss(Exception):
+    """Requested records no longer exist, and failOnDataLoss is true."""
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetRange:
+    """The part of a partition that a task reads: offsets [`start`, `end`), about `size` bytes of
+    `.log`.
+
+    `is_last`: the log ended at `end` when this was planned, so damage after its last batch is part
+    of the range. `topic_id`: the id in the partition's directory at that time, "" if it had none.
+    Offsets of a topic with another id are not read instead.
+    """
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    size: int
+    is_last: bool = False
+    topic_id: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}, offsets {self.start} to {self.end - 1}"
+
+
+def find_log_dirs(paths: Sequence[str]) -> list[str]:
+    """Returns the directories that the paths name, in order, with wildcards (`*`, `?`, `[…]`)
+    expanded. They are absolute, since workers have their own working directories.
+
+    Raises OptionError if a wildcard matches nothing.
+    """
+    found: list[str] = []
+    for path in map(os.path.abspath, paths):
+        if os.path.lexists(path) or not glob.has_magic(path):
+            found.append(path)
+            continue
+        matching = [match for match in sorted(glob.glob(path)) if os.path.isdir(match)]
+        if not matching:
+            raise OptionError("path", f"{path}: no directory matches")
+        found += matching
+    return list(dict.fromkeys(found))
+
+
+def refuse_within_log_dir(place: str, log_dirs: Iterable[str]) -> None:
+    """Raises LogDirError if a place is inside a log directory, of `log_dirs` or any other: a broker
+    does not open one that contains directories of other kinds (LogManager.loadLogs)."""
+    known = {os.path.realpath(path) for path in log_dirs}
+    above = below = os.path.realpath(place)
+    while True:
+        if above in known or os.path.lexists(os.path.join(above, META_PROPERTIES_FILE)):
+            why = f"would be in the log directory {printable(above)}, which no broker opens then"
+            raise LogDirError(place, why)
+        below, above = above, os.path.dirname(above)
+        if above == below:
+            return
+
+
+def plan(log_dirs: Sequence[str], options: ReadOptions) -> list[OffsetRange]:
+    """Returns ranges that together contain every requested record once, in order of topic,
+    partition and offset.
+
+    Raises OptionError for a missing topic or partition, DataLoss for missing offsets, LogDirError
+    or ConfigError.
+    """
+    engine = open_engine(log_dirs, options)
+    try:
+        check_topics(engine.topics(), options)
+        chosen = assigned(engine.topics(), options)
+        for limit in (options.starting, options.ending):
+            check_named(limit, chosen)
+        spans = [
+            span
+            for topic, partition in chosen
+            for span in _spans(engine, topic, partition, options)
+        ]
+        return _ranges(spans, options)
+    finally:
+        engine.close()
+
+
+def open_engine(log_dirs: Sequence[str], options: ReadOptions) -> Engine:
+    """Opens the directories for planning. Raises LogDirError or ConfigError."""
+    engine = Engine(log_dirs, {**_OPEN_FILES, **options.settings})
+    for problem in engine.problems:
+        LOGGER.warning("%s", problem)
+    return engine
+
+
+_READ_REST: Final = "Set the option failOnDataLoss to false to read what is there"
+
+
+def report_loss(what: str, is_error: bool, remedy: str = _READ_REST) -> None:
+    """Raises DataLoss with the advice `remedy`, or logs a warning if it is not an error."""
+    if is_error:
+        raise DataLoss(f"{what}. {remedy}")
+    LOGGER.warning("%s", what)
+
+
+def recreated(topic: str, known_id: str, topic_id: str) -> str:
+    """Describes the re-creation of a topic whose id was `known_id` and now is `topic_id`, "" for
+    none."""
+    now = f"the topic id is {topic_id} now" if topic_id else "there is no topic id now"
+    return f"topic {topic} was deleted and created again: {now}, not {known_id}"
+
+
+# -- which partitions ------------------------------------------------------------------------------
+
+
+def check_topics(topics: Mapping[str, list[int]], options: ReadOptions) -> None:
+    """Raises OptionError if a topic or partition that the options name does not exist."""
+    for topic, partition in options.assigned or ():
+        there = topics.get(topic, ())
+        if partition not in there:
+            raise OptionError("assign", str(UnknownPartition(topic, partition, there)))
+    for topic in options.topics or ():
+        if topic not in topics:
+            raise OptionError("subscribe", f"there is {UnknownTopic(topic, topics)}")
+
+
+def assigned(topics: Mapping[str, list[int]], options: ReadOptions) -> list[TopicPartition]:
+    """Returns the existing partitions that the options select, sorted."""
+    if options.assigned is not None:
+        there = (each for each in options.assigned if each[1] in topics.get(each[0], ()))
+        return sorted(there)
+    names = options.topics
+    if names is None:
+        pattern = options.topic_pattern
+        names = tuple(
+            topic
+            for topic in topics
+            if topic not in INTERNAL_TOPICS and (pattern is None or pattern.search(topic))
+        )
+    return [(topic, number) for topic in sorted(names) for number in topics.get(topic, ())]
+
+
+def check_named(limit: OffsetRangeLimit, chosen: Iterable[TopicPartition]) -> None:
+    """Raises OptionError unless a limit per partition names exactly the partitions that are read,
+    as Spark requires."""
+    if limit.everywhere is not None:
+        return
+    if differing := sorted(limit.each.keys() ^ set(chosen)):
+        topic, partition = differing[0]
+        is_named = differing[0] in limit.each
+        why = "is named, but not read" if is_named else "is read, but not named"
+        raise OptionError(limit.option, f"{topic}-{partition} {why}")
+
+
+# -- which offsets ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Offsets [`start`, `end`) of a partition to read, and where their bytes are; `topic_id` as in
+    OffsetRange.
+
+    `segments` contain them; `ends[i]` is the number of the span's bytes in segments up to `i`,
+    where the first segment is counted from position `skipped` on.
+    """
+
+    view: View
+    start: int
+    end: int
+    topic_id: str = ""
+    segments: Sequence[Segment] = field(default=())
+    ends: Sequence[int] = field(default=())
+    skipped: int = 0
+
+    @classmethod
+    def of(cls, view: View, start: int, end: int, topic_id: str) -> _Span:
+        segments = [s for s in view.segments.from_offset(start) if s.base_offset < end]
+        skipped = _position_of(segments[0], start)
+        sizes = [segment.size for segment in segments]
+        sizes[-1] = min(sizes[-1], _position_of(segments[-1], end, up=True))
+        sizes[0] -= skipped
+        ends = list(accumulate(max(size, 0) for size in sizes))
+        return cls(view, start, end, topic_id, segments, ends, skipped)
+
+    @property
+    def size(self) -> int:
+        return self.ends[-1]
+
+    def offset_at(self, byte: int) -> int:
+        """Returns an offset near the record that is `byte` bytes after the start."""
+        number = min(bisect_right(self.ends, byte), len(self.segments) - 1)
+        before = self.ends[number - 1] if number else -self.skipped
+        segment, position = self.segments[number], byte - before
+        index = segment.offset_index()
+        entry = index.lookup_position(position, segment.size) if index is not None else None
+        if entry is None or not entry.position:
+            return segment.base_offset
+        return entry.offset + 1
+
+
+def _position_of(segment: Segment, offset: int, up: bool = False) -> int:
+    """Returns an offset's approximate position in a segment by its index; with `up` one at or
+    after it."""
+    index = segment.offset_index()
+    if index is None or not len(index):
+        return segment.size if up else 0
+    if up:
+        slot = index.floor_slot(offset) + 1
+        return index.entry(slot).position if slot < len(index) else segment.size
+    return index.lookup(offset, segment.size).position
+
+
+def _spans(engine: Engine, topic: str, partition: int, options: ReadOptions) -> Iterator[_Span]:
+    """Yields the span to read of one partition, if there is any."""
+    try:
+        # Read the id before the view: tasks reject a topic that is created again in between.
+        topic_id = _topic_id(engine.partition_dir(topic, partition))
+        view = engine.log(topic, partition).view()
+    except (UnknownTopic, UnknownPartition):
+        report_loss(f"{topic}-{partition} was just deleted", options.fail_on_data_loss)
+        return
+    start, end = (bound(view, limit, options) for limit in (options.starting, options.ending))
+    if start < end:
+        yield _Span.of(view, start, end, topic_id)
+
+
+def _topic_id(found: PartitionDir) -> str:
+    """Returns the topic id in a partition's directory; "" if there is none or it is unreadable:
+    a batch also reads what is left of a damaged directory."""
+    try:
+        return found.topic_id()
+    except CorruptError as error:
+        LOGGER.warning("%s: a re-creation of the topic will not be detected", error)
+        return ""
+
+
+def bound(view: View, limit: OffsetRangeLimit, options: ReadOptions) -> int:
+    """Returns the offset of a limit, clamped to the existing ones. Raises DataLoss or
+    OptionError."""
+    latest = view.bound(options.isolation)
+    value = limit.of((view.topic, view.partition))
+    if limit.is_time:
+        value = _offset_for_time(view, value, limit, options)
+    value = {EARLIEST: view.start_offset, LATEST: latest}.get(value, value)
+    if not view.start_offset <= value <= latest:
+        there = f"offsets {view.start_offset} to {latest} exist"
+        what = f"{view.topic}-{view.partition}: {limit.option} is {value}, but only {there}"
+        report_loss(what, options.fail_on_data_loss)
+    return min(max(value, view.start_offset), latest)
+
+
+def _offset_for_time(
+    view: View, time_ms: int, limit: OffsetRangeLimit, options: ReadOptions
+) -> int:
+    """Returns the first offset at or after a time; LATEST if there is none and the options permit
+    it."""
+    found = view.offset_for_time(time_ms, options.isolation)
+    if found is not None:
+        return found
+    if limit is options.starting and not options.no_match_is_latest:
+        why = f"{view.topic}-{view.partition} has no record at {time_ms} or later"
+        raise OptionError(limit.option, f"{why}; see startingOffsetsByTimestampStrategy")
+    return LATEST
+
+
+# -- ranges ----------------------------------------------------------------------------------------
+
+
+def cut(parts: Iterable[tuple[View, int, int, str]], options: ReadOptions) -> list[OffsetRange]:
+    """Returns ranges of the requested sizes. Each part is a view, existing offsets [start, end) of
+    it, and its partition's topic id."""
+    return _ranges([_Span.of(*part) for part in parts if part[1] < part[2]], options)
+
+
+def _ranges(spans: Sequence[_Span], options: ReadOptions) -> list[OffsetRange]:
+    """Returns the spans cut to the sizes that the options request."""
+    target = options.max_bytes_per_partition
+    least = options.min_partitions or 0
+    if least:
+        target = max(min(target, sum(span.size for span in spans) // least), 1)
+    ranges = [piece for span in spans for piece in _cut_by_bytes(span, target)]
+    ranges = _cut_to_number(ranges, least)
+    most = options.max_records_per_partition
+    if most is not None:
+        ranges = [part for piece in ranges for part in _divided(piece, -(-_count(piece) // most))]
+    return ranges
+
+
+def _cut_by_bytes(span: _Span, target: int) -> Iterator[OffsetRange]:
+    """Yields the span in pieces of about `target` bytes, cut at the offsets of index entries."""
+    parts = max(-(-span.size // target), 1)
+    cuts = (span.offset_at(span.size * part // parts) for part in range(1, parts))
+    inner = sorted({offset for offset in cuts if span.start < offset < span.end})
+    edges = [span.start, *inner, span.end]
+    view = span.view
+    for low, high in pairwise(edges):
+        yield OffsetRange(
+            topic=view.topic,
+            partition=view.partition,
+            start=low,
+            end=high,
+            size=span.size // (len(edges) - 1),
+            is_last=high == view.end_offset,
+            topic_id=span.topic_id,
+        )
+
+
+def _cut_to_number(ranges: list[OffsetRange], least: int) -> list[OffsetRange]:
+    """Returns at least `least` ranges if there are that many offsets: if there were too few index
+    entries, the largest ranges are divided evenly, as in Spark (KafkaOffsetRangeCalculator)."""
+    missing = least - len(ranges)
+    if missing <= 0 or not ranges:
+        return ranges
+    total = sum(map(_count, ranges))
+    parts = [1 + min(missing * _count(piece) // total, _count(piece) - 1) for piece in ranges]
+    by_count = sorted(range(len(ranges)), key=lambda i: -_count(ranges[i]))
+    for i in by_count:
+        added = min(least - sum(parts), _count(ranges[i]) - parts[i])
+        if added <= 0:
+            continue
+        parts[i] += added
+    return [part for piece, n in zip(ranges, parts, strict=True) for part in _divided(piece, n)]
+
+
+def _count(piece: OffsetRange) -> int:
+    """Returns the number of its offsets, which is an upper bound of its records."""
+    return piece.end - piece.start
+
+
+def _divided(piece: OffsetRange, parts: int) -> Iterator[OffsetRange]:
+    """Yields the piece in `parts` whose numbers of offsets differ by at most one."""
+    edges = [piece.start + _count(piece) * part // parts for part in range(parts + 1)]
+    for low, high in pairwise(edges):
+        is_last = piece.is_last and high == piece.end
+        yield replace(piece, start=low, end=high, size=piece.size // parts, is_last=is_last)

@@ -1,0 +1,199 @@
+"""Reads one range of offsets into Arrow record batches: the work of a Spark task.
+
+Each task opens the log again. It may have changed since the driver planned: it grows, is compacted,
+and loses its oldest segments. Records deleted by retention are data loss, which fails the task or
+is skipped; so are all records of a topic that was deleted and created again. Damaged bytes fail the
+task or are skipped, and `losses` reports them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkafs.storage.errors import SegmentGone, StorageError, UnknownPartition, UnknownTopic, fresh
+from kafkafs.storage.format.records.arrow import to_record_batch
+from kafkafs.storage.format.records.columns import Columns, Damage
+from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.log.read.view import View
+from kafkafs.storage.log_dirs.engine import Engine
+
+from .planning import LOGGER, OffsetRange, recreated, report_loss
+from .topic_ids import id_of
+
+#: The rows of `losses`, one for each damaged place: offsets [firstOffset, nextOffset) of the range
+#: are lost; nextOffset is null if nothing readable follows in the segment.
+LOSSES: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("firstOffset", pa.int64()),
+        ("nextOffset", pa.int64()),
+        ("file", pa.string()),
+        ("position", pa.int64()),
+        ("what", pa.string()),
+    ]
+)
+# About the most bytes of records in a record batch, unless a single record is larger.
+_BATCH_BYTES: Final = 16 << 20
+# How many views are tried in a row when segments vanish before anything is read.
+_ATTEMPTS: Final = 8
+_LOSSES_TOLD: Final = 1000
+_READ_AGAIN: Final = "Read the new topic, or set the option failOnDataLoss to false to leave it out"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How ranges are read; the same for all tasks of a read."""
+
+    log_dirs: tuple[str, ...]
+    settings: Mapping[str, str]
+    isolation: Isolation
+    fail_on_data_loss: bool
+    permissive: bool
+
+    def records(self, piece: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yields the records of a range. `schema` has fields of the records' Arrow schema, with the
+        types that Spark requires.
+
+        Raises CorruptError for damage, unless it is skipped, and DataLoss, unless that is skipped.
+        """
+        names = schema.names
+        for part in self.parts(piece):
+            if isinstance(part, Damage):
+                if not self.permissive:
+                    raise fresh(part.error)
+                LOGGER.warning("%s-%d: skipped: %s", piece.topic, piece.partition, part.error)
+                continue
+            for rows in _pieces(part):
+                made = to_record_batch(rows, piece.topic, piece.partition, names)
+                arrays = [_as(made.column(field.name), field.type) for field in schema]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def losses(self, piece: OffsetRange, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yields the damage in a range; `schema` has fields of LOSSES."""
+        rows: list[dict[str, object]] = []
+        for part in self.parts(piece):
+            if isinstance(part, Damage):
+                rows.append(_loss(piece, part))
+            if len(rows) >= _LOSSES_TOLD:
+                yield pa.RecordBatch.from_pylist(rows, schema)
+                rows = []
+        if rows:
+            yield pa.RecordBatch.from_pylist(rows, schema)
+
+    def parts(self, piece: OffsetRange) -> Iterator[Columns | Damage]:
+        """Yields the columns and damage in a range. Columns are valid until the next are requested.
+
+        They are read from one view of the log, or from several if segments vanish while they are
+        read, because a cleaner replaces them or retention deletes them.
+        """
+        reached = piece.start
+        attempts = _ATTEMPTS
+        while attempts:
+            view = self._view(piece)
+            if view is None or self._is_recreated(piece):
+                return
+            self._report_gone(piece, view, reached)
+            end = None if piece.is_last and piece.end == view.end_offset else piece.end
+            try:
+                for part in view.scan(reached, end, self.isolation):
+                    if self._is_recreated(piece):
+                        return
+                    reached, attempts = _behind(part, reached), _ATTEMPTS
+                    yield part
+                return
+            except SegmentGone:
+                attempts -= 1
+        raise StorageError(f"{piece}: its segments vanish faster than they can be read")
+
+    def _view(self, piece: OffsetRange) -> View | None:
+        """Returns the present view; None if the partition was deleted and that is not an error.
+        Raises LogDirError if the directory itself is missing: a worker that does not see it has
+        lost no data."""
+        try:
+            return self._engine().log(piece.topic, piece.partition).view()
+        except (UnknownTopic, UnknownPartition) as error:
+            report_loss(f"{piece}: {error}", self.fail_on_data_loss)
+            return None
+
+    def _is_recreated(self, piece: OffsetRange) -> bool:
+        """Returns whether the partition now belongs to another topic, after logging a warning;
+        raises DataLoss if that is an error. False means that all that was read before belongs to
+        the planned topic, since ids are never reused. A partition deleted meanwhile counts as
+        unchanged."""
+        if not piece.topic_id:
+            return False
+        topic_id = id_of(self._engine(), (piece.topic, piece.partition))
+        if topic_id is None or topic_id == piece.topic_id:
+            return False
+        what = f"{piece}: {recreated(piece.topic, piece.topic_id, topic_id)}"
+        report_loss(what, self.fail_on_data_loss, _READ_AGAIN)
+        return True
+
+    def _engine(self) -> Engine:
+        return _engine(self.log_dirs, tuple(sorted(self.settings.items())))
+
+    def _report_gone(self, piece: OffsetRange, view: View, reached: int) -> None:
+        """Reports data loss for offsets of the range that the log no longer has."""
+        if view.start_offset > reached:
+            there = f"the log starts at {view.start_offset} now"
+        elif view.end_offset < piece.end:
+            there = f"the log ends at {view.end_offset} now"
+        else:
+            return
+        report_loss(f"{piece} do not all exist any more: {there}", self.fail_on_data_loss)
+
+
+@lru_cache(maxsize=1)
+def _engine(log_dirs: tuple[str, ...], settings: tuple[tuple[str, str], ...]) -> Engine:
+    """Returns an engine; successive tasks of a process share it and what it has cached."""
+    return Engine(log_dirs, dict(settings))
+
+
+def _behind(part: Columns | Damage, reached: int) -> int:
+    """Returns the offset at which reading continues after a part."""
+    if isinstance(part, Columns):
+        return int(part.offsets[-1]) + 1
+    return max(reached, part.first_offset, part.next_offset)
+
+
+def _pieces(columns: Columns) -> Iterator[Columns]:
+    """Yields the rows in pieces that keep each batch small."""
+    rows = len(columns)
+    if not rows:
+        return
+    parts = min(-(-columns.nbytes // _BATCH_BYTES), rows)
+    edges = [rows * part // parts for part in range(parts + 1)]
+    for low, high in pairwise(edges):
+        yield columns if parts == 1 else columns.slice(low, high)
+
+
+def _as(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Returns the column with the type that Spark requires. An empty list of headers becomes null,
+    as in Spark's own source."""
+    if not pa.types.is_list(kind):
+        return array if array.type == kind else array.cast(kind)
+    lengths = pc.list_value_length(array).to_numpy(zero_copy_only=False)
+    none = pa.array(np.equal(lengths, 0)) if (lengths == 0).any() else None
+    return pa.ListArray.from_arrays(array.offsets, array.values, type=kind, mask=none)
+
+
+def _loss(piece: OffsetRange, damage: Damage) -> dict[str, object]:
+    values: Sequence[object] = (
+        piece.topic,
+        piece.partition,
+        damage.first_offset,
+        damage.next_offset if damage.next_offset >= 0 else None,
+        damage.error.file,
+        damage.error.position,
+        damage.error.what,
+    )
+    return dict(zip(LOSSES.names, values, strict=True))

@@ -1,0 +1,217 @@
+"""An open directory: the state of a listing and how it continues."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from itertools import chain
+from typing import Final, cast
+
+import pyfuse3
+import trio
+
+from kafkafs.storage.errors import StorageError
+
+from ..node import DirectoryNode, DirEntries, DirEntryRun, Listing, Row
+from .entries import SECTOR, Owner
+
+logger = logging.getLogger(__name__)
+
+_DOT, _DOT_DOT = 1, 2
+# When fewer rows than this are left, the next run is prepared.
+_FEW_ROWS: Final = 2048
+
+
+class _WithoutNode:
+    """The inode number of an entry for which the kernel must not create an inode.
+
+    pyfuse3 converts this value twice: first to the entry's node id, then to its inode number. The
+    kernel reads a node id of 0 as "no attributes given" (fuse_direntplus_link): it returns the name
+    to the listing program and looks it up if a program needs more than the name. Creating an inode
+    costs the kernel about ten times as much.
+    """
+
+    def __init__(self) -> None:
+        self._inode = 0
+        self._is_node_id = False
+
+    def of(self, inode: pyfuse3.InodeT) -> pyfuse3.InodeT:
+        self._inode, self._is_node_id = inode, True
+        return cast(pyfuse3.InodeT, self)
+
+    def __int__(self) -> int:
+        if self._is_node_id:
+            self._is_node_id = False
+            return 0
+        return self._inode
+
+    __index__ = __int__
+
+
+def _can_omit_nodes() -> bool:
+    """Returns whether this pyfuse3 reads inode numbers as `_WithoutNode` expects."""
+    entry = pyfuse3.EntryAttributes()
+    entry.st_ino = _WithoutNode().of(pyfuse3.InodeT(2))
+    return entry.st_ino == 0
+
+
+_CAN_OMIT_NODES: Final = _can_omit_nodes()
+
+
+class Lister:
+    """Lists one directory. The kernel asks for one part at a time, nearly always the next.
+
+    The rows of `_rows` from `_at` on have not been sent yet; `_next_start` is the position of the
+    first of them. They are read from `_feed`, after the row in `_refused`, if any, which did not
+    fit into the kernel's buffer. While the kernel processes the last rows of a run, the next run is
+    prepared; no more than that is in memory.
+
+    A listing ends with the entries that existed when its first run was made: otherwise listing a
+    directory that grows faster than it is read would never end.
+
+    The first part carries attributes; few directories are larger. Then only names are sent, which
+    is all that `ls` needs, until a name is looked up in the directory (`was_looked_up`): a program
+    like `find -newermt` needs the attributes of every entry, so the rest carries them again.
+
+    If names may have been deleted since a run was made, the run is made again, so that the kernel
+    never gets a name after it was told to forget it.
+    """
+
+    def __init__(
+        self,
+        directory: DirectoryNode,
+        owner: Owner,
+        nursery: trio.Nursery,
+        limiter: trio.CapacityLimiter | None = None,
+    ) -> None:
+        """`limiter`: limits the threads in which runs are made."""
+        self.directory = directory
+        self._limiter = limiter
+        self._owner = owner
+        self._nursery = nursery
+        self._one = trio.Lock()  # held while a run is made
+        self._entry = owner.entry(directory.attributes())
+        self._size = self._mtime_ns = -1  # those in `_entry`
+        self._next_start = -1
+        self._without_node = _WithoutNode()
+        self.was_looked_up = False
+        self._begun = _Begun(directory)
+        self._restart(0)
+
+    def _restart(self, start: int) -> None:
+        self._runs: Iterator[DirEntryRun] | None = None
+        self._losses = self.directory.losses()
+        self._rows = DirEntries()
+        self._at = 0
+        self._feed: Iterator[Row] = iter(())
+        self._refused: tuple[Row, ...] = ()
+        self._upcoming: DirEntryRun | None = None
+        self._next_start = start
+
+    async def reply(self, start: int, token: pyfuse3.ReaddirToken) -> None:
+        """Sends names from `start` on to the kernel until its buffer is full."""
+        names_only = _CAN_OMIT_NODES and start >= _DOT_DOT and not self.was_looked_up
+        if start < _DOT_DOT:
+            self._begun = _Begun(self.directory)
+            self._restart(_DOT_DOT)
+            if not self._reply_dots(start, token):
+                return
+            start = _DOT_DOT
+        elif start != self._next_start or self._losses != self.directory.losses():
+            self._restart(start)
+        while self._reply_rows(token, names_only):
+            if not await self._go_on():
+                return
+        if self._upcoming is None and len(self._rows) - self._at < _FEW_ROWS:
+            self._nursery.start_soon(self._prepare)
+
+    def _reply_dots(self, start: int, token: pyfuse3.ReaddirToken) -> bool:
+        entry = self._owner.entry(self.directory.attributes())
+        if start < _DOT and not pyfuse3.readdir_reply(token, pyfuse3.FileNameT(b"."), entry, _DOT):
+            return False
+        entry.st_ino = pyfuse3.InodeT(self.directory.parent_inode)
+        return pyfuse3.readdir_reply(token, pyfuse3.FileNameT(b".."), entry, _DOT_DOT)
+
+    def _reply_rows(self, token: pyfuse3.ReaddirToken, names_only: bool) -> bool:
+        """Sends the rows of the present run; returns False if the kernel's buffer is full.
+
+        The loop runs once per listed name, and most of its time is spent setting attributes: so all
+        rows share one object, and unchanged attributes are not set again."""
+        entry, reply, taken = self._entry, pyfuse3.readdir_reply, 0
+        said_size, said_mtime_ns = self._size, self._mtime_ns
+        without_node = self._without_node.of
+        refused: tuple[Row, ...] = ()
+        try:
+            for name, inode, size, mtime_ns, next_start in chain(self._refused, self._feed):
+                entry.st_ino = without_node(inode) if names_only else inode
+                if size != said_size:
+                    entry.st_size = said_size = size
+                    entry.st_blocks = (size + SECTOR - 1) // SECTOR
+                if mtime_ns != said_mtime_ns:
+                    entry.st_mtime_ns = said_mtime_ns = mtime_ns
+                if not reply(token, name, entry, next_start):
+                    refused = ((name, inode, size, mtime_ns, next_start),)
+                    break
+                self._next_start = next_start
+                taken += 1
+        finally:
+            self._size, self._mtime_ns = said_size, said_mtime_ns
+            self._refused = refused
+            self._at += taken
+        return not refused
+
+    async def _go_on(self) -> bool:
+        """Continues with the next run if all rows were sent; returns False at the end of the
+        directory."""
+        async with self._one:
+            while self._at >= len(self._rows):
+                if self._losses != self.directory.losses():
+                    self._restart(self._next_start)
+                run = self._upcoming or await self._make_run()
+                self._upcoming = None
+                if self._losses != self.directory.losses():
+                    continue
+                if run is None:
+                    return False
+                self._owner.set_shared(self._entry, run)
+                self._rows, self._at, self._feed = run.rows, 0, iter(run.rows)
+            return True
+
+    async def _prepare(self) -> None:
+        """Makes the next run ahead of time. An error in it occurs again when the run is needed."""
+        try:
+            async with self._one:
+                if self._upcoming is None:
+                    self._upcoming = await self._make_run()
+        except (StorageError, OSError):
+            self._runs = None  # a failed iterator yields no more: restart after the last row
+        except Exception:
+            self._runs = None
+            logger.exception("listing ahead failed")  # a bug of ours, which will occur again
+
+    async def _make_run(self) -> DirEntryRun | None:
+        if self._runs is None:
+            self._runs = self._begun.runs(self._behind_ready())
+        runs = self._runs
+        run = await trio.to_thread.run_sync(next, runs, None, limiter=self._limiter)
+        return run if runs is self._runs else None
+
+    def _behind_ready(self) -> int:
+        """Returns the position of the first name that is not in memory yet."""
+        return self._rows.next_starts[-1] if self._at < len(self._rows) else self._next_start
+
+    def close(self) -> None:
+        self._restart(self._next_start)
+
+
+class _Begun:
+    """A listing from its beginning; it keeps its end however often it is resumed."""
+
+    def __init__(self, directory: DirectoryNode) -> None:
+        self._directory = directory
+        self._listing: Listing | None = None
+
+    def runs(self, start: int) -> Iterator[DirEntryRun]:
+        if self._listing is None:
+            self._listing = self._directory.listing()
+        yield from self._listing(start)

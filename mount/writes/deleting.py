@@ -1,0 +1,125 @@
+"""Removing files of records and segments: a log is deleted from its start, and nowhere else.
+
+A removal raises the log start offset in memory, which all readers see at once. The rest follows
+soon, for thousands of removals together (`settling.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkafs.storage.errors import StorageError, UnknownPartition, printable
+
+from ..vfs.errnos import NotPermitted
+from .removed import Removed, RemovedNames
+from .settling import Settling
+
+if TYPE_CHECKING:  # loading the writing engine is expensive for a read-only mount
+    from kafkafs.storage.log.append.writer import LogWriter
+    from kafkafs.storage.log.read.view import View
+    from kafkafs.storage.log_manager import LogManager
+
+    from ..partition import MountedPartition
+
+
+class RecordDeletions:
+    """The removals made through a mount. Any thread may call."""
+
+    def __init__(self, engine: LogManager) -> None:
+        self._engine = engine
+        self._settling = Settling(engine.upkeep.settle_deletions)
+        self._names = RemovedNames()
+        self._generations: dict[int, int] = {}
+
+    # -- records and segments --------------------------------------------------------------------
+
+    def delete_below(self, partition: MountedPartition, offset: int, name: str, pid: int) -> None:
+        """Raises the log start offset to at least `offset`, because process `pid` removed `name`.
+        Raises Forbidden, PolicyViolation or LogDirOffline."""
+        writer = self._writer(partition)
+        first_base, start = writer.first_base_offset, writer.start_offset
+        writer.delete_records(offset)
+        self._names.note(partition, pid, name, first_base, start, offset)
+        self._settling.soon((partition.topic, partition.number))
+
+    def is_near(self, partition: MountedPartition) -> bool:
+        """Returns whether `delete_below` would change only memory and wait for nothing."""
+        return self._writer(partition).is_idle
+
+    def _writer(self, partition: MountedPartition) -> LogWriter:
+        try:
+            return self._engine.writer(partition.topic, partition.number)
+        except UnknownPartition:
+            # Raises UnknownPartition if the partition no longer exists.
+            self._engine.partition_dir(partition.topic, partition.number)
+            why = "is the quorum's own log, or could not be opened for writing"
+            raise NotPermitted(f"{partition.topic}-{partition.number} {why}") from None
+
+    def settle(self, partition: MountedPartition) -> None:
+        """Makes the deletions in a partition durable before it returns. Raises StorageError or
+        OSError; the work is then retried later."""
+        self._settling.now({(partition.topic, partition.number)})
+
+    # -- names removed together with others ------------------------------------------------------
+
+    def removed_by(self, partition: MountedPartition, pid: int, name: str) -> Removed | None:
+        """Returns what process `pid` recently removed from a partition, which may have deleted
+        `name` too; None if it removed nothing, or that very name."""
+        return self._names.of(partition, pid, name)
+
+    def removed_again(self, partition: MountedPartition, pid: int, name: str) -> None:
+        """Records that the process removed a name that its earlier removals had deleted."""
+        self._names.note_again(partition, pid, name)
+
+    # -- removed directories that still exist ---------------------------------------------------
+
+    def bury(self, inode: int) -> None:
+        """Gives a directory a new inode generation under the same number: the kernel was told that
+        it was removed, and never forgets that of an inode."""
+        self._generations[inode] = self.generation(inode) + 1
+
+    def generation(self, inode: int) -> int:
+        """Returns the present generation of a directory's inode number."""
+        return self._generations.get(inode, 0)
+
+    # -- problems and closing --------------------------------------------------------------------
+
+    @property
+    def problems(self) -> list[str]:
+        """Why deletions are not on the disk yet."""
+        problem = self._settling.problem
+        return [f"deletions: {problem}"] if problem else []
+
+    def close(self) -> None:
+        """Makes all deletions durable. Failures are recorded and reported when the engine is
+        closed."""
+        try:
+            self._settling.close()
+        except (StorageError, OSError):
+            return
+
+
+def is_emptied(partition: MountedPartition) -> bool:
+    """Returns whether a partition has nothing that could be read now or later: no record, no open
+    transaction, no damage."""
+    view = partition.view()
+    if view.last_stable_offset < _end(partition, view) or view.tail is not None:
+        return False
+    return next(view.scan(isolation=partition.isolation), None) is None
+
+
+def _end(partition: MountedPartition, view: View) -> int:
+    """Returns the log end offset. The writer also counts what readers cannot see (yet)."""
+    try:
+        if partition.changes is not None:
+            return partition.changes.writer(partition).end_offset
+    except UnknownPartition:
+        pass  # it is not open for writing
+    return view.end_offset
+
+
+def ignore_removal(partition: MountedPartition, name: str) -> None:
+    """Handles the removal of a name that a partition always has. Does nothing if the partition is
+    empty, as at the end of `rm -r`; otherwise raises Forbidden."""
+    if not is_emptied(partition):
+        raise NotPermitted(f"{printable(name)} cannot be removed: it shows what is in the log")

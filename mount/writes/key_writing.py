@@ -1,0 +1,288 @@
+"""Collects values written to files of `key/` and appends them as records.
+
+Records cannot change. So the bytes written to `key/K` are collected here, in memory, and when
+a descriptor is closed they are appended as the key's next record. All open descriptors of a key
+share one content, as those of a regular file do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from kafkafs.storage.format.records.encoder import RecordColumns
+
+from ..vfs.errnos import NoSuchName, Stale, TooLarge
+from ..vfs.handles import Data
+from ..vfs.write_handle import WriteHandle
+from .own_writes import OwnWrites
+
+if TYPE_CHECKING:
+    from kafkafs.storage.log.append.writer import LogWriter
+
+    from ..partition import MountedPartition
+    from .changes import Changes
+
+_Append = Callable[[bytes | None], object]
+
+# A value of up to this many bytes is appended by the event loop itself, if that does not block.
+_NEAR_BYTES: Final = 1 << 14
+
+
+class KeyContent:
+    """The value being written for a key. Any thread may use it.
+
+    `number` identifies it until the mount ends.
+    """
+
+    def __init__(self, number: int, key: bytes, append: _Append, limit: int) -> None:
+        """`append` appends a value, None for a tombstone; `limit`: the most bytes of a value."""
+        self.number = number
+        self.key = key
+        self.handles = 0  # changed by `KeyContents` alone
+        self._append = append
+        self._limit = limit
+        self._appending = threading.Lock()  # held during an append, to keep appends in order
+        self._lock = threading.Lock()  # guards what follows; never held while waiting
+        self._data = bytearray()
+        self._is_written = False  # since the last record
+        self._is_bare = False  # emptied or made, and not yet written
+        self._is_spoiled = False  # whether a write exceeded the limit: the value is incomplete
+
+    @property
+    def size(self) -> int:
+        return len(self._data)
+
+    def load(self, value: bytes) -> None:
+        """Starts with the key's present value."""
+        self._data[:] = value
+
+    def read(self, position: int, size: int) -> bytes:
+        with self._lock:
+            return bytes(self._data[position : position + size])
+
+    def write(self, position: int | None, data: bytes) -> None:
+        """Writes at `position`, None for the end. Raises TooLarge, also from then on until the
+        value is emptied."""
+        with self._lock:
+            start = len(self._data) if position is None else position
+            self._bound(start + len(data))
+            self._data.extend(bytes(max(start - len(self._data), 0)))
+            self._data[start : start + len(data)] = data
+            self._is_written, self._is_bare = True, False
+
+    def resize(self, size: int) -> None:
+        with self._lock:
+            self._is_spoiled = self._is_spoiled and size > 0
+            self._bound(size)
+            del self._data[size:]
+            self._data.extend(bytes(size - len(self._data)))
+            self._is_written, self._is_bare = True, False
+
+    def _bound(self, size: int) -> None:
+        """Rejects a value beyond the limit. The part that fits is not appended either."""
+        if size > self._limit:
+            self._is_spoiled = True
+            self._is_written = self._is_bare = False
+        self._refuse_spoiled()
+
+    def _refuse_spoiled(self) -> None:
+        if self._is_spoiled:
+            raise TooLarge(f"the value has more than {self._limit} bytes, the limit of a record")
+
+    def make_bare(self) -> None:
+        """Marks it as created, or emptied by open(2). This appends an empty record only if nothing
+        has been written when it is closed: shells close one descriptor before they write."""
+        with self._lock:
+            self._data.clear()
+            self._is_written, self._is_bare, self._is_spoiled = False, True, False
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing was written since the last appended record."""
+        return not (self._is_written or self._is_spoiled)
+
+    @property
+    def is_bare(self) -> bool:
+        return self._is_bare
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it is small and is not being appended right now."""
+        return len(self._data) <= _NEAR_BYTES and not self._appending.locked()
+
+    def append(self, *, if_bare: bool = False) -> None:
+        """Appends a record if the value was changed since the last one."""
+        with self._appending:
+            with self._lock:
+                self._refuse_spoiled()
+                if not self._is_written and not (if_bare and self._is_bare):
+                    return
+                value = bytes(self._data)
+                before = self._is_written, self._is_bare
+                self._is_written = self._is_bare = False
+            try:
+                self._append(value)
+            except BaseException:
+                with self._lock:
+                    self._is_written, self._is_bare = before
+                raise
+
+    def remove(self, *, is_there: bool) -> None:
+        """Appends a tombstone if the key has a value, and discards what was not appended yet."""
+        with self._appending:
+            if is_there:
+                self._append(None)
+            with self._lock:
+                self._is_written = self._is_bare = self._is_spoiled = False
+
+
+class KeyContents:
+    """The contents that are open. Any thread may use it."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self._now_ms = now_ms
+        self.written = OwnWrites()
+        self._open: dict[tuple[MountedPartition, bytes], KeyContent] = {}
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()  # guards _open and the counts of handles
+
+    def find(self, partition: MountedPartition, key: bytes) -> KeyContent | None:
+        return self._open.get((partition, key)) if self._open else None
+
+    def by_number(self, partition: MountedPartition, number: int) -> KeyContent:
+        """Returns the content with this number. Raises Stale if it is no longer open."""
+        for (of, _), content in list(self._open.items()):
+            if of is partition and content.number == number:
+                return content
+        raise Stale
+
+    def are_open(self, partition: MountedPartition) -> bool:
+        """Returns whether any content of this partition is open."""
+        return any(of is partition for of, _ in list(self._open))
+
+    def open(
+        self,
+        partition: MountedPartition,
+        writer: LogWriter,
+        key: bytes,
+        value: Callable[[], bytes | None],
+    ) -> tuple[KeyContent, bool]:
+        """Returns the content of a key, which the caller must release, and whether it is new.
+        `value` returns the initial value of a new one; None if the key has no value, or it does not
+        matter."""
+        while True:
+            with self._lock:
+                content = self._open.get((partition, key))
+                if content is not None:
+                    content.handles += 1
+                    return content, False
+            content = self._new(partition, writer, key)
+            present = value()  # may have to read
+            if present is None:
+                content.make_bare()
+            else:
+                content.load(present)
+            with self._lock:
+                if self._open.setdefault((partition, key), content) is content:
+                    content.handles += 1
+                    return content, True
+
+    def release(self, partition: MountedPartition, content: KeyContent) -> None:
+        with self._lock:
+            content.handles -= 1
+            if not content.handles:
+                self._open.pop((partition, content.key), None)
+
+    def remove(
+        self, partition: MountedPartition, writer: LogWriter, key: bytes, *, is_there: bool
+    ) -> None:
+        """Appends a tombstone. Raises NoSuchName if there is nothing to remove."""
+        content = self.find(partition, key)
+        if content is None:
+            if not is_there:
+                name = os.fsdecode(key)
+                raise NoSuchName(name, lambda: f"{partition.name} has no record with key {name}")
+            content = self._new(partition, writer, key)
+        content.remove(is_there=is_there)
+
+    def _new(self, partition: MountedPartition, writer: LogWriter, key: bytes) -> KeyContent:
+        def append(value: bytes | None) -> None:
+            now = self._now_ms()
+            appended = writer.append_records(RecordColumns.from_values([value], [key], now))
+            size = -1 if value is None else len(value)
+            self.written.note(partition, appended, key, size, now)
+
+        return KeyContent(next(self._numbers), key, append, writer.config.max_message_bytes)
+
+
+class KeyHandle(WriteHandle):
+    """An open file of `key/`."""
+
+    writes_near = True  # into memory
+
+    def __init__(
+        self, changes: Changes, partition: MountedPartition, key: bytes, flags: int
+    ) -> None:
+        """`flags` are those of open(2)."""
+        self._partition = partition
+        self._contents = changes.keys
+        self._writer = changes.writer(partition)
+
+        def value() -> bytes | None:
+            return None if flags & os.O_TRUNC else latest_value(changes, partition, key)
+
+        self._content, is_new = self._contents.open(partition, self._writer, key, value)
+        if flags & os.O_TRUNC:
+            self._content.make_bare()
+        # An emptied value is appended when the handle that emptied it is closed.
+        self._makes_bare = bool(flags & os.O_TRUNC) or (is_new and self._content.is_bare)
+        self._appends = bool(flags & os.O_APPEND)
+
+    def read(self, position: int, size: int) -> Data:
+        return self._content.read(position, size)
+
+    def write(self, position: int, data: bytes) -> int:
+        self._content.write(None if self._appends else position, data)
+        return len(data)
+
+    def truncate(self, size: int) -> None:
+        self._content.resize(size)
+
+    @property
+    def flushes(self) -> bool:
+        return not self._content.is_settled
+
+    @property
+    def flushes_near(self) -> bool:
+        content = self._content
+        return content.is_near and self._writer.takes_at_once(content.size + len(content.key))
+
+    def flush(self) -> None:
+        self._content.append()
+
+    def sync(self) -> None:
+        """Appends the value as a record and makes it durable."""
+        self._content.append(if_bare=True)
+        self._writer.flush()
+
+    @property
+    def closes(self) -> bool:
+        return self._makes_bare and self._content.is_bare
+
+    def close(self) -> None:
+        try:
+            if self.closes:
+                self._content.append(if_bare=True)
+        finally:
+            self._contents.release(self._partition, self._content)
+
+
+def latest_value(changes: Changes, partition: MountedPartition, key: bytes) -> bytes | None:
+    """Returns the value of a key that is served now; None if there is none or a tombstone."""
+    latest = changes.engine.latest
+    found = latest.find(partition.log, key, partition.isolation, partition.view)
+    return None if found is None else found[0].value(found[1])

@@ -1,0 +1,92 @@
+"""Parses control batches: transaction markers and the control records of a KRaft quorum.
+
+Rule: ``ControlRecordType``, ``EndTransactionMarker``. A control batch is never compressed and has
+one record, or none after the log cleaner has emptied it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+
+from ..layout import RECORD_BATCH_OVERHEAD, ControlType, TimestampType
+from ..records.batch import Bytes, parse_header
+from ..varint import read_varint, read_varlong
+
+_END_TXN_VALUE = Struct(">hi")  # version, coordinator epoch
+
+
+@dataclass(frozen=True, slots=True)
+class EndTxnMarker:
+    """The marker that ends a transaction: ``coordinator_epoch`` of the coordinator that wrote it,
+    ``timestamp`` of its record in ms since 1970."""
+
+    is_commit: bool
+    coordinator_epoch: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class _ControlRecord:
+    """Type (None: unknown), timestamp delta in ms, position of the value's size in the batch."""
+
+    control_type: ControlType | None
+    timestamp_delta: int
+    value_at: int
+
+
+def control_type(data: Bytes) -> ControlType | None:
+    """Returns the type of a control batch's (first) record, None if truncated or unknown."""
+    record = _read(data)
+    return None if record is None else record.control_type
+
+
+def parse_end_txn_marker(data: Bytes) -> EndTxnMarker | None:
+    """Returns the marker in the control batch at the start of ``data``; None if the batch is empty,
+    truncated or of another type.
+
+    Raises CorruptError if there is no batch header.
+    """
+    header = parse_header(data)
+    if header.record_count == 0:
+        return None
+    record = _read(data)
+    if record is None or record.control_type not in (ControlType.ABORT, ControlType.COMMIT):
+        return None
+    coordinator_epoch = _coordinator_epoch(data, record.value_at)
+    if coordinator_epoch is None:
+        return None
+    timestamp = header.base_timestamp + record.timestamp_delta
+    if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        timestamp = header.max_timestamp
+    return EndTxnMarker(record.control_type is ControlType.COMMIT, coordinator_epoch, timestamp)
+
+
+def _coordinator_epoch(data: Bytes, at: int) -> int | None:
+    """Reads the epoch from a marker's value; None if it is too short or its version is negative."""
+    try:
+        size, at = read_varint(data, at)
+    except IndexError:
+        return None
+    if size < _END_TXN_VALUE.size or len(data) - at < _END_TXN_VALUE.size:
+        return None
+    version, coordinator_epoch = _END_TXN_VALUE.unpack_from(data, at)
+    return int(coordinator_epoch) if version >= 0 else None
+
+
+def _read(data: Bytes) -> _ControlRecord | None:
+    """Reads the record after a batch header, None if truncated. Key: int16 version, int16 type."""
+    at = RECORD_BATCH_OVERHEAD
+    try:
+        _, at = read_varint(data, at)
+        timestamp_delta, at = read_varlong(data, at + 1)
+        _, at = read_varint(data, at)
+        size, at = read_varint(data, at)
+        key = bytes(data[at : at + 4])
+        if size < 4 or len(key) < 4:
+            return None
+    except IndexError:
+        return None
+    number = int.from_bytes(key[2:4], "big", signed=True)
+    known = ControlType(number) if number in set(ControlType) else None
+    return _ControlRecord(known, timestamp_delta, at + size)

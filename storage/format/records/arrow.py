@@ -1,0 +1,433 @@
+"""Converts records to and from Arrow, in the schema of Spark's Kafka source.
+
+A record batch is written once, into one piece of memory, as an encapsulated message of Arrow's
+stream format: metadata, then a body with all buffers. The RecordBatch object is a view of that
+message.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import accumulate
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ...errors import CorruptError
+from ..java_text import decode_utf8
+from ..kernels import gather as kernel
+from .batch import Int32s, Int64s
+from .buffer_pool import ROOMS
+from .columns import HEADER_COUNT, KEY_START, VALUE_START, Columns
+from .encoder import Field, Headers, RecordColumns
+
+_HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
+SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("ms", "UTC")),
+        ("timestampType", pa.int32()),
+        ("headers", pa.list_(_HEADER)),
+    ]
+)
+# Buffers in a message body start at multiples of this.
+_ALIGNMENT: Final = 8
+# A record with every field set, so that the template message has every buffer.
+_SAMPLE: Final[dict[str, Any]] = {
+    "key": b"k",
+    "value": b"v",
+    "topic": "t",
+    "partition": 1,
+    "offset": 1,
+    "timestamp": 1,
+    "timestampType": 1,
+    "headers": [{"key": "h", "value": b"v"}],
+}
+
+_NOTHING: Final = memoryview(b"")
+_PADDING: Final = bytes(_ALIGNMENT)
+
+
+def schema_of(names: Sequence[str] | None = None) -> pa.Schema:
+    """Returns SCHEMA, or its fields in ``names``, in SCHEMA's order. Raises KeyError for others."""
+    return _form(None if names is None else tuple(names))[0]
+
+
+def to_record_batch(
+    columns: Columns, topic: str, partition: int, names: Sequence[str] | None = None
+) -> pa.RecordBatch:
+    """Returns the records as one batch of the fields in ``names``, sharing no memory with
+    ``columns``. A timestamp of -1 (none) becomes null."""
+    message = pa.py_buffer(to_message(columns, topic, partition, names))
+    return pa.ipc.read_record_batch(message, schema_of(names))
+
+
+def to_message(
+    columns: Columns, topic: str, partition: int, names: Sequence[str] | None = None
+) -> memoryview:
+    """Returns the same batch as an encapsulated message of an Arrow stream."""
+    schema, envelope = _form(None if names is None else tuple(names))
+    body = _Body()
+    for name in schema.names:
+        _WRITERS[name](body, columns, topic, partition)
+    return envelope.message(len(columns), body)
+
+
+class _Gathered:
+    """The two buffers of a binary column: element offsets and bytes."""
+
+    __slots__ = ("column", "columns", "rows", "size", "spans")
+
+    def __init__(self, columns: Columns, spans: Int32s, column: int, size: int) -> None:
+        self.columns = columns
+        self.spans = spans
+        self.column = column
+        self.rows = len(spans)
+        self.size = size
+
+    def write(self, offsets: memoryview, data: memoryview) -> None:
+        done = kernel.gather(self.columns.data, self.spans, self.column, offsets, data)
+        if done != self.size:
+            raise CorruptError("records changed while they were copied", self.columns.file)
+
+
+class _Body:
+    """The parts of a message body: the length and null count of each array (``nodes``, flattened)
+    and the bytes of its buffers.
+
+    Memoryviews copy them, because numpy would release the GIL for each short copy and then wait to
+    get it back.
+    """
+
+    __slots__ = ("nodes", "parts", "sizes")
+
+    def __init__(self) -> None:
+        self.nodes: list[int] = []
+        self.sizes: list[int] = []
+        self.parts: list[memoryview | _Gathered] = []
+
+    def add(self, *buffers: memoryview) -> None:
+        for buffer in buffers:
+            self.sizes.append(len(buffer))
+            self.parts.append(buffer)
+
+    def add_gathered(self, gathered: _Gathered) -> None:
+        self.sizes += (4 * (gathered.rows + 1), gathered.size)
+        self.parts.append(gathered)
+
+    def write(self, out: memoryview, starts: Sequence[int]) -> None:
+        """Writes the buffers to ``out`` at ``starts``, whose last element is the body's end."""
+        for end, size in zip(starts[1:], self.sizes, strict=True):
+            if size % _ALIGNMENT:
+                out[end - _ALIGNMENT : end] = _PADDING
+        index = 0
+        for part in self.parts:
+            at = starts[index]
+            end = at + self.sizes[index]
+            index += 1
+            if isinstance(part, _Gathered):
+                data_at = starts[index]
+                part.write(out[at:end].cast("i"), out[data_at : data_at + part.size])
+                index += 1
+            elif end > at:
+                out[at:end] = part
+
+
+@dataclass(frozen=True, slots=True)
+class _Envelope:
+    """A message's metadata as pyarrow writes it, and the positions in it of the numbers that vary
+    between messages: all lengths and sizes."""
+
+    metadata: bytes
+    rows_at: int
+    nodes_at: int
+    buffers_at: int
+    body_size_at: int
+
+    def message(self, rows: int, body: _Body) -> memoryview:
+        starts = [0, *accumulate(-(-size // _ALIGNMENT) * _ALIGNMENT for size in body.sizes)]
+        begin = len(self.metadata)
+        message = ROOMS.lend(begin + starts[-1])
+        message[:begin] = self.metadata
+        struct.pack_into("<q", message, self.rows_at, rows)
+        struct.pack_into("<q", message, self.body_size_at, starts[-1])
+        struct.pack_into(f"<{len(body.nodes)}q", message, self.nodes_at, *body.nodes)
+        buffers = [number for pair in zip(starts, body.sizes, strict=False) for number in pair]
+        struct.pack_into(f"<{len(buffers)}q", message, self.buffers_at, *buffers)
+        body.write(message[begin:], starts)
+        return message
+
+
+@lru_cache(maxsize=64)
+def _form(names: tuple[str, ...] | None) -> tuple[pa.Schema, _Envelope]:
+    """Returns the schema with these fields of SCHEMA, and the envelope of its batches."""
+    if names is None:
+        return SCHEMA, _envelope(SCHEMA)
+    for name in names:
+        if name not in SCHEMA.names:
+            raise KeyError(name)
+    schema = pa.schema([field for field in SCHEMA if field.name in names])
+    return schema, _envelope(schema)
+
+
+def _envelope(schema: pa.Schema) -> _Envelope:
+    """Derives the envelope from a message that pyarrow wrote: its flatbuffer has the same layout
+    for any records."""
+    data = pa.RecordBatch.from_pylist([_SAMPLE], schema).serialize().to_pybytes()
+    (size,) = struct.unpack_from("<i", data, 4)
+    message = _at(data, 8)
+    header = _at(data, message + _field_at(data, message, 2))
+    return _Envelope(
+        metadata=data[: 8 + size],
+        rows_at=header + _field_at(data, header, 0),
+        # a vector is preceded by its length
+        nodes_at=_at(data, header + _field_at(data, header, 1)) + 4,
+        buffers_at=_at(data, header + _field_at(data, header, 2)) + 4,
+        body_size_at=message + _field_at(data, message, 3),
+    )
+
+
+def _at(data: bytes, position: int) -> int:
+    """Returns the target of the flatbuffer reference at ``position``."""
+    return position + int(struct.unpack_from("<I", data, position)[0])
+
+
+def _field_at(data: bytes, table: int, number: int) -> int:
+    """Returns the position of a field in a flatbuffer table, relative to the table's start."""
+    (back,) = struct.unpack_from("<i", data, table)
+    (offset,) = struct.unpack_from("<H", data, table - back + 4 + 2 * number)
+    return int(offset)
+
+
+def _binary(body: _Body, columns: Columns, spans: Int32s, column: int) -> None:
+    rows = len(spans)
+    size, nulls = kernel.measure(spans, column)
+    body.nodes += (rows, nulls)
+    if rows and nulls == rows:
+        body.add(_zeros((rows + 7) // 8), _zeros(4 * (rows + 1)), _NOTHING)
+        return
+    body.add(_bits(spans[:, column + 1] >= 0) if nulls else _NOTHING)
+    body.add_gathered(_Gathered(columns, spans, column, size))
+
+
+def _key(body: _Body, columns: Columns, topic: str, partition: int) -> None:
+    _binary(body, columns, columns.spans, KEY_START)
+
+
+def _value(body: _Body, columns: Columns, topic: str, partition: int) -> None:
+    _binary(body, columns, columns.spans, VALUE_START)
+
+
+def _topic(body: _Body, columns: Columns, topic: str, partition: int) -> None:
+    rows = len(columns)
+    ends, names = _repeated(topic, _rounded(rows))
+    body.nodes += (rows, 0)
+    body.add(_NOTHING, ends[: 4 * (rows + 1)], names[: rows * (len(names) // _rounded(rows))])
+
+
+def _partition(body: _Body, columns: Columns, topic: str, partition: int) -> None:
+    _fixed(body, _constant(partition, len(columns)))
+
+
+def _offset(body: _Body, columns: Columns, topic: str, partition: int) -> None:
+    _fixed(body, columns.offsets)
+
+
+def _timestamp(body: _Body, columns: Columns, topic: str, partition: int) -> None:
+    timestamps = columns.timestamps
+    valid = None
+    if kernel.least(timestamps) < 0:
+        valid = timestamps != -1
+    _fixed(body, timestamps, valid)
+
+
+def _timestamp_type(body: _Body, columns: Columns, topic: str, partition: int) -> None:
+    of_all = columns.timestamp_type()
+    _fixed(body, columns.timestamp_types() if of_all is None else _constant(of_all, len(columns)))
+
+
+def _headers(body: _Body, columns: Columns, topic: str, partition: int) -> None:
+    rows = len(columns)
+    count = kernel.count_headers(columns.spans)
+    spans = np.empty((count, 4), dtype=np.int32)
+    ends = _zeros(4 * (rows + 1))
+    if count:
+        sums = np.zeros(rows + 1, dtype=np.int32)
+        np.cumsum(columns.spans[:, HEADER_COUNT], out=sums[1:])
+        ends = _bytes_of(sums)
+        if kernel.header_spans(columns.data, columns.spans, spans) != count:
+            raise CorruptError("records changed while they were copied", columns.file)
+    body.nodes += (rows, 0, count, 0)  # the lists, and the (key, value) structs in them
+    body.add(_NOTHING, ends, _NOTHING)
+    if _are_utf8(columns, spans):
+        _binary(body, columns, spans, 0)
+    else:
+        _names_made_utf8(body, columns, spans)
+    _binary(body, columns, spans, 2)
+
+
+def _are_utf8(columns: Columns, spans: Int32s) -> bool:
+    """Returns whether all header keys are valid UTF-8."""
+    for start, size in set(map(tuple, spans[:, :2].tolist())):
+        try:
+            str(columns.data[start : start + size], "utf-8")
+        except UnicodeDecodeError:
+            return False
+    return True
+
+
+def _names_made_utf8(body: _Body, columns: Columns, spans: Int32s) -> None:
+    """Adds the header keys with replacement characters for invalid UTF-8, as Kafka does."""
+    data = columns.data
+    names = [
+        decode_utf8(bytes(data[start : start + size])).encode()
+        for start, size in spans[:, :2].tolist()
+    ]
+    ends = np.array([0, *accumulate(map(len, names))], dtype=np.int32)
+    body.nodes += (len(names), 0)
+    body.add(_NOTHING, _bytes_of(ends), memoryview(b"".join(names)))
+
+
+def _fixed(body: _Body, values: Int64s | Int32s, valid: NDArray[np.bool_] | None = None) -> None:
+    if valid is not None and valid.all():
+        valid = None
+    nulls = 0 if valid is None else len(values) - int(np.count_nonzero(valid))
+    body.nodes += (len(values), nulls)
+    body.add(_NOTHING if valid is None else _bits(valid), _bytes_of(values))
+
+
+def _bits(valid: NDArray[np.bool_]) -> memoryview:
+    return np.packbits(valid, bitorder="little").data
+
+
+def _bytes_of(numbers: Int64s | Int32s) -> memoryview:
+    return numbers.data.cast("B") if len(numbers) else _NOTHING
+
+
+def _rounded(rows: int) -> int:
+    """Rounds up to a power of two, so that a few cached constants serve all batches."""
+    return 1 << max(rows - 1, 1).bit_length()
+
+
+def _zeros(size: int) -> memoryview:
+    return _bytes_of(_constant(0, (size + 3) // 4))[:size]
+
+
+def _constant(value: int, rows: int) -> Int32s:
+    return _constants(value, _rounded(rows))[:rows]
+
+
+@lru_cache(maxsize=64)
+def _constants(value: int, rows: int) -> Int32s:
+    return np.full(rows, value, dtype=np.int32)
+
+
+@lru_cache(maxsize=16)
+def _repeated(text: str, rows: int) -> tuple[memoryview, memoryview]:
+    """Returns the Arrow offsets (int32, ``rows`` + 1 of them) and bytes of ``text`` repeated."""
+    data = text.encode()
+    ends = np.arange(rows + 1, dtype=np.int32) * np.int32(len(data))
+    return _bytes_of(ends), memoryview(data * rows)
+
+
+_WRITERS: Final[dict[str, Callable[[_Body, Columns, str, int], None]]] = {
+    "key": _key,
+    "value": _value,
+    "topic": _topic,
+    "partition": _partition,
+    "offset": _offset,
+    "timestamp": _timestamp,
+    "timestampType": _timestamp_type,
+    "headers": _headers,
+}
+
+
+def to_record_columns(table: pa.Table | pa.RecordBatch) -> RecordColumns:
+    """Converts the columns key, value, timestamp and headers of ``table`` to records to be written;
+    a missing column is null in every row. Contiguous values share the table's memory.
+
+    key and value may be binary, string or their large variants; timestamp may have any unit and
+    is truncated to ms. Raises TypeError for a column of another type.
+    """
+    rows = table.num_rows
+    columns = {name: table.column(name) for name in _WRITTEN if name in table.schema.names}
+    timestamps = np.full(rows, -1, dtype=np.int64)
+    if "timestamp" in columns:
+        timestamps = _milliseconds(columns["timestamp"])
+    return RecordColumns(
+        timestamps,
+        _field(columns["key"]) if "key" in columns else Field.nulls(),
+        _field(columns["value"]) if "value" in columns else Field.nulls(),
+        _written_headers(columns["headers"]) if "headers" in columns else Headers.none(),
+    )
+
+
+_WRITTEN: Final = ("key", "value", "timestamp", "headers")
+
+
+def _one_array(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """Returns a column as a single array."""
+    if isinstance(column, pa.ChunkedArray):
+        return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+    return column
+
+
+def _milliseconds(column: pa.ChunkedArray | pa.Array) -> Int64s:
+    array = _one_array(column)
+    if not pa.types.is_timestamp(array.type):
+        raise TypeError(f"timestamp is {array.type}, not a timestamp")
+    unit = pa.timestamp("ms", array.type.tz)
+    numbers = array.cast(unit, safe=False).cast(pa.int64()).fill_null(-1)
+    result: Int64s = numbers.to_numpy(zero_copy_only=False)
+    return result
+
+
+def _field(column: pa.ChunkedArray | pa.Array) -> Field:
+    array = _one_array(column)
+    kind = array.type
+    if pa.types.is_binary(kind) or pa.types.is_string(kind):
+        offset_type: type[np.signedinteger[Any]] = np.int32
+    elif pa.types.is_large_binary(kind) or pa.types.is_large_string(kind):
+        offset_type = np.int64
+    elif pa.types.is_null(kind):
+        return Field.nulls()
+    else:
+        raise TypeError(f"a column of keys or values is {kind}, not binary or string")
+    _, offsets, data = array.buffers()
+    if not len(array):
+        return Field.nulls()
+    ends = np.frombuffer(offsets, dtype=offset_type)[array.offset : array.offset + len(array) + 1]
+    starts = ends[:-1].astype(np.int64)
+    sizes = ends[1:] - starts
+    if array.null_count:
+        sizes[array.is_null().to_numpy(zero_copy_only=False)] = -1
+    return Field(b"" if data is None else memoryview(data).cast("B"), starts, sizes)
+
+
+def _written_headers(column: pa.ChunkedArray | pa.Array) -> Headers:
+    array = _one_array(column)
+    if pa.types.is_null(array.type):
+        return Headers.none()
+    if not (pa.types.is_list(array.type) and pa.types.is_struct(array.type.value_type)):
+        raise TypeError(f"headers is {array.type}, not a list of structs")
+    items = array.flatten()
+    if not len(items):
+        return Headers.none()
+    names, values = _field(items.field("key")), _field(items.field("value"))
+    if (names.sizes < 0).any():
+        raise ValueError("a header's name is null")
+    data = bytes(names.data) + bytes(values.data)
+    moved = values.starts + len(names.data)
+    spans = np.stack([names.starts, names.sizes, moved, values.sizes], axis=1)
+    bounds = np.zeros(len(array) + 1, dtype=np.int64)
+    np.cumsum(array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False), out=bounds[1:])
+    return Headers(data, spans, bounds)

@@ -1,0 +1,176 @@
+"""Encodes single record batches of magic 2 from Python values.
+
+Layout and rules: Kafka `DefaultRecordBatch`, `DefaultRecord`, `MemoryRecordsBuilder`. Input is not
+validated: gaps between offsets, empty batches and delete horizons are allowed, so that any batch a
+broker or its log cleaner may write can be built.
+"""
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from .. import layout
+from ..checksum import crc32c
+from ..layout import Codec, ControlType, TimestampType
+from ..varint import encode_varint, encode_varlong
+from .compress import compress
+
+NONE = -1
+"""Kafka's sentinel for "no" timestamp, offset, producer id or epoch, sequence, leader epoch."""
+
+_FROM_ATTRIBUTES = struct.Struct(">hiqqqhii")
+_CONTROL_KEY = struct.Struct(">hh")
+_END_TXN_VALUE = struct.Struct(">hi")
+
+
+@dataclass(frozen=True, slots=True)
+class SimpleRecord:
+    """A record to be written (Kafka `SimpleRecord`).
+
+    `timestamp` is milliseconds since 1970, or -1 for none. `key`, `value` and header values may be
+    None. A header key is text, or bytes if it is not UTF-8. An `offset` of -1 means the previous
+    record's plus 1 (for the first record: the batch's base offset).
+    """
+
+    timestamp: int = NONE
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Sequence[tuple[str | bytes, bytes | None]] = ()
+    offset: int = NONE
+
+
+@dataclass(frozen=True, slots=True)
+class BatchFields:
+    """The fields of a batch besides its records. Defaults are those of a plain producer.
+
+    `last_offset` -1: that of the last record. `level` None: Kafka's default for the codec.
+    `base_timestamp` and `max_timestamp` None: the first record's and the largest (-1 if there are
+    no records). With LogAppendTime, `max_timestamp` is the append time. `delete_horizon_ms` -1:
+    none; otherwise it replaces the base timestamp.
+    """
+
+    base_offset: int = 0
+    last_offset: int = NONE
+    leader_epoch: int = 0
+    codec: Codec = Codec.NONE
+    level: int | None = None
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME
+    producer_id: int = NONE
+    producer_epoch: int = NONE
+    base_sequence: int = NONE
+    is_transactional: bool = False
+    is_control: bool = False
+    delete_horizon_ms: int = NONE
+    base_timestamp: int | None = None
+    max_timestamp: int | None = None
+
+    @property
+    def attributes(self) -> int:
+        """The batch header's attribute bits."""
+        bits = int(self.codec)
+        if self.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            bits |= layout.TIMESTAMP_TYPE_MASK
+        if self.is_transactional:
+            bits |= layout.TRANSACTIONAL_MASK
+        if self.is_control:
+            bits |= layout.CONTROL_MASK
+        if self.delete_horizon_ms != NONE:
+            bits |= layout.DELETE_HORIZON_MASK
+        return bits
+
+
+def build_batch(records: Sequence[SimpleRecord], fields: BatchFields = BatchFields()) -> bytes:
+    """Encodes one batch of magic 2. Without records it is a bare header, as the log cleaner writes.
+
+    Raises ValueError or struct.error if a number does not fit its field.
+    """
+    offsets = resolve_offsets(records, fields.base_offset)
+    base_timestamp = _base_timestamp(records, fields)
+    body = b"".join(
+        encode_record(record, record.timestamp - base_timestamp, offset - fields.base_offset)
+        for record, offset in zip(records, offsets, strict=True)
+    )
+    if records:
+        body = compress(fields.codec, body, 2, fields.level)
+    last_offset = fields.last_offset
+    if last_offset == NONE:
+        last_offset = offsets[-1] if offsets else fields.base_offset
+    from_attributes = _FROM_ATTRIBUTES.pack(
+        fields.attributes,
+        last_offset - fields.base_offset,
+        base_timestamp,
+        _max_timestamp(records, fields),
+        fields.producer_id,
+        fields.producer_epoch,
+        fields.base_sequence,
+        len(records),
+    )
+    return frame_batch(fields.base_offset, fields.leader_epoch, from_attributes + body)
+
+
+def frame_batch(base_offset: int, leader_epoch: int, covered: bytes) -> bytes:
+    """Returns a whole batch, given the bytes that its checksum covers (attributes to end)."""
+    size = layout.CRC_COVERS_FROM + len(covered)
+    head = struct.pack(
+        ">qiibI", base_offset, size - layout.LOG_OVERHEAD, leader_epoch, 2, crc32c(covered)
+    )
+    return head + covered
+
+
+def encode_record(record: SimpleRecord, timestamp_delta: int, offset_delta: int) -> bytes:
+    """Encodes one record of magic 2, with its length prefix (Kafka `DefaultRecord.writeTo`)."""
+    parts = [
+        b"\x00",
+        encode_varlong(timestamp_delta),
+        encode_varint(offset_delta),
+        *_sized(record.key),
+        *_sized(record.value),
+        encode_varint(len(record.headers)),
+    ]
+    for name, value in record.headers:
+        parts += _sized(name.encode() if isinstance(name, str) else name)
+        parts += _sized(value)
+    body = b"".join(parts)
+    return encode_varint(len(body)) + body
+
+
+def build_end_txn_marker(
+    control_type: ControlType, timestamp: int, coordinator_epoch: int, fields: BatchFields
+) -> bytes:
+    """Encodes a COMMIT or ABORT marker: a control batch of one record, 78 bytes.
+
+    `fields` supplies offset, leader epoch and producer. Rule: Kafka `EndTransactionMarker`.
+    """
+    value = _END_TXN_VALUE.pack(0, coordinator_epoch)
+    key = _CONTROL_KEY.pack(0, control_type)
+    marker = replace(fields, is_control=True, is_transactional=True, base_sequence=NONE)
+    return build_batch([SimpleRecord(timestamp, key, value)], marker)
+
+
+def resolve_offsets(records: Sequence[SimpleRecord], base_offset: int) -> list[int]:
+    """Returns the absolute offset of each record, resolving -1."""
+    offsets: list[int] = []
+    following = base_offset
+    for record in records:
+        offset = following if record.offset == NONE else record.offset
+        offsets.append(offset)
+        following = offset + 1
+    return offsets
+
+
+def _sized(data: bytes | None) -> tuple[bytes, bytes]:
+    return (b"\x01", b"") if data is None else (encode_varint(len(data)), data)
+
+
+def _base_timestamp(records: Sequence[SimpleRecord], fields: BatchFields) -> int:
+    if fields.delete_horizon_ms != NONE:
+        return fields.delete_horizon_ms
+    if fields.base_timestamp is not None:
+        return fields.base_timestamp
+    return records[0].timestamp if records else NONE
+
+
+def _max_timestamp(records: Sequence[SimpleRecord], fields: BatchFields) -> int:
+    if fields.max_timestamp is not None:
+        return fields.max_timestamp
+    return max((record.timestamp for record in records), default=NONE)

@@ -1,0 +1,357 @@
+"""The commit records of staged writes, pending and completed: the file `kafkafs.placed`.
+
+A write adds segments to several partitions, one after the other. Interrupted in between, it would
+be in only some of them. So the commit is recorded before the first partition is changed, as a
+transaction's is (`transaction_log`), and the next process to open the directories completes it.
+
+A writer that repeats itself after a restart (a streaming query) numbers its writes. The last number
+of each such writer stays recorded, so that each write is applied once.
+
+Topics created for a write before its commit are removed if it is never committed. So their creation
+is recorded first of all.
+
+Opening the directories changes and removes the paths in the file, so it may name only parts in a
+staging place, which only kafkafs creates and which is recognised by its name.
+
+The file is in the root of a log directory, where a broker ignores it: the version, then JSON, one
+line for each writer, each write whose topics are being created, and each committed write:
+
+    0
+    {"writer": "6fd2…", "epoch": 41}
+    {"writer": "81c0…", "epoch": null, "topics": {"orders": "w3lWfd3QSJqEpMsVMd8eZA"}}
+    {"writer": "6fd2…", "epoch": 42, "parts": [{"topic": "orders", …}]}
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..errors import CorruptError, SegmentGone
+from ..format.files.names import is_legal_topic, partition_dir
+from ..io.disk import DirFd
+from ..io.durable import SyncFailed, WritableDirFd
+from ..io.small_file import lines_of, read_value
+from .segment_series import SealedSegment
+
+PLACEMENTS_FILE = "kafkafs.placed"
+#: The suffix of every staging place's name.
+STAGING_SUFFIX = "kafkafs-staging"
+_VERSION = "0"
+_MAX_BYTES = 256 << 20
+# Continuing without the file would leave a committed write in only some of its partitions, and let
+# a writer that repeats its last write append it twice; so a person must decide.
+_ADVICE = "repair it, or move the file away, which abandons the unfinished writes that it names"
+_MAX_PARTITION = (1 << 31) - 1
+# Writers whose last number is kept; the one that wrote longest ago is dropped first.
+_MAX_WRITERS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class IngestWrite:
+    """One write: of a `writer` that never returns or, with an `epoch`, the writer's write of that
+    number, which ascends."""
+
+    writer: str
+    epoch: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedPart:
+    """Sealed segments in the directory `path` for one partition, in order. `keeps_offsets`: their
+    offsets are final, else they count from 0. `records`: the number of records, at most."""
+
+    path: str
+    topic: str
+    partition: int
+    keeps_offsets: bool
+    segments: tuple[SealedSegment, ...]
+    records: int
+
+    @property
+    def size(self) -> int:
+        """The bytes of its `.log` files."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def attempt(self) -> WritableDirFd:
+        """The attempt's directory, the parent of this part's. From the staging place on, no link is
+        followed."""
+        above, place, job, attempt, _ = self.path.rsplit("/", 4)
+        return WritableDirFd(above or "/").child(place).child(job).child(attempt)
+
+    @property
+    def directory(self) -> WritableDirFd:
+        """The part's directory, in that of the attempt."""
+        return self.attempt.child(partition_dir(self.topic, self.partition))
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPart:
+    """What one partition receives: the staged parts, and the resulting segments, whose batches have
+    this leader epoch."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    staged: tuple[StagedPart, ...]
+    segments: tuple[SealedSegment, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A committed write: each of these partitions receives its segments."""
+
+    write: IngestWrite
+    parts: tuple[PlacedPart, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A write not yet committed, and the topics created for it: their ids by name."""
+
+    write: IngestWrite
+    topics: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """The content of the file. `latest`: the number of the last completed write of each writer that
+    numbers its writes, the most recent writer last."""
+
+    latest: Mapping[str, int] = field(default_factory=dict)
+    begun: Sequence[Begun] = ()
+    pending: Sequence[Placement] = ()
+
+
+def format_placements(noted: Noted) -> bytes:
+    """Returns the file's content."""
+    notes: list[dict[str, Any]] = [
+        {"writer": writer, "epoch": epoch} for writer, epoch in noted.latest.items()
+    ]
+    notes += [{**asdict(each.write), "topics": dict(each.topics)} for each in noted.begun]
+    notes += [
+        {**asdict(each.write), "parts": [asdict(part) for part in each.parts]}
+        for each in noted.pending
+    ]
+    lines = [_VERSION, *(json.dumps(note, separators=(",", ":")) for note in notes)]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def parse_placements(data: bytes) -> Noted:
+    """Parses the file's content. Raises CorruptError, with the line number, if it is malformed."""
+    lines = list(lines_of(data))
+    if not lines or lines[0][2] != _VERSION:
+        what = f"line 1: not version {_VERSION} of a file of staged writes; {_ADVICE}"
+        raise CorruptError(what, position=0)
+    latest: dict[str, int] = {}
+    begun: list[Begun] = []
+    pending: list[Placement] = []
+    for number, position, line in lines[1:]:
+        try:
+            note = json.loads(line)
+            write = IngestWrite(_text(note["writer"]), _optional(note["epoch"]))
+            if "parts" in note:
+                pending.append(Placement(write, tuple(map(_placed_part, note["parts"]))))
+            elif "topics" in note:
+                begun.append(Begun(write, _topics(note["topics"])))
+            else:
+                latest[write.writer] = _int(note["epoch"])
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            what = f"line {number}: not a valid write; {_ADVICE}"
+            raise CorruptError(what, position=position) from None
+    return Noted(latest, begun, pending)
+
+
+def read_placements(directory: DirFd) -> Noted:
+    """Reads the file of a log directory; empty if there is none. Raises CorruptError."""
+    try:
+        return read_value(directory, PLACEMENTS_FILE, _MAX_BYTES, parse_placements)
+    except SegmentGone:
+        return Noted()
+
+
+class CommitFile:
+    """The commit records of a running engine, stored in the first of its directories that can be
+    written. Thread-safe."""
+
+    def __init__(
+        self,
+        directories: Sequence[DirFd],
+        live: Callable[[], Sequence[WritableDirFd]],
+    ) -> None:
+        """Reads them from the `directories`; `live` returns those that are not offline. Raises
+        CorruptError."""
+        self._live = live
+        self._lock = threading.Lock()  # guards all that follows
+        self._latest: dict[str, int] = {}
+        found = [read_placements(directory) for directory in directories]
+        for noted in found:
+            for writer, epoch in noted.latest.items():
+                self._latest[writer] = max(epoch, self._latest.get(writer, epoch))
+        # A directory that went offline may list writes as pending that another lists as completed
+        # or committed.
+        pending = itertools.chain.from_iterable(noted.pending for noted in found)
+        self._pending = {each.write: each for each in pending if not self._is_done(each.write)}
+        begun = itertools.chain.from_iterable(noted.begun for noted in found)
+        self._begun = {
+            each.write: each
+            for each in begun
+            if each.write not in self._pending and not self._is_done(each.write)
+        }
+
+    def is_done(self, write: IngestWrite) -> bool:
+        """Returns whether this write, or a later one of its writer, is complete."""
+        with self._lock:
+            return self._is_done(write)
+
+    def _is_done(self, write: IngestWrite) -> bool:
+        return write.epoch is not None and self._latest.get(write.writer, -1) >= write.epoch
+
+    def is_pending(self, write: IngestWrite) -> bool:
+        """Returns whether this write is committed but not complete."""
+        with self._lock:
+            return write in self._pending
+
+    def pending(self) -> list[Placement]:
+        """Returns the writes that are committed but not complete."""
+        with self._lock:
+            return list(self._pending.values())
+
+    def begun(self) -> list[Begun]:
+        """Returns the writes that have created topics and are not committed."""
+        with self._lock:
+            return list(self._begun.values())
+
+    def begin(self, write: IngestWrite, topics: Mapping[str, str]) -> None:
+        """Durably records that these topics, ids by name, are created for a write. Raises
+        OSError."""
+        with self._lock:
+            begun = {**self._begun, write: Begun(write, topics)}
+            self._write(self._latest, begun, self._pending)
+            self._begun = begun
+
+    def give_up(self, write: IngestWrite) -> None:
+        """Removes the record of a write's topics. If it raises OSError, the file still has it."""
+        with self._lock:
+            if self._begun.pop(write, None) is not None:
+                self._write(self._latest, self._begun, self._pending)
+
+    def decide(self, placement: Placement) -> None:
+        """Durably records the commit. If it raises OSError, the write is not committed; if
+        SyncFailed, that is unknown until the directories are opened again."""
+        with self._lock:
+            begun = {write: each for write, each in self._begun.items() if write != placement.write}
+            pending = {**self._pending, placement.write: placement}
+            self._write(self._latest, begun, pending)
+            self._begun, self._pending = begun, pending
+
+    def done(self, write: IngestWrite) -> None:
+        """Records that the write is complete. If it raises OSError, the file does not say so
+        yet."""
+        with self._lock:
+            self._pending.pop(write, None)
+            if write.epoch is not None:
+                self._latest.pop(write.writer, None)  # so that it moves to the end
+                self._latest[write.writer] = write.epoch
+                for oldest in list(self._latest)[:-_MAX_WRITERS]:
+                    del self._latest[oldest]
+            self._write(self._latest, self._begun, self._pending)
+
+    def _write(
+        self,
+        latest: dict[str, int],
+        begun: dict[IngestWrite, Begun],
+        pending: dict[IngestWrite, Placement],
+    ) -> None:
+        data = format_placements(Noted(latest, list(begun.values()), list(pending.values())))
+        failure = OSError(errno.EIO, "no log directory is online", PLACEMENTS_FILE)
+        for directory in self._live():
+            try:
+                directory.write_atomically(PLACEMENTS_FILE, data)
+            except OSError as error:
+                if not isinstance(failure, SyncFailed):  # an unknown outcome takes precedence
+                    failure = error
+            else:
+                return
+        try:
+            raise failure
+        finally:
+            del failure  # else it and this frame would form a cycle
+
+
+def _topics(note: dict[str, Any]) -> dict[str, str]:
+    return {_topic(name): _text(topic_id) for name, topic_id in note.items()}
+
+
+def _placed_part(note: dict[str, Any]) -> PlacedPart:
+    return PlacedPart(
+        _topic(note["topic"]),
+        _int(note["partition"], _MAX_PARTITION),
+        _int(note["leader_epoch"], _MAX_PARTITION),
+        tuple(map(_staged_part, _some(note["staged"]))),
+        tuple(map(_segment, _some(note["segments"]))),
+    )
+
+
+def _staged_part(note: dict[str, Any]) -> StagedPart:
+    path, topic = _text(note["path"]), _topic(note["topic"])
+    partition = _int(note["partition"], _MAX_PARTITION)
+    if not _is_staging_path(path, partition_dir(topic, partition)):
+        raise ValueError(path)
+    return StagedPart(
+        path,
+        topic,
+        partition,
+        note["keeps_offsets"] is True,
+        tuple(map(_segment, _some(note["segments"]))),
+        _int(note["records"]),
+    )
+
+
+def _is_staging_path(path: str, name: str) -> bool:
+    """Returns whether this is the path of a directory `name` as attempts create it in a staging
+    place."""
+    root, *names = path.split("/")
+    is_plain = not root and "\0" not in path and not {"", ".", ".."} & set(names)
+    return is_plain and len(names) >= 4 and names[-1] == name and names[-4].endswith(STAGING_SUFFIX)
+
+
+def _segment(note: dict[str, Any]) -> SealedSegment:
+    fields = ("base_offset", "size", "end_offset", "crc")
+    return SealedSegment(*(_int(note[field]) for field in fields))
+
+
+def _some(value: object) -> list[Any]:
+    if not isinstance(value, list) or not value:
+        raise ValueError(value)
+    return value
+
+
+def _int(value: object, most: int = (1 << 63) - 1) -> int:
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(value)
+    return value
+
+
+def _optional(value: object) -> int | None:
+    return None if value is None else _int(value)
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    value.encode()  # UnicodeEncodeError, a ValueError, for half a surrogate pair
+    return value
+
+
+def _topic(value: object) -> str:
+    topic = _text(value)
+    if not is_legal_topic(topic):
+        raise ValueError(topic)
+    return topic

@@ -1,0 +1,504 @@
+"""Read access to the files of a log directory; no other module reads them through `os`.
+
+Everything is opened read-only, without changing or trusting the directory:
+
+- `O_NOFOLLOW` at every step below the log directory, which is walked one name at a time with
+  `dir_fd`: no symbolic link can lead out of it. The log directory itself is named by the user and
+  may be a link.
+- `O_NONBLOCK`, and `fstat` before the first read: a FIFO cannot block, a device is not read.
+- `O_NOATIME` where the kernel allows it (owner or root), so that reading leaves no trace on a
+  broker's files.
+
+A directory is looked up by name each time, because a broker renames it (`-delete`) and may create
+it again. `DirFd.hold` keeps a descriptor, for callers that open many files of a directory just
+listed; with thousands of partitions, put the result into a `FileCache`.
+
+Errors: a file or directory that does not exist (any more) raises `SegmentGone`; a name of the wrong
+kind raises `LogDirError` (directories) or `CorruptError` (files); every other `OSError` propagates
+with its `filename` set.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import stat
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+from ..errors import CorruptError, LogDirError, SegmentGone
+
+_READ = os.O_RDONLY | os.O_CLOEXEC
+_FILE = _READ | os.O_NOFOLLOW | os.O_NONBLOCK
+_DIRECTORY = _READ | os.O_DIRECTORY
+
+# errno values for a name that is gone; network file systems report ESTALE for ENOENT.
+_GONE = (errno.ENOENT, errno.ESTALE)
+# errno values for the wrong kind: a link (ELOOP), not a directory (ENOTDIR), a socket or a dead
+# device (ENXIO, ENODEV).
+_WRONG_KIND = (errno.ELOOP, errno.ENOTDIR, errno.ENXIO, errno.ENODEV)
+
+# A single read larger than this is first clamped to the file's size, because the kernel is given a
+# buffer of the requested size, which may come from a corrupt length field.
+_TRUSTED_READ = 1 << 20
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class FileType(StrEnum):
+    """The kind of a directory entry, without following links. The value is its name in messages."""
+
+    FILE = "regular file"
+    DIRECTORY = "directory"
+    SYMLINK = "symbolic link"
+    FIFO = "FIFO"
+    SOCKET = "socket"
+    DEVICE = "device"
+
+    @classmethod
+    def of(cls, mode: int) -> FileType:
+        """Returns the kind for `mode`, the `st_mode` of an `lstat`."""
+        return _KINDS.get(stat.S_IFMT(mode), cls.DEVICE)
+
+
+_KINDS = {
+    stat.S_IFREG: FileType.FILE,
+    stat.S_IFDIR: FileType.DIRECTORY,
+    stat.S_IFLNK: FileType.SYMLINK,
+    stat.S_IFIFO: FileType.FIFO,
+    stat.S_IFSOCK: FileType.SOCKET,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryEntry:
+    """One name in a directory. `stat` (an `lstat`) is set if the caller of the listing requested
+    it, else None. `inode` is the listing's; it distinguishes an entry from its successor of the
+    same name."""
+
+    name: str
+    kind: FileType
+    inode: int
+    stat: os.stat_result | None = None
+
+    @property
+    def is_dir(self) -> bool:
+        return self.kind is FileType.DIRECTORY
+
+    @property
+    def is_file(self) -> bool:
+        return self.kind is FileType.FILE
+
+
+class DirFd:
+    """A log directory (constructed from the user's path), or a directory below one (from
+    `child`)."""
+
+    __slots__ = ("_parent", "name", "path")
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self.name = ""
+        self._parent: DirFd | None = None
+
+    def child(self, name: str) -> DirFd:
+        """Returns the directory `name` in this one. It is not checked for existence until its first
+        use."""
+        directory = DirFd(self.path_of(name))
+        directory.name = name
+        directory._parent = self
+        return directory
+
+    def path_of(self, name: str) -> str:
+        """Returns the path of `name` in this directory, for messages. Raises ValueError if `name`
+        is not a single plain name."""
+        if name in ("", ".", "..") or "/" in name or "\0" in name:
+            raise ValueError(f"not a name in a directory: {name!r}")
+        return os.path.join(self.path, name)
+
+    def list(self, wants_stat: Callable[[str], bool] | None = None) -> list[DirectoryEntry]:
+        """Returns the entries in no particular order, with `stat` set for the names for which
+        `wants_stat` returns true.
+
+        Entries that vanish during the listing are left out.
+        """
+        with self._opened() as fd, located(self.path, LogDirError), os.scandir(fd) as scan:
+            found = [_entry(item, wants_stat) for item in scan]
+        return [entry for entry in found if entry is not None]
+
+    def files(self, *sized: str) -> tuple[dict[str, int], Sequence[DirectoryEntry]]:
+        """Returns the regular files by name, and all other entries. The value is the size in bytes
+        for names that end in one of `sized`, else -1. A faster `list` for a directory with many
+        files."""
+        found: dict[str, int] = {}
+        others: list[DirectoryEntry | None] = []
+        with self._opened() as fd, located(self.path, LogDirError), os.scandir(fd) as scan:
+            for item in scan:
+                name = item.name
+                try:
+                    if not item.is_file(follow_symlinks=False):
+                        others.append(_entry(item, None))
+                    elif name.endswith(sized):
+                        found[name] = item.stat(follow_symlinks=False).st_size
+                    else:
+                        found[name] = -1
+                except FileNotFoundError:  # it vanished after the directory was read
+                    continue
+        return found, [entry for entry in others if entry is not None]
+
+    def stat(self, name: str | None = None) -> os.stat_result:
+        """Returns the `lstat` of `name`, or of this directory. A log directory that is itself a
+        link is followed."""
+        if name is None:
+            if self._parent is not None:
+                return self._parent._stat(self.name, self.path)
+            with located(self.path, LogDirError):
+                return os.stat(self.path)
+        return self._stat(name, self.path_of(name))
+
+    def _stat(self, name: str, path: str) -> os.stat_result:
+        if self._parent is None:
+            # One call: the log directory's path is the user's, so only the last step must not be
+            # followed.
+            try:
+                return os.lstat(path)
+            except OSError as error:
+                raise _translated(error, path, CorruptError) from None
+        with self._opened() as fd, located(path, CorruptError):
+            return os.stat(name, dir_fd=fd, follow_symlinks=False)
+
+    def open(self, name: str) -> OpenFile:
+        """Opens the regular file `name` for reading."""
+        path = self.path_of(name)
+        with self._opened() as directory:
+            return _open_file(name, directory, path)
+
+    def hold(self) -> OpenDirFd:
+        """Opens this directory as it is now; files can be opened in it while the result exists."""
+        return OpenDirFd(self, self._open())
+
+    def read_small(self, name: str, limit: int) -> bytes:
+        """Returns the content of `name`. Raises CorruptError if it has more than `limit` bytes."""
+        file = self.open(name)
+        data = file.read(0, limit + 1)
+        if len(data) > limit:
+            raise CorruptError(f"larger than {limit} bytes, the limit for this file", file.path)
+        return data
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        fd = self._open()
+        try:
+            yield fd
+        finally:
+            os.close(fd)
+
+    def _open(self) -> int:
+        if self._parent is None:
+            with located(self.path, LogDirError):
+                return _open(self.path, _DIRECTORY, None)
+        with self._parent._opened() as parent, located(self.path, LogDirError):
+            return _open(self.name, _DIRECTORY | os.O_NOFOLLOW, parent)
+
+    def __repr__(self) -> str:
+        return f"Directory({self.path!r})"
+
+
+class OpenDirFd:
+    """A directory that is held open: a file in it is opened in one step, not from the log directory
+    down.
+
+    It remains the same directory if another one gets its name. Closed with its last reference.
+    """
+
+    __slots__ = ("_directory", "_fd")
+
+    def __init__(self, directory: DirFd, fd: int) -> None:
+        """Takes ownership of `fd`."""
+        self._directory = directory
+        self._fd = fd
+
+    def open(self, name: str) -> OpenFile:
+        """Opens a file, as `DirFd.open`."""
+        return _open_file(name, self._fd, self._directory.path_of(name))
+
+    def is_removed(self) -> bool:
+        """Returns whether its name no longer exists or belongs to another directory; False if that
+        cannot be determined."""
+        held = os.fstat(self._fd)
+        try:
+            now = self._directory.stat()
+        except (SegmentGone, LogDirError):
+            return True
+        except OSError:
+            return False
+        return (held.st_dev, held.st_ino) != (now.st_dev, now.st_ino)
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self._fd)
+
+
+class OpenFile:
+    """A regular file open for reading. It stays readable after the file is deleted or replaced.
+
+    The descriptor is closed with the last reference, so that a reader is safe when a cache evicts
+    the file.
+    """
+
+    __slots__ = ("fd", "identity", "path")
+
+    def __init__(self, fd: int, path: str) -> None:
+        """Takes ownership of `fd`, even when it raises CorruptError because it is not a regular
+        file."""
+        self.fd = fd
+        self.path = path
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise CorruptError(f"a {FileType.of(status.st_mode)}, not a regular file", path)
+        self.identity = (status.st_dev, status.st_ino)
+
+    def stat(self) -> os.stat_result:
+        return os.fstat(self.fd)
+
+    def size(self) -> int:
+        """Returns the current size in bytes."""
+        return os.lseek(self.fd, 0, os.SEEK_END)  # the file offset is not used
+
+    def is_removed(self) -> bool:
+        """Returns whether the file has no name any more; its disk space is freed when it is
+        closed."""
+        return os.fstat(self.fd).st_nlink == 0
+
+    def next_data(self, position: int) -> int:
+        """Returns the first position at or after `position` that is not in a hole (Linux's
+        SEEK_DATA), or the file's size if only a hole follows. The bytes in between read as
+        zeros."""
+        try:
+            return os.lseek(self.fd, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return self.size()
+            raise _translated(error, self.path, CorruptError) from None
+
+    def read(self, position: int, size: int) -> bytes:
+        """Returns `size` bytes from `position`; fewer only at the end of the file."""
+        if size > _TRUSTED_READ:
+            size = min(size, max(self.size() - position, 0))
+        data = self._pread(position, size)
+        if not data or len(data) == size:
+            return data
+        parts = [data]
+        missing = size - len(data)
+        while missing and (data := self._pread(position + size - missing, missing)):
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def read_into(self, position: int, buffer: memoryview | bytearray) -> int:
+        """Fills `buffer` from `position`. Returns the number of bytes read, less than the buffer's
+        size only at the end of the file."""
+        view = memoryview(buffer).cast("B")
+        filled = 0
+        while filled < len(view):
+            try:
+                count = os.preadv(self.fd, [view[filled:]], position + filled)
+            except OSError as error:
+                raise _translated(error, self.path, CorruptError) from None
+            if count == 0:
+                break
+            filled += count
+        return filled
+
+    def _pread(self, position: int, size: int) -> bytes:
+        try:
+            return os.pread(self.fd, size, position)
+        except OSError as error:
+            raise _translated(error, self.path, CorruptError) from None
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self.fd)
+
+    def __repr__(self) -> str:
+        return f"OpenFile({self.path!r})"
+
+
+class NoFile(OpenFile):
+    """A stand-in for a regular file whose name belongs to something else, such as a symbolic link
+    or a FIFO, which is neither followed nor opened. It has no bytes; `error` describes what is
+    there."""
+
+    __slots__ = ("_status", "error")
+
+    def __init__(self, status: os.stat_result, error: CorruptError) -> None:
+        """`status`: the `lstat` of the entry."""
+        self.fd = -1
+        self.path = error.file
+        self.identity = (status.st_dev, status.st_ino)
+        self.error = error
+        self._status = status
+
+    def stat(self) -> os.stat_result:
+        return self._status
+
+    def size(self) -> int:
+        return 0
+
+    def is_removed(self) -> bool:
+        return False
+
+    def next_data(self, position: int) -> int:
+        return 0
+
+    def read_into(self, position: int, buffer: memoryview | bytearray) -> int:
+        return 0
+
+    def _pread(self, position: int, size: int) -> bytes:
+        return b""
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        """Does nothing: there is no descriptor to close."""
+
+
+class FileCache(Generic[K, V]):
+    """An LRU cache of at most `capacity` values that cost descriptors: open files, indexes.
+
+    Evicting a value only drops the reference to it. Thread-safe; two threads that request the same
+    absent value may both open it, and the later one is kept.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._values: OrderedDict[K, V] = OrderedDict()  # least recently used first
+        self._lock = threading.Lock()  # guards _values; never held while opening
+
+    def get(self, key: K, open_value: Callable[[], V]) -> V:
+        """Returns the value of `key`, never None; calls `open_value` if it is not cached."""
+        with self._lock:
+            known = self._values.get(key)
+            if known is not None:
+                self._values.move_to_end(key)
+                return known
+        value = open_value()
+        with self._lock:
+            self._values[key] = value
+            self._values.move_to_end(key)
+            # Evicted values are destroyed after the lock is released: a destructor may take its
+            # time.
+            forgotten = [self._values.popitem(last=False)[1] for _ in range(self._surplus())]
+        del forgotten
+        return value
+
+    def drop(self, key: K) -> None:
+        """Drops `key`, if it is cached."""
+        with self._lock:
+            value = self._values.pop(key, None)
+        del value
+
+    def drop_where(self, condition: Callable[[K], bool]) -> None:
+        """Drops the keys for which `condition` returns true."""
+        with self._lock:
+            keys = [key for key in self._values if condition(key)]
+            forgotten = [self._values.pop(key) for key in keys]
+        del forgotten
+
+    def drop_values(self, condition: Callable[[V], bool]) -> None:
+        """Drops the values for which `condition` returns true; the others remain available
+        meanwhile."""
+        with self._lock:
+            items = list(self._values.items())
+        wanted = [(key, value) for key, value in items if condition(value)]
+        with self._lock:
+            for key, value in wanted:
+                if self._values.get(key) is value:
+                    del self._values[key]
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def _surplus(self) -> int:
+        return max(len(self._values) - self._capacity, 0)
+
+
+def most_open_files() -> int:
+    """Returns how many files, and indexes of two descriptors each, the process should keep open at
+    most; most of the remaining limit is left to other uses."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(soft // 3, 1) if soft != resource.RLIM_INFINITY else sys.maxsize
+
+
+def _entry(
+    item: os.DirEntry[str], wants_stat: Callable[[str], bool] | None
+) -> DirectoryEntry | None:
+    """Returns None if the name vanished after the directory was read."""
+    try:
+        status = None
+        if wants_stat is not None and wants_stat(item.name):
+            status = item.stat(follow_symlinks=False)
+            kind = FileType.of(status.st_mode)
+        elif item.is_file(follow_symlinks=False):  # from the listing, no system call
+            kind = FileType.FILE
+        elif item.is_dir(follow_symlinks=False):
+            kind = FileType.DIRECTORY
+        else:
+            kind = FileType.of(item.stat(follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return None
+    return DirectoryEntry(item.name, kind, item.inode(), status)
+
+
+def _open(name: str, flags: int, directory: int | None) -> int:
+    """Calls `os.open` without touching the access time, where that is allowed."""
+    try:
+        return os.open(name, flags | os.O_NOATIME, dir_fd=directory)
+    except PermissionError as error:
+        if error.errno != errno.EPERM:  # only EPERM means "not the owner"; EACCES would recur
+            raise
+        return os.open(name, flags, dir_fd=directory)
+
+
+def _open_file(name: str, directory: int, path: str) -> OpenFile:
+    try:
+        fd = _open(name, _FILE, directory)
+    except OSError as error:
+        raise _translated(error, path, CorruptError) from None
+    return OpenFile(fd, path)
+
+
+@contextmanager
+def located(path: str, wrong_kind: type[CorruptError | LogDirError]) -> Iterator[None]:
+    """Converts an OSError from opening `path` as this module's docstring describes; `wrong_kind` is
+    the error for a name of the wrong kind."""
+    try:
+        yield
+    except OSError as error:
+        raise _translated(error, path, wrong_kind) from None
+
+
+def _translated(
+    error: OSError, path: str, wrong_kind: type[CorruptError | LogDirError]
+) -> Exception:
+    """Returns the exception to raise instead of `error`, which a call for `path` raised."""
+    if error.errno in _GONE:
+        return SegmentGone(path)
+    if error.errno in _WRONG_KIND:
+        if wrong_kind is LogDirError:
+            return LogDirError(path, f"a {_kind_at(path)}, not a directory")
+        return CorruptError(f"a {_kind_at(path)}, not a regular file", path)
+    error.filename = path
+    return error
+
+
+def _kind_at(path: str) -> str:
+    """Describes what is at `path`, for a message; it may be changing."""
+    try:
+        return FileType.of(os.lstat(path).st_mode)
+    except OSError:
+        return "file that is being replaced"

@@ -1,0 +1,100 @@
+"""Ingests whole segments at the end of a log in a single step, instead of batch by batch.
+
+They are written to the partition's directory as `.cleaned`, complete and durable, while the log
+ends with an empty segment at their first offset; then they replace it as segments do after a
+cleaning (see `replacing`). Whoever loads the partition in between, even a broker, finds all of them
+or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from ...config.kafka import TopicConfig
+from ...errors import LogDirOffline, OffsetOutOfRange
+from ...io.durable import WritableDirFd
+from ..delete.leftovers import set_aside_unfinished
+from ..delete.replacing import replace_files
+from ..load.loaded import LoadedSegment
+from ..state.producers import ProducerAppendInfo
+from .unified_log import UnifiedLog
+
+
+class PlacedSegment(LoadedSegment, Protocol):
+    """A new segment: `size` in bytes of its `.log`, and the offset after its last batch."""
+
+    @property
+    def end_offset(self) -> int: ...
+
+
+class Placing:
+    """An ingest into one partition, which nothing else may change meanwhile. `producers`: the
+    changes that the new batches make to the producers."""
+
+    def __init__(self, log: UnifiedLog, noting: Callable[[], AbstractContextManager[None]]) -> None:
+        """`noting` wraps every change: it records what an error means for the state of the disk."""
+        self._log = log
+        self._noting = noting
+        self.producers: ProducerAppendInfo = log.producers.begin_update()
+
+    @property
+    def directory(self) -> WritableDirFd:
+        return self._log.local.directory
+
+    @property
+    def config(self) -> TopicConfig:
+        return self._log.local.config
+
+    @property
+    def end_offset(self) -> int:
+        return self._log.end_offset
+
+    @property
+    def leader_epoch(self) -> int:
+        return self._log.leader_epoch
+
+    def make_room(self, base_offset: int) -> None:
+        """Ends the log with an empty segment at `base_offset`, which is at or above its end, and
+        makes everything before it durable: a crash that lost part of that would also lose what is
+        ingested after it. After an OSError nothing has changed, except that the log may have
+        rolled."""
+        log, local = self._log, self._log.local
+        if base_offset < local.end_offset:
+            what = f"the first batch is at offset {base_offset}"
+            raise OffsetOutOfRange(f"{what}, below the log end offset {local.end_offset}")
+        with self._noting():
+            set_aside_unfinished(self.directory)
+            if log.leader_epoch != log.epochs.latest:
+                log.epochs.assign(log.leader_epoch, base_offset)
+            if local.active.base_offset != base_offset:
+                log.roll(base_offset)
+            unflushed = local.unflushed(base_offset)
+            unflushed.sync()
+            local.mark_flushed(unflushed)
+
+    def exchange(self, segments: Sequence[PlacedSegment]) -> None:
+        """Appends segments, present as `.cleaned` and durable, to the log. The commit is already
+        recorded: raises LogDirOffline if it cannot be finished, and nothing may be written until
+        the partition is loaded again."""
+        log, local = self._log, self._log.local
+        with self._noting():
+            due = local.clock.now_ms() + local.config.file_delete_delay_ms
+            bases = [segment.base_offset for segment in segments]
+            try:
+                replace_files(self.directory, bases, [], local.deleted, due)
+            except OSError as error:
+                raise self._unfinished(str(error)) from error
+            local.go_on_with(segments, segments[-1].end_offset)
+            self.producers.commit()
+            log.producers.map_end_offset = local.end_offset
+
+    def give_up(self) -> None:
+        """Abandons a committed ingest for an outside cause. Raises LogDirOffline."""
+        with self._noting():
+            raise self._unfinished("interrupted")
+
+    def _unfinished(self, why: str) -> LogDirOffline:
+        what = f"committed segments were not put in place: {why}"
+        return LogDirOffline(self.directory.path, what)

@@ -1,0 +1,159 @@
+"""Verifies one partition against Kafka's rules: its segments and the files beside them.
+
+Batches with correct checksums are trusted. They determine the leader epochs, the producer state at
+any offset, and which transactions were aborted: snapshots, transaction indexes and the epoch file
+are compared with that, as far as the log still has the batches they were derived from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import pairwise
+
+from ...errors import CorruptError
+from ...format.files.names import FileKind, FileState, parse_segment_file, segment_file
+from ...format.records.decoder import Decoder
+from ...io.disk import DirectoryEntry, DirFd
+from ...segment.check.verify import SegmentCheck, SegmentFacts
+from ...segment.check.verify_digest import CheckedSegment
+from ...segment.check.verify_index import Finding
+from ..read.context import ReadLimits
+from ..state.epochs import read_leader_epochs
+from .verify_aborts import Aborts
+from .verify_epochs import EpochCheck
+from .verify_gaps import Gaps
+from .verify_producers import ProducerCheck
+
+_INDEXES = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
+
+# Returns a segment that was already checked, None if there is none.
+FindChecked = Callable[[SegmentFacts], CheckedSegment | None]
+
+
+class LogCheck:
+    """A partition being verified.
+
+    Once `findings` is exhausted, [`base_offset`, `end_offset`) is the range of its segments.
+    """
+
+    def __init__(
+        self,
+        directory: DirFd,
+        start_offset: int,
+        is_closed: bool,
+        may_have_gaps: bool,
+        limits: ReadLimits,
+        find_checked: FindChecked = lambda facts: None,
+    ) -> None:
+        """`start_offset`: the checkpointed log start offset. `is_closed`: the last shutdown was
+        clean. `may_have_gaps`: the log is or may be compacted, so a missing offset means nothing.
+        `find_checked` returns segments that need not be read here."""
+        self.base_offset = self.end_offset = 0
+        self._directory = directory
+        self._start_offset = start_offset
+        self._is_closed = is_closed
+        self._may_have_gaps = may_have_gaps
+        self._limits = limits
+        self._find_checked = find_checked
+        self._decoder = Decoder(limits.max_batch_bytes)
+
+    def findings(self) -> Iterator[Finding]:
+        """Yields all problems, file by file. Raises SegmentGone if the directory is gone."""
+        listed = Listed(self._directory)
+        yield from self._orphans(listed)
+        epochs = EpochCheck(self._directory, self._start_offset)
+        yield from epochs.read()
+        segments = listed.segments(self._is_closed)
+        self.base_offset = self.end_offset = segments[0].base_offset if segments else 0
+        producers = ProducerCheck(
+            self._directory, listed.snapshots, self.base_offset, self._start_offset
+        )
+        gaps = Gaps(self.base_offset)
+        for facts in segments:
+            yield from self._segment(facts, epochs, producers, gaps)
+        yield from epochs.finish(self.end_offset)
+        yield from producers.finish(self.end_offset)
+        if not self._may_have_gaps:
+            yield from gaps.findings()
+
+    def _segment(
+        self, facts: SegmentFacts, epochs: EpochCheck, producers: ProducerCheck, gaps: Gaps
+    ) -> Iterator[Finding]:
+        check = self._find_checked(facts) or SegmentCheck(
+            self._directory, facts, self._decoder, self._limits.max_batch_bytes
+        )
+        aborts = Aborts(self._start_offset)
+        for table in check.tables():
+            gaps.batches(check, table)
+            epochs.batches(check, table)
+            producers.batches(check, table, aborts, gaps.has_all)
+        gaps.end_of(check)
+        self.end_offset = check.next_offset
+        entries = check.aborted() if FileKind.TXNINDEX in facts.files else []
+        knows_all = gaps.has_all and producers.knows_all
+        check.findings += aborts.held_against(entries, facts, check, knows_all)
+        yield from sorted(check.findings)
+
+    def _orphans(self, listed: Listed) -> Iterator[Finding]:
+        for entry in listed.no_files:
+            what = f"a {entry.kind}, not a regular file"
+            yield Finding(self._directory.path_of(entry.name), -1, what)
+        for kind in _INDEXES:
+            for base in sorted(listed.files[kind] - listed.sizes.keys()):
+                name = segment_file(base, kind)
+                yield Finding(self._directory.path_of(name), -1, "its .log is missing")
+
+
+class Listed:
+    """The live files of a partition: `sizes` and `mtimes` (ns since 1970) of the logs by base
+    offset, the base offsets of the `files` of each kind, the offsets of the `snapshots`; and
+    entries that are not files."""
+
+    def __init__(self, directory: DirFd) -> None:
+        """Raises SegmentGone if the directory no longer exists."""
+        self._directory = directory
+        self.sizes: dict[int, int] = {}
+        self.mtimes: dict[int, int] = {}
+        self.files: dict[FileKind, set[int]] = {kind: set() for kind in FileKind}
+        self.no_files: list[DirectoryEntry] = []
+        for entry in directory.list(lambda name: name.endswith(FileKind.LOG)):
+            self._add(entry)
+
+    @property
+    def snapshots(self) -> list[int]:
+        return sorted(self.files[FileKind.SNAPSHOT])
+
+    def stops(self, start_offset: int) -> tuple[int, ...]:
+        """Returns the offsets at which the rules between segments need the state, for digests:
+        those of the snapshots, and the first known epoch's."""
+        stops = {start_offset, *self.snapshots}
+        with suppress(CorruptError):  # which is reported separately
+            stops.update(e.start_offset for e in read_leader_epochs(self._directory).entries[:1])
+        return tuple(sorted(stops))
+
+    def segments(self, is_closed: bool) -> list[SegmentFacts]:
+        """Returns the segments in order; `is_closed`: the last one is closed, too."""
+        return [
+            SegmentFacts(
+                base,
+                self.sizes[base],
+                next_base,
+                is_closed or next_base >= 0,
+                frozenset(kind for kind in _INDEXES if base in self.files[kind]),
+            )
+            for base, next_base in pairwise([*sorted(self.sizes), -1])
+        ]
+
+    def _add(self, entry: DirectoryEntry) -> None:
+        name = parse_segment_file(entry.name)
+        if name is None or name.state is not FileState.LIVE:
+            return
+        if not entry.is_file:
+            self.no_files.append(entry)
+            return
+        self.files[name.kind].add(name.base_offset)
+        if name.kind is FileKind.LOG:
+            assert entry.stat is not None  # requested in __init__
+            self.sizes[name.base_offset] = entry.stat.st_size
+            self.mtimes[name.base_offset] = entry.stat.st_mtime_ns

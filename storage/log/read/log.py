@@ -1,0 +1,229 @@
+"""A partition that may be changing: its state at one moment is a ``View``.
+
+``view`` costs two system calls if nothing changed. A broker may at any moment append, roll, delete
+from the front, or replace segments by cleaned ones; each change shows as a changed directory or a
+longer file. Nothing is locked, opened for writing, or withheld from the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ...concurrency.fair_lock import FairLock
+from ...errors import CorruptError, SegmentGone, UnknownPartition
+from ...format.layout import MAX_OFFSET
+from ...io.disk import DirFd
+from ...io.retry import look_again
+from ...io.small_file import Stamp, stamp
+from ...segment.segment import Segment, SegmentFiles
+from .context import ReadContext
+from .segments import LogFile, Segments, drop_covered, list_logs, unchanged
+from .tail import Tail, advance, settled_fault, walk_from_start
+from .view import View
+
+# How often a directory is listed while its names keep changing.
+_LISTINGS = 8
+_DAMAGE_KEPT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """The directory listing taken when the directory had this ``stamp``."""
+
+    stamp: Stamp | None
+    segments: Segments
+
+
+class Log:
+    """One partition's directory, opened for reading.
+
+    ``log_start_offset`` returns the checkpointed log start offset, 0 if there is none.
+    ``damage``: the first errors met while reading this partition, by file and position.
+    """
+
+    def __init__(
+        self,
+        directory: DirFd,
+        topic: str,
+        partition: int,
+        log_start_offset: Callable[[], int],
+        context: ReadContext,
+    ) -> None:
+        self.directory = directory
+        self.topic = topic
+        self.partition = partition
+        self.damage: dict[tuple[str, int], CorruptError] = {}
+        self._log_start_offset = log_start_offset
+        self._context = context
+        self._lock = FairLock()  # guards the attributes below
+        self._listing: _Listing | None = None
+        self._tail: Tail | None = None
+        self._walked: tuple[object, ...] = ()  # the active segment's state when _tail was made
+        self._cuts = 0
+        self._view: View | None = None
+        # The listing, log start, and active segment's size and mtime that _view shows; None if
+        # they alone do not determine it.
+        self._viewed: tuple[_Listing, int, int, int] | None = None
+
+    @property
+    def path(self) -> str:
+        return self.directory.path
+
+    def view(self) -> View:
+        """Returns the partition's current state; the same object as before if nothing changed.
+
+        Raises UnknownPartition if the directory no longer exists, and SegmentGone as `look_again`
+        does.
+        """
+        with self._lock:
+            return look_again(self._look)
+
+    def report(self, error: CorruptError) -> bool:
+        """Records damage. Returns True if it is new and worth reporting: there is a limit, since a
+        log may consist of nothing but damage."""
+        key = (error.file, error.position)
+        if key in self.damage or len(self.damage) >= _DAMAGE_KEPT:
+            return False
+        self.damage[key] = error
+        return True
+
+    def _look(self) -> View:
+        try:
+            return self._refresh()
+        except SegmentGone:
+            self._listing = None  # a file was removed between listing and opening
+            raise
+
+    def _refresh(self) -> View:
+        start = self._log_start_offset()
+        now = self._stamp()
+        listing = self._listing
+        if listing is None or now is None or now != listing.stamp:
+            self._context.files.drop(self.directory)
+            listing = self._listing = _Listing(now, Segments(self._list()))
+        if not listing.segments:
+            return self._empty_view(start)
+        status = listing.segments[-1].files.log().stat()
+        viewed = (listing, start, status.st_size, status.st_mtime_ns)
+        view = self._view
+        if view is None or viewed != self._viewed:
+            view = self._view_of(*viewed)
+            assert self._tail is not None
+            # a fault is reported only after some time
+            self._viewed = viewed if self._tail.fault is None else None
+        return view
+
+    def _view_of(self, listing: _Listing, start: int, size: int, mtime_ns: int) -> View:
+        """Returns the view of a listing whose active segment has that size and mtime."""
+        active = replace(listing.segments[-1], size=size, mtime_ns=mtime_ns)
+        segments = listing.segments.with_active(active)
+        self._walk(segments)
+        view = self._view
+        if view is None or not self._is_current(view, start, segments):
+            view = self._view = self._make_view(start, segments)
+        return view
+
+    def _is_current(self, view: View, start: int, segments: Segments) -> bool:
+        tail = self._tail
+        assert tail is not None
+        return (
+            view.end_offset == max(tail.next_offset, view.start_offset)
+            and view.start_offset == max(start, segments[0].base_offset)
+            and view.cuts == self._cuts
+            and view.segments.rolled == segments.rolled
+            and view.segments[-1].files is segments[-1].files
+            and view.segments[-1].size == tail.position
+            and view.tail == settled_fault(tail, segments[-1])
+        )
+
+    def _stamp(self) -> Stamp | None:
+        try:
+            return stamp(self.directory.stat())
+        except SegmentGone:
+            raise UnknownPartition(self.topic, self.partition) from None
+
+    def _walk(self, segments: Segments) -> None:
+        """Advances ``_tail`` to the log's present end, reading only new data."""
+        active = segments[-1]
+        now = (active.files.identity, active.size, active.mtime_ns)
+        tail = self._tail
+        if tail is not None and now == self._walked:
+            return
+        limit = self._context.limits.max_batch_bytes
+        if tail is None or not tail.continues(segments):
+            self._cuts += tail is not None
+            tail = walk_from_start(self.directory, segments, limit)
+        else:
+            tail = advance(tail, segments, limit)
+        self._tail, self._walked = tail, now
+
+    def _make_view(self, start: int, segments: Segments) -> View:
+        tail = self._tail
+        assert tail is not None
+        end = tail.next_offset
+        start = max(start, segments[0].base_offset)
+        last_stable = min([end, *tail.open_transactions.values()])
+        served = replace(segments[-1], size=tail.position)
+        return View(
+            topic=self.topic,
+            partition=self.partition,
+            segments=segments.with_active(served),
+            start_offset=start,
+            end_offset=max(end, start),
+            last_stable_offset=max(last_stable, start),
+            context=self._context,
+            cuts=self._cuts,
+            tail=settled_fault(tail, segments[-1]),
+        )
+
+    def _empty_view(self, start: int) -> View:
+        return View(
+            topic=self.topic,
+            partition=self.partition,
+            segments=Segments(()),
+            start_offset=start,
+            end_offset=start,
+            last_stable_offset=start,
+            context=self._context,
+            cuts=self._cuts,
+        )
+
+    def _list(self) -> tuple[Segment, ...]:
+        try:
+            logs = self._list_logs()
+        except SegmentGone:
+            raise UnknownPartition(self.topic, self.partition) from None
+        if any(log.state.value for log in logs):
+            logs = drop_covered(logs, self._next_offset)
+        known = {} if self._view is None else {s.base_offset: s.files for s in self._view.segments}
+        next_bases = [log.base_offset for log in logs[1:]] + [-1] * bool(logs)
+        return tuple(
+            Segment(self._files(log, known), log.size, log.mtime_ns, next_base)
+            for log, next_base in zip(logs, next_bases, strict=True)
+        )
+
+    def _list_logs(self) -> list[LogFile]:
+        """Lists the directory until no name changes meanwhile: a segment that is being renamed
+        might appear under neither name."""
+        for _ in range(_LISTINGS):
+            before = self.directory.stat().st_mtime_ns
+            logs = list_logs(self.directory, self.report)
+            if self.directory.stat().st_mtime_ns == before:
+                break
+        return logs
+
+    def _files(self, log: LogFile, known: dict[int, SegmentFiles]) -> SegmentFiles:
+        files = known.get(log.base_offset)
+        if files is not None and unchanged(files, log):
+            return files
+        return SegmentFiles(
+            self.directory, log.base_offset, log.inode, self._context.files, log.state
+        )
+
+    def _next_offset(self, log: LogFile) -> int:
+        """Returns the offset after the last batch of a ``.log``."""
+        segment = Segment(self._files(log, {}), log.size, log.mtime_ns)
+        limit = self._context.limits.max_batch_bytes
+        tail = advance(Tail(log.base_offset), (segment,), limit)
+        return min(tail.next_offset, MAX_OFFSET)

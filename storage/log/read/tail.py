@@ -1,0 +1,177 @@
+"""The end of a log: where the last whole batch ends, and which transactions are open there.
+
+Both come from one walk over batch headers, which begins at the newest producer snapshot (written at
+every roll and clean shutdown) and later covers only what was appended since. (`LogLoader`,
+`ProducerStateManager`.)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...errors import CorruptError, SegmentGone
+from ...format.files.names import FileKind, FileState, parse_segment_file, segment_file
+from ...format.files.snapshot import parse_producer_snapshot
+from ...format.layout import MAX_OFFSET
+from ...format.records import batch as b
+from ...format.records.batch import BatchHeader, BatchTable
+from ...io.disk import DirFd
+from ...segment.extent import Extent, Fault
+from ...segment.salvage import is_sound, read_checksum_error
+from ...segment.segment import Segment
+from ...segment.walk import walk_headers
+from .lookup import extent_from, header_at, position_for
+from .transactions import advance_open_transactions
+
+# Data that looks torn may be in the middle of a broker's write; after this time it is not.
+_SETTLED_NS = 1_000_000_000
+# Enough for several hundred thousand producers.
+_MAX_SNAPSHOT_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """The result of a walk up to ``position`` in the segment with the ``.log`` ``identity``.
+
+    ``next_offset``: the log end offset. ``open_transactions``: first offset by producer id, from
+    all batches below ``counted``. ``last``: the last whole batch. ``fault``: what follows it, if
+    that is not a batch.
+    """
+
+    counted: int
+    open_transactions: Mapping[int, int] = field(default_factory=dict)
+    identity: tuple[int, int] = (0, 0)
+    position: int = 0
+    next_offset: int = 0
+    last: BatchHeader | None = None
+    fault: Fault | None = None
+
+    def continues(self, segments: Sequence[Segment]) -> bool:
+        """Whether the walk can continue: its segment still exists, with its last batch in place.
+
+        A broker may have truncated the log and written other batches since.
+        """
+        for segment in segments:
+            if segment.files.identity == self.identity and segment.size >= self.position:
+                log, last = segment.files.log(), self.last
+                return last is None or header_at(log, last.position) == last
+        return False
+
+
+def walk_from_start(directory: DirFd, segments: Sequence[Segment], max_batch_bytes: int) -> Tail:
+    """Returns the tail of a log that was not read before."""
+    tail = advance(_newest_state(directory, segments, MAX_OFFSET), segments, max_batch_bytes)
+    if tail.counted > tail.next_offset:
+        # The snapshot is beyond the log's end: the end was lost, and the snapshot is void.
+        state = _newest_state(directory, segments, tail.next_offset)
+        tail = advance(state, segments, max_batch_bytes)
+    return tail
+
+
+def _newest_state(directory: DirFd, segments: Sequence[Segment], highest: int) -> Tail:
+    """Loads the newest readable snapshot up to ``highest``; else an empty state at the start."""
+    start = segments[0].base_offset
+    for offset, name in newest_snapshots(directory):
+        if offset > highest:
+            continue
+        if offset < start:
+            break
+        try:
+            entries = parse_producer_snapshot(directory.read_small(name, _MAX_SNAPSHOT_BYTES))
+        except (CorruptError, SegmentGone, OSError):
+            continue
+        open_transactions = {
+            entry.producer_id: entry.current_txn_first_offset
+            for entry in entries
+            if entry.current_txn_first_offset >= 0
+        }
+        return Tail(offset, open_transactions)
+    return Tail(start)
+
+
+def newest_snapshots(directory: DirFd) -> list[tuple[int, str]]:
+    """Returns offsets and names of a partition's producer snapshots, newest first."""
+    names = (parse_segment_file(entry.name) for entry in directory.list())
+    offsets = [
+        name.base_offset
+        for name in names
+        if name and name.kind is FileKind.SNAPSHOT and name.state is FileState.LIVE
+    ]
+    return [
+        (offset, segment_file(offset, FileKind.SNAPSHOT))
+        for offset in sorted(offsets, reverse=True)
+    ]
+
+
+def advance(tail: Tail, segments: Sequence[Segment], max_batch_bytes: int) -> Tail:
+    """Returns the tail after all of ``segments``; batches already counted are read again only as
+    far as needed to find the end. The last segment's ``size`` is that of its file."""
+    for segment in segments:
+        if segment.is_active or segment.next_base > tail.counted:
+            tail = _advance_segment(tail, segment, max_batch_bytes)
+    return tail
+
+
+def _advance_segment(tail: Tail, segment: Segment, max_batch_bytes: int) -> Tail:
+    if tail.identity == segment.files.identity:
+        position, previous = tail.position, tail.next_offset - 1
+        return _walk(tail, extent_from(segment, position, max_batch_bytes, previous))
+    position = position_for(segment, tail.counted - 1, max_batch_bytes)
+    entered = replace(
+        tail, identity=segment.files.identity, next_offset=segment.base_offset, last=None
+    )
+    found = _walk(
+        replace(entered, position=position), extent_from(segment, position, max_batch_bytes)
+    )
+    if position and found.last is None:  # the index points to no batch
+        found = _walk(replace(entered, position=0), extent_from(segment, 0, max_batch_bytes))
+    return found
+
+
+def _walk(tail: Tail, extent: Extent) -> Tail:
+    """Returns the tail after all batches of an extent.
+
+    The last batch's checksum is verified: no later batch confirms it, and it determines the end.
+    """
+    tail = replace(tail, fault=None)
+    before, latest = tail, BatchTable.empty()
+    for part in walk_headers(extent):
+        if isinstance(part, Fault):
+            tail = replace(tail, fault=part if part.reaches(extent.end) else None)
+            continue
+        before, latest = tail, BatchTable(part.rows.copy())
+        tail = _taken(tail, part, extent)
+    sound = len(latest)
+    while sound and not is_sound(extent, latest[sound - 1]):
+        sound -= 1
+    if sound < len(latest):
+        bad = latest[sound]
+        tail = _taken(before, latest.select(slice(0, sound)), extent)
+        tail = replace(tail, fault=Fault(read_checksum_error(extent, bad), extent.end, bad))
+    return tail
+
+
+def _taken(tail: Tail, table: BatchTable, extent: Extent) -> Tail:
+    """Returns the tail after the batches of a table."""
+    if not len(table):
+        return tail
+    last = table[-1]
+    new = table.select(table.column(b.BASE_OFFSET) >= tail.counted)
+    return replace(
+        tail,
+        counted=max(tail.counted, last.last_offset + 1),
+        open_transactions=advance_open_transactions(tail.open_transactions, new, extent),
+        position=last.next_position,
+        next_offset=last.last_offset + 1,
+        last=last,
+        fault=None,
+    )
+
+
+def settled_fault(tail: Tail, segment: Segment) -> Fault | None:
+    """Returns the fault after the last batch, unless a broker may be writing there."""
+    if tail.fault is None or abs(time.time_ns() - segment.mtime_ns) < _SETTLED_NS:
+        return None
+    return tail.fault

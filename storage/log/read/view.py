@@ -1,0 +1,519 @@
+"""One partition at one moment, for reading: all records are read through this module.
+
+A ``View`` never changes and blocks nothing; a log that grew or was trimmed has a new one. All data
+come from ``scan`` (many records, as columns) or ``find`` (one), and both stop where the reader's
+isolation requires. Threads may share a view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import cast
+
+import numpy as np
+
+from ...errors import CorruptError, OffsetNotFound, StorageError, fresh, printable
+from ...format.layout import CODEC_MASK, CONTROL_MASK, TRANSACTIONAL_MASK
+from ...format.records import batch as b
+from ...format.records.batch import BatchHeader, BatchTable
+from ...format.records.columns import Columns, Damage, Lines, Record
+from ...format.records.decoder import (
+    BadBatch,
+    Decoded,
+    checksum_error,
+    checksum_is_right,
+    decode_alone,
+)
+from ...segment.extent import Fault
+from ...segment.segment import HeldFile, Segment
+from . import lookup
+from .context import ReadContext
+from .damage import lost_batch, lost_between, misplaced
+from .point_lookup import FoundBatch, LookupBuffers, point_lookup, value_in
+from .scan import Choose, Wanted, are_within, within
+from .segments import Segments
+from .trace import FoundStep, SegmentStep, Trace, Verdict, WalkStep
+from .transactions import AbortedTransactions, Isolation
+
+# Limit on consecutive faults that are reported; the last one then stands for the rest.
+_FAULTS_TOLD = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Records of a partition in [``start_offset``, ``end_offset``).
+
+    ``start_offset`` is the log start offset; ``end_offset`` the offset after the last whole batch
+    (the log end offset); ``last_stable_offset`` the first offset of the oldest open transaction,
+    or the end. ``cuts``: how often the log was found without its former last batch, so that other
+    records may have replaced some. ``tail``: damage after the last whole batch, if any.
+    """
+
+    topic: str
+    partition: int
+    segments: Segments
+    start_offset: int
+    end_offset: int
+    last_stable_offset: int
+    context: ReadContext
+    tail: Fault | None = None
+    cuts: int = 0
+    _pinned: list[HeldFile] = field(default_factory=list)
+
+    def bound(self, isolation: Isolation) -> int:
+        """Returns the offset where reading stops."""
+        if isolation is Isolation.READ_UNCOMMITTED:
+            return self.end_offset
+        return self.last_stable_offset
+
+    @property
+    def name(self) -> str:
+        """The partition's display name: `orders/0`."""
+        return printable(f"{self.topic}/{self.partition}")
+
+    @property
+    def extent(self) -> str:
+        """Its offsets for display: `0 to 4096`."""
+        if self.start_offset == self.end_offset:
+            return f"empty, the next offset is {self.end_offset}"
+        return f"{self.start_offset} to {self.end_offset - 1}"
+
+    @property
+    def size(self) -> int:
+        """Total bytes of the ``.log`` files."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def max_timestamp(self) -> int:
+        """Greatest timestamp of any batch, in ms; -1 if none has one."""
+        return max(map(self._largest_timestamp, self.segments), default=-1)
+
+    def pin(self, start: int = 0, end: int | None = None) -> None:
+        """Opens and holds every ``.log`` with offsets in [``start``, ``end``), to the last for
+        None, so that these can be read even if they are deleted."""
+        self._pinned[:] = [
+            segment.files.hold()
+            for segment in self.segments.from_offset(start)
+            if end is None or segment.base_offset < end
+        ]
+
+    # -- many records ---------------------------------------------------------------------------
+
+    def scan(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        *,
+        ahead: bool = False,
+        choose: Choose | None = None,
+    ) -> Generator[Columns | Damage]:
+        """Yields records with ``start`` <= offset < ``end`` that the isolation shows, in order.
+
+        Columns are valid until the next item is read. Unreadable bytes yield a ``Damage``, and the
+        scan continues after them. ``ahead``: another thread reads and checks the next data; useful
+        for large reads with idle processors. ``choose`` selects batches; those of magic 2 that it
+        excludes are not decoded.
+        """
+        wanted = Wanted(isolation, None, ahead, choose)
+        return cast(Generator[Columns | Damage], self._scan(start, end, wanted))
+
+    def lines(
+        self,
+        field: int,
+        start: int | None = None,
+        end: int | None = None,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        *,
+        ahead: bool = False,
+    ) -> Generator[Lines | Columns | Damage]:
+        """As ``scan``, but yields lines of one field, KEY_START or VALUE_START, wherever possible,
+        which halves the cost. Lines remain valid."""
+        return self._scan(start, end, Wanted(isolation, field, ahead, None))
+
+    def _scan(
+        self, start: int | None, end: int | None, wanted: Wanted
+    ) -> Generator[Lines | Columns | Damage]:
+        # Control records are never returned: no Kafka consumer gets them, under any isolation.
+        bound = self.bound(wanted.isolation)
+        low = self.start_offset if start is None else max(start, self.start_offset)
+        high = bound if end is None else min(end, bound)
+        for segment in self.segments.from_offset(low):
+            if segment.base_offset >= high or low >= high:
+                break
+            yield from self._scan_segment(segment, low, high, wanted)
+        is_asked = end is None or end > self.end_offset
+        if self.tail is not None and is_asked and bound == self.end_offset:
+            yield Damage(self.tail.error, self.end_offset, -1)
+
+    def read(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+    ) -> Iterator[Columns]:
+        """As ``scan``, but raises damage as a CorruptError."""
+        for part in self.scan(start, end, isolation):
+            if isinstance(part, Damage):
+                raise fresh(part.error)
+            yield part
+
+    def _scan_segment(
+        self, segment: Segment, start: int, end: int, wanted: Wanted
+    ) -> Generator[Lines | Columns | Damage]:
+        limit = self.context.limits.max_batch_bytes
+        position = lookup.position_for(segment, start, limit)
+        fates = self._fates(wanted.isolation)
+        reached = segment.base_offset  # offsets below are read, skipped or lost
+        faults: list[Fault] = []
+        path = segment.path
+        with self.context.decoder() as decoder:
+            for run in wanted.runs(lookup.extent_from(segment, position, limit)):
+                if isinstance(run, Fault):
+                    if len(faults) < _FAULTS_TOLD:
+                        faults.append(run)
+                    continue
+                if faults:
+                    resumed = self._first_offset(segment, run.table[0])
+                    yield from lost_between(faults, reached, resumed, start, end)
+                    faults = []
+                table = self._visible(run.table, segment, start, end, fates)
+                if wanted.choose is not None:
+                    table = table.select(wanted.choose(table))
+                field = wanted.field
+                if field is None or not are_within(table, start, end):
+                    parts: Decoded = decoder.decode(run.data, run.base, table, path)
+                else:
+                    parts = decoder.lines(run.data, run.base, table, path, field)
+                for part in parts:
+                    if isinstance(part, Lines):
+                        yield part
+                        continue
+                    if isinstance(part, Columns):
+                        part = misplaced(part, run.table, reached) or part
+                    if isinstance(part, BadBatch):
+                        yield lost_batch(part, path, run.table, reached, start, end)
+                    elif len(trimmed := within(part, start, end)):
+                        yield trimmed
+                reached = int(run.table.rows[-1, b.LAST_OFFSET]) + 1
+                if reached >= end:
+                    return
+        if faults:
+            yield from lost_between(faults, reached, segment.next_base, start, end)
+
+    def _first_offset(self, segment: Segment, header: BatchHeader) -> int:
+        """Returns the base offset of a batch; a wrapper must be decoded to find it."""
+        if header.record_count < 0:
+            try:
+                return int(self.batch(segment, header).offsets[0])
+            except CorruptError:
+                pass
+        return header.base_offset
+
+    def _fates(self, isolation: Isolation) -> AbortedTransactions | None:
+        if isolation is Isolation.READ_UNCOMMITTED:
+            return None
+        return AbortedTransactions(tuple(self.segments), self.context)
+
+    def _visible(
+        self,
+        table: BatchTable,
+        segment: Segment,
+        start: int,
+        end: int,
+        fates: AbortedTransactions | None,
+    ) -> BatchTable:
+        """Returns the batches of a table that have records in the range and under the isolation."""
+        rows = table.rows
+        if (
+            start <= rows[0, b.LAST_OFFSET]
+            and rows[-1, b.LAST_OFFSET] < end
+            and not table.union(b.ATTRIBUTES) & (CONTROL_MASK | TRANSACTIONAL_MASK)
+            and rows[:, b.RECORD_COUNT].all()
+        ):
+            return table  # nearly always, and much cheaper than the code below
+        shown = rows[:, b.LAST_OFFSET] >= start
+        shown &= (rows[:, b.BASE_OFFSET] < end) | (rows[:, b.MAGIC] < 2)
+        shown &= (rows[:, b.RECORD_COUNT] != 0) & ~table.flagged(CONTROL_MASK)
+        if fates is not None:
+            shown &= ~fates.hidden(table, segment)
+        return table if shown.all() else table.select(shown)
+
+    # -- one record -----------------------------------------------------------------------------
+
+    def find(
+        self,
+        offset: int,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        trace: Trace | None = None,
+    ) -> Record:
+        """Returns the record at ``offset``. Raises OffsetNotFound if there is none, and
+        CorruptError if its batch is damaged."""
+        columns, row = self.locate(offset, isolation, trace)
+        return columns.record(row)
+
+    def locate(
+        self,
+        offset: int,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        trace: Trace | None = None,
+    ) -> tuple[Columns, int]:
+        """Returns the decoded batch that holds ``offset``, and its record's row; as ``find``."""
+        if self.tail is not None and offset == self.end_offset:
+            raise fresh(self.tail.error)
+        self._check_range(offset, isolation)
+        segment = self.segments[max(self.segments.floor_index(offset), 0)]
+        if trace is None and (found := self._glance(segment, offset)) is not None:
+            return found
+        if trace is not None:
+            trace.append(SegmentStep(segment.base_offset, segment.path))
+        limit = self.context.limits.max_batch_bytes
+        header, fault = lookup.find_batch(segment, offset, limit, trace)
+        if header is None or header.begins_after(offset):
+            if trace is not None and header is not None:
+                trace.append(WalkStep(header, Verdict.BEGINS_AFTER))
+            raise self._missing(offset, fault)
+        hidden = self._hidden(header, segment, isolation)
+        if trace is not None:
+            trace.append(WalkStep(header, hidden or Verdict.TAKEN))
+        if hidden is not None:
+            why = f"it is in {hidden}, which only isolation read_uncommitted shows"
+            raise self._no_record(offset, why)
+        if not header.record_count:
+            raise self._no_record(offset, "compacted away, its batch is empty")
+        columns = self.batch(segment, header)
+        row = columns.row_of(offset)
+        if row < 0:
+            raise self._missing(offset, fault if columns.offsets[0] > offset else None)
+        if trace is not None:
+            trace.append(FoundStep(offset, int(columns.timestamps[row]), row))
+        return columns, row
+
+    def _glance(self, segment: Segment, offset: int) -> tuple[Columns, int] | None:
+        """Returns the result of ``locate`` if a point lookup finds it, else None."""
+        context = self.context
+        room = context.take_room()
+        found = self._plain_batch(segment, offset, room)
+        context.give_back(room)
+        if found is None:
+            return None
+        key = (segment.files.identity, tuple(found.header))
+        columns = self.context.batches.get(key)
+        if columns is None:
+            # copied, so that a cached batch does not keep the whole read buffer alive
+            data = memoryview(bytes(found.data))
+            columns = decode_alone(data, found.header, found.file)
+            if columns is None:
+                return None
+            self.context.batches.put(key, columns)
+        row = columns.row_of(offset)
+        return (columns, row) if row >= 0 else None
+
+    def _plain_batch(self, segment: Segment, offset: int, room: LookupBuffers) -> FoundBatch | None:
+        """Returns the batch of ``offset`` if a point lookup finds it and it is plain: uncompressed,
+        not transactional, no control batch."""
+        found = point_lookup(segment, offset, room)
+        if found is None or len(found.data) > self.context.limits.max_batch_bytes:
+            return None
+        if found.attributes & (CODEC_MASK | CONTROL_MASK | TRANSACTIONAL_MASK):
+            return None
+        return found
+
+    def value_at(
+        self, offset: int, isolation: Isolation = Isolation.READ_COMMITTED
+    ) -> tuple[int, bytes | None] | None:
+        """Returns timestamp and value of the record at ``offset`` if a point lookup finds it; None
+        means unknown: use ``locate``."""
+        if not self.start_offset <= offset < self.bound(isolation):
+            return None
+        segment = self.segments[max(self.segments.floor_index(offset), 0)]
+        room = self.context.take_room()
+        found = self._plain_batch(segment, offset, room)
+        value = value_in(found, offset, room) if found is not None else None
+        self.context.give_back(room)
+        return value
+
+    def _check_range(self, offset: int, isolation: Isolation) -> None:
+        if offset < self.start_offset:
+            why = f"offset {offset} was deleted: {self.name} begins at {self.start_offset}"
+        elif offset >= self.end_offset:
+            why = f"offset {offset} is past the end of {self.name} ({self.extent})"
+        elif offset >= (bound := self.bound(isolation)):
+            why = (
+                f"offset {offset} of {self.name} is not stable: a transaction has been open since"
+                f" offset {bound}, and only isolation read_uncommitted shows what follows"
+            )
+        else:
+            return
+        raise OffsetNotFound(offset, why)
+
+    def _missing(self, offset: int, fault: Fault | None) -> StorageError:
+        """Returns the error for an offset without a record: the damage before the next batch, or
+        OffsetNotFound."""
+        if fault is not None:
+            return fresh(fault.error)
+        return self._no_record(offset, "never written, or compacted away")
+
+    def _no_record(self, offset: int, why: str) -> OffsetNotFound:
+        return OffsetNotFound(offset, f"no record at offset {offset} of {self.name}: {why}")
+
+    def _hidden(
+        self, header: BatchHeader, segment: Segment, isolation: Isolation
+    ) -> Verdict | None:
+        """Returns why a batch is hidden, or None. (Control records are data if uncommitted.)"""
+        if isolation is Isolation.READ_UNCOMMITTED:
+            return None
+        if header.is_control:
+            return Verdict.CONTROL
+        if header.is_transactional:
+            fates = self._fates(isolation)
+            assert fates is not None
+            if fates.is_aborted(header, segment):
+                return Verdict.ABORTED
+        return None
+
+    def batch(self, segment: Segment, header: BatchHeader) -> Columns:
+        """Returns a decoded batch, from the cache if possible. Raises CorruptError if damaged."""
+        key = (segment.files.identity, _row(header))
+        columns = self.context.batches.get(key)
+        if columns is not None:
+            return columns
+        log = segment.files.log()
+        limit = self.context.limits.max_batch_bytes
+        if header.size > limit:
+            what = f"batch of {header.size} bytes is larger than {limit}"
+            raise CorruptError(
+                f"{what} (setting kafkafs.max.batch.bytes)", log.path, header.position
+            )
+        data = memoryview(log.read(header.position, header.size))
+        if len(data) < header.size or not checksum_is_right(data, header, header.position):
+            raise checksum_error(data, header, header.position).at(log.path)
+        table = BatchTable(np.array([_row(header)], dtype=np.int64))
+        with self.context.decoder() as decoder:
+            for part in decoder.decode(data, header.position, table, log.path):
+                if isinstance(part, BadBatch):
+                    raise part.error.at(log.path)
+                columns = part.copy()
+        if columns is None:  # compaction removed all records of the batch
+            raise self._no_record(header.last_offset, "compacted away, its batch is empty")
+        self.context.batches.put(key, columns)
+        return columns
+
+    # -- by time --------------------------------------------------------------------------------
+
+    def offset_for_time(
+        self,
+        timestamp: int,
+        isolation: Isolation = Isolation.READ_COMMITTED,
+        trace: Trace | None = None,
+    ) -> int | None:
+        """Returns the offset of the first visible record with a timestamp >= ``timestamp`` (ms), or
+        None.
+
+        Raises CorruptError if bytes on the way are damaged, as they may have held the result.
+        """
+        bound = self.bound(isolation)
+        first = at = max(self.segments.floor_index(self.start_offset), 0)
+        tried = 0
+        while (at := self._reaching(timestamp, at)) < len(self.segments):
+            segment = self.segments[at]
+            if segment.base_offset >= bound:
+                break
+            if trace is not None:
+                largest = self._largest_timestamp(segment)
+                skipped = at - first - tried
+                trace.append(SegmentStep(segment.base_offset, segment.path, largest, skipped))
+            found = self._first_since(segment, timestamp, isolation, trace)
+            if found is not None:
+                return found
+            at += 1
+            tried += 1
+        return None
+
+    def _reaching(self, timestamp: int, index: int) -> int:
+        """Returns the index of the first segment from ``index`` on with a timestamp >=
+        ``timestamp``; the number of segments if there is none."""
+        segments = self.segments
+        index = segments.timestamps.first_reaching(timestamp, index, self._largest_timestamp)
+        if index == len(segments) - 1 and self._largest_timestamp(segments[-1]) < timestamp:
+            index += 1
+        return index
+
+    def _largest_timestamp(self, segment: Segment) -> int:
+        return lookup.largest_timestamp(segment, self.context.limits.max_batch_bytes)
+
+    def _first_since(
+        self, segment: Segment, timestamp: int, isolation: Isolation, trace: Trace | None
+    ) -> int | None:
+        limit = self.context.limits.max_batch_bytes
+        walk = lookup.find_batches_since(segment, timestamp, limit, trace, self.start_offset)
+        for header in walk:
+            if isinstance(header, Fault):
+                raise fresh(header.error)
+            if header.last_offset < self.start_offset or not header.record_count:
+                verdict = Verdict.EMPTY if not header.record_count else Verdict.ENDS_BEFORE
+                _note(trace, header, verdict)
+                continue
+            if header.base_offset >= self.bound(isolation):
+                return None
+            hidden = self._hidden(header, segment, isolation)
+            if header.is_control:
+                hidden = Verdict.CONTROL
+            if hidden is not None:
+                _note(trace, header, hidden)
+                continue
+            columns = self.batch(segment, header)
+            shown = (columns.timestamps >= timestamp) & (columns.offsets >= self.start_offset)
+            shown &= columns.offsets < self.bound(isolation)
+            rows = np.flatnonzero(shown)
+            _note(trace, header, Verdict.TAKEN if len(rows) else Verdict.NO_RECORD)
+            if len(rows):
+                row = int(rows[0])
+                offset = int(columns.offsets[row])
+                if trace is not None:
+                    trace.append(FoundStep(offset, int(columns.timestamps[row]), row))
+                return offset
+        return None
+
+    # -- ends -----------------------------------------------------------------------------------
+
+    def first(self, isolation: Isolation = Isolation.READ_COMMITTED) -> int | None:
+        """Returns the offset of the first visible record, or None. Skips damage."""
+        for part in self.scan(isolation=isolation):
+            if isinstance(part, Columns):
+                return int(part.offsets[0])
+        return None
+
+    def last(self, isolation: Isolation = Isolation.READ_COMMITTED) -> int | None:
+        """Returns the offset of the last visible record, or None. Skips damage."""
+        scan = partial(self.scan, isolation=isolation)
+        return last_offset(scan, self.start_offset, self.bound(isolation))
+
+
+def last_offset(
+    scan: Callable[[int, int], Iterator[Columns | Damage]], low: int, high: int
+) -> int | None:
+    """Returns the last offset in [`low`, `high`) that `scan` shows, or None. Searches backwards in
+    growing steps: much may be hidden at the end, but usually little is."""
+    step = 64
+    while high > low:
+        start = max(low, high - step)
+        last: int | None = None
+        for part in scan(start, high):
+            if isinstance(part, Columns):
+                last = int(part.offsets[-1])
+        if last is not None:
+            return last
+        high, step = start, step * 8
+    return None
+
+
+def _note(trace: Trace | None, header: BatchHeader, verdict: Verdict) -> None:
+    if trace is not None:
+        trace.append(WalkStep(header, verdict))
+
+
+def _row(header: BatchHeader) -> tuple[int, ...]:
+    return tuple(getattr(header, name) for name in BatchHeader.__dataclass_fields__)

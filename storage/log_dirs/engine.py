@@ -1,0 +1,198 @@
+"""Log directories as topics and partitions: the read-only entry point of the storage layer.
+
+Nothing is opened before it is used; a thousand partitions cost only their directory listing. A
+read-only engine takes no lock and writes nothing, so it is safe beside the broker that owns the
+directories.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
+from types import MappingProxyType
+
+from ..cleaner.preview.latest import LatestRecords
+from ..config.kafka import (
+    Configs,
+    Resolved,
+    checked_topic_config,
+    reader_config,
+    run_settings,
+    topic_config,
+)
+from ..errors import CorruptError, SegmentGone, StorageError, UnknownPartition, UnknownTopic
+from ..format.files.names import METADATA_TOPIC
+from ..log.read.context import ReadContext, ReadLimits
+from ..log.read.log import Log
+from .cluster_metadata import ALL_BROKERS, ClusterMetadata, MetadataImage
+from .log_dir import LogDir, LogDirs, PartitionDir
+
+#: How often to check whether open files were removed.
+LET_GO_SECONDS = 2.0
+
+
+class Engine:
+    """Log directories, opened read-only."""
+
+    def __init__(
+        self, paths: str | Sequence[str], settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Raises LogDirError if one of ``paths`` (a list, or comma-separated) is not a log
+        directory, ConfigError if Kafka would refuse one of this run's ``settings``."""
+        self.settings = run_settings((settings or {}).items())
+        reader = reader_config(self.settings)
+        self.log_dirs = LogDirs(paths)
+        self.context = ReadContext(
+            ReadLimits(
+                max_batch_bytes=reader.kafkafs_max_batch_bytes,
+                cache_bytes=reader.kafkafs_cache_bytes,
+                open_files=reader.kafkafs_open_files,
+            )
+        )
+        self.latest = LatestRecords(reader.kafkafs_key_cache_bytes)
+        self._logs: dict[tuple[str, int], tuple[PartitionDir, Log]] = {}
+        self._lock = threading.Lock()  # guards _logs
+        self._let_go_at = monotonic()
+        self._metadata: tuple[Log, ClusterMetadata] | None = None
+
+    def topics(self) -> Mapping[str, list[int]]:
+        """Returns the topics in order of name, with the numbers of their partitions here."""
+        return self.log_dirs.topics()
+
+    def partitions_of(self, topic: str) -> list[int]:
+        """Returns the numbers of a topic's partitions here. Raises UnknownTopic."""
+        there = self.topics()
+        if topic not in there:
+            raise UnknownTopic(topic, there)
+        return there[topic]
+
+    def numbers_of(self, topic: str) -> list[int]:
+        """Returns the same as `partitions_of` or, for the name of a stray's directory, the stray's
+        number."""
+        strays = [number for name, number in self.log_dirs.strays() if name == topic]
+        return strays or self.partitions_of(topic)
+
+    def log(self, topic: str, partition: int) -> Log:
+        """Returns one partition, or a stray, by the name of its directory and its number. Raises
+        UnknownTopic or UnknownPartition."""
+        found = self.log_dirs.partition(topic, partition)
+        key = (topic, partition)
+        with self._lock:
+            known = self._logs.get(key)
+            if known is not None and known[0] == found:
+                return known[1]
+            start = self._log_start_offset(found.log_dir, key)
+            log = Log(found.directory, topic, partition, start, self.context)
+            self._logs[key] = (found, log)
+            return log
+
+    def opened(self) -> list[Log]:
+        """Returns the partitions opened so far that still exist."""
+        with self._lock:
+            is_there = self._is_there()
+            return [log for key, (found, log) in self._logs.items() if is_there(key, found)]
+
+    def let_go_of_removed(self) -> None:
+        """Drops partitions that no longer exist, and closes removed files and directories unless
+        they are still being read. To be called periodically."""
+        with self._lock:  # a partition found meanwhile must not be mistaken for a removed one
+            is_there = self._is_there()
+            gone = [key for key, (found, _) in self._logs.items() if not is_there(key, found)]
+            for key in gone:
+                del self._logs[key]
+        self.context.let_go_of_removed()
+
+    def let_go_now_and_then(self) -> None:
+        """Calls `let_go_of_removed`, unless that was done recently: for calls that read the
+        directories anyway, where no background thread does it."""
+        now = monotonic()
+        if now - self._let_go_at >= LET_GO_SECONDS:
+            self._let_go_at = now
+            with suppress(StorageError, OSError):  # the caller will hit it, too, if it matters
+                self.let_go_of_removed()
+
+    def _is_there(self) -> Callable[[tuple[str, int], PartitionDir], bool]:
+        """Returns a predicate: is a partition's directory still the one that was found?"""
+        there, strays = self.log_dirs.partitions(), self.log_dirs.strays()
+        return lambda key, found: (there.get(key) or strays.get(key)) == found
+
+    def topic_id(self, topic: str) -> str:
+        """Returns the topic's id, 22 characters of URL-safe base64, from the cluster's metadata or
+        else from the topic's own directories; "" if neither has it. Raises UnknownTopic."""
+        partitions = self.numbers_of(topic)
+        known = self.metadata().topics.get(topic)
+        if known is not None:
+            return known.topic_id
+        try:
+            return self.partition_dir(topic, partitions[0]).topic_id()
+        except CorruptError:
+            return ""
+
+    def topic_config(self, topic: str) -> Resolved:
+        """Resolves the topic's configs from this run, kafkafs's own file, the cluster's metadata
+        and Kafka's defaults. Raises UnknownTopic, or ConfigError if this run's configs contradict
+        each other."""
+        self.numbers_of(topic)
+        return topic_config(self._settings_of(topic, self.log_dirs.topic_settings(topic)))
+
+    def new_topic_config(self, settings: Mapping[str, str] = MappingProxyType({})) -> Resolved:
+        """Resolves the configs of a topic that would be created with these of its own."""
+        return topic_config(self._settings_of("", settings))
+
+    def check_topic_settings(
+        self, topic: str, settings: Mapping[str, str], *, carried_over: bool = False
+    ) -> Resolved:
+        """Resolves the configs of an existing or new topic with these in kafkafs's own file. Raises
+        ConfigError; `carried_over` as in `config.check_topic_settings`."""
+        sources = self._settings_of(topic, settings)
+        return checked_topic_config(sources, carried_over=carried_over)
+
+    def _settings_of(self, topic: str, topic_file: Mapping[str, str]) -> Configs:
+        """Returns the sources of a topic's configs, with these for kafkafs's own file."""
+        metadata = self.metadata()
+        known = metadata.topics.get(topic)
+        node_id = self.log_dirs.dirs[0].meta.node_id
+        return Configs(
+            run=self.settings,
+            topic_file=topic_file,
+            topic=known.configs if known is not None else {},
+            broker=metadata.brokers.get(str(node_id), {}),
+            all_brokers=metadata.brokers.get(ALL_BROKERS, {}),
+        )
+
+    def metadata(self) -> MetadataImage:
+        """Returns the cluster as `__cluster_metadata-0` describes it; empty if there is none."""
+        try:
+            log = self.log(METADATA_TOPIC, 0)
+            if self._metadata is None or self._metadata[0] is not log:
+                self._metadata = log, ClusterMetadata(log, self.context)
+            return self._metadata[1].image()
+        except (UnknownTopic, UnknownPartition, SegmentGone):
+            return MetadataImage()
+
+    def forget(self, topic: str, partition: int) -> None:
+        """Drops a deleted partition: a directory created later may have the same inode number."""
+        with self._lock:
+            self._logs.pop((topic, partition), None)
+
+    def close(self) -> None:
+        """Closes all files. They are opened again when needed."""
+        self.context.files.drop_where(lambda key: True)
+        with self._lock:
+            self._logs.clear()
+
+    def partition_dir(self, topic: str, partition: int) -> PartitionDir:
+        """Returns the directory of one partition. Raises UnknownTopic or UnknownPartition."""
+        return self.log_dirs.partition(topic, partition)
+
+    def _log_start_offset(self, log_dir: LogDir, key: tuple[str, int]) -> Callable[[], int]:
+        """Returns a function that looks up a partition's checkpointed log start offset."""
+        return lambda: log_dir.log_start_offsets.get(key, 0)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the directories and the cluster's metadata, one line each."""
+        metadata = self._metadata[1].problems if self._metadata is not None else []
+        return [*self.log_dirs.problems, *metadata]

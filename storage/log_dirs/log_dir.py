@@ -1,0 +1,446 @@
+"""Lists the partitions of log directories, and reads the small files beside them.
+
+No log is opened here. A directory is listed again only after its mtime shows that a name in it was
+added, removed or renamed, so that getting the partitions costs one system call.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ..config.topic_file import (
+    MAX_TOPIC_SETTINGS_BYTES,
+    TOPIC_SETTINGS_FILE,
+    FoundSettings,
+    newest,
+    parse_topic_settings,
+)
+from ..errors import (
+    LogDirError,
+    SegmentGone,
+    StorageError,
+    UnknownPartition,
+    UnknownTopic,
+    printable,
+)
+from ..format.files import names
+from ..format.files.checkpoints import (
+    MetaProperties,
+    parse_meta_properties,
+    parse_offsets,
+    parse_partition_metadata,
+)
+from ..format.files.names import PartitionDirName, PartitionState
+from ..io.disk import DirectoryEntry, DirFd, FileType
+from ..io.small_file import SmallFile, Stamp, read_value, stamp
+
+T = TypeVar("T")
+TopicPartition = tuple[str, int]
+
+# A line of an offset checkpoint has at most 249 + 10 + 20 characters and 3 separators: enough for a
+# quarter of a million partitions, far more than a broker can hold.
+_MAX_CHECKPOINT_BYTES = 64 << 20
+# Log directories described when their parent directory was given.
+_DESCRIBED = 20
+MAX_PROPERTIES_BYTES = 64 << 10
+_MAX_PARTITION_METADATA_BYTES = 4 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionDir:
+    """A partition's directory. After deletion and re-creation it is a different one, by its
+    `inode`."""
+
+    log_dir: LogDir
+    name: str
+    topic: str
+    partition: int
+    state: PartitionState
+    inode: int
+
+    @property
+    def directory(self) -> DirFd:
+        return self.log_dir.directory.child(self.name)
+
+    @property
+    def path(self) -> str:
+        return self.log_dir.directory.path_of(self.name)
+
+    def topic_id(self) -> str:
+        """Returns the id in partition.metadata; "" if there is no such file. Raises CorruptError if
+        it is torn."""
+        name, limit = names.PARTITION_METADATA_FILE, _MAX_PARTITION_METADATA_BYTES
+        try:
+            return read_value(self.directory, name, limit, parse_partition_metadata).topic_id
+        except SegmentGone:
+            return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Listing:
+    """The content of a directory when it had `stamp`. Replaced as a whole, so that any thread may
+    read it."""
+
+    stamp: Stamp | None = None
+    partitions: list[PartitionDir] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """The partitions in normal use of several listings, and the strays by directory name and
+    number. Also replaced as a whole."""
+
+    listings: list[list[PartitionDir]] = field(default_factory=list)
+    partitions: dict[TopicPartition, PartitionDir] = field(default_factory=dict)
+    topics: dict[str, list[int]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    strays: dict[TopicPartition, PartitionDir] = field(default_factory=dict)
+
+
+class LogDir:
+    """One path of Kafka's `log.dirs`."""
+
+    def __init__(self, path: str) -> None:
+        """Raises LogDirError, with what it looks like instead, if `path` is not a log directory."""
+        self.path = path
+        self.directory = DirFd(path)
+        self._meta = self._small(
+            names.META_PROPERTIES_FILE,
+            MAX_PROPERTIES_BYTES,
+            parse_meta_properties,
+            MetaProperties(),
+        )
+        self._log_start_offsets = self._offsets(names.LOG_START_OFFSET_FILE)
+        self._recovery_points = self._offsets(names.RECOVERY_POINT_FILE)
+        self._high_watermarks = self._offsets(names.HIGH_WATERMARK_FILE)
+        self._cleaner_offsets = self._offsets(names.CLEANER_OFFSET_FILE)
+        self._topic_settings: SmallFile[dict[str, dict[str, str]]] = self._small(
+            TOPIC_SETTINGS_FILE, MAX_TOPIC_SETTINGS_BYTES, parse_topic_settings, {}, optional=True
+        )
+        self._listing = _Listing()
+        check_is_log_dir(self.directory)
+
+    @property
+    def meta(self) -> MetaProperties:
+        """The owner of the directory; all fields are absent if meta.properties is."""
+        return self._meta.value()
+
+    @property
+    def is_of_kraft(self) -> bool:
+        """Whether the directory belongs to a KRaft broker, which serves only the partitions in its
+        cluster's metadata. ZooKeeper brokers write meta.properties with version 0, KRaft brokers
+        with version 1 (MetaPropertiesVersion), and since 3.3 `kafka-storage format` leaves a
+        bootstrap.checkpoint in each directory. kafkafs marks the files it creates itself."""
+        if self.meta.version == 1 and not self.meta.is_own:
+            return True
+        try:
+            self.directory.stat(names.BOOTSTRAP_FILE)
+        except SegmentGone:
+            return False
+        return True
+
+    @property
+    def log_start_offsets(self) -> Mapping[TopicPartition, int]:
+        """The checkpointed log start offsets; only of partitions whose log starts after the base
+        offset of their first segment."""
+        return self._log_start_offsets.value()
+
+    @property
+    def recovery_points(self) -> Mapping[TopicPartition, int]:
+        """The offsets below which everything is flushed to disk."""
+        return self._recovery_points.value()
+
+    @property
+    def high_watermarks(self) -> Mapping[TopicPartition, int]:
+        """The offsets below which everything is replicated. Up to 5 s old beside a live broker."""
+        return self._high_watermarks.value()
+
+    @property
+    def cleaner_offsets(self) -> Mapping[TopicPartition, int]:
+        """The first offsets not yet cleaned, only of partitions that have been cleaned."""
+        return self._cleaner_offsets.value()
+
+    @property
+    def topic_settings(self) -> FoundSettings:
+        """The content of kafkafs's own file."""
+        settings = self._topic_settings.value()
+        return FoundSettings(settings, self._topic_settings.mtime_ns)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the broker that wrote the directory shut down cleanly. Only the marker's
+        existence counts (LogManager); a running broker has removed it."""
+        try:
+            self.directory.stat(names.CLEAN_SHUTDOWN_FILE)
+        except SegmentGone:
+            return False
+        return True
+
+    def partitions(self) -> list[PartitionDir]:
+        """Returns the partition directories of every state, by topic and partition. Raises
+        LogDirError if the log directory itself was removed."""
+        try:
+            now = stamp(self.directory.stat())
+            if now is None or now != self._listing.stamp:
+                self._listing = self._list(now)
+        except SegmentGone:
+            raise LogDirError(self.path, "the directory no longer exists") from None
+        return self._listing.partitions
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong in this directory, as of the last read of each file; one line each."""
+        files = (
+            self._meta,
+            self._log_start_offsets,
+            self._recovery_points,
+            self._high_watermarks,
+            self._cleaner_offsets,
+            self._topic_settings,
+        )
+        in_files = [problem for file in files if (problem := file.problem())]
+        return in_files + self._listing.problems
+
+    def _small(
+        self,
+        name: str,
+        limit: int,
+        parse: Callable[[bytes], T],
+        empty: T,
+        optional: bool = False,
+    ) -> SmallFile[T]:
+        return SmallFile(self.directory, name, limit, parse, empty, optional)
+
+    def _offsets(self, name: str) -> SmallFile[dict[TopicPartition, int]]:
+        return self._small(name, _MAX_CHECKPOINT_BYTES, parse_offsets, {})
+
+    def _list(self, now: Stamp | None) -> _Listing:
+        found: list[PartitionDir] = []
+        problems: list[str] = []
+        for entry in self.directory.list():
+            parsed = names.parse_partition_dir(entry.name)
+            if entry.is_dir and parsed is not None:
+                found.append(self._partition_dir(entry, parsed))
+            else:
+                problems += self._unserved(entry, parsed)
+        found.sort(key=lambda partition: (partition.topic, partition.partition, partition.name))
+        if found == self._listing.partitions:
+            # Only small files changed, as a broker's checkpoints do every few seconds.
+            found = self._listing.partitions
+        return _Listing(now, found, sorted(problems))
+
+    def _partition_dir(self, entry: DirectoryEntry, name: PartitionDirName) -> PartitionDir:
+        return PartitionDir(self, entry.name, name.topic, name.partition, name.state, entry.inode)
+
+    def _unserved(self, entry: DirectoryEntry, parsed: PartitionDirName | None) -> Iterator[str]:
+        """Yields why an entry that may have been meant as a partition is not one."""
+        path = printable(self.directory.path_of(entry.name))
+        if entry.is_dir and entry.name != names.REMOTE_INDEX_CACHE:
+            yield f"{path}: not a valid partition directory name, not served"
+        elif parsed is not None and entry.kind is FileType.SYMLINK:
+            yield f"{path}: a symbolic link, which is not followed"
+        elif parsed is not None and not entry.is_dir and not entry.is_file:
+            yield f"{path}: a {entry.kind}, not the directory of a partition"
+
+
+class LogDirs:
+    """Several log directories as one, like the comma-separated list in Kafka's `log.dirs`."""
+
+    def __init__(self, paths: str | Sequence[str]) -> None:
+        """Raises LogDirError if one of `paths` is not a log directory, or is given twice."""
+        listed = paths.split(",") if isinstance(paths, str) else paths
+        self.dirs = tuple(LogDir(path.strip()) for path in listed if path.strip())
+        if not self.dirs:
+            raise LogDirError(str(paths), "no log directory given")
+        _refuse_duplicates(self.dirs)
+        self._joined = _Joined()
+        self._failed: list[str] = []
+
+    def partitions(self) -> Mapping[TopicPartition, PartitionDir]:
+        """Returns the directory in normal use of each partition, sorted by topic and number.
+
+        A directory that can no longer be listed is a problem, and the others are still served; if
+        there is no other, raises LogDirError or OSError.
+        """
+        return self._refreshed().partitions
+
+    def topics(self) -> Mapping[str, list[int]]:
+        """Returns the topics in order of name, with the numbers of their partitions here."""
+        return self._refreshed().topics
+
+    def partition(self, topic: str, partition: int) -> PartitionDir:
+        """Returns the directory of one partition. A stray counts as a topic with the name of its
+        directory and this partition. Raises UnknownTopic or UnknownPartition."""
+        joined = self._refreshed()
+        key = (topic, partition)
+        found = joined.partitions.get(key) or joined.strays.get(key)
+        if found is not None:
+            return found
+        if topic not in joined.topics:
+            raise UnknownTopic(topic, joined.topics)
+        raise UnknownPartition(topic, partition, joined.topics[topic])
+
+    def strays(self) -> Mapping[TopicPartition, PartitionDir]:
+        """Returns the replicas that a broker's cluster did not know, by directory name and number;
+        they are not topics."""
+        return self._refreshed().strays
+
+    def topic_settings(self, topic: str) -> Mapping[str, str]:
+        """Returns a topic's configs from kafkafs's own file, as texts by name."""
+        return newest(log_dir.topic_settings for log_dir in self.dirs).settings.get(topic, {})
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong in the directories, and between them; one line each."""
+        joined = self._refreshed()
+        each = [problem for log_dir in self.dirs for problem in log_dir.problems]
+        return [*self._failed, *self._strangers(), *joined.problems, *each]
+
+    def _refreshed(self) -> _Joined:
+        listings = self._list()
+        joined = self._joined
+        # An unchanged directory returns the same list object.
+        if len(listings) != len(joined.listings) or any(
+            map(operator.is_not, listings, joined.listings)
+        ):
+            self._joined = joined = _join(listings)
+        return joined
+
+    def _list(self) -> list[list[PartitionDir]]:
+        """Returns a listing per directory, empty for one that fails."""
+        listings: list[list[PartitionDir]] = []
+        failed: list[str] = []
+        for log_dir in self.dirs:
+            try:
+                listings.append(log_dir.partitions())
+            except (LogDirError, OSError) as error:
+                failed.append(str(error))
+                if len(failed) == len(self.dirs):
+                    raise
+                listings.append([])
+        self._failed = failed
+        return listings
+
+    def _strangers(self) -> Iterator[str]:
+        """Yields the directories of another cluster or broker than the first; Kafka would not start
+        on them."""
+        first = self.dirs[0].meta
+        for log_dir in self.dirs[1:]:
+            meta = log_dir.meta
+            for what, one, other in (
+                ("cluster", first.cluster_id, meta.cluster_id),
+                ("node", first.node_id, meta.node_id),
+            ):
+                if one != other:
+                    yield (
+                        f"{printable(log_dir.path)}: belongs to {what} {other},"
+                        f" but the first directory to {one}"
+                    )
+
+
+def _join(listings: list[list[PartitionDir]]) -> _Joined:
+    """Merges the listings. If a partition is in two directories, the first is served."""
+    partitions: dict[TopicPartition, PartitionDir] = {}
+    problems = []
+    strays: dict[TopicPartition, PartitionDir] = {}
+    for found in (found for listing in listings for found in listing):
+        if found.state is PartitionState.STRAY:
+            strays.setdefault((found.name, found.partition), found)
+        if found.state is not PartitionState.NORMAL:
+            continue
+        served = partitions.setdefault((found.topic, found.partition), found)
+        if served is not found:
+            problems.append(
+                f"{printable(found.path)}: not served, because {printable(served.path)} is"
+            )
+    partitions = {key: partitions[key] for key in sorted(partitions)}
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return _Joined(listings, partitions, topics, problems, strays)
+
+
+def _refuse_duplicates(log_dirs: Sequence[LogDir]) -> None:
+    seen: dict[tuple[int, int], str] = {}
+    for log_dir in log_dirs:
+        status = log_dir.directory.stat()
+        first = seen.setdefault((status.st_dev, status.st_ino), log_dir.path)
+        if first is not log_dir.path:
+            why = f"the same directory as {printable(first)}; give it once"
+            raise LogDirError(log_dir.path, why)
+
+
+def check_is_log_dir(directory: DirFd) -> None:
+    """Raises LogDirError, with what to give instead, unless a broker may have used `directory`."""
+    try:
+        entries = directory.list()
+    except SegmentGone:
+        raise LogDirError(directory.path, "no such directory") from None
+    if any(entry.name == names.META_PROPERTIES_FILE for entry in entries):
+        return
+    below = [entry.name for entry in entries if entry.is_dir]
+    # Without meta.properties it may be part of a backup, if it contains a log.
+    if any(names.parse_partition_dir(name) and _has(directory, name, _is_log) for name in below):
+        return
+    if any(_is_log(entry) for entry in entries):
+        why = "the directory of one partition; give the log directory above it"
+    elif inner := [name for name in sorted(below) if _has(directory, name, _is_meta_properties)]:
+        why = _of_several([(name, directory.path_of(name)) for name in inner])
+    else:
+        why = (
+            "not a Kafka log directory: it has neither meta.properties nor a directory"
+            " <topic>-<partition> with a log"
+        )
+    raise LogDirError(directory.path, why)
+
+
+def _of_several(found: Sequence[tuple[str, str]]) -> str:
+    """Describes a directory that contains log directories, `found` by name and path: the owner of
+    each, and how to open it. Only directories of one broker that share no partition belong
+    together; backups of different days share partitions."""
+    described, owners = [], set()
+    partitions: list[TopicPartition] = []
+    for name, path in found[:_DESCRIBED]:
+        try:
+            log_dir = LogDir(path)
+            owner = log_dir.meta.cluster_id, log_dir.meta.node_id
+            keys = [(each.topic, each.partition) for each in log_dir.partitions()]
+            topics = len({topic for topic, _ in keys})
+        except (StorageError, OSError):
+            described.append(f"{printable(name)} (cannot be read)")
+            owners.add(path)
+            continue
+        owners.add(str(owner))
+        partitions += keys
+        count = "1 topic" if topics == 1 else f"{topics} topics"
+        described.append(f"{printable(name)} (node {owner[1]} of cluster {owner[0]}, {count})")
+    if len(found) > _DESCRIBED:
+        described.append(f"{len(found) - _DESCRIBED} more")
+    paths = printable(",".join(path for _, path in found))
+    one = printable(found[0][1])
+    advice = f"give one of them, as in `kafkafs ls {one}`"
+    is_one = len(owners) == 1 and len(set(partitions)) == len(partitions)
+    if is_one and 1 < len(found) <= _DESCRIBED:
+        advice = f"give {paths} if they are one broker's log.dirs, or one of them"
+    return f"not a log directory, but holds some: {', '.join(described)}; {advice}"
+
+
+def _has(directory: DirFd, name: str, condition: Callable[[DirectoryEntry], bool]) -> bool:
+    """Returns whether the directory `name` has such an entry; False if it cannot be listed."""
+    try:
+        return any(condition(entry) for entry in directory.child(name).list())
+    except (StorageError, OSError):
+        return False
+
+
+def _is_log(entry: DirectoryEntry) -> bool:
+    parsed = names.parse_segment_file(entry.name)
+    return entry.is_file and parsed is not None and parsed.kind is names.FileKind.LOG
+
+
+def _is_meta_properties(entry: DirectoryEntry) -> bool:
+    return entry.name == names.META_PROPERTIES_FILE

@@ -1,0 +1,155 @@
+"""Finds and removes leftovers in log directories.
+
+Leftovers are files in partition directories that belong to no log (see `log/leftovers.py`), the
+directories of deleted partitions (`-delete`), and those of stray partitions (`-stray`), which a
+broker renames if its cluster does not know them. Opening leaves all of them alone. A stray
+partition is a whole log, so its directory is listed and removed only on request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import Any
+
+from ..cleaner.claims import LogCleaningState
+from ..errors import CleaningAborted, SegmentGone
+from ..format.files.names import METADATA_TOPIC, PartitionState
+from ..io.disk import DirFd
+from ..log.delete import leftovers
+from ..log.delete.leftovers import LeftoverKind
+from .engine import Engine
+from .log_dir import LogDirs, PartitionDir, TopicPartition
+from .selection import Choice, choose
+from .writable_log_dirs import WritableLogDirs, do_all
+
+
+@dataclass(frozen=True, slots=True)
+class FoundLeftover:
+    """A leftover of a partition. `directory` is its directory's name in `log_dir`; `name` that of a
+    file in it, "" if the leftover is the directory itself. `size`: bytes of its files."""
+
+    log_dir: str
+    directory: str
+    name: str
+    kind: LeftoverKind
+    size: int
+    topic: str
+    partition: int
+
+    @property
+    def path(self) -> str:
+        return "/".join(filter(None, (self.log_dir.rstrip("/"), self.directory, self.name)))
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "path": self.path,
+            "kind": str(self.kind),
+            "bytes": self.size,
+            "topic": self.topic,
+            "partition": self.partition,
+        }
+
+    @classmethod
+    def of_json(cls, row: Mapping[str, Any]) -> FoundLeftover:
+        """Restores an object from the result of `as_json`, for display."""
+        log_dir, _, name = row["path"].rpartition("/")
+        kind = LeftoverKind(row["kind"])
+        return cls(log_dir, name, "", kind, row["bytes"], row["topic"], row["partition"])
+
+
+#: Whether a file (or, with the name "", the directory) of a log directory's path is a leftover, and
+#: not something that this process deleted and will remove when its delay has passed.
+IsLeft = Callable[[str, str, TopicPartition, str], bool]
+
+
+def find_leftovers(
+    log_dirs: LogDirs, *, strays: bool = False, is_left: IsLeft | None = None
+) -> Iterator[FoundLeftover]:
+    """Yields the leftovers in the directories, by partition. `strays`: include stray partitions.
+    Entries that vanish meanwhile are left out; OSError and LogDirError propagate."""
+    for found in (found for log_dir in log_dirs.dirs for found in log_dir.partitions()):
+        for each in _of_partition(found, strays):
+            key = (each.topic, each.partition)
+            if is_left is None or is_left(each.log_dir, each.directory, key, each.name):
+                yield each
+
+
+def select(
+    engine: Engine, leftovers: Iterable[FoundLeftover], chosen: Sequence[Choice]
+) -> list[FoundLeftover]:
+    """Returns the leftovers of the selected topics and partitions, all without a selection. Raises
+    UnknownTopic or UnknownPartition for a selection that neither exists nor has leftovers."""
+    found = list(leftovers)
+    for each in chosen:
+        if not any(_is_of(leftover, each) for leftover in found):
+            choose(engine.topics(), [each])
+    return [
+        leftover
+        for leftover in found
+        if not chosen or any(_is_of(leftover, each) for each in chosen)
+    ]
+
+
+def _is_of(leftover: FoundLeftover, choice: Choice) -> bool:
+    topic, number = choice
+    return leftover.topic == topic and number in (None, leftover.partition)
+
+
+def _of_partition(found: PartitionDir, strays: bool) -> Iterator[FoundLeftover]:
+    if found.topic == METADATA_TOPIC:
+        return  # the KRaft quorum's own log
+    leftover = partial(FoundLeftover, found.log_dir.path, found.name)
+    key = (found.topic, found.partition)
+    try:
+        if found.state is PartitionState.NORMAL:
+            for each in leftovers.find_leftovers(found.directory):
+                yield leftover(each.name, each.kind, each.size, *key)
+        elif found.state is PartitionState.DELETE:
+            yield leftover("", LeftoverKind.DELETED_PARTITION, _size(found.directory), *key)
+        elif found.state is PartitionState.STRAY and strays:
+            yield leftover("", LeftoverKind.STRAY_PARTITION, _size(found.directory), *key)
+    except SegmentGone:
+        return
+
+
+def _size(directory: DirFd) -> int:
+    """Returns the bytes of all files in a directory."""
+    entries = directory.list(lambda name: True)
+    return sum(each.stat.st_size for each in entries if each.is_file and each.stat is not None)
+
+
+def purge(
+    dirs: WritableLogDirs, claims: LogCleaningState, chosen: Iterable[FoundLeftover]
+) -> list[FoundLeftover]:
+    """Removes leftovers, partition by partition; returns those removed. Skips what is no longer a
+    leftover. Raises CleaningAborted for a partition that is being cleaned; the first failure is
+    raised after all were tried."""
+    removed: list[FoundLeftover] = []
+    ordered = sorted(chosen, key=lambda each: each.path)
+    groups = groupby(ordered, key=lambda each: (each.log_dir, each.directory))
+    together = [list(group) for _, group in groups]
+    do_all(partial(_purge, dirs, claims, group, removed) for group in together)
+    return removed
+
+
+def _purge(
+    dirs: WritableLogDirs,
+    claims: LogCleaningState,
+    group: Sequence[FoundLeftover],
+    removed: list[FoundLeftover],
+) -> None:
+    first = group[0]
+    log_dir = next(each for each in dirs.dirs if each.path == first.log_dir)
+    if not first.name:
+        if log_dir.purge_partition(first.directory):
+            removed.append(first)
+        return
+    key = (first.topic, first.partition)
+    with claims.take(key) as is_mine:
+        if not is_mine:
+            raise CleaningAborted("the partition is already being cleaned or changed")
+        names = log_dir.purge_files(key, {each.name for each in group})
+        removed += [each for each in group if each.name in names]

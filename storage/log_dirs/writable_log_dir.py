@@ -1,0 +1,532 @@
+"""One log directory open for writing: its lock, its partitions and the small files beside them.
+
+It does what Kafka's LogManager does for each of its `log.dirs`. The directory is locked until
+`finish`. After a failure that leaves the state of its disk unknown, it goes offline: its partitions
+refuse everything until it is reopened, and the other directories keep working.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from concurrent.futures import Executor, Future
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from operator import itemgetter
+
+from ..clock import Clock
+from ..errors import (
+    CannotUndelete,
+    CorruptError,
+    LogDirError,
+    LogDirOffline,
+    SegmentGone,
+    StorageError,
+    printable,
+)
+from ..format.files import names
+from ..format.files.checkpoints import (
+    PartitionMetadata,
+    format_clean_shutdown,
+    format_offsets,
+    format_partition_metadata,
+    parse_clean_shutdown,
+)
+from ..format.files.names import PartitionState, deleted_partition_dir, partition_dir
+from ..io.durable import SyncFailed, WritableDirFd
+from ..io.small_file import read_value
+from ..log.append.writer import LogWriter
+from ..log.delete.deletions import NEVER_MS
+from ..log.delete.leftovers import find_leftovers, remove
+from .deleted_topics import (
+    DELETED_PARTITION_FILE,
+    DeletedPartition,
+    Doomed,
+    format_deleted_partition,
+    found_doomed,
+)
+from .lock_dirs import LockedLogDir
+from .log_dir import LogDir, PartitionDir, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+# Errors that do not indicate a faulty disk, and may have passed at the next attempt.
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+_NO_BROKER = -1
+_MAX_MARKER_BYTES = 4 << 10
+_CHECKPOINTS = (
+    names.RECOVERY_POINT_FILE,
+    names.LOG_START_OFFSET_FILE,
+    names.HIGH_WATERMARK_FILE,
+    names.CLEANER_OFFSET_FILE,
+)
+
+
+class WritableLogDir:
+    """A locked directory with its partitions. Thread-safe.
+
+    `offline`: why nothing is written to it any more, None while it works. `problems`: what could
+    not be opened in it, one line each.
+    """
+
+    def __init__(self, held: LockedLogDir, log_dir: LogDir, clock: Clock) -> None:
+        self.directory = held.directory
+        self.path = held.directory.path
+        self.logs: dict[TopicPartition, LogWriter] = {}
+        self.offline: LogDirOffline | None = None
+        self.problems: list[str] = []
+        self._log_dir = log_dir
+        self._held = held
+        self._clock = clock
+        self._guard = threading.Lock()  # guards `offline` and each checkpoint file
+        # Held from reading the logs to writing the checkpoint, so that no older state overwrites a
+        # newer one.
+        self._checkpointing = threading.Lock()
+        self._changing_cleaned = threading.Lock()  # held from reading to writing the cleaner's
+        self._doomed: dict[str, Doomed] = {}  # directories of deleted partitions
+        self._with_deleted: set[TopicPartition] = set()
+        self._durable_checkpoints: set[str] = set()  # written and synced here
+        self._was_clean = self._may_mark_clean = False
+        self._broker_epoch = _NO_BROKER
+
+    # -- opening --------------------------------------------------------------------------------
+
+    def load(
+        self,
+        executor: Executor,
+        open_log: Callable[[WritableLogDir, PartitionDir, bool], LogWriter],
+        loaded: Callable[[], None],
+    ) -> list[Future[None]]:
+        """Starts opening every partition, by `open_log(self, partition, is_clean)`; `loaded` is
+        called after each. Exceptions of a partition are kept: damage becomes a problem, and a
+        failing disk takes the directory offline."""
+        with self.guarded():
+            was_clean = self._was_clean = self._log_dir.is_clean
+            self._broker_epoch = self._read_broker_epoch()
+            # First of all: after a crash the directory must not appear clean.
+            self.directory.remove(names.CLEAN_SHUTDOWN_FILE, missing_ok=True)
+            self._make_checkpoints()
+            self.directory.sync()
+            found = self._log_dir.partitions()
+        for each in found:
+            if each.state is PartitionState.DELETE:
+                self._doomed[each.name] = found_doomed(each)
+        self._may_mark_clean = True
+
+        def load_one(partition: PartitionDir) -> None:
+            try:
+                with self.guarded():
+                    writer = open_log(self, partition, was_clean)
+                self.logs[partition.topic, partition.partition] = writer
+            except LogDirOffline:
+                pass
+            except (StorageError, OSError) as error:
+                self.problems.append(f"{printable(partition.path)}: not opened: {error}")
+                # Unless it was marked clean before, it must not be now.
+                self._may_mark_clean = was_clean
+            finally:
+                loaded()
+
+        return [
+            executor.submit(load_one, partition)
+            for partition in found
+            if partition.state is PartitionState.NORMAL and partition.topic != names.METADATA_TOPIC
+        ]
+
+    def finish_loading(self) -> None:
+        """Writes the checkpoints, which after a crash may cover lost records. They only matter to
+        the next opening and to other readers, so failures are ignored here."""
+        if not self._was_clean and self.offline is None:
+            with suppress(StorageError, OSError):
+                self.checkpoint()
+                self.checkpoint_high_watermarks()
+
+    def _read_broker_epoch(self) -> int:
+        """Returns the epoch of the last broker that closed the directory: a broker that finds an
+        epoch other than its own treats the shutdown as unclean."""
+        name = names.CLEAN_SHUTDOWN_FILE
+        try:
+            return read_value(self.directory, name, _MAX_MARKER_BYTES, parse_clean_shutdown)
+        except (SegmentGone, CorruptError):
+            return _NO_BROKER
+
+    def _make_checkpoints(self) -> None:
+        """Creates missing checkpoint files, empty (OffsetCheckpointFile)."""
+        there = {entry.name for entry in self.directory.list()}
+        for name in _CHECKPOINTS:
+            if name not in there:
+                self.directory.create(name)
+
+    def recovery_point(self, key: TopicPartition) -> int:
+        """Returns the checkpointed value; 0 if there is none."""
+        return self._log_dir.recovery_points.get(key, 0)
+
+    def log_start_offset(self, key: TopicPartition) -> int:
+        """Returns the checkpointed value; 0 if there is none."""
+        return self._log_dir.log_start_offsets.get(key, 0)
+
+    # -- partitions -----------------------------------------------------------------------------
+
+    def sorted_logs(self) -> list[tuple[TopicPartition, LogWriter]]:
+        """Returns the logs that can be written to, by topic and number; none if the directory is
+        offline."""
+        if self.offline is not None:
+            return []
+        return sorted(self.logs.items(), key=itemgetter(0))
+
+    def note_has_deleted(self, key: TopicPartition, has_deleted: bool) -> None:
+        """Records whether a log has deleted files to remove; called under the log's lock."""
+        (self._with_deleted.add if has_deleted else self._with_deleted.discard)(key)
+
+    def logs_with_deleted(self) -> list[tuple[TopicPartition, LogWriter]]:
+        """Returns those of `sorted_logs` that have deleted files to remove."""
+        if self.offline is not None:
+            return []
+        found = ((key, self.logs.get(key)) for key in sorted(self._with_deleted))
+        return [(key, writer) for key, writer in found if writer is not None]
+
+    def holds(self, partition: PartitionDir) -> bool:
+        """Returns whether the partition's directory is in this one."""
+        return partition.log_dir is self._log_dir
+
+    def do(self, work: Callable[[], object]) -> None:
+        """Runs `work`, which changes this directory, under `guarded`."""
+        with self.guarded():
+            work()
+
+    def make(self, key: TopicPartition, topic_id: str) -> WritableDirFd:
+        """Creates a directory for a new partition, with its topic's id in it ("" for none),
+        durably. Raises LogDirError if the name exists."""
+        with self.guarded():
+            # Entries of a partition of that name that was deleted just before a crash.
+            if key in self._log_dir.log_start_offsets or key in self._log_dir.recovery_points:
+                self.checkpoint()
+            if key in self._log_dir.cleaner_offsets:
+                self.forget_cleaner_offsets()
+            name = partition_dir(*key)
+            try:
+                directory = self.directory.make(name)
+            except FileExistsError:
+                path = self.directory.path_of(name)
+                raise LogDirError(path, "it is in the way of a new partition; remove it") from None
+            if topic_id:
+                data = format_partition_metadata(PartitionMetadata(0, topic_id))
+                directory.write_atomically(names.PARTITION_METADATA_FILE, data)
+            self.directory.sync()
+            return directory
+
+    def unmake(self, key: TopicPartition) -> None:
+        """Undoes `make`, as far as possible."""
+        self.logs.pop(key, None)
+        with suppress(OSError, StorageError):
+            self.directory.remove_directory(partition_dir(*key))
+
+    def delete(
+        self,
+        key: TopicPartition,
+        was: DeletedPartition | None = None,
+        since_ms: int | None = None,
+    ) -> None:
+        """Takes a partition out of service at once; `remove_doomed` removes its files. Until then
+        it can be restored as what it `was`. `since_ms`: see `Doomed`; None means now."""
+        with self.guarded():
+            name = deleted_partition_dir(*key, uuid.uuid4().hex)
+            writer = self.logs.pop(key, None)
+            if writer is not None:
+                writer.abandon()
+                self.note_has_deleted(key, has_deleted=False)
+            if was is not None:
+                self._note_deleted(key, was)
+            try:
+                self.directory.rename_child(partition_dir(*key), name)
+            finally:  # it may be renamed, but not synced
+                since_ms = self._clock.now_ms() if since_ms is None else since_ms
+                self._doom(Doomed(name, since_ms, was))
+
+    def _doom(self, doomed: Doomed) -> None:
+        """Records a deleted directory, if it exists."""
+        with suppress(SegmentGone):
+            self.directory.stat(doomed.name)
+            self._doomed[doomed.name] = doomed
+
+    def _note_deleted(self, key: TopicPartition, was: DeletedPartition) -> None:
+        """Writes the note for the next process. A full disk must not prevent a deletion."""
+        try:
+            file = self.directory.child(partition_dir(*key)).create(DELETED_PARTITION_FILE)
+            file.write(0, format_deleted_partition(was))
+        except OSError as error:
+            if error.errno not in _PASSING:
+                raise
+
+    @property
+    def doomed(self) -> list[Doomed]:
+        """The deleted partitions that can be restored."""
+        if self.offline is not None:
+            return []
+        return [each for each in list(self._doomed.values()) if each.was is not None]
+
+    def bring_back(self, doomed: Doomed) -> None:
+        """Restores a partition's directory name, durably, after its checkpoints. Raises
+        CannotUndelete if it has just been removed."""
+        was = doomed.was
+        assert was is not None
+        key = (was.topic, was.partition)
+        if self._doomed.pop(doomed.name, None) is None:
+            raise CannotUndelete(partition_dir(*key), "its files were removed")
+        try:
+            self._checkpoint_points({key: was.recovery_point})
+            self._checkpoint_starts({key: was.start_offset})
+            with self.guarded():
+                self.directory.rename_child(doomed.name, partition_dir(*key))
+                directory = self.directory.child(partition_dir(*key))
+                directory.remove(DELETED_PARTITION_FILE, missing_ok=True)
+        except BaseException:
+            self._doom(doomed)
+            raise
+
+    @property
+    def has_doomed(self) -> bool:
+        """Whether `remove_doomed` could find anything."""
+        return any(each.since_ms != NEVER_MS for each in list(self._doomed.values()))
+
+    def remove_doomed(self, delay_ms: int) -> int:
+        """Removes the directories of partitions that this process deleted at least `delay_ms` ago;
+        returns their number."""
+        now = self._clock.now_ms()
+        due = [each for each in list(self._doomed.values()) if now - each.since_ms >= delay_ms]
+        return sum(map(self._remove_doomed, due))
+
+    def _remove_doomed(self, doomed: Doomed) -> bool:
+        if self._doomed.pop(doomed.name, None) is None:
+            return False  # it is being restored
+        try:
+            with self.guarded(), suppress(FileNotFoundError):
+                self.directory.remove_directory(doomed.name)
+        except BaseException:
+            # Some of its files may be gone.
+            self._doomed[doomed.name] = replace(doomed, was=None)
+            raise
+        return True
+
+    def is_left(self, directory: str, key: TopicPartition, name: str) -> bool:
+        """Returns whether the file `name` of a partition's directory or, if that is "", the
+        directory itself is something other than what this process deleted and will remove when its
+        delay has passed."""
+        if not name:
+            doomed = self._doomed.get(directory)
+            return doomed is None or doomed.since_ms == NEVER_MS
+        writer = self.logs.get(key)
+        return writer is None or writer.is_left(name)
+
+    def purge_partition(self, name: str) -> bool:
+        """Removes the directory `name` of a deleted or stray partition; returns whether it
+        existed."""
+        parsed = names.parse_partition_dir(name)
+        if parsed is None or parsed.state not in (PartitionState.DELETE, PartitionState.STRAY):
+            return False
+        if name in self._doomed:
+            return self._remove_doomed(self._doomed[name])
+        with self.guarded(), suppress(FileNotFoundError):
+            self.directory.remove_directory(name)
+            return True
+        return False
+
+    def purge_files(self, key: TopicPartition, chosen: AbstractSet[str]) -> set[str]:
+        """Removes those leftovers of a partition whose names are in `chosen`; returns the names of
+        those removed. The caller must have exclusive access to the partition."""
+        with self.guarded():
+            writer = self.logs.get(key)
+            if writer is not None:
+                return writer.purge(chosen)
+            directory = self.directory.child(partition_dir(*key))
+            found = [each for each in find_leftovers(directory) if each.name in chosen]
+            remove(directory, found)
+            return {each.name for each in found}
+
+    # -- checkpoints ----------------------------------------------------------------------------
+
+    def checkpoint(self) -> None:
+        """Writes recovery points and log start offsets, durably."""
+        self.checkpoint_recovery_points()
+        self.checkpoint_start_offsets()
+
+    def checkpoint_recovery_points(self, always: bool = True) -> None:
+        """Writes the recovery points. `always`: even if the file is up to date."""
+        self._checkpoint_points({}, always)
+
+    def _checkpoint_points(self, others: Mapping[TopicPartition, int], always: bool = True) -> None:
+        """Adds `others`, the recovery points of logs not opened yet."""
+        with self._checkpointing:
+            points = {key: log.recovery_point for key, log in self.sorted_logs()}
+            before = self._log_dir.recovery_points
+            self._write_offsets(names.RECOVERY_POINT_FILE, {**points, **others}, before, always)
+
+    def checkpoint_start_offsets(self, always: bool = True) -> None:
+        """Writes the log start offsets that differ from the first segment's base. `always` as
+        above."""
+        self._checkpoint_starts({}, always)
+
+    def _checkpoint_starts(self, others: Mapping[TopicPartition, int], always: bool = True) -> None:
+        """Adds `others`, the start offsets of logs not opened yet."""
+        with self._checkpointing:
+            starts = {
+                key: log.start_offset
+                for key, log in self.sorted_logs()
+                if log.start_offset > log.first_base_offset
+            }
+            before = self._log_dir.log_start_offsets
+            self._sync_fronts(before, starts)
+            self._write_offsets(names.LOG_START_OFFSET_FILE, {**starts, **others}, before, always)
+
+    def _sync_fronts(
+        self, before: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, int]
+    ) -> None:
+        """Makes segment deletions durable at the front of logs that are not in `starts`: from now
+        on only the file names in their directories show where they begin, and a directory may reach
+        the disk later than the checkpoint. Another process may have deleted segments of those that
+        were in `before`."""
+        for key, writer in self.sorted_logs():
+            if key not in starts:
+                with self.guarded(), suppress(SegmentGone, FileNotFoundError):  # deleted just now
+                    writer.sync_front(always=key in before)
+
+    def checkpoint_high_watermarks(self, always: bool = True) -> None:
+        """Writes the high watermarks. `always` as above."""
+        with self._checkpointing:
+            marks = {key: log.high_watermark for key, log in self.sorted_logs()}
+            before = self._log_dir.high_watermarks
+            self._write_offsets(names.HIGH_WATERMARK_FILE, marks, before, always)
+
+    def cleaner_offset(self, key: TopicPartition) -> int | None:
+        """Returns the checkpointed first uncleaned offset of a partition; None if there is none."""
+        return self._log_dir.cleaner_offsets.get(key)
+
+    def put_cleaner_offset(self, key: TopicPartition, offset: int) -> None:
+        """Checkpoints how far a partition was cleaned."""
+        with self._changing_cleaned:
+            self._write_file(names.CLEANER_OFFSET_FILE, {**self._cleaner_offsets(), key: offset})
+
+    def forget_cleaner_offsets(self) -> None:
+        """Removes deleted partitions from the cleaner's checkpoint."""
+        with self._changing_cleaned:
+            offsets = self._cleaner_offsets()
+            if offsets != self._log_dir.cleaner_offsets:
+                self._write_file(names.CLEANER_OFFSET_FILE, offsets)
+
+    def limit_cleaner_offset(self, key: TopicPartition, most: int) -> None:
+        """Lowers a partition's first dirty offset to `most` if it is higher."""
+        with self._changing_cleaned:
+            offsets = self._cleaner_offsets()
+            if offsets.get(key, 0) > most:
+                self._write_file(names.CLEANER_OFFSET_FILE, {**offsets, key: most})
+
+    def _cleaner_offsets(self) -> dict[TopicPartition, int]:
+        """Returns the checkpointed offsets of existing partitions."""
+        there = self._there()
+        return {key: at for key, at in self._log_dir.cleaner_offsets.items() if key in there}
+
+    def _there(self) -> set[TopicPartition]:
+        """Returns the partitions that a checkpoint may refer to: not deleted ones, whose name may
+        already belong to a new partition."""
+        return {
+            (each.topic, each.partition)
+            for each in self._log_dir.partitions()
+            if each.state in (PartitionState.NORMAL, PartitionState.FUTURE)
+        }
+
+    def _write_offsets(
+        self,
+        name: str,
+        offsets: dict[TopicPartition, int],
+        before: Mapping[TopicPartition, int],
+        always: bool,
+    ) -> None:
+        """Writes a checkpoint. The entries of partitions that are not open for writing are
+        preserved."""
+        there = self._there()
+        kept = {key: at for key, at in before.items() if key in there and key not in self.logs}
+        content = {**kept, **offsets}
+        if always or content != before or name not in self._durable_checkpoints:
+            self._durable_checkpoints.discard(name)
+            self._write_file(name, content)
+            self._durable_checkpoints.add(name)
+
+    def _write_file(self, name: str, offsets: Mapping[TopicPartition, int]) -> None:
+        with self.guarded(), self._guard:
+            self.directory.write_atomically(name, format_offsets(offsets))
+
+    # -- failing and closing --------------------------------------------------------------------
+
+    @contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Wraps code that changes the directory: raises LogDirOffline if it is offline, or goes
+        offline now because of a failure that leaves the state of its disk unknown."""
+        if self.offline is not None:
+            raise LogDirOffline(*self.offline.args)
+        try:
+            yield
+        except OSError as error:
+            if error.errno in _PASSING and not isinstance(error, SyncFailed):
+                raise
+            raise self.fail(error) from error
+
+    def fail(self, cause: OSError | LogDirOffline) -> LogDirOffline:
+        """Takes the directory offline because of `cause`; returns the first failure's error."""
+        with self._guard:
+            if self.offline is not None:
+                return self.offline
+            self.offline = _offline(self.path, cause)
+        logger.error("%s", self.offline)
+        for writer in list(self.logs.values()):
+            writer.fail(self.offline)
+        with suppress(OSError):
+            self._held.release()
+        return self.offline
+
+    def went_offline(self, error: LogDirOffline) -> None:
+        """Handles a partition's failure that concerns the whole directory."""
+        self.fail(error)
+
+    def close(self, executor: Executor) -> list[Future[None]]:
+        """Starts closing every partition; call `finish` after all are done."""
+        if self.offline is not None:
+            return []
+
+        def close_one(writer: LogWriter) -> None:
+            with self.guarded():
+                writer.close()
+
+        return [executor.submit(close_one, writer) for _, writer in self.sorted_logs()]
+
+    def flush_unclosed(self) -> None:
+        """Flushes partitions that `close` has not closed. Raises LogDirOffline."""
+        for _, writer in self.sorted_logs():
+            if not writer.is_closed:
+                writer.flush()
+        if self.offline is not None:
+            raise LogDirOffline(*self.offline.args)
+
+    def finish(self, is_well: bool) -> None:
+        """Writes the state for the next opening, the clean shutdown marker last, and releases the
+        directory. `is_well`: all partitions were closed."""
+        try:
+            if is_well and self.offline is None:
+                self.checkpoint()
+                self.checkpoint_high_watermarks()
+                if self._may_mark_clean:
+                    with self.guarded():
+                        data = format_clean_shutdown(self._broker_epoch)
+                        self.directory.write_in_place(names.CLEAN_SHUTDOWN_FILE, data)
+        finally:
+            self._held.release()
+
+
+def _offline(path: str, cause: OSError | LogDirOffline) -> LogDirOffline:
+    if isinstance(cause, LogDirOffline):
+        return LogDirOffline(path, cause.why)
+    where = f"{printable(str(cause.filename))}: " if cause.filename else ""
+    return LogDirOffline(path, f"offline since {where}{cause.strerror or cause}")

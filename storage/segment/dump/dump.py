@@ -1,0 +1,375 @@
+"""Prints the files of a segment as kafka-dump-log does.
+
+The lines and their order are those of Kafka's `DumpLogSegments`. That stops at the first damage;
+this reports the damage and prints what follows. What `DumpLogSegments` reports about its files at
+the end is in `complaints` here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from struct import Struct
+from typing import Final
+
+from ...errors import CorruptError, SegmentGone
+from ...format.files.names import (
+    FileKind,
+    SegmentFileName,
+    parse_metadata_snapshot,
+    parse_segment_file,
+    segment_file,
+)
+from ...format.files.snapshot import parse_producer_snapshot
+from ...format.layout import RECORD_BATCH_OVERHEAD
+from ...format.messages.internal_topics import RecordDecoder, as_text
+from ...format.records import batch as b
+from ...format.records.batch import BatchHeader, parse_header
+from ...format.records.columns import Columns
+from ...format.records.decoder import BadBatch, Decoder, checksum_is_right
+from ...io.disk import DirFd, OpenFile
+from .. import offset_index, time_index
+from ..extent import Extent, Fault
+from ..offset_index import OffsetIndex
+from ..time_index import TimeIndex
+from ..txn_index import TransactionIndex
+from ..walk import BatchRun, read_runs
+from .dump_lines import batch_line, metadata_of, producer_line, txn_line
+
+_NO_TIMESTAMP: Final = -1
+# A snapshot takes 46 bytes for each producer.
+_MAX_SNAPSHOT_BYTES: Final = 64 << 20
+# Findings of one kind listed per file: a compacted log may have millions of gaps.
+_MOST_FINDINGS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class DumpOptions:
+    """The options of kafka-dump-log. `deep`: print records, too; `contents`: with their keys and
+    values; `metadata`: with everything else. `max_bytes`: read at most this much of a `.log`.
+    `prints_entries`: print the entries of indexes, which are checked in any case;
+    `is_sanity_check`: only run the sanity check. `decoder`: converts keys and values to text; by
+    default they are assumed to be text."""
+
+    deep: bool = False
+    contents: bool = False
+    metadata: bool = True
+    max_bytes: int | None = None
+    prints_entries: bool = True
+    is_sanity_check: bool = False
+    max_batch_bytes: int = 128 << 20
+    decoder: RecordDecoder = as_text
+
+
+def is_known(name: str) -> bool:
+    """Returns whether a file of this name can be dumped."""
+    return parse_metadata_snapshot(name) is not None or parse_segment_file(name) is not None
+
+
+@dataclass(slots=True)
+class Dump:
+    """Dumps files one after the other. `complaints`: the problems found in them, by heading.
+    `gaps`: likewise, non-consecutive offsets, which a cleaner leaves, too."""
+
+    options: DumpOptions = field(default_factory=DumpOptions)
+    complaints: dict[str, list[str]] = field(default_factory=dict)
+    gaps: dict[str, list[str]] = field(default_factory=dict)
+
+    def lines(self, directory: DirFd, name: str, shown: str) -> Iterator[str]:
+        """Yields the lines of a file, which call it `shown`. Raises SegmentGone if there is no such
+        file."""
+        try:
+            yield from self._lines(directory, name, shown)
+        except CorruptError as error:  # ends the dump; other damage does not
+            told = error if error.file else error.at(directory.path_of(name))
+            self._complain(str(told))
+
+    def _lines(self, directory: DirFd, name: str, shown: str) -> Iterator[str]:
+        if (snapshot := parse_metadata_snapshot(name)) is not None:
+            end = f"Snapshot end offset: {snapshot.end_offset}, epoch: {snapshot.epoch}"
+            return self._log(directory.open(name), name, 0, end)
+        parsed = parse_segment_file(name)
+        if parsed is None:
+            raise CorruptError("not the name of a segment file", directory.path_of(name))
+        file = directory.open(name)
+        match parsed.kind:
+            case FileKind.LOG:
+                begin = f"Log starting offset: {parsed.base_offset}"
+                return self._log(file, name, parsed.base_offset, begin)
+            case FileKind.INDEX:
+                return self._offset_index(file, shown, _Beside(directory, parsed))
+            case FileKind.TIMEINDEX:
+                return self._time_index(file, shown, _Beside(directory, parsed))
+            case FileKind.TXNINDEX:
+                return map(txn_line, TransactionIndex(file).entries())
+            case FileKind.SNAPSHOT:
+                data = directory.read_small(name, _MAX_SNAPSHOT_BYTES)
+                return map(producer_line, parse_producer_snapshot(data))
+
+    def _complain(self, heading: str, *lines: str) -> None:
+        self.complaints.setdefault(heading, []).extend(lines)
+
+    # -- logs -----------------------------------------------------------------------------------
+
+    def _log(self, file: OpenFile, name: str, base: int, begin: str) -> Iterator[str]:
+        yield begin
+        extent = Extent(file, base, 0, file.size(), self.options.max_batch_bytes)
+        decoder, last = Decoder(extent.max_batch_bytes), _Last()
+        reached, most = 0, extent.end if self.options.max_bytes is None else self.options.max_bytes
+        for run in read_runs(extent):
+            if isinstance(run, Fault):
+                if run.error.position < most:
+                    yield from self._fault(extent, name, run)
+                reached = run.resume
+            else:
+                ends = run.table.column(b.POSITION) + run.table.column(b.SIZE)
+                table = run.table.select(ends <= most)
+                yield from self._run(replace(run, table=table), file.path, decoder, last)
+                reached = int(ends[-1])
+            if reached > most:
+                break
+        if reached < min(extent.end, most):
+            self._complain(str(extent.error("the file was truncated while it was read", reached)))
+        if last.gaps:
+            self.gaps[f"Non-consecutive offsets in {file.path}"] = last.gaps.told()
+
+    def _fault(self, extent: Extent, name: str, fault: Fault) -> Iterator[str]:
+        position, batch = fault.error.position, fault.batch
+        if batch is not None and batch.size <= min(extent.end - position, extent.max_batch_bytes):
+            data = memoryview(extent.file.read(position, batch.size))
+            is_whole = len(data) == batch.size
+            yield batch_line(batch, is_whole and checksum_is_right(data, batch, position))
+            position = batch.next_position
+        if fault.resume >= extent.end > position and self.options.max_bytes is None:
+            yield f"Found {extent.end - position} invalid bytes at the end of {name}"
+        self._complain(str(fault.error.at(extent.file.path)))
+
+    def _run(self, run: BatchRun, path: str, decoder: Decoder, last: _Last) -> Iterator[str]:
+        headers = iter(run.table)
+        if self.options.deep:
+            for part in decoder.decode(run.data, run.base, run.table, path):
+                if isinstance(part, BadBatch):
+                    yield from _up_to(headers, part.batch)
+                    self._complain(str(part.error.at(path)))
+                    continue
+                for at, batch in enumerate(part.batches):
+                    yield from _up_to(headers, batch)
+                    low, high = part.first_row[at : at + 2].tolist()
+                    last.note(part.offsets[low:high].tolist())
+                    yield from self._records(part, batch, low, high)
+        yield from map(batch_line, headers)
+
+    def _records(self, columns: Columns, batch: BatchHeader, low: int, high: int) -> Iterator[str]:
+        metadata = [""] * (high - low)
+        if self.options.metadata:
+            metadata = list(metadata_of(columns, batch, low, high))
+        shows = self.options.contents and not batch.is_control
+        for row, line in enumerate(metadata, low):
+            if shows:
+                line += self._contents(columns, row)
+            yield line and f"|{line}"
+
+    def _contents(self, columns: Columns, row: int) -> str:
+        key, payload = self.options.decoder(
+            int(columns.offsets[row]), columns.key(row), columns.value(row)
+        )
+        text = "" if key is None else f" key: {key}"
+        return text if payload is None else f"{text} payload: {payload}"
+
+    # -- indexes --------------------------------------------------------------------------------
+
+    def _offset_index(self, file: OpenFile, shown: str, beside: _Beside) -> Iterator[str]:
+        index = OffsetIndex(file, beside.base_offset)
+        is_empty = file.size() < offset_index.ENTRY.size
+        if is_empty or not (len(index) or self.options.is_sanity_check):
+            yield f"{shown} is empty."
+            return
+        if self.options.is_sanity_check:
+            yield from self._sane(file, shown, offset_index.ENTRY, beside.base_offset)
+            return
+        log = self._log_beside(file, beside)
+        wrong = _Findings()
+        for entry in index.entries():
+            found = _header_at(log, entry.position) if log is not None else None
+            if log is not None and (found is None or found.last_offset != entry.offset):
+                there = found.last_offset if found is not None else "none"
+                wrong.add(f"  Index offset: {entry.offset}, log offset: {there}")
+            if self.options.prints_entries:
+                yield f"offset: {entry.offset} position: {entry.position}"
+        if wrong:
+            self._complain(f"Mismatches in :{file.path}", *wrong.told(reverse=True))
+
+    def _time_index(self, file: OpenFile, shown: str, beside: _Beside) -> Iterator[str]:
+        if self.options.is_sanity_check:
+            yield from self._sane(file, shown, time_index.ENTRY, beside.base_offset)
+            return
+        log = self._log_beside(file, beside)
+        check = _TimeCheck(self.options, log, beside.offset_index())
+        for entry in TimeIndex(file, beside.base_offset).entries():
+            if log is not None:
+                check.look(entry.timestamp, entry.offset)
+            if self.options.prints_entries:
+                yield f"timestamp: {entry.timestamp} offset: {entry.offset}"
+        for heading, found in check.complaints(file.path):
+            if found:
+                self._complain(heading, *found.told())
+
+    def _sane(self, file: OpenFile, shown: str, entry: Struct, base: int) -> Iterator[str]:
+        """Runs Kafka's `OffsetIndex.sanityCheck` or `TimeIndex.sanityCheck`; a broker rebuilds an
+        index that fails it."""
+        why = _insanity(file, entry, base)
+        if why:
+            self._complain(f"{file.path}: {why}")
+        else:
+            yield f"{shown} passed sanity check."
+
+    def _log_beside(self, file: OpenFile, beside: _Beside) -> OpenFile | None:
+        log = beside.log()
+        if log is None:
+            self._complain(f"{file.path}: not checked, because its .log is not in the directory")
+        return log
+
+
+@dataclass(frozen=True, slots=True)
+class _Beside:
+    """The other files of a segment."""
+
+    directory: DirFd
+    name: SegmentFileName
+
+    @property
+    def base_offset(self) -> int:
+        return self.name.base_offset
+
+    def log(self) -> OpenFile | None:
+        return self._file(FileKind.LOG)
+
+    def offset_index(self) -> OffsetIndex | None:
+        file = self._file(FileKind.INDEX)
+        return None if file is None else OffsetIndex(file, self.base_offset)
+
+    def _file(self, kind: FileKind) -> OpenFile | None:
+        try:
+            return self.directory.open(segment_file(self.base_offset, kind, self.name.state))
+        except SegmentGone:
+            return None
+
+
+class _Findings:
+    """Lines of one kind; those after the first `_MOST_FINDINGS` are only counted."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def add(self, line: str) -> None:
+        self._count += 1
+        if self._count <= _MOST_FINDINGS:
+            self._lines.append(line)
+
+    def told(self, *, reverse: bool = False) -> list[str]:
+        lines = self._lines[::-1] if reverse else self._lines
+        more = self._count - len(lines)
+        return [*lines, f"  and {more} more"] if more else lines
+
+
+class _Last:
+    """The last offset seen, and the gaps between consecutive ones."""
+
+    def __init__(self) -> None:
+        self.gaps = _Findings()
+        self._offset = -1
+
+    def note(self, offsets: Iterable[int]) -> None:
+        for offset in offsets:
+            if self._offset != -1 and offset != self._offset + 1:
+                self.gaps.add(f"  {self._offset} is followed by {offset}")
+            self._offset = offset
+
+
+class _TimeCheck:
+    """Checks the entries of a time index against the log."""
+
+    def __init__(
+        self, options: DumpOptions, log: OpenFile | None, index: OffsetIndex | None
+    ) -> None:
+        self._limit = options.max_batch_bytes
+        self._decoder = Decoder(self._limit)
+        self._log = log
+        self._index = index
+        self._before = _NO_TIMESTAMP
+        self._mismatches = _Findings()
+        self._disorder = _Findings()
+        self._missing = _Findings()
+
+    def look(self, timestamp: int, offset: int) -> None:
+        found, largest = self._batch_of(offset)
+        if found != offset:
+            self._missing.add(f"Indexed offset: {offset}, found log offset: {found}")
+        else:
+            if largest != timestamp:
+                self._mismatches.add(f"  Index timestamp: {timestamp}, log timestamp: {largest}")
+            if self._before >= timestamp:
+                self._disorder.add(
+                    f"  Index timestamp: {timestamp}, Previously indexed timestamp: {self._before}"
+                )
+        self._before = timestamp
+
+    def _batch_of(self, offset: int) -> tuple[int, int]:
+        """Returns the last offset of the first batch that ends at or after `offset`, -1 if none,
+        and the greatest timestamp of its records."""
+        assert self._log is not None
+        start = self._index.lookup(offset).position if self._index is not None else 0
+        extent = Extent(self._log, 0, start, self._log.size(), self._limit)
+        for run in read_runs(extent, 64 << 10):
+            if isinstance(run, Fault):
+                continue
+            at = int(run.table.column(b.LAST_OFFSET).searchsorted(offset))
+            if at < len(run.table):
+                chosen = run.table.select(slice(at, at + 1))
+                parts = self._decoder.decode(run.data, run.base, chosen, self._log.path)
+                times = [part.timestamps.max() for part in parts if isinstance(part, Columns)]
+                return chosen[0].last_offset, int(max(times, default=_NO_TIMESTAMP))
+        return -1, _NO_TIMESTAMP
+
+    def complaints(self, path: str) -> Iterator[tuple[str, _Findings]]:
+        yield f"Found timestamp mismatch in :{path}", self._mismatches
+        yield f"Found out of order timestamp in :{path}", self._disorder
+        yield "The following indexed offsets are not found in the log.", self._missing
+
+
+def _insanity(file: OpenFile, entry: Struct, base: int) -> str:
+    """Returns why an index fails a broker's sanity check, "" if it passes."""
+    size = file.size()
+    if size % entry.size:
+        return f"{size} bytes is not a multiple of {entry.size}"
+    if not size:
+        return ""
+    first = entry.unpack(file.read(0, entry.size))
+    last = entry.unpack(file.read(size - entry.size, entry.size))
+    relative = last[0] if entry is offset_index.ENTRY else last[1]
+    if entry is time_index.ENTRY and last[0] < first[0]:
+        return f"the last timestamp is {last[0]}, less than the first, {first[0]}"
+    if relative < 0:
+        return f"the last offset is {base + relative}, less than its base offset, {base}"
+    return ""
+
+
+def _header_at(log: OpenFile, position: int) -> BatchHeader | None:
+    if position < 0:
+        return None
+    try:
+        return parse_header(log.read(position, RECORD_BATCH_OVERHEAD), position)
+    except CorruptError:
+        return None
+
+
+def _up_to(headers: Iterator[BatchHeader], batch: BatchHeader) -> Iterator[str]:
+    """Yields the lines of batches up to and including `batch`."""
+    for header in headers:
+        yield batch_line(header)
+        if header.position >= batch.position:
+            return
