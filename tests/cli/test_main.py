@@ -14,7 +14,7 @@ import pytest
 from click.testing import Result
 
 import kafkafs as package
-from kafkafs.cli import verbs
+from kafkafs.cli import verbs as verb_modules
 from kafkafs.cli.main import VERBS, WRITING, called_by_mount_fuse, cli
 from kafkafs.cli.support import failures
 from kafkafs.cli.support.verb import Verb
@@ -276,5 +276,5 @@ def test_the_help_tells_verbs_that_write_from_those_that_only_read(kafkafs: Kafk
     assert set(re.findall(r"^  (\w+)  ", writing, re.M)) == WRITING
     assert set(re.findall(r"^  (\w+)  ", reading, re.M)) == VERBS.keys() - WRITING
     for verb in VERBS.keys() - WRITING:
-        source = (Path(verbs.__path__[0]) / f"{VERBS[verb]}.py").read_text("utf-8")
+        source = (Path(verb_modules.__path__[0]) / f"{VERBS[verb]}.py").read_text("utf-8")
         assert not re.search(r"LogManager|open_writable|mounted_engine|\bwriting\(", source)
