@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from kafkafs.spark import jobs
 from kafkafs.spark.jobs import tasks
 from kafkafs.spark.jobs.compact.compact import CompactionJob, CompactOptions
-from kafkafs.spark.jobs.compact.compact import cutting as compact_cutting
+from kafkafs.spark.jobs.compact import cutting as compact_cutting
 from kafkafs.spark.jobs.places import JobLogDirs
 from kafkafs.spark.jobs.report import Report
 from kafkafs.storage.cleaner.preview.compacted_view import REASONS

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from kafkafs.storage.cleaner import live_keys
 from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
 from kafkafs.storage.cleaner.preview.latest import LatestRecords
-from kafkafs.storage.cleaner.preview.preview import latest
+from kafkafs.storage.cleaner.preview import latest
 from kafkafs.storage.errors import ConfigError, CorruptError
 from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
 from kafkafs.storage.io.disk import DirFd
