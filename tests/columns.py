@@ -5,7 +5,8 @@ from __future__ import annotations
 from kafkafs.storage.format.records.batch import BatchTable, scan
 from kafkafs.storage.format.records.columns import Columns
 from kafkafs.storage.format.records.decoder import Decoder
-from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns, encode
+from kafkafs.storage.format.records.encoder import BatchPlan, encode
+from kafkafs.storage.format.records.record_columns import RecordColumns
 
 
 def decoded(data: bytes | memoryview) -> list[Columns]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kafkafs.storage.format.checksum import crc32c
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 
 
 def forged_pair(second_offset: int = 1, timestamp: int = 1_790_000_000_000) -> bytes:

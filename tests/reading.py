@@ -13,8 +13,8 @@ from pathlib import Path
 from kafkafs.storage.errors import OffsetNotFound
 from kafkafs.storage.format.java_text import decode_utf8
 from kafkafs.storage.format.records.batch import parse_header
-from kafkafs.storage.format.records.builder import SimpleRecord
 from kafkafs.storage.format.records.columns import Columns, Damage, Record
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.lines.json_output import lines_of
 from kafkafs.storage.log.read.context import ReadContext, ReadLimits

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.records.builder import SimpleRecord
-from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.format.records.encoder import BatchPlan
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.ingest import two_phase as placing
 from kafkafs.storage.ingest.commit_file import StagedPart
 from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, finish_all, staging_path

@@ -7,7 +7,8 @@ from typing import Any
 
 from kafkafs.storage.clock import Clock, SetClock
 from kafkafs.storage.config.kafka import TopicConfig
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.durable import Calls, WritableDirFd
 from kafkafs.storage.log.append.writer import LogWriter
 from kafkafs.storage.log.load import log_loader as recovery

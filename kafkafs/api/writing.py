@@ -24,9 +24,9 @@ from .reading import LogDirectories, Partition, Time
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkafs.storage.format.records.builder import SimpleRecord
     from kafkafs.storage.format.records.columns import Record
-    from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+    from kafkafs.storage.format.records.encoder import BatchPlan
+    from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
     from kafkafs.storage.log.append.appending import LogAppendInfo
     from kafkafs.storage.log.append.writer import LogWriter
     from kafkafs.storage.log.read.log import Log
@@ -337,12 +337,14 @@ def _stamped(records: Any, engine: LogManager) -> RecordColumns:
 
 
 def _columns(records: Any) -> RecordColumns:
-    from kafkafs.storage.format.records.encoder import RecordColumns
+    from kafkafs.storage.format.records.record_columns import RecordColumns
 
     if hasattr(records, "read_all"):
         records = records.read_all()
     if hasattr(records, "schema"):
-        return RecordColumns.from_arrow(records)
+        from kafkafs.storage.format.records.arrow import to_record_columns  # with pyarrow
+
+        return to_record_columns(records)
     if isinstance(records, bytes | bytearray | memoryview | str):
         raise TypeError("records must be a list, even for a single record")
     listed = list(records)
@@ -352,8 +354,9 @@ def _columns(records: Any) -> RecordColumns:
 
 
 def _simple(record: Any) -> SimpleRecord:
-    from kafkafs.storage.format.records.builder import NONE, SimpleRecord
+    from kafkafs.storage.format.records.builder import NONE
     from kafkafs.storage.format.records.columns import Record
+    from kafkafs.storage.format.records.record_columns import SimpleRecord
 
     if isinstance(record, bytes | str):
         return SimpleRecord(value=_bytes(record))

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from kafkafs.storage.errors import BadLine
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.format.records.encoder import BatchPlan
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.lines import json_input, text_input
 from kafkafs.storage.lines.line_appender import LineAppender
 from kafkafs.storage.lines.text_input import Parse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from kafkafs.storage.errors import BadLine, MessageTooLarge, RecordListTooLarge, printable
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.lines.line_appender import LineAppender
 from kafkafs.storage.lines.text_input import Parse
 

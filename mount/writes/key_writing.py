@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 
 from ..vfs.errnos import NoSuchName, Stale, TooLarge
 from ..vfs.handles import Data

@@ -20,8 +20,8 @@ import numpy as np
 from ..errors import InvalidRecord, printable
 from ..format.kernels import json_input as kernel
 from ..format.records.batch import Int64s
-from ..format.records.builder import NONE, SimpleRecord
-from ..format.records.encoder import Field, Headers, RecordColumns
+from ..format.records.builder import NONE
+from ..format.records.record_columns import Field, Headers, RecordColumns, SimpleRecord
 from .text_input import Parsed
 
 # The average line is rarely shorter.

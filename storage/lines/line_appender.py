@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..errors import BadLine, Refused
-from ..format.records.encoder import RecordColumns
+from ..format.records.record_columns import RecordColumns
 from .text_input import Parse
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import InvalidRecord, printable
 from ..format.records.builder import NONE
-from ..format.records.encoder import Field, Headers, RecordColumns
+from ..format.records.record_columns import Field, Headers, RecordColumns
 
 _NEWLINE: Final = 10
 

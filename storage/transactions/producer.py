@@ -25,8 +25,8 @@ from typing import Final, Protocol
 
 from ..errors import InvalidTxnState, LogDirOffline, Refused, UnknownPartition, UnknownTopic
 from ..format.layout import MAX_INT32
-from ..format.records.builder import SimpleRecord
-from ..format.records.encoder import BatchPlan, RecordColumns
+from ..format.records.encoder import BatchPlan
+from ..format.records.record_columns import RecordColumns, SimpleRecord
 from ..log.append.appending import LogAppendInfo
 from ..log.append.writer import LogWriter
 from ..log_dirs.log_dir import TopicPartition

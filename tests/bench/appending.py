@@ -21,8 +21,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from kafkafs.storage.format.records.encoder import BatchPlan, Field, Headers, RecordColumns, encode
+from kafkafs.storage.format.records.encoder import BatchPlan, encode
 from kafkafs.storage.format.records.origin import AppendOrigin
+from kafkafs.storage.format.records.record_columns import Field, Headers, RecordColumns
 from kafkafs.storage.format.records.validate import ValidationRules
 from kafkafs.storage.io.durable import Calls, replaced
 from kafkafs.storage.log.append.appending import AppendRequest, LogAppendInfo

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
 from tests.bench import mounts
 from tests.bench.plan import Plan

@@ -16,7 +16,7 @@ from pathlib import Path
 from kafkafs.cli.verbs.append import whole_lines
 from kafkafs.mount.node import File
 from kafkafs.mount.tree import Tree
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.lines.json_input import parse_json
 from kafkafs.storage.lines.line_appender import LineAppender
 from kafkafs.storage.log_dirs.engine import Engine

@@ -11,7 +11,7 @@ import itertools
 import sys
 import time
 
-from kafkafs.storage.format.records.builder import SimpleRecord
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.transactions.producer import TransactionalProducer
 

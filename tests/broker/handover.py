@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafkafs.storage.format.records.builder import SimpleRecord
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log.append.appending import LogAppendInfo
 from kafkafs.storage.log.state.producer_state import ProducerStateEntry
 from tests.answers import READ_COMMITTED, READ_UNCOMMITTED, ExpectedRecord

@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.encoder import BatchPlan
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.log.state.producer_state import ProducerStateEntry
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.transactions.producer import TransactionalProducer

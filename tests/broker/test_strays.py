@@ -11,7 +11,8 @@ from click.testing import CliRunner, Result
 
 from kafkafs.cli.main import cli
 from kafkafs.storage.errors import Unregistered
-from kafkafs.storage.format.records.builder import SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log_manager import LogManager
 from tests.broker.driver import Driver, Message
 from tests.broker.kafka import Broker

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from kafkafs.cli.main import cli
-from kafkafs.storage.format.records.builder import SimpleRecord
-from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.format.records.encoder import BatchPlan
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.transactions.producer import TransactionalProducer
 from tests.broker.driver import Driver, Message

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from kafkafs.storage.format.records.builder import SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests import answers
 from tests.cli.terminal import Terminal
 from tests.logs import write_partition

@@ -13,8 +13,8 @@ from click.testing import Result
 import kafkafs as package
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.format.files.checkpoints import parse_offsets
-from kafkafs.storage.format.records.builder import SimpleRecord
-from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.format.records.encoder import BatchPlan
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests.conftest import differences, fingerprint

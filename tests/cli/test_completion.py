@@ -15,7 +15,8 @@ from click.testing import CliRunner, Result
 from kafkafs.cli.main import COMPLETE_VARIABLE, cli
 from kafkafs.cli.support import shells
 from kafkafs.cli.support.path_completion import paths_from
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.cli.terminal import Terminal
 from tests.logs import write_log_dir, write_partition
 

@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests.conftest import differences, fingerprint

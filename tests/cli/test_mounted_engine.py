@@ -16,7 +16,7 @@ import pytest
 
 from kafkafs.mount.session.mount_table import Mounted
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
 from tests.mounted.mounting import PATIENCE_SECONDS, Mount, mounted
 

@@ -22,7 +22,7 @@ from click.testing import CliRunner, Result
 
 from kafkafs.cli.main import cli
 from kafkafs.storage.format.records.columns import Columns
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager

@@ -10,7 +10,7 @@ import pytest
 from click.testing import Result
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.transactions.producer import TransactionalProducer
 from tests.conftest import differences, fingerprint

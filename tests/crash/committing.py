@@ -19,7 +19,7 @@ from collections import Counter
 from pathlib import Path
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.format.records.builder import SimpleRecord
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.transactions.producer import TransactionalProducer, abort_transaction

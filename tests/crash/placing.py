@@ -21,8 +21,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.format.records.builder import SimpleRecord
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.ingest.commit_file import IngestWrite
 from kafkafs.storage.ingest.two_phase import place
 from kafkafs.storage.log_dirs.engine import Engine

@@ -10,7 +10,8 @@ from pathlib import Path
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.format.layout import CONTROL_MASK, Codec
 from kafkafs.storage.format.records.batch import parse_header
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log.append.appending import LogAppendInfo
 from kafkafs.storage.log.append.writer import LogWriter
 from kafkafs.storage.log.read.view import View

@@ -16,7 +16,7 @@ from kafkafs.mount.vfs.errnos import Invalid
 from kafkafs.mount.writes.appending import AppendHandle
 from kafkafs.mount.writes.changes import Changes
 from kafkafs.storage.errors import UnknownPartition
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log.append.appending import LogAppendInfo
 from kafkafs.storage.log.append.writer import LogWriter
 from kafkafs.storage.log_manager import LogManager

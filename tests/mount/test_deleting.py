@@ -19,7 +19,8 @@ from kafkafs.mount.vfs.errnos import NotPermitted
 from kafkafs.mount.writes.changes import Changes
 from kafkafs.mount.writes.deleting import is_emptied
 from kafkafs.storage.errors import LogDirOffline, OffsetNotFound
-from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.format.records.encoder import BatchPlan
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log.append.writer import LogWriter
 from kafkafs.storage.log.read.transactions import Isolation

@@ -17,7 +17,7 @@ from kafkafs.mount.monitoring.metrics import BOUNDS, Metrics
 from kafkafs.mount.options import MountOptions
 from kafkafs.mount.tree import Tree
 from kafkafs.mount.writes.changes import Changes
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 

@@ -11,7 +11,8 @@ from kafkafs.mount.streams.following import FollowHandle
 from kafkafs.mount.tree import Tree
 from kafkafs.mount.vfs.errnos import ReadInterrupted, WouldBlock
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
 from tests.logs import TopicSettings, write_log_dir, write_partition
 

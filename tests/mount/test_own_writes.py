@@ -14,7 +14,7 @@ from kafkafs.mount.options import MountOptions
 from kafkafs.mount.tree import Tree
 from kafkafs.mount.writes.changes import Changes
 from kafkafs.storage.errors import UnknownTopic
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.transactions.producer import TransactionalProducer
 

@@ -12,7 +12,8 @@ from kafkafs.mount.tree import Tree
 from kafkafs.mount.vfs.errnos import Stale
 from kafkafs.storage.errors import OffsetNotFound
 from kafkafs.storage.format.layout import MAX_OFFSET
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
 from tests.logs import TopicSettings, write_checkpoint, write_log_dir, write_partition
 

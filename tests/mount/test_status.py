@@ -16,7 +16,7 @@ from kafkafs.mount.options import MountOptions
 from kafkafs.mount.tree import Tree
 from kafkafs.mount.writes.changes import Changes
 from kafkafs.storage.errors import LogDirOffline
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log_manager import LogManager
 from tests.faults import FailingCalls

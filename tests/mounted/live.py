@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.logs import TopicSettings, write_checkpoint, write_log_dir, write_partition
 
 TIMESTAMP = 1_526_384_718_000

@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
 from tests.mounted.mounting import Mount, errno_of, mounted
 from tests.mounted.promises import promise

@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.format.messages.internal_topics import DECODERS, as_text
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.segment.dump.dump import Dump, DumpOptions, is_known
 from tests import answers

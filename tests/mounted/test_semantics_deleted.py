@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conftest import Mounting
 from tests.mounted.mounting import ROOT, SOON_SECONDS, Mount, errno_of, wait_until

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.format.files.names import LOG_START_OFFSET_FILE
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conftest import Mounting
 from tests.mounted.mounting import SOON_SECONDS, Mount, clear, errno_of, sh, start, wait_until

@@ -19,7 +19,7 @@ import pytest
 from kafkafs.mount.session import mountpoint
 from kafkafs.mount.session.mount_table import Mounted
 from kafkafs.storage.format.records.columns import Damage
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conversing import conversation

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests import answers
 from tests.logs import write_log_dir, write_partition
 from tests.mounted.conftest import Mounting

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
 from tests.mounted.conftest import Mounting

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
 from kafkafs.storage.transactions.producer import TransactionalProducer
 from tests.mounted.conftest import Mounting

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.errors import LogDirLocked
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log_manager import LogManager
 from tests.conftest import differences, fingerprint
 from tests.mounted.conftest import Mounting

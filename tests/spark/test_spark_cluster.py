@@ -20,8 +20,8 @@ import pyarrow as pa
 import pytest
 
 import kafkafs
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.log_manager import LogManager
 from tests import answers
 from tests.conftest import fingerprint

@@ -25,8 +25,8 @@ from pyspark.sql import SparkSession
 
 from kafkafs.spark import jobs
 from kafkafs.spark.jobs import tasks
-from kafkafs.spark.jobs.compact.compact import CompactionJob, CompactOptions
 from kafkafs.spark.jobs.compact import cutting as compact_cutting
+from kafkafs.spark.jobs.compact.compact import CompactionJob, CompactOptions
 from kafkafs.spark.jobs.places import JobLogDirs
 from kafkafs.spark.jobs.report import Report
 from kafkafs.storage.cleaner.preview.compacted_view import REASONS
@@ -34,8 +34,8 @@ from kafkafs.storage.cleaner.split import key_entries, split_pass, split_plan
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.errors import LogDirError, LogDirLocked
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.format.records.builder import SimpleRecord
-from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.format.records.encoder import BatchPlan
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine

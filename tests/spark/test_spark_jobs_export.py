@@ -20,7 +20,8 @@ from kafkafs.spark.jobs import Report
 from kafkafs.spark.jobs.export_files import SCHEMA, read_file
 from kafkafs.spark.jobs.notes import OtherJob
 from kafkafs.storage.format.layout import TimestampType
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests import answers
 from tests.logs import write_log_dir, write_partition
 from tests.readme import ROOT

@@ -14,7 +14,8 @@ from pyspark.sql import SparkSession
 
 from kafkafs.spark import jobs
 from kafkafs.storage.errors import LogDirError, UnknownTopic
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.log.check.replicas import Merging, Replica, find_parting
 from tests.logs import TopicSettings, walk, write_log_dir, write_partition

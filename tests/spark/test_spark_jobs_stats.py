@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kafkafs.spark import jobs
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests import answers
 from tests.logs import write_log_dir, write_partition
 

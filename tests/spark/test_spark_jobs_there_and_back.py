@@ -17,7 +17,8 @@ from kafkafs.spark.jobs.export_files import FORMATS
 from kafkafs.spark.jobs.notes import OtherJob
 from kafkafs.spark.read.planning import INTERNAL_TOPICS
 from kafkafs.storage.errors import CorruptError, InvalidRecord, LogDirError, Refused, TopicExists
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager

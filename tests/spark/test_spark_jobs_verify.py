@@ -13,13 +13,9 @@ from pyspark.sql import SparkSession
 from kafkafs.spark import jobs
 from kafkafs.spark.jobs.notes import OtherJob
 from kafkafs.storage.format.layout import ControlType
-from kafkafs.storage.format.records.builder import (
-    BatchFields,
-    SimpleRecord,
-    build_batch,
-    build_end_txn_marker,
-)
+from kafkafs.storage.format.records.builder import BatchFields, build_batch, build_end_txn_marker
 from kafkafs.storage.format.records.decoder import Decoder
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.log.check.verify import Listed, LogCheck
 from kafkafs.storage.log.read.context import ReadLimits

@@ -11,10 +11,11 @@ import pytest
 
 from kafkafs.storage.format.layout import Codec, TimestampType
 from kafkafs.storage.format.records.batch import BatchHeader, BatchTable, scan
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.columns import Columns, Record
 from kafkafs.storage.format.records.decoder import Decoder
 from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 
 MAX_BATCH_BYTES = 16 << 20
 

@@ -15,8 +15,8 @@ from kafkafs.storage.cleaner.manager import CleaningCandidate
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.errors import CleaningAborted, ConfigError, CorruptError, UnknownTopic
 from kafkafs.storage.format.files.checkpoints import format_offsets, parse_offsets
-from kafkafs.storage.format.records.builder import SimpleRecord
-from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.format.records.encoder import BatchPlan
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log_manager import LogManager

@@ -31,14 +31,10 @@ from kafkafs.storage.errors import CleaningAborted, ConfigError, CorruptError, L
 from kafkafs.storage.format.layout import ControlType
 from kafkafs.storage.format.records import batch as b
 from kafkafs.storage.format.records.batch import BatchHeader, BatchTable, scan
-from kafkafs.storage.format.records.builder import (
-    BatchFields,
-    SimpleRecord,
-    build_batch,
-    build_end_txn_marker,
-)
+from kafkafs.storage.format.records.builder import BatchFields, build_batch, build_end_txn_marker
 from kafkafs.storage.format.records.encoder import put_checksums
 from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.durable import SyncFailed, WritableDirFd, replaced
 from kafkafs.storage.log.read.view import View
 from tests.batches import damaged_logs

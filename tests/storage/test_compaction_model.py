@@ -24,8 +24,8 @@ from kafkafs.storage.cleaner.preview.preview import PreviewRequest, preview
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records.batch import Int64s
-from kafkafs.storage.format.records.builder import SimpleRecord
-from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.format.records.encoder import BatchPlan
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log_manager import LogManager

@@ -10,11 +10,11 @@ from kafkafs.storage.format.layout import ControlType, TimestampType
 from kafkafs.storage.format.messages.control import EndTxnMarker, control_type, parse_end_txn_marker
 from kafkafs.storage.format.records.builder import (
     BatchFields,
-    SimpleRecord,
     build_batch,
     build_end_txn_marker,
     frame_batch,
 )
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 
 COMMIT_KEY = b"\0\0\0\1"
 VECTOR = bytes.fromhex(

@@ -19,7 +19,6 @@ from kafkafs.storage.format.records import decoder as decoder_module
 from kafkafs.storage.format.records.batch import BatchTable, scan
 from kafkafs.storage.format.records.builder import (
     BatchFields,
-    SimpleRecord,
     build_batch,
     encode_record,
     frame_batch,
@@ -34,6 +33,7 @@ from kafkafs.storage.format.records.decoder import (
     first_bad_checksum,
 )
 from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.format.varint import encode_varint, encode_varlong
 from tests.batches import MUTATIONS, any_batches, mutated
 from tests.kernel_forms import uncompiled

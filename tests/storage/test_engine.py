@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.errors import ConfigError, LogDirError, UnknownPartition, UnknownTopic
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
 from tests.conftest import differences, fingerprint
 from tests.logs import write_log_dir, write_partition

@@ -20,13 +20,9 @@ from kafkafs.storage.cleaner.reading import read_chunks
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.checksum import crc32c
 from kafkafs.storage.format.layout import Codec, ControlType
-from kafkafs.storage.format.records.builder import (
-    BatchFields,
-    SimpleRecord,
-    build_batch,
-    build_end_txn_marker,
-)
+from kafkafs.storage.format.records.builder import BatchFields, build_batch, build_end_txn_marker
 from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.format.records.rewrite import DROP, KEEP, RETAIN_EMPTY
 from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log.state.producer_state import BatchMetadata, ProducerStateEntry

@@ -17,8 +17,9 @@ from kafkafs.storage.clock import SetClock
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.records import batch as b
 from kafkafs.storage.format.records.batch import BatchTable, scan
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.decoder import checksums_add_up, first_bad_checksum
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.log.check.sound import Lost, sound_batches
 from kafkafs.storage.log.check.verify import LogCheck

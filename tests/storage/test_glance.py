@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from kafkafs.storage.errors import StorageError
 from kafkafs.storage.format.layout import TimestampType
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log.read import lookup
 from kafkafs.storage.log.read.point_lookup import LookupBuffers, point_lookup
 from kafkafs.storage.log.read.trace import Trace

@@ -10,7 +10,8 @@ from functools import partial
 
 import pytest
 
-from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.format.records.encoder import BatchPlan
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log.append.appending import AppendRequest, LogAppendInfo
 from kafkafs.storage.log.append.group_commit import GroupCommit
 from kafkafs.storage.log.append.merging import RecordsRequest

@@ -14,7 +14,8 @@ import pytest
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.errors import InvalidRecord, LogDirOffline, RecordListTooLarge
 from kafkafs.storage.format.records.batch import Bytes
-from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.format.records.encoder import BatchPlan
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.io.durable import Buffer, Calls, replaced
 from kafkafs.storage.log.append import in_flight
 from kafkafs.storage.log.append.appending import LogAppendInfo

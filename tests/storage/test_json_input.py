@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.errors import InvalidRecord
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.records.encoder import BatchPlan, Headers, encode
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.encoder import BatchPlan, encode
+from kafkafs.storage.format.records.record_columns import Headers, SimpleRecord
 from kafkafs.storage.lines import json_input
 from kafkafs.storage.lines.json_input import parse_json
 from kafkafs.storage.lines.json_output import json_lines, values_lines

@@ -28,13 +28,9 @@ from kafkafs.storage.format.records.batch import (
     RECORD_COUNT,
     SIZE,
 )
-from kafkafs.storage.format.records.builder import (
-    BatchFields,
-    SimpleRecord,
-    build_batch,
-    encode_record,
-)
+from kafkafs.storage.format.records.builder import BatchFields, build_batch, encode_record
 from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.lines.json_output import _QUOTING, _texts
 from tests.batches import INT64, MUTATIONS, damaged_logs, logs, mutated, simple_records
 from tests.kernel_forms import NAMES, in_use, uncompiled

@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 
 from kafkafs.storage.cleaner import live_keys
 from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
-from kafkafs.storage.cleaner.preview.latest import LatestRecords
 from kafkafs.storage.cleaner.preview import latest
+from kafkafs.storage.cleaner.preview.latest import LatestRecords
 from kafkafs.storage.errors import ConfigError, CorruptError
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.log.append.writer import LogWriter
 from kafkafs.storage.log.read.context import ReadContext

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.errors import CorruptError, SegmentGone, UnknownPartition
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.columns import Columns, Damage
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd, OpenFile
 from kafkafs.storage.log.read.context import ReadLimits
 from kafkafs.storage.log.read.log import Log

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log.read import lookup
 from kafkafs.storage.log.read.trace import OffsetIndexStep, TimeIndexStep, Trace, WalkStep
 from tests.batches import LEGACY_CODECS, any_batches

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from kafkafs.storage.errors import InvalidTimestamp, MessageTooLarge
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records import batch as b
-from kafkafs.storage.format.records.builder import SimpleRecord
-from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns, encode
+from kafkafs.storage.format.records.encoder import BatchPlan, encode
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.format.records.validate import ValidationRules
 from kafkafs.storage.log.append.appending import AppendRequest, LogAppendInfo
 from kafkafs.storage.log.append.merging import MergedRequest, RecordsRequest, may_merge, merge

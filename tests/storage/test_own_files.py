@@ -17,7 +17,8 @@ from kafkafs.storage.config.topic_file import TOPIC_SETTINGS_FILE
 from kafkafs.storage.errors import CannotUndelete, CorruptError, StorageError
 from kafkafs.storage.format.files.names import is_legal_topic
 from kafkafs.storage.format.files.properties import format_properties, parse_properties
-from kafkafs.storage.format.records.builder import SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.ingest.commit_file import PLACEMENTS_FILE
 from kafkafs.storage.log_dirs.deleted_topics import (
     DELETED_PARTITION_FILE,

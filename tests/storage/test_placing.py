@@ -30,9 +30,9 @@ from kafkafs.storage.errors import (
     UnknownTopic,
 )
 from kafkafs.storage.format.files.names import FileState
-from kafkafs.storage.format.records.builder import SimpleRecord
-from kafkafs.storage.format.records.encoder import BatchPlan, Field, RecordColumns
+from kafkafs.storage.format.records.encoder import BatchPlan
 from kafkafs.storage.format.records.partitioner import key_hashes, partitions_of
+from kafkafs.storage.format.records.record_columns import Field, RecordColumns, SimpleRecord
 from kafkafs.storage.ingest import two_phase as placing
 from kafkafs.storage.ingest.commit_file import (
     PLACEMENTS_FILE,

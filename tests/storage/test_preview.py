@@ -17,9 +17,10 @@ from kafkafs.storage.cleaner.preview.compacted_view import CompactedView
 from kafkafs.storage.cleaner.preview.preview import PreviewRequest, completed, preview
 from kafkafs.storage.config.kafka import BrokerConfig, TopicConfig, broker_config
 from kafkafs.storage.errors import CleaningAborted, CorruptError
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.columns import Columns
 from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log_dirs.engine import Engine

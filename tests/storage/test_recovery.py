@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from kafkafs.storage.config.kafka import TopicConfig
 from kafkafs.storage.errors import CorruptError, StorageError
 from kafkafs.storage.format.files.checkpoints import EpochEntry, parse_offsets
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.io.durable import WritableDirFd, replaced
 from kafkafs.storage.log.load import log_loader as recovery

@@ -14,7 +14,8 @@ import pytest
 
 from kafkafs.storage.config.kafka import TopicConfig
 from kafkafs.storage.errors import LogDirOffline
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.durable import WritableDirFd, replaced
 from kafkafs.storage.log.delete.deleted import DeletedFiles
 from kafkafs.storage.log.delete.replacing import discard_cleaned, replace_files

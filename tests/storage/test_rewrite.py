@@ -24,11 +24,12 @@ from kafkafs.storage.format.layout import (
 )
 from kafkafs.storage.format.records import batch as b
 from kafkafs.storage.format.records.batch import BatchTable, scan
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.codecs import Scratch, decompress
 from kafkafs.storage.format.records.columns import Columns
 from kafkafs.storage.format.records.decoder import Decoder
 from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.format.records.rewrite import (
     DROP,
     KEEP,

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.kernels import COMPILED
 from kafkafs.storage.format.records.batch import BatchHeader, parse_header
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.segment.extent import Extent
 from kafkafs.storage.segment.salvage import after, is_sound, next_batch, suspicion

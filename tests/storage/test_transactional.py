@@ -18,7 +18,7 @@ from kafkafs.storage.errors import (
     OutOfOrderSequence,
     UnknownTopic,
 )
-from kafkafs.storage.format.records.builder import SimpleRecord
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_manager import LogManager

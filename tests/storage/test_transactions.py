@@ -14,13 +14,9 @@ from hypothesis import strategies as st
 
 from kafkafs.storage.errors import OffsetNotFound
 from kafkafs.storage.format.layout import Codec, ControlType
-from kafkafs.storage.format.records.builder import (
-    BatchFields,
-    SimpleRecord,
-    build_batch,
-    build_end_txn_marker,
-)
+from kafkafs.storage.format.records.builder import BatchFields, build_batch, build_end_txn_marker
 from kafkafs.storage.format.records.columns import Damage
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests.logs import TopicSettings, write_partition
 from tests.reading import (
     COMMITTED,

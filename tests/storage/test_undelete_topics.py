@@ -10,7 +10,7 @@ import pytest
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.errors import CannotUndelete, TopicExists, UnknownPartition
 from kafkafs.storage.format.files.checkpoints import parse_offsets
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log.delete.deletions import NEVER_MS, UNKNOWN_MS, Cause
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager

@@ -24,7 +24,6 @@ from kafkafs.storage.format.records import batch as b
 from kafkafs.storage.format.records.batch import BatchTable, scan
 from kafkafs.storage.format.records.builder import (
     BatchFields,
-    SimpleRecord,
     build_batch,
     build_end_txn_marker,
     encode_record,
@@ -32,9 +31,9 @@ from kafkafs.storage.format.records.builder import (
 )
 from kafkafs.storage.format.records.columns import Columns, Record
 from kafkafs.storage.format.records.decoder import Decoder
-from kafkafs.storage.format.records.encoder import RecordColumns
 from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
 from kafkafs.storage.format.records.origin import AppendOrigin
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.format.records.validate import (
     ValidationResult,
     ValidationRules,

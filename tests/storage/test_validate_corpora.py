@@ -13,8 +13,9 @@ from kafkafs.storage.format.records import batch as b
 from kafkafs.storage.format.records.batch import BatchTable, scan
 from kafkafs.storage.format.records.columns import Columns, Record
 from kafkafs.storage.format.records.decoder import Decoder
-from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns, encode
+from kafkafs.storage.format.records.encoder import BatchPlan, encode
 from kafkafs.storage.format.records.origin import AppendOrigin
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.format.records.validate import ValidationRules, validate_batches
 
 NOW = 1_790_000_000_000

@@ -11,7 +11,7 @@ import pytest
 
 from kafkafs.storage.cleaner.plan import Bound
 from kafkafs.storage.clock import SetClock
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.log.delete.retention import Hold, Rule
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager

@@ -34,7 +34,7 @@ from kafkafs.storage.format.files.checkpoints import (
     parse_partition_metadata,
 )
 from kafkafs.storage.format.files.names import METADATA_TOPIC
-from kafkafs.storage.format.records.encoder import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log.append.writer import LogWriter
 from kafkafs.storage.log_dirs.engine import Engine

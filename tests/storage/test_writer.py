@@ -28,10 +28,10 @@ from kafkafs.storage.errors import (
 )
 from kafkafs.storage.format.files.checkpoints import EpochEntry
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.format.records.builder import SimpleRecord
-from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.format.records.encoder import BatchPlan
 from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
 from kafkafs.storage.format.records.origin import AppendOrigin
+from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.io.durable import Calls, replaced
 from kafkafs.storage.log.append.appending import LogAppendInfo
 from kafkafs.storage.log.append.writer import LogWriter

@@ -26,7 +26,8 @@ from ..support.params import (
 from ..support.verb import Verb
 
 if TYPE_CHECKING:
-    from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+    from kafkafs.storage.format.records.encoder import BatchPlan
+    from kafkafs.storage.format.records.record_columns import RecordColumns
     from kafkafs.storage.lines.text_input import Parse
     from kafkafs.storage.log.append.appending import LogAppendInfo
     from kafkafs.storage.log_manager import LogManager

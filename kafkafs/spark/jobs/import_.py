@@ -24,9 +24,11 @@ import pyarrow as pa
 from kafkafs.storage.config.kafka import TopicConfig
 from kafkafs.storage.errors import CorruptError, Refused, StorageError
 from kafkafs.storage.format.layout import MAX_INT32, Codec, TimestampType
+from kafkafs.storage.format.records.arrow import to_record_columns
 from kafkafs.storage.format.records.batch import Bytes, Int64s
-from kafkafs.storage.format.records.builder import BatchFields, SimpleRecord, build_batch
-from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns, encode
+from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.encoder import BatchPlan, encode
+from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.ingest.commit_file import IngestWrite, StagedPart
 from kafkafs.storage.ingest.segment_series import SealedSegment
 from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, staging_path
@@ -351,7 +353,7 @@ def _batches(table: pa.Table, codec: Codec) -> Iterator[_Batches]:
         return
     offsets = table.column("offset").to_numpy()
     kinds = table.column("timestampType").to_numpy()
-    records = RecordColumns.from_arrow(table.select(["key", "value", "timestamp", "headers"]))
+    records = to_record_columns(table.select(["key", "value", "timestamp", "headers"]))
     edges = _edges(offsets, kinds, records.timestamps)
     short: list[tuple[int, int]] = []  # runs to be combined into one batch
     for low, high in pairwise(edges):

@@ -16,9 +16,11 @@ import pyarrow as pa
 from kafkafs.storage.clock import SystemClock
 from kafkafs.storage.config.kafka import TopicConfig
 from kafkafs.storage.errors import LogDirLocked, StorageError, UnknownPartition, UnknownTopic
+from kafkafs.storage.format.records.arrow import to_record_columns
 from kafkafs.storage.format.records.batch import Int64s
-from kafkafs.storage.format.records.encoder import BatchPlan, RecordColumns
+from kafkafs.storage.format.records.encoder import BatchPlan
 from kafkafs.storage.format.records.partitioner import partitions_of
+from kafkafs.storage.format.records.record_columns import RecordColumns
 from kafkafs.storage.ingest.commit_file import (
     STAGING_SUFFIX,
     IngestWrite,
@@ -124,7 +126,7 @@ class TaskWriter:
                 WritableDirFd(path).child(self._target.job).remove_directory(self._attempt)
 
     def _write(self, table: pa.Table) -> None:
-        records = RecordColumns.from_arrow(table)
+        records = to_record_columns(table)
         now_ms = self._clock.now_ms()
         for topic, rows in self._by_topic(table):
             chosen = _chosen(records, rows)

@@ -24,7 +24,7 @@ from ..kernels import gather as kernel
 from .batch import Int32s, Int64s
 from .buffer_pool import ROOMS
 from .columns import HEADER_COUNT, KEY_START, VALUE_START, Columns
-from .encoder import Field, Headers, RecordColumns
+from .record_columns import Field, Headers, RecordColumns
 
 _HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 SCHEMA: Final = pa.schema(

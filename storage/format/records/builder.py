@@ -14,6 +14,7 @@ from ..checksum import crc32c
 from ..layout import Codec, ControlType, TimestampType
 from ..varint import encode_varint, encode_varlong
 from .compress import compress
+from .record_columns import SimpleRecord
 
 NONE = -1
 """Kafka's sentinel for "no" timestamp, offset, producer id or epoch, sequence, leader epoch."""
@@ -21,22 +22,6 @@ NONE = -1
 _FROM_ATTRIBUTES = struct.Struct(">hiqqqhii")
 _CONTROL_KEY = struct.Struct(">hh")
 _END_TXN_VALUE = struct.Struct(">hi")
-
-
-@dataclass(frozen=True, slots=True)
-class SimpleRecord:
-    """A record to be written (Kafka `SimpleRecord`).
-
-    `timestamp` is milliseconds since 1970, or -1 for none. `key`, `value` and header values may be
-    None. A header key is text, or bytes if it is not UTF-8. An `offset` of -1 means the previous
-    record's plus 1 (for the first record: the batch's base offset).
-    """
-
-    timestamp: int = NONE
-    key: bytes | None = None
-    value: bytes | None = None
-    headers: Sequence[tuple[str | bytes, bytes | None]] = ()
-    offset: int = NONE
 
 
 @dataclass(frozen=True, slots=True)

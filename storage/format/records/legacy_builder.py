@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from .. import layout
 from ..layout import Codec, TimestampType
-from .builder import NONE, SimpleRecord, resolve_offsets
+from .builder import NONE, resolve_offsets
 from .compress import compress
+from .record_columns import SimpleRecord
 
 
 @dataclass(frozen=True, slots=True)

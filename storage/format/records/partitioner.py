@@ -9,7 +9,7 @@ import numpy as np
 
 from ..kernels import murmur2 as kernel
 from .batch import Int64s
-from .encoder import Field
+from .record_columns import Field
 
 _POSITIVE = 0x7FFFFFFF
 

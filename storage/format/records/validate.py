@@ -29,8 +29,9 @@ from . import batch as b
 from .batch import BatchTable, Bytes, Int64s, scan
 from .columns import KEY_SIZE, Columns
 from .decoder import BadBatch, Decoder, first_bad_checksum
-from .encoder import BatchPlan, RecordColumns, checksums, encode, put_checksums
+from .encoder import BatchPlan, checksums, encode, put_checksums
 from .origin import AppendOrigin
+from .record_columns import RecordColumns
 
 Bools = NDArray[np.bool_]
 

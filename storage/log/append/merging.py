@@ -12,8 +12,9 @@ from typing import Final
 from ...errors import Refused
 from ...format.layout import NO_PRODUCER_ID, RECORD_BATCH_OVERHEAD
 from ...format.records import batch as b
-from ...format.records.encoder import RECORD_OVERHEAD, BatchPlan, RecordColumns
+from ...format.records.encoder import RECORD_OVERHEAD, BatchPlan
 from ...format.records.origin import AppendOrigin
+from ...format.records.record_columns import RecordColumns
 from ...format.records.validate import ValidationResult, ValidationRules
 from .appending import AppendRequest, LogAppendInfo
 from .preparing import encoded

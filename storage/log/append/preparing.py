@@ -11,7 +11,8 @@ from ...errors import InvalidRecord
 from ...format.layout import NO_TIMESTAMP, Codec, ControlType, TimestampType
 from ...format.records.batch import BatchTable, scan
 from ...format.records.builder import BatchFields, build_end_txn_marker
-from ...format.records.encoder import BatchPlan, RecordColumns, encode
+from ...format.records.encoder import BatchPlan, encode
+from ...format.records.record_columns import RecordColumns
 from ...format.records.validate import ValidationResult, ValidationRules, check_records, check_sizes
 
 _CODECS = {"uncompressed": Codec.NONE} | {codec.kafka_name: codec for codec in Codec if codec}

@@ -24,8 +24,9 @@ from ...config.kafka import TopicConfig
 from ...errors import LogDirOffline, StorageError, UnknownPartition
 from ...format.layout import RECORD_BATCH_OVERHEAD
 from ...format.records.batch import Bytes
-from ...format.records.encoder import RECORD_OVERHEAD, BatchPlan, RecordColumns
+from ...format.records.encoder import RECORD_OVERHEAD, BatchPlan
 from ...format.records.origin import AppendOrigin
+from ...format.records.record_columns import RecordColumns
 from ...format.records.validate import ValidationRules, validate_batches
 from ...io.durable import SyncFailed, WritableDirFd
 from ..delete.deletions import Deletion
