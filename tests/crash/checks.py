@@ -1,4 +1,4 @@
-"""What is wrong with directories on the disk."""
+"""Collects what is wrong with log directories on disk."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ _HOLE = re.compile(r"the offsets (\d+) to (\d+) before it are in no batch")
 
 
 def complaints(engine: LogManager, model: Model | None = None) -> list[str]:
-    """Every rule that is broken, and what the engine itself complains of; files apart that are not
-    yet made. So is a hole of records that `model` knows as lost or deleted: a power cut took the
-    end of one segment, which was not durable, and not the next segment."""
+    """Returns every violation that `Verifier` finds and every problem that the engine reports,
+    except missing checkpoints.
+
+    Gaps of records that `model` knows as lost or deleted are no violation: a power cut may take the
+    unsynced end of one segment and leave the next segment.
+    """
     verifier = Verifier(engine)
     found = list(verifier.directories())
     for partition in verifier.partitions():
@@ -26,7 +29,7 @@ def complaints(engine: LogManager, model: Model | None = None) -> list[str]:
 
 
 def refuse_complaints(engine: LogManager, model: Model | None = None) -> None:
-    """AssertionError with all of them."""
+    """Raises AssertionError, listing all complaints, if there are any."""
     found = complaints(engine, model)
     assert not found, "\n".join(found)
 

@@ -1,7 +1,8 @@
-"""A compacted log through crashes: steps that append and clean it, and what it must hold then.
+"""A workload that appends to and compacts one log, and a model of what the log must hold after a
+crash.
 
-Of every key the latest committed record is there, or a later one; a deleted key does not come back;
-and what is there is what was written, in the order of its offsets.
+For every key the latest committed record, or a later one, is present. Deleted keys are not
+restored. All records present were written, and are in offset order.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ from tests.reading import Plain, read
 
 TOPIC = "c"
 KEYS = [f"k{number}" for number in range(25)]
-#: Segments of some batches; tombstones that go soon; and a map without room for all keys.
+#: Segments of a few batches, tombstones that expire soon, and an offset map that is too small for
+#: all keys.
 SETTINGS = {
     "cleanup.policy": "compact",
     "internal.segment.bytes": "1500",
@@ -39,8 +41,8 @@ BROKER = {"log.cleaner.dedupe.buffer.size": "480"}  # 18 keys
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A batch with these keys and values is about to be appended, in the transaction `txn` if that
-    has a name."""
+    """An append of one batch with these keys and values is about to start, in transaction `txn`
+    unless that is empty."""
 
     name: str
     records: tuple[tuple[str, str | None], ...]
@@ -49,7 +51,7 @@ class Tried:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """It was acknowledged; its first offset."""
+    """The append was acknowledged with this first offset."""
 
     name: str
     first_offset: int
@@ -57,7 +59,8 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a transaction is about to be appended, or was, at `offset`."""
+    """The end marker of a transaction is about to be appended (`offset` is -1) or was appended at
+    `offset`."""
 
     txn: str
     commit: bool
@@ -66,7 +69,7 @@ class Ending:
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """What was acknowledged below `end` shall survive a power cut."""
+    """Everything acknowledged below `end` must survive a power cut."""
 
     end: int
 
@@ -85,7 +88,7 @@ class Known:
 
 @dataclass(slots=True)
 class Model:
-    """What may be in the log, from what was told so far."""
+    """What the log may hold, given the events so far."""
 
     known: dict[int, Known] = field(default_factory=dict)
     tried: dict[str, Tried] = field(default_factory=dict)
@@ -108,19 +111,19 @@ class Model:
     def check(
         self, found: list[Plain], end_offset: int, stable_offset: int, power_cut: bool = False
     ) -> None:
-        """AssertionError when the committed records `found` cannot be all; else goes on with them.
-        What lies above `stable_offset` does not show yet."""
+        """Raises AssertionError if the committed records `found` contradict the events; otherwise
+        takes them as the new state. Records at or above `stable_offset` are not visible yet."""
         offsets = [each.offset for each in found]
-        assert offsets == sorted(set(offsets)), "offsets that come twice, or not in order"
+        assert offsets == sorted(set(offsets)), "duplicate or unordered offsets"
         least = self.durable_end if power_cut else max(self.known, default=-1) + 1
-        assert end_offset >= least, f"ends at {end_offset}, not {least}"
+        assert end_offset >= least, f"the log ends at {end_offset}, not {least}"
         there = {each.offset: self._identified(each, power_cut) for each in found}
         latest = {known.key: offset for offset, known in there.items()}
         for offset, known in sorted(self.known.items()):
             if offset < stable_offset and self._counts(offset, known, power_cut):
                 is_there = latest.get(known.key, -1) >= offset
                 is_gone = known.value is None and known.key not in latest
-                what = f"{known.key} is {known.value} at {offset}, not there is {latest}"
+                what = f"{known.key} is {known.value} at {offset}, but the latest are {latest}"
                 assert is_there or is_gone or self._is_superseded(offset, known), what
         hidden = range(stable_offset, end_offset)
         later = {offset: known for offset, known in self.known.items() if offset in hidden}
@@ -128,7 +131,7 @@ class Model:
         self.tried.clear()
 
     def _identified(self, each: Plain, power_cut: bool) -> Known:
-        """What a record is, which nobody may have made up."""
+        """Returns what a record is; it must be one that was written."""
         assert each.key is not None
         found = (each.key.decode(), None if each.value is None else each.value.decode())
         known = self.known.get(each.offset)
@@ -143,7 +146,7 @@ class Model:
         return Known(*found)
 
     def _counts(self, offset: int, known: Known, power_cut: bool) -> bool:
-        """Whether a record is committed for certain."""
+        """Returns whether a record is certainly committed."""
         end = self.durable_end if power_cut else max(self.known) + 1
         ending = self.endings.get(known.txn)
         if not known.txn:
@@ -153,7 +156,7 @@ class Model:
         return offset < end and (not power_cut or ending.offset < end)
 
     def _is_superseded(self, offset: int, known: Known) -> bool:
-        """Whether a tombstone of the key came later, and went when its time had come."""
+        """Returns whether the key got a later tombstone, which may have expired since."""
         later = (
             other
             for at, other in self.known.items()
@@ -168,7 +171,7 @@ class Model:
 
 @dataclass(slots=True)
 class Open:
-    """A transaction on its way."""
+    """An open transaction."""
 
     name: str
     producer_id: int
@@ -176,7 +179,8 @@ class Open:
 
 
 class Steps:
-    """Steps on one engine, each told before and after. `life` makes names that no other's are."""
+    """Steps on one engine, each reported before and after it is taken. `life` makes names unique
+    among lives."""
 
     def __init__(
         self,
@@ -202,12 +206,12 @@ class Steps:
         return self.engine.writer(TOPIC, 0)
 
     def append_step(self) -> None:
-        """One step that makes the log longer."""
+        """Takes one step that appends."""
         steps = {self.append: 10, self.append_in_transaction: 4, self.end_transaction: 3}
         self.chance.choices(list(steps), list(steps.values()))[0]()
 
     def step(self) -> None:
-        """One step of any kind."""
+        """Takes one step of any kind."""
         steps = {
             self.append_step: 17,
             self.roll: 1,
@@ -259,14 +263,14 @@ class Steps:
         self.tell(Durable(end))
 
     def clean(self) -> None:
-        """A pass, if there is anything to be cleaned."""
+        """Cleans every log that is due."""
         self.clock.advance(200)
         for candidate in self.engine.cleaner.due():
             self.engine.cleaner.clean(candidate, self._map)
             self.passes += 1
 
     def end_and_clean(self) -> None:
-        """Mostly without open transactions, which nothing is cleaned behind."""
+        """Ends most open transactions first: the cleaner stops at the first open one."""
         while self._open and self.chance.random() < 0.8:
             self.end_transaction()
         if self.chance.random() < 0.5:
@@ -313,7 +317,7 @@ def _batch(
 
 
 def open_engine(root: Path, clock: SetClock) -> LogManager:
-    """The engine, with the topic. What was left open in transactions is aborted."""
+    """Opens the engine, creates the topic if needed, and aborts transactions left open."""
     engine = LogManager(str(root), BROKER, clock)
     try:
         if TOPIC not in engine.topics():
@@ -328,6 +332,6 @@ def open_engine(root: Path, clock: SetClock) -> LogManager:
 
 
 def check(engine: LogManager, model: Model, power_cut: bool = False) -> None:
-    """Holds what is there against the model."""
+    """Checks the contents of the log against the model."""
     view = engine.log(TOPIC, 0).view()
     model.check(read(view), view.end_offset, view.last_stable_offset, power_cut)

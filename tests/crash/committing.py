@@ -1,10 +1,11 @@
-"""Lives that commit transactions over several partitions until SIGKILL ends them.
+"""Kills processes with SIGKILL while they commit transactions over several partitions.
 
     python -m tests.crash.committing DIRECTORY LIVES SEED
 
-Each life first looks whether every transaction of the lives before it counts in all its partitions
-or in none, and in all if its `commit` had returned. It aborts what was left open, and goes on. The
-last line tells what the last life found: how many transactions count, and how many there are.
+A life is one such process. It first checks that every transaction of earlier lives is committed in
+all of its partitions or in none, and in all if its `commit` had returned. Then it aborts the
+transactions left open and continues. The last line printed reports what the last life found: the
+number of committed transactions, and of written ones.
 """
 
 from __future__ import annotations
@@ -28,30 +29,30 @@ from tests.crash.workload import NOW_MS
 from tests.reading import COMMITTED, UNCOMMITTED, read
 
 PARTITIONS = range(3)
-#: A life is killed after up to so many seconds from when it is open.
+#: A life is killed at most this many seconds after it has opened the directory.
 LONGEST = 0.03
 
 
 def names(engine: LogManager, partition: int, isolation: Isolation) -> list[str]:
-    """The transactions whose records are there, in the order of their records."""
+    """Returns the names of the transactions whose records are present, in record order."""
     view = engine.log("t", partition).view()
     return [(each.value or b"").decode() for each in read(view, isolation=isolation)]
 
 
 def check(engine: LogManager, acknowledged: set[str]) -> Counter[str]:
-    """All or nothing; AssertionError."""
+    """Raises AssertionError if a transaction is not all or nothing."""
     wrong = complaints(engine)
     assert not wrong, wrong
     counted = [Counter(names(engine, number, COMMITTED)) for number in PARTITIONS]
     written = [Counter(names(engine, number, UNCOMMITTED)) for number in PARTITIONS]
-    assert counted[0] == counted[1] == counted[2], "a transaction counts in a part only"
-    assert set(counted[0].values()) <= {2}, "a part of a transaction's records, or more than all"
-    assert acknowledged <= counted[0].keys(), "what was committed does not count"
+    assert counted[0] == counted[1] == counted[2], "a transaction is committed in part"
+    assert set(counted[0].values()) <= {2}, "a transaction has missing or extra records"
+    assert acknowledged <= counted[0].keys(), "an acknowledged transaction is not committed"
     return Counter(committed=len(counted[0]), written=len(written[0]))
 
 
 def live(root: Path, number: int, seed: int, acknowledged: set[str], out: int) -> None:
-    """One life, whose every line goes to `out`."""
+    """Runs one life, which writes its lines to `out`."""
 
     def say(line: str) -> None:
         os.write(out, f"{line}\n".encode())
@@ -80,13 +81,13 @@ def live(root: Path, number: int, seed: int, acknowledged: set[str], out: int) -
 
 
 def lived(root: Path, number: int, seed: int, acknowledged: set[str], seconds: float) -> list[str]:
-    """What a life says that is killed so many seconds after it has looked around."""
+    """Returns the lines of a life that is killed `seconds` after its first line."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             live(root, number, seed, acknowledged, writing)
-        finally:  # it does not end by itself
+        finally:  # reached only on failure
             os.write(writing, f"failed {traceback.format_exc()}".encode())
             os._exit(1)
     os.close(writing)

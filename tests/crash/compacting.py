@@ -1,10 +1,10 @@
-"""Lives that compact a log again and again until SIGKILL ends them.
+"""Kills processes with SIGKILL while they compact a log over and over.
 
     python -m tests.crash.compacting DIRECTORY LIVES SEED
 
-What a life finds is held against what the lives before it said. In every third one, another thread
-appends and a third one reads while passes are made. The last line tells how many ended how, and how
-many passes were made.
+What each process (a life) finds is checked against what earlier ones reported. In every third life,
+a second thread appends and a third one reads during the passes. The last line printed counts how
+the lives ended and how many passes were made.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ATTEMPTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a life finds when it has opened the directory, and what is wrong with that."""
+    """What a life finds on opening the directory, and what is wrong with it."""
 
     records: list[Plain]
     end_offset: int
@@ -43,19 +43,19 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """So many passes were made."""
+    """This many passes were made."""
 
     passes: int
 
 
 def live(root: Path, number: int, seed: int, pipe: Pipe) -> None:
-    """One life: opens, says what it finds, takes steps, and closes in good order."""
+    """Runs one life: opens, reports what it finds, takes steps, and closes cleanly."""
     clock = SetClock(NOW_MS + number * 10_000)
     with open_engine(root, clock) as engine:
         view = engine.log(TOPIC, 0).view()
         pipe.tell(Found(read(view), view.end_offset, complaints(engine)))
         steps = Steps(engine, clock, pipe.tell, random.Random(f"{seed} {number}"), number)
-        # What the life before has left is cleaned first, so that early kills meet a pass, too.
+        # Clean what the previous life left first, so that early kills also hit a pass.
         steps.roll()
         steps.clean()
         pipe.tell(Passed(steps.passes))
@@ -70,13 +70,13 @@ def live(root: Path, number: int, seed: int, pipe: Pipe) -> None:
 
 
 def side_by_side(steps: Steps, pipe: Pipe) -> None:
-    """Passes, appends and reads, a thread each."""
+    """Runs passes, appends and reads in parallel, in one thread each."""
     done = threading.Event()
 
     def repeat(work: Sequence[Callable[[], object]]) -> None:
         is_well = False
         try:
-            for _ in range(ROUNDS):  # without a bound the log would grow faster than it is cleaned
+            for _ in range(ROUNDS):  # bounded, or the log would grow faster than it is cleaned
                 if done.is_set():
                     break
                 for each in work:
@@ -107,12 +107,12 @@ def side_by_side(steps: Steps, pipe: Pipe) -> None:
 
 
 def look(steps: Steps) -> None:
-    """A read by somebody else: of every key that was acknowledged before, a record at least as
-    new."""
+    """Reads while other threads write. For every key acknowledged before, the read must find a
+    record at least as new."""
     known = dict(steps.latest)
     found = read_now(steps)
     offsets = [each.offset for each in found]
-    assert offsets == sorted(set(offsets)), f"twice, or not in order: {offsets}"
+    assert offsets == sorted(set(offsets)), f"duplicate or unordered offsets: {offsets}"
     latest = {(each.key or b"").decode(): each.offset for each in found}
     for key, (offset, is_tombstone) in known.items():
         there = latest.get(key, -1)
@@ -120,16 +120,16 @@ def look(steps: Steps) -> None:
 
 
 def read_now(steps: Steps) -> list[Plain]:
-    """All that the log has; looked for again where a pass has replaced a segment since the view was
-    made, as a reader has to."""
+    """Returns all records, retrying with a new view if a pass has replaced a segment since the view
+    was made, as any reader must."""
     for _ in range(ATTEMPTS):
         with suppress(SegmentGone):
             return read(steps.engine.log(TOPIC, 0).view())
-    raise AssertionError(f"a segment was gone {ATTEMPTS} times")
+    raise AssertionError(f"a segment had been removed {ATTEMPTS} times in a row")
 
 
 class CompactingLives(Lives):
-    """Lives that compact, and the model that judges them."""
+    """Lives that compact, and the model that checks them."""
 
     longest = 0.1
     opening = 0.7

@@ -1,4 +1,4 @@
-"""Directories in memory, where an fsync costs nothing: what it is good for is in the model."""
+"""Directories in memory, where fsync is free; the tests model what fsync guarantees."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MEMORY = "/dev/shm"
 
 @pytest.fixture
 def memory_path() -> Iterator[Path]:
-    """An empty directory of the test's own, on the disk only where there is no such place."""
+    """Yields an empty directory for one test, on disk if /dev/shm is not writable."""
     place = MEMORY if os.access(MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="kafkafs-crash-", dir=place) as path:
         yield Path(path)

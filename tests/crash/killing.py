@@ -1,9 +1,9 @@
-"""Lives of an engine on one directory, most of them ended by SIGKILL at a random moment.
+"""Runs an engine on one directory in process after process, most of them killed by SIGKILL.
 
     python -m tests.crash.killing DIRECTORY LIVES SEED
 
-Every life first says what it found, and that is held against what the lives before it said. The
-last line tells how many ended how.
+Each process (a life) first reports what it found, which is checked against what earlier ones
+reported. The last line printed counts how the lives ended.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ THREADS = 3
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A life has opened the directory: what is in it, and what is wrong with it."""
+    """A life has opened the directory: its contents, and what is wrong with it."""
 
     contents: dict[str, Contents]
     complaints: list[str]
@@ -38,7 +38,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a life is to do: `resend` a batch of an idempotent producer, abort transactions."""
+    """What a life has to do first: `resend` a batch of an idempotent producer and abort
+    transactions."""
 
     number: int
     seed: int
@@ -47,7 +48,7 @@ class Plan:
 
 
 def live(root: Path, plan: Plan, pipe: Pipe) -> None:
-    """One life: opens, says what it finds, takes steps, and closes in good order."""
+    """Runs one life: opens, reports what it finds, takes steps, and closes cleanly."""
     clock = SetClock(NOW_MS + plan.number * 1000)
     with open_engine(root, clock) as engine:
         found = contents(engine)
@@ -76,12 +77,12 @@ def workload(engine: LogManager, clock: SetClock, pipe: Pipe, plan: Plan, thread
 
 
 def is_shared(plan: Plan) -> bool:
-    """Whether a life has several threads."""
+    """Returns whether the life runs several threads."""
     return plan.number % 3 == 0
 
 
 def resume(first: Workload, plan: Plan, found: dict[str, Contents]) -> None:
-    """Finishes what earlier lives began."""
+    """Finishes what earlier lives started."""
     tried = plan.resend
     if tried is not None:
         there = found[tried.partition]
@@ -95,7 +96,7 @@ def resume(first: Workload, plan: Plan, found: dict[str, Contents]) -> None:
 
 
 def append(each: Workload, pipe: Pipe) -> None:
-    """What the threads beside the first one do."""
+    """Runs a further thread of a life."""
     done = False
     try:
         for _ in range(STEPS):
@@ -108,7 +109,7 @@ def append(each: Workload, pipe: Pipe) -> None:
 
 
 class EngineLives(Lives):
-    """Lives of an engine, and the model that judges them."""
+    """Lives of an engine, and the model that checks them."""
 
     longest = 0.06
     opening = 0.6
@@ -137,14 +138,14 @@ class EngineLives(Lives):
         self.tally["opened" if opened else "killed while opening"] += 1
 
     def _note_resend(self, message: Event) -> None:
-        """The last batch of an idempotent producer is the one to send again."""
+        """Remembers the last batch of an idempotent producer, to resend it."""
         if isinstance(message, Try) and message.producer_id >= 0 and not message.txn:
             self._resend = message
         elif isinstance(message, Truncating):
             self._resend = None
 
     def _forget_lost(self, found: dict[str, Contents]) -> None:
-        """A batch that retention took is not sent again: it would be written anew."""
+        """Forgets a batch that retention has deleted: resent, it would be appended again."""
         tried = self._resend
         if tried is not None and tried.partition in found:
             known = self.model.partitions[tried.partition].known

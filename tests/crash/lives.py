@@ -1,7 +1,7 @@
-"""Lives: processes on one directory, most of them ended by SIGKILL at a random moment.
+"""Lives: processes that run on one directory, most of them ended by SIGKILL at a random moment.
 
-Each is a fork of a process without threads, and begins at once. What a life says comes through a
-pipe, which survives it.
+Each is forked from a process without threads, so it starts at once. It reports through a pipe,
+whose contents survive it.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _LENGTH = struct.Struct("<I")
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A life has ended by an error of its own."""
+    """A life has ended with an exception."""
 
     traceback: str
 
 
 class Pipe:
-    """The writing end. Messages of several threads do not mix."""
+    """The writing end of a pipe. Messages of several threads do not interleave."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -49,7 +49,7 @@ class Pipe:
 
 
 def messages(data: bytes | bytearray) -> Iterator[Any]:
-    """All whole messages; the last may have been cut by the kill."""
+    """Yields all complete messages; the kill may have cut the last one."""
     at = 0
     while at + _LENGTH.size <= len(data):
         (size,) = _LENGTH.unpack_from(data, at)
@@ -60,11 +60,11 @@ def messages(data: bytes | bytearray) -> Iterator[Any]:
 
 
 class Lives(ABC):
-    """One life after the other. `tally`: how many ended how."""
+    """Runs one life after another. `tally` counts how they ended."""
 
-    #: The longest that a life is let live, in seconds, after it was born or after it has opened.
+    #: The longest time until the kill, in seconds after the start or after opening.
     longest: ClassVar[float]
-    #: The share of them that are let open first.
+    #: The share of lives whose kill is timed from when they have opened the directory.
     opening: ClassVar[float]
 
     def __init__(self, root: Path, seed: int) -> None:
@@ -76,14 +76,15 @@ class Lives(ABC):
 
     @abstractmethod
     def live(self, pipe: Pipe) -> None:
-        """Life number `number`, in a process of its own."""
+        """Runs life number `number`, in its own process."""
 
     @abstractmethod
     def judge(self, said: Iterator[Any]) -> None:
-        """Holds what a life said against what those before it did."""
+        """Checks the messages of a life against those of earlier ones."""
 
     def run(self, kill: bool) -> None:
-        """One more life; if `kill`, it is ended at a random moment, unless it ends before."""
+        """Runs one more life. If `kill` is true, it is killed at a random moment unless it exits
+        earlier."""
         self.number += 1
         reading, writing = os.pipe()
         child = os.fork()
@@ -98,7 +99,7 @@ class Lives(ABC):
         _, status = os.waitpid(child, 0)
         self.judge(self._without_failure(data))
         if ended and status:
-            raise AssertionError(f"life {self.number} ended with {status}, and did not say why")
+            raise AssertionError(f"life {self.number} ended with {status} and reported no error")
         self.tally["closed" if ended else "killed"] += 1
 
     def _be_born(self, pipe: Pipe) -> None:
@@ -119,8 +120,8 @@ class Lives(ABC):
 
 
 def drain(fd: int, child: int, seconds: float, after_opening: bool) -> tuple[bytes, bool]:
-    """Reads all that `child` says and kills it after so many seconds, counted from its birth or
-    from its first message. Whether it ended before."""
+    """Reads the messages of `child` and kills it after `seconds`, counted from its start or from
+    its first message. Returns the data, and whether the child exited by itself."""
     data = bytearray()
     give_up = time.monotonic() + (60 if after_opening else seconds)
     ended = True
@@ -140,8 +141,8 @@ def drain(fd: int, child: int, seconds: float, after_opening: bool) -> tuple[byt
 
 
 def live_and_die(lives: type[Lives]) -> None:
-    """Runs lives as the command line says, DIRECTORY LIVES SEED, until so many were killed, and two
-    that are not; prints how they ended."""
+    """Runs lives as the command line (DIRECTORY LIVES SEED) says, until LIVES of them were killed,
+    and then two that are not; prints the tally."""
     root, count, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     all_of_them = lives(root, seed)
     while all_of_them.tally["killed"] < count:

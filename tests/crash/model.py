@@ -1,7 +1,9 @@
-"""What partitions must hold after a crash, from what was tried and what was acknowledged.
+"""A model of what partitions must hold after a crash, given what was tried and what was
+acknowledged.
 
-A workload tells every step before it takes it, and again when it is done; a crash may come in
-between. The model takes these words, and judges what is there when the partitions are opened again.
+A workload reports every step before it takes it and again when it is done; a crash may come in
+between. The model receives these events, and checks the contents when the partitions are opened
+again.
 """
 
 from __future__ import annotations
@@ -11,14 +13,14 @@ from dataclasses import dataclass, field
 
 
 def value_of(name: str, number: int, size: int) -> str:
-    """The value of record `number` of the append `name`, at least `size` characters."""
+    """Returns the value of record `number` of append `name`, padded to `size` characters."""
     return f"{name}.{number}.".ljust(size, "x")
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """An append of one batch of `count` records is about to be made, in the transaction `txn` if
-    that has a name; without records it is the end of the transaction."""
+    """An append of one batch of `count` records is about to start, in transaction `txn` unless that
+    is empty. Without records it is the transaction's end marker."""
 
     partition: str
     name: str
@@ -37,7 +39,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The append was acknowledged; its first offset."""
+    """The append was acknowledged with this first offset."""
 
     partition: str
     name: str
@@ -46,7 +48,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Same:
-    """The append was made once more, and answered with the offset of the first time."""
+    """The append was repeated and answered with its original offset."""
 
     partition: str
     name: str
@@ -55,7 +57,7 @@ class Same:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The append failed, and nothing of it shall be there."""
+    """The append failed; none of its records may be present."""
 
     partition: str
     name: str
@@ -63,7 +65,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """Everything acknowledged below `end` shall survive a power cut."""
+    """Everything acknowledged below `end` must survive a power cut."""
 
     partition: str
     end: int
@@ -71,7 +73,7 @@ class Durable:
 
 @dataclass(frozen=True, slots=True)
 class Trimming:
-    """The log start offset may go up to `start`."""
+    """The log start offset may advance up to `start`."""
 
     partition: str
     start: int
@@ -79,7 +81,7 @@ class Trimming:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """The log start offset `start` shall survive a power cut: what is below stays deleted."""
+    """The log start offset `start` must survive a power cut: records below it stay deleted."""
 
     partition: str
     start: int
@@ -87,15 +89,15 @@ class Trimmed:
 
 @dataclass(frozen=True, slots=True)
 class Retaining:
-    """Retention is about to delete segments, of partitions that keep `kept` bytes at least; -1 when
-    it has done so."""
+    """Retention is about to delete segments of partitions, but keeps at least `kept` bytes of each;
+    -1 once it is done."""
 
     kept: int
 
 
 @dataclass(frozen=True, slots=True)
 class Truncating:
-    """What is at `offset` and above is about to be cut off, or is when `done`."""
+    """The log is about to be truncated to `offset`, or has been if `done`."""
 
     partition: str
     offset: int
@@ -104,7 +106,7 @@ class Truncating:
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """The partition is about to be made, or is when `done`."""
+    """The partition is about to be created, or has been if `done`."""
 
     partition: str
     done: bool
@@ -112,7 +114,7 @@ class Making:
 
 @dataclass(frozen=True, slots=True)
 class Deleting:
-    """The partition is about to be deleted, or is when `done`."""
+    """The partition is about to be deleted, or has been if `done`."""
 
     partition: str
     done: bool
@@ -135,8 +137,8 @@ Event = (
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What a partition holds: values by offset, None for the end of a transaction; the log's bytes;
-    the offsets that a reader of committed records is given."""
+    """What a partition holds: values by offset (None for a transaction's end marker), the log's
+    size in bytes, and the offsets that a read_committed reader gets."""
 
     start: int
     end: int
@@ -147,24 +149,24 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is at an offset: a record, or the end of a transaction where there is no value."""
+    """What is at an offset: a record, or a transaction's end marker if `value` is None."""
 
     value: str | None
     txn: str
     commit: bool = False
 
 
-#: In the place of what a power cut took from the end of a segment when there was a next one.
+#: Stands for records that a power cut took from the end of a segment that was not the last.
 LOST = Known("", "")
 
 
 @dataclass(slots=True)
 class Partition:
-    """One partition, as the words so far tell it."""
+    """One partition, as the events so far describe it."""
 
     name: str
     known: dict[int, Known] = field(default_factory=dict)
-    #: What was cut off. That need not be durable, so that a power cut may bring it back.
+    #: What was truncated. The truncation need not be durable, so a power cut may restore it.
     former: dict[int, list[Known]] = field(default_factory=dict)
     truncating: int | None = None
     tried: dict[str, Try] = field(default_factory=dict)
@@ -208,13 +210,13 @@ class Partition:
                     self.former.setdefault(gone, []).append(self.known.pop(gone))
 
     def open_transactions(self) -> set[str]:
-        """The names of those that have records and no end."""
+        """Returns the names of the transactions that have records but no end marker."""
         ended = {known.txn for known in self.known.values() if known.value is None}
         return {known.txn for known in self.known.values() if known.txn} - ended
 
     def judged(self, contents: Contents, power_cut: bool, kept: int) -> dict[int, Known]:
-        """What is at each offset now, and was at those since deleted. AssertionError when that
-        cannot be."""
+        """Returns what is at each offset now, and what was at those deleted since. Raises
+        AssertionError if the contents contradict the events."""
         self._check_bounds(contents, power_cut, kept)
         found: dict[int, Known] = {}
         unused = dict(self.tried)
@@ -246,7 +248,8 @@ class Partition:
         assert not strays, f"{self.name} has offsets outside its bounds: {strays}"
 
     def _former_at(self, offset: int, contents: Contents) -> Known | None:
-        """What was cut off and is back, if something else was acknowledged since, or nothing."""
+        """Returns truncated data that a power cut has restored, or what was acknowledged since;
+        None if neither is there."""
         if offset not in contents.values or offset < self.durable_end:
             return None
         value = contents.values[offset]
@@ -255,7 +258,7 @@ class Partition:
         return next(there, None)
 
     def _known_at(self, offset: int, contents: Contents, power_cut: bool) -> Known:
-        """What was acknowledged, unless a power cut took it."""
+        """Returns what was acknowledged, or LOST if a power cut took it."""
         if offset not in contents.values:
             is_lost = self.known[offset] is LOST or (power_cut and offset >= self.durable_end)
             assert is_lost, f"{self.name}: nothing at offset {offset}"
@@ -267,8 +270,8 @@ class Partition:
     def _tried_at(
         self, offset: int, contents: Contents, power_cut: bool, unused: dict[str, Try]
     ) -> dict[int, Known]:
-        """An append that was not acknowledged, and is there all the same; or was there, when a
-        segment ended with it that lost its end to a power cut."""
+        """Returns an append that was not acknowledged but is present, or LOST if it was at the end
+        of a segment and a power cut took it."""
         if offset not in contents.values:
             is_lost = power_cut and offset >= self.durable_end and unused
             assert is_lost, f"{self.name}: nothing at offset {offset}"
@@ -276,7 +279,7 @@ class Partition:
         value = contents.values[offset]
         if value is None:
             ends = [name for name, tried in unused.items() if not tried.count]
-            assert ends, f"{self.name}, offset {offset}: the end of a transaction that is none"
+            assert ends, f"{self.name}, offset {offset}: an end marker that nobody wrote"
             return _placed(unused.pop(ends[0]), offset)
         tried = unused.pop(value.split(".")[0], None)
         assert tried is not None, f"{self.name}, offset {offset}: {value}, which nobody wrote"
@@ -285,12 +288,12 @@ class Partition:
         return _placed(tried, offset)
 
     def _check_committed(self, contents: Contents, found: Mapping[int, Known]) -> None:
-        """What a reader of committed records sees, wherever no open transaction has lost its first
-        records to retention: from where it is open then is not told."""
+        """Checks what a read_committed reader sees, unless retention has deleted the first records
+        of an open transaction: its first offset is unknown then."""
         ends: dict[str, bool] = {}
         for _, known in sorted(found.items()):
             if known.value is None:
-                ends.setdefault(known.txn, known.commit)  # another end comes to nothing
+                ends.setdefault(known.txn, known.commit)  # later end markers have no effect
         opened = {o: known.txn for o, known in found.items() if known.txn and known.txn not in ends}
         trimmed = [known for offset, known in self.known.items() if offset < contents.start]
         ended = {known.txn for known in trimmed if known.value is None} | ends.keys()
@@ -303,11 +306,11 @@ class Partition:
             if offset < stable and known.value and ends.get(known.txn, True)
         }
         wrong = sorted(expected ^ set(contents.committed))
-        assert not wrong, f"{self.name}: committed or not, offsets {wrong} below {stable}"
+        assert not wrong, f"{self.name}: wrong visibility of offsets {wrong} below {stable}"
 
 
 class Model:
-    """All partitions, from the events so far."""
+    """All partitions, given the events so far."""
 
     def __init__(self, events: Iterable[Event] = ()) -> None:
         self.partitions: dict[str, Partition] = {}
@@ -325,16 +328,16 @@ class Model:
             self.partitions[event.partition].add(event)
 
     def check(self, found: Mapping[str, Contents], power_cut: bool = False) -> None:
-        """AssertionError when `found`, what is there after a crash, cannot have come from the
-        events; else goes on with it: nothing is in flight any more. A `power_cut` may take what was
-        not durable, a killed process nothing."""
+        """Raises AssertionError if `found`, the contents after a crash, contradict the events;
+        otherwise takes them as the new state, with nothing in flight. A `power_cut` may lose what
+        was not durable, a killed process nothing."""
         for name, partition in self.partitions.items():
-            assert name in found or not partition.must_exist, f"{name} was made and is gone"
+            assert name in found or not partition.must_exist, f"{name} was created but is missing"
         judged: dict[str, Partition] = {}
         for name, contents in found.items():
-            assert name in self.partitions, f"{name} was never made"
+            assert name in self.partitions, f"{name} was never created"
             partition = self.partitions[name]
-            assert partition.may_exist, f"{name} was deleted and is there"
+            assert partition.may_exist, f"{name} was deleted but is present"
             known = partition.judged(contents, power_cut, self._kept)
             start = max(partition.start_most, contents.start)
             judged[name] = Partition(
@@ -344,7 +347,7 @@ class Model:
 
 
 def _placed(tried: Try, first: int) -> dict[int, Known]:
-    """What the append comes to from offset `first` on."""
+    """Returns what the append writes from offset `first` on."""
     values: list[str | None] = [*tried.values] or [None]
     known = (Known(value, tried.txn, tried.commit) for value in values)
     return dict(enumerate(known, first))

@@ -1,7 +1,7 @@
-"""The moments of a recording at which the tests cut the power.
+"""Chooses the moments of a recording at which the tests cut the power.
 
-A test takes every n-th moment, beginning at one that differs from commit to commit, so that each
-has its turn in the end. KAFKAFS_CRASH_MOMENTS=all takes all of them, which takes half an hour:
+A test takes every n-th moment, starting at one that depends on the commit, so that every moment is
+tested eventually. KAFKAFS_CRASH_MOMENTS=all takes all of them, which takes half an hour:
 
     KAFKAFS_CRASH_MOMENTS=all python -m pytest -s tests/crash -m 'slow or not slow' -k power_cut
 """
@@ -15,8 +15,8 @@ from pathlib import Path
 
 
 def moments(count: int, every: int) -> range:
-    """Every `every`-th of the moments 0 to `count`: before the first of `count` operations, after
-    each of them."""
+    """Returns every `every`-th of the moments 0 (before the first operation) to `count` (after the
+    last)."""
     if os.environ.get("KAFKAFS_CRASH_MOMENTS") == "all":
         return range(count + 1)
     return range(_commit() % every, count + 1, every)
@@ -24,7 +24,7 @@ def moments(count: int, every: int) -> range:
 
 @cache
 def _commit() -> int:
-    """The number of the commit that is checked out; 0 outside of a repository."""
+    """Returns the hash of the checked-out commit as a number; 0 outside of a repository."""
     ran = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=Path(__file__).parent, capture_output=True, check=False
     )

@@ -1,11 +1,11 @@
-"""Lives that place writes over several partitions until SIGKILL ends them.
+"""Kills processes with SIGKILL while they ingest writes into several partitions.
 
     python -m tests.crash.placing DIRECTORY LIVES SEED
 
-Each life first looks whether every write of the lives before it is in all its partitions or in
-none, and once, and in all if `place` had returned. It repeats the last one, as a restarted stream
-does, and goes on. The last line tells what the last life found: how many writes are there, and how
-many were tried.
+Each process (a life) first checks that every earlier write is in all of its partitions, exactly
+once, or in none, and in all if `place` had returned. It repeats the last write, as a restarted
+stream does, and continues. The last line printed reports what the last life found: how many writes
+are present, and how many were tried.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from tests.staging import ALL, NONE, NOW_MS, large_from, stage
 
 PARTITIONS = range(3)
 SETTINGS = {"internal.segment.bytes": "900", "segment.index.bytes": "400"}
-#: How many values of a write there are in each partition, in several segments.
+#: The number of values that a write has in each partition, in several segments.
 VALUES = 12
-#: A life is killed up to so many seconds after it has said something.
+#: A life is killed at most this many seconds after one of its lines.
 LONGEST = 0.05
 
 
@@ -43,7 +43,7 @@ def open_engine(log_dir: Path) -> LogManager:
 
 
 def write(engine: LogManager, log_dir: Path, number: int) -> None:
-    """A write of the writer `w` with that number, staged by two tasks; appends before it."""
+    """Ingests write `number` of writer `w`, staged by two tasks that append before it."""
     job = f"job-{number}-{os.getpid()}-{time.monotonic_ns()}"
     parts = [
         part
@@ -74,8 +74,8 @@ def values(engine: Engine | LogManager, partition: int) -> list[str]:
 
 
 def written(engine: Engine | LogManager) -> list[set[int]]:
-    """The writes that are in each partition; AssertionError when one is there in part, twice, or
-    in another order."""
+    """Returns the writes that are in each partition. Raises AssertionError if one is incomplete,
+    duplicated or out of order."""
     found = []
     for partition in PARTITIONS:
         there: dict[int, list[int]] = {}
@@ -84,23 +84,23 @@ def written(engine: Engine | LogManager) -> list[set[int]]:
             if colon:
                 there.setdefault(int(number), []).append(int(place_))
         for each, places in there.items():
-            assert places == list(range(VALUES)), f"of write {each} in {partition}: {places}"
+            assert places == list(range(VALUES)), f"write {each} in partition {partition}: {places}"
         found.append(set(there))
     return found
 
 
 def check(engine: LogManager, acknowledged: Iterable[int]) -> set[int]:
-    """All or nothing; the writes that are there. AssertionError."""
+    """Returns the writes that are present. Raises AssertionError if one is not all or nothing."""
     wrong = complaints(engine)
     assert not wrong, wrong
     found = written(engine)
-    assert all(each == found[0] for each in found), f"a write in some partitions only: {found}"
-    assert set(acknowledged) <= found[0], f"{set(acknowledged) - found[0]} are not there"
+    assert all(each == found[0] for each in found), f"a write is in some partitions only: {found}"
+    assert set(acknowledged) <= found[0], f"{set(acknowledged) - found[0]} are missing"
     return found[0]
 
 
 def live(log_dir: Path, first: int, seed: int, acknowledged: set[int], out: int) -> None:
-    """One life, whose every line goes to `out`."""
+    """Runs one life, which writes its lines to `out`."""
 
     def say(line: str) -> None:
         os.write(out, f"{line}\n".encode())
@@ -123,13 +123,13 @@ def live(log_dir: Path, first: int, seed: int, acknowledged: set[int], out: int)
 def lived(
     log_dir: Path, first: int, seed: int, acknowledged: set[int], spoken: int, seconds: float
 ) -> list[str]:
-    """What a life says that is killed so many seconds after it has said so many lines."""
+    """Returns the lines of a life that is killed `seconds` after its first `spoken` lines."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             live(log_dir, first, seed, acknowledged, writing)
-        finally:  # it does not end by itself
+        finally:  # reached only on failure
             os.write(writing, f"failed {traceback.format_exc()}".encode())
             os._exit(1)
     os.close(writing)

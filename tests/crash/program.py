@@ -1,4 +1,4 @@
-"""Running a program of this folder whose children are killed, and what it says in the end."""
+"""Runs one of this folder's programs, whose children are killed, and returns its last line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ ROOT = Path(__file__).parents[2]
 
 
 def tally_of(program: str, path: Path, count: int, seed: int) -> dict[str, int]:
-    """What `count` lives under `path` came to; fails with what one of them said."""
+    """Returns the tally of `count` lives under `path`; fails with the program's output if it
+    failed."""
     done = subprocess.run(
         [sys.executable, "-m", f"tests.crash.{program}", path, str(count), str(seed)],
         cwd=ROOT,

@@ -1,4 +1,4 @@
-"""SIGKILL in the middle of transactions over several partitions: all of each counts, or nothing."""
+"""SIGKILL amid transactions over several partitions: each is committed completely or not at all."""
 
 from __future__ import annotations
 

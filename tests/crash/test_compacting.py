@@ -1,4 +1,4 @@
-"""Compaction through kills, power cuts and failing calls: see `cleaned` for what must hold."""
+"""Compaction through kills, power cuts and failing calls; `cleaned` says what must hold."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_kill_leaves_the_latest_of_every_key(memory_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_kills_amid_passes(memory_path: Path) -> None:
-    """More of them, a thousand, say, with the program itself."""
+    """For more kills, such as a thousand, run the program itself."""
     tally = tally_of("compacting", memory_path, 100, 1)
     assert tally["killed"] == 100
     assert tally["opened"] >= 40
@@ -51,7 +51,7 @@ def test_kills_amid_passes(memory_path: Path) -> None:
 
 
 class Recorded:
-    """Passes over a log that is there, and what power cuts would leave of it."""
+    """Passes over an existing log, and what power cuts would leave of it."""
 
     def __init__(self, root: Path, seed: int) -> None:
         """`root` is an empty directory."""
@@ -83,7 +83,7 @@ class Recorded:
 
 
 def check_state(state: CrashState, model: Model, path: Path) -> None:
-    """Opens what a power cut has left, goes on with it, and opens it again."""
+    """Opens what a power cut has left, continues with it, and opens it again."""
     path.mkdir()
     state.write_to(path)
     clock = SetClock(NOW_MS + 100_000)
@@ -105,7 +105,8 @@ def check_state(state: CrashState, model: Model, path: Path) -> None:
 
 
 def check_states(recorded: Recorded, path: Path, every: int) -> int:
-    """Checks what a power cut after each `every`-th operation may leave; how many that were."""
+    """Checks what a power cut after each `every`-th operation may leave; returns the number of
+    states."""
     prefixes = moments(len(recorded.recording.operations), every)
     checked = 0
     for state in crash_states(recorded.recording, prefixes=prefixes, samples=1):
@@ -130,7 +131,7 @@ def test_power_cuts_at_many_moments(memory_path: Path) -> None:
 
 
 class Run:
-    """Steps that go on after every error."""
+    """Steps that continue after every error."""
 
     def __init__(self, root: Path, calls: FailingCalls) -> None:
         self.root = root
@@ -155,7 +156,7 @@ class Run:
         engine.close()
 
     def _open(self) -> tuple[LogManager, Steps]:
-        """Opens it, once more if that fails, and holds it against all before."""
+        """Opens the engine, again if that fails, and checks it against the model."""
         self._lives += 1
         try:
             engine = self._opened()
@@ -175,7 +176,7 @@ class Run:
         return engine
 
     def _do(self, engine: LogManager, step: Callable[[], None]) -> bool:
-        """A step; False when the directory is offline, and closed."""
+        """Takes a step. Returns False if the directory went offline; it is closed then."""
         try:
             step()
             assert not engine.failures or self.calls.failed
@@ -196,16 +197,17 @@ class Run:
         return False
 
     def _check_untouched(self, engine: LogManager) -> None:
-        """What failed and left the directory online has left no part of a cleaning."""
+        """Checks that a failure which left the directory online has left no files of a cleaning."""
         left = [path.name for path in self.root.rglob("*") if path.suffix in (".cleaned", ".swap")]
         assert left == []
-        # An append that failed has left nothing, and is not there.
+        # A failed append has left nothing.
         self._model.tried.clear()
         check(engine, self._model)
 
 
 def fail_each(path: Path, number: int, every: int) -> Counter[str]:
-    """Runs the steps once for each `every`-th of their calls, which fails; the outcomes."""
+    """Runs the steps once for each `every`-th of their calls, failing that call; returns the
+    outcomes."""
     (path / "counted").mkdir()
     counted = FailingCalls(-1, number)
     Run(path / "counted", counted).run()
@@ -233,7 +235,7 @@ def test_calls_that_fail_now_and_then(memory_path: Path, number: int) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO], ids=errno.errorcode.get)
 def test_many_calls_failing_one_at_a_time(memory_path: Path, number: int) -> None:
-    """All of them with `every=1`, which takes a quarter of an hour."""
+    """With `every=1`, all of them take a quarter of an hour."""
     outcomes = fail_each(memory_path, number, every=23)
     assert outcomes["offline"] > 10
     if number == errno.ENOSPC:
@@ -241,7 +243,7 @@ def test_many_calls_failing_one_at_a_time(memory_path: Path, number: int) -> Non
 
 
 def test_the_topic_is_compacted_at_all(memory_path: Path) -> None:
-    """Else what is said above would say little."""
+    """Otherwise the tests above would prove little."""
     clock = SetClock(NOW_MS)
     model = Model()
     with open_engine(memory_path, clock) as engine:

@@ -1,5 +1,5 @@
-"""Every single system call that changes something, failing once: the caller gets the error, what
-was acknowledged stays, and a second try, or a new start, goes on."""
+"""Each system call that changes something fails once: the caller gets the error, acknowledged data
+stays, and a retry or a restart continues."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ERRNOS = (errno.ENOSPC, errno.EIO, errno.EMFILE)
 
 
 class Run:
-    """A workload that goes on after every error."""
+    """A workload that continues after every error."""
 
     def __init__(self, root: Path, calls: FailingCalls) -> None:
         self.root = root
@@ -40,7 +40,7 @@ class Run:
         self._lives = 0
 
     def run(self, seed: int) -> None:
-        """Opens, takes all steps, and closes; after each error again what failed."""
+        """Opens, takes all steps and closes; repeats whatever failed."""
         chance = random.Random(f"failing calls {seed}")
         with replaced(self.calls):
             engine, workload = self.open(chance)
@@ -52,13 +52,13 @@ class Run:
         self.check()
 
     def check(self) -> None:
-        """Opens it once more."""
+        """Opens the directory again and checks it."""
         with open_engine(self.root, self._clock) as engine:
             self.model.check(contents(engine))
             refuse_complaints(engine)
 
     def open(self, chance: random.Random) -> tuple[LogManager, Workload]:
-        """Opens it, once more if that fails, and holds it against all before."""
+        """Opens the engine, again if that fails, and checks it against the model."""
         self._lives += 1
         try:
             engine = open_engine(self.root, self._clock)
@@ -76,7 +76,8 @@ class Run:
         return engine, Workload(engine, self._clock, self.model.add, chance, name, producer_id)
 
     def _do(self, engine: LogManager, step: Callable[[], None]) -> bool:
-        """A step, and again if it failed. False when the directory is offline, and closed."""
+        """Takes a step, again if it failed. Returns False if the directory went offline; it is
+        closed then."""
         try:
             step()
             return True
@@ -94,7 +95,7 @@ class Run:
         return False
 
     def refuse_tried(self) -> None:
-        """What failed and left the directory online has left nothing."""
+        """Notes that a failure which left the directory online has left nothing."""
         for partition in self.model.partitions.values():
             for name in list(partition.tried):
                 self.model.add(Refused(partition.name, name))
@@ -106,7 +107,7 @@ class Run:
             self._note("closing", error)
 
     def _note(self, what: str, error: OSError | LogDirOffline | NotClosed) -> None:
-        """Errors have a cause that we made."""
+        """Counts an error, which must be caused by an injected one."""
         cause = error if isinstance(error, OSError) else error.__cause__
         if isinstance(cause, OSError):
             assert cause.errno == self.calls.errno
@@ -115,7 +116,8 @@ class Run:
 
 
 def fail_each(path: Path, number: int, every: int, seed: int) -> Counter[str]:
-    """Runs the workload once for each `every`-th of its calls, which fails; the outcomes."""
+    """Runs the workload once for each `every`-th of its calls, failing that call; returns the
+    outcomes."""
     (path / "counted").mkdir()
     counted = FailingCalls(-1, number)
     Run(path / "counted", counted).run(seed)
@@ -135,8 +137,7 @@ def fail_each(path: Path, number: int, every: int, seed: int) -> Counter[str]:
 
 
 def step_while_full(run: Run, workload: Workload) -> Counter[str]:
-    """Steps on a disk that takes nothing; how they ended. After the first that takes the directory
-    offline there are no more."""
+    """Takes steps on a full disk until one takes the directory offline; returns how they ended."""
     ended: Counter[str] = Counter()
     for _ in range(STEPS):
         try:

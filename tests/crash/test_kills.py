@@ -1,4 +1,4 @@
-"""SIGKILL at random moments: of appends, rolls, retention, checkpoints, and of recovery itself."""
+"""SIGKILL at random moments of appends, rolls, retention, checkpoints, and of recovery itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""That the model of the crash tests finds what must not be."""
+"""The model of the crash tests detects violations."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def holding(
     committed: list[int] | None = None,
     size: int = 1000,
 ) -> dict[str, Contents]:
-    """A partition `p` with these values from `start` on, None for the end of a transaction, "" for
-    nothing."""
+    """Returns the contents of a partition `p` with these values from `start` on: None for a
+    transaction's end marker, "" for nothing."""
     end = start + len(values)
     there = {offset: value for offset, value in enumerate(values, start) if value != ""}
     shown = [offset for offset in there if there[offset]] if committed is None else committed
@@ -82,7 +82,7 @@ def test_what_was_only_tried_may_be_there_whole_and_once() -> None:
     refuse("nobody wrote", tried, holding(a(0), b(0), b(1), b(0), b(1)))
     refuse("nobody wrote", tried, holding(a(0), "c.0."))
     refuse("nothing at offset 1", tried, holding(a(0), ""))
-    refuse("a transaction that is none", tried, holding(a(0), None))
+    refuse("an end marker that nobody wrote", tried, holding(a(0), None))
 
 
 def test_what_was_refused_must_not_be_there() -> None:
@@ -134,13 +134,13 @@ def test_the_start_goes_up_only_as_it_was_asked_to() -> None:
 def test_partitions_come_and_go_as_they_were_told_to() -> None:
     Model([Making("p", False)]).check({})
     Model([Making("p", False)]).check(holding())
-    with pytest.raises(AssertionError, match="was made and is gone"):
+    with pytest.raises(AssertionError, match="was created but is missing"):
         Model(MADE).check({})
     for found in ({}, holding()):
         Model([*MADE, Deleting("p", False)]).check(found)
-    with pytest.raises(AssertionError, match="was deleted and is there"):
+    with pytest.raises(AssertionError, match="was deleted but is present"):
         Model([*MADE, Deleting("p", False), Deleting("p", True)]).check(holding())
-    with pytest.raises(AssertionError, match="never made"):
+    with pytest.raises(AssertionError, match="never created"):
         Model().check(holding())
 
 
@@ -169,7 +169,7 @@ def test_where_an_open_transaction_began_is_not_known_when_its_records_have_gone
     events = [*appended("a", 0, 2, txn="7"), *appended("b", 2, 1), Trimming("p", 1)]
     check(events, holding(a(1), b(0), start=1, committed=[]))
     check([*events, Trimming("p", 2)], holding(b(0), start=2, committed=[]))
-    refuse("committed or not", events, holding(a(0), a(1), b(0), committed=[2]))
+    refuse("wrong visibility", events, holding(a(0), a(1), b(0), committed=[2]))
 
 
 def test_what_was_cut_off_is_gone_unless_the_power_was_cut_too() -> None:

@@ -1,6 +1,6 @@
-"""Writes over several partitions by staged segments: all of each or nothing, and once, after power
-cuts, calls that fail and kills; and of each partition all or nothing for who knows nothing of it.
-"""
+"""Ingest into several partitions through power cuts, failing calls and kills: each write appears
+completely or not at all, and once. To a reader that does not know the commit record, this holds for
+each partition."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WRITES = 2
 
 
 def recorded(root: Path) -> RecordingCalls:
-    """Some writes, with appends around them."""
+    """Records some writes, with appends around them."""
     root.mkdir()
     with open_engine(root / "logs") as engine:
         engine.create_topic("t", len(PARTITIONS), SETTINGS)
@@ -56,14 +56,14 @@ def recorded(root: Path) -> RecordingCalls:
 
 
 def cuts(root: Path, every: int) -> list[CrashState]:
-    """What power cuts may leave; they are to be written to `root`, which the files name."""
+    """Returns what power cuts may leave. Write the states to `root`, because the files name it."""
     recording = recorded(root)
     shutil.rmtree(root)
     return list(crash_states(recording, prefixes=moments(len(recording.operations), every)))
 
 
 def go_on(log_dir: Path, marks: set[int]) -> set[int]:
-    """Opens what is left, repeats all writes, and opens it again; what was there at first."""
+    """Opens what is left, repeats all writes, and reopens; returns what was there at first."""
     with open_engine(log_dir) as engine:
         found = check(engine, marks)
         assert not engine.placements.pending()
@@ -135,9 +135,9 @@ def test_a_topic_is_made_with_its_records_or_not_at_all(memory_path: Path, every
 
 
 def as_a_stranger(log_dir: Path, marks: set[int]) -> bool:
-    """Somebody reads it, and then a broker opens it; they know nothing of what was decided. Of each
-    partition they see all of a write or nothing, and the broker goes on. What was decided is
-    finished after that; whether there was anything."""
+    """Lets a reader and then a broker open the directory without the commit record. In each
+    partition they see all of a write or nothing, and the broker can continue. The ingest is
+    finished after that. Returns whether it had been incomplete."""
     written(Engine([str(log_dir)]))
     noted, hidden = log_dir / PLACEMENTS_FILE, log_dir.parent / "hidden"
     was_noted = noted.exists()
@@ -189,7 +189,8 @@ def test_each_call_that_changes_something_fails_once(
 
 
 def fail(log_dir: Path, failing: FailingCalls) -> str:
-    """One write with a call that fails; what became of it, which is what is found afterwards."""
+    """Ingests one write, one of whose calls fails. Returns the outcome, which must match the
+    contents."""
     engine = open_engine(log_dir)
     try:
         with replaced(failing):

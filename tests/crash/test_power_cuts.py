@@ -1,6 +1,5 @@
-"""Power cuts at every moment: whatever the disk keeps of what was not synced, what is opened then
-is a log that holds every record that was promised to be durable, and nothing that was not written.
-"""
+"""Power cuts at every moment: whatever unsynced data the disk keeps, the log opens, holds every
+record that was acknowledged as durable, and holds nothing that was not written."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ class Recorded:
         self._seed = seed
 
     def run(self, steps: int, threads: int = 0) -> None:
-        """So many steps of all kinds, and beside them appends by so many more threads."""
+        """Takes `steps` steps of all kinds, while `threads` more threads append."""
         clock = SetClock(NOW_MS)
         with replaced(self.recording), open_engine(self.root, clock) as engine:
             workloads = [
@@ -58,7 +57,7 @@ class Recorded:
         return Workload(engine, clock, tell, chance, name, 1000 * (thread + 1), is_alone)
 
     def states(self, every: int) -> list[CrashState]:
-        """What a power cut after each `every`-th operation may leave."""
+        """Returns what a power cut after each `every`-th operation may leave."""
         prefixes = moments(len(self.recording.operations), every)
         return list(crash_states(self.recording, prefixes=prefixes))
 
@@ -72,7 +71,7 @@ def take(count: int, step: Callable[[], None]) -> None:
 
 
 def check(state: CrashState, events: list[Event], path: Path) -> None:
-    """Opens what is left, goes on with it, and opens it again."""
+    """Opens what is left, continues with it, and opens it again."""
     path.mkdir()
     state.write_to(path)
     clock = SetClock(NOW_MS + 100_000)
@@ -95,7 +94,7 @@ def check(state: CrashState, events: list[Event], path: Path) -> None:
 
 
 def check_all(recorded: Recorded, path: Path, every: int) -> int:
-    """Checks the states; how many there were."""
+    """Checks the states; returns their number."""
     states = recorded.states(every)
     for number, state in enumerate(states):
         check(state, recorded.events(state), path / f"state-{number}")

@@ -1,7 +1,7 @@
-"""Bringing back deleted records and topics, through power cuts and failing calls.
+"""Restoring deleted records and topics, through power cuts and failing calls.
 
-At every moment the partitions hold an unbroken end of what was appended, with the right values, and
-are in order by every rule; once an undelete has returned, they begin where it said.
+At every moment each partition holds a gapless tail of what was appended, with the right values, and
+passes verification. Once an undelete has returned, the partitions start where requested.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from tests.faults import CrashState, FailingCalls, RecordingCalls, crash_states
 from tests.reading import read
 
 COUNT = 14
-#: A transaction, and its end.
+#: The records of a transaction, and its end marker.
 ABORTED = (3, 4, 5)
 SETTINGS = {"internal.segment.bytes": "600", "retention.ms": "-1"}
 ERRNOS = (errno.ENOSPC, errno.EIO, errno.EMFILE)
 
-#: A step of the life, and where each partition of "t" begins when it is done; None: anywhere.
+#: A step, and where each partition of "t" starts after it; None for anywhere.
 Step = tuple[Callable[[LogManager], object], int | None]
 
 
@@ -46,7 +46,7 @@ def value(offset: int) -> bytes:
 
 
 def make(engine: LogManager) -> None:
-    """Two partitions, durable; some records of a producer in a transaction that was aborted."""
+    """Creates two partitions with durable records, some of them in an aborted transaction."""
     engine.create_topic("t", 2, SETTINGS)
     for partition in range(2):
         writer = engine.writer("t", partition)
@@ -81,14 +81,14 @@ def delete(offset: int) -> Callable[[LogManager], None]:
 
 
 def undelete(offset: int | None) -> Callable[[LogManager], None]:
-    """Harmless when it has been done already."""
+    """Returns a step that does nothing if it has been done already."""
 
     def undelete(engine: LogManager) -> None:
         for partition in range(2):
             with suppress(CannotUndelete):
                 engine.undelete("t", partition, offset)
             writer = engine.writer("t", partition)
-            assert writer.start_offset == (offset or 0), "it did not come back"
+            assert writer.start_offset == (offset or 0), "the records were not restored"
 
     return undelete
 
@@ -104,7 +104,7 @@ def undelete_topic(engine: LogManager) -> None:
 
 
 STEPS: list[Step] = [
-    (delete(3), None),  # where a segment begins, and nothing was checkpointed before
+    (delete(3), None),  # at the start of a segment, before any checkpoint
     (lambda engine: engine.run("start-offsets"), 3),
     (delete(9), None),
     (undelete(5), 5),
@@ -114,7 +114,7 @@ STEPS: list[Step] = [
     (lambda engine: engine.run("start-offsets"), 8),
     (delete_topic, None),
     (undelete_topic, 8),
-    # What was checkpointed first is said by nothing but the names in the directory in the end.
+    # In the end only the file names in the directory say what was checkpointed first.
     (delete(10), None),
     (lambda engine: engine.run("start-offsets"), 10),
     (delete_records(13), None),
@@ -126,8 +126,8 @@ END = 13
 
 
 def starts(engine: LogManager) -> dict[str, int]:
-    """Where the partitions begin that are there, by path. AssertionError when they do not hold an
-    unbroken end of what was appended, or the topic's settings are not its own."""
+    """Returns the start offsets of the existing partitions by path. Raises AssertionError if one
+    does not hold a gapless tail of what was appended, or if the topic's configs have changed."""
     found = {}
     for partition in engine.topics().get("t", []):
         view = engine.log("t", partition).view()
@@ -212,8 +212,8 @@ def test_a_power_cut_at_every_third_moment(memory_path: Path, finds_deleted: boo
 
 
 def run(root: Path, calls: FailingCalls) -> tuple[int, int]:
-    """All steps, each once more when it fails, in a new engine when the directory has failed; how
-    many failed in either way."""
+    """Takes all steps, repeating each that fails, with a new engine if the directory went offline.
+    Returns the number of failures of either kind."""
     refused = offline = 0
     engine = open_engine(root)
     for step, start in STEPS:
@@ -228,7 +228,7 @@ def run(root: Path, calls: FailingCalls) -> tuple[int, int]:
         if engine.problems:
             with suppress(LogDirOffline, NotClosed):
                 engine.close()
-            # What was deleted in it cannot be brought back any more.
+            # What was deleted in it can no longer be restored.
             engine = open_engine(root)
             starts(engine)
             refuse_complaints(engine)
@@ -278,7 +278,7 @@ def test_calls_that_fail_now_and_then(memory_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_every_fourth_call_fails_once(memory_path: Path) -> None:
-    """Every one of them with 1, which takes two minutes."""
+    """With `every=1`, all of them take two minutes."""
     refused, offline = check_failing(memory_path, every=4)
     assert refused > 12
     assert offline > 12

@@ -1,4 +1,4 @@
-"""Steps that change partitions in every way, chosen by chance, each told before and after."""
+"""Random steps that change partitions in every way, each reported before and after it is taken."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NOW_MS = 1_800_000_000_000
 TOPIC = "t"
 PARTITIONS = ("t-0", "t-1")
 RETENTION_BYTES = 12_000
-#: Segments of a dozen batches, indexes of a few dozen entries.
+#: Segments of a dozen batches, and indexes of a few dozen entries.
 SETTINGS = {
     "internal.segment.bytes": "4000",
     "segment.index.bytes": "400",
@@ -50,7 +50,7 @@ Tell = Callable[[Event], None]
 
 
 def contents(engine: LogManager) -> dict[str, Contents]:
-    """What all partitions hold, as a reader sees it."""
+    """Returns what all partitions hold, as a reader sees it."""
     found = {}
     for topic, numbers in engine.topics().items():
         for number in numbers:
@@ -69,7 +69,7 @@ def contents(engine: LogManager) -> dict[str, Contents]:
 
 
 def markers(view: View) -> list[int]:
-    """The offsets of the ends of transactions, from the bytes of the logs."""
+    """Returns the offsets of the transactions' end markers, from the bytes of the logs."""
     found = []
     for segment in view.segments:
         data = segment.files.log().read(0, segment.size)
@@ -95,8 +95,8 @@ class _Transaction:
 
 @dataclass(slots=True)
 class Workload:
-    """Steps on one engine. `life` makes names that no other life's are; producers' ids begin at
-    `producer_id`. `is_alone`: no other workload appends to the same partitions."""
+    """Steps on one engine. `life` makes names unique among lives; producer IDs start at
+    `producer_id`. If `is_alone`, no other workload appends to the same partitions."""
 
     engine: LogManager
     clock: SetClock
@@ -106,13 +106,13 @@ class Workload:
     producer_id: int
     is_alone: bool = True
     _count: int = 0
-    _idempotent_id: int = 0  # after producer_id
-    _firsts: dict[str, list[int]] = field(default_factory=dict)  # offsets of batches
+    _idempotent_id: int = 0  # offset from producer_id
+    _firsts: dict[str, list[int]] = field(default_factory=dict)  # base offsets of batches
     _sequences: dict[str, int] = field(default_factory=dict)  # of the idempotent producer
     _transactions: list[_Transaction] = field(default_factory=list)
 
     def make_topic(self) -> None:
-        """The topic that all steps are about, if it is not there whole."""
+        """Creates the topic that all steps use, unless it exists with all partitions."""
         numbers = self.engine.topics().get(TOPIC, [])
         if len(numbers) == len(PARTITIONS):
             return
@@ -121,8 +121,8 @@ class Workload:
         self._make(TOPIC, len(PARTITIONS))
 
     def resend(self, tried: Try, is_there: bool) -> None:
-        """Sends a batch of an idempotent producer again, as after a lost answer. Where the batch is
-        not there, its records may also have been deleted: the producer's state outlives them."""
+        """Resends a batch of an idempotent producer, as after a lost response. If the batch is not
+        present, its records may also have been deleted, since the producer state outlives them."""
         if not is_there:
             self.tell(tried)
         writer = self.writer(tried.partition)
@@ -136,16 +136,16 @@ class Workload:
             self._appended(tried, appended)
 
     def abort(self, partition: str, txn: str) -> None:
-        """Ends a transaction that an earlier life left open."""
+        """Aborts a transaction that an earlier life left open."""
         self._end(_Transaction(int(txn), partition), commit=False)
 
     def step(self) -> None:
-        """One step of any kind."""
+        """Takes one step of any kind."""
         steps: dict[Callable[[], None], int] = {**self._appending(), **self._keeping()}
         self.chance.choices(list(steps), list(steps.values()))[0]()
 
     def append_step(self) -> None:
-        """One step that other threads may take at the same time with their own workloads."""
+        """Takes one step that other threads may take at the same time with their own workloads."""
         steps = self._appending()
         self.chance.choices(list(steps), list(steps.values()))[0]()
 
@@ -231,12 +231,12 @@ class Workload:
         ]
         above = [base for base in bases if base > writer.start_offset]
         if above and self.chance.random() < 0.5:
-            offset = above[0]  # where only the names of files tell it when they have gone
+            offset = above[0]  # a segment start: once deleted, only file names show it
         self.tell(Trimming(partition, offset))
         writer.delete_records(offset)
 
     def settle_deletions(self) -> None:
-        """Deletes records as `rm` in a mount does; what it deleted stays so."""
+        """Deletes records as `rm` in a mount does, durably."""
         self.delete_records()
         keys = {(TOPIC, _number(partition)) for partition in PARTITIONS}
         assert not self.engine.upkeep.settle_deletions(keys)
@@ -245,7 +245,7 @@ class Workload:
             self.engine.run("start-offsets")
 
     def truncate(self) -> None:
-        """Cuts off the last batches. Producers are not told, so they are given up."""
+        """Truncates the last batches. Producers learn nothing of it, so they are abandoned."""
         partition = self.chance.choice(PARTITIONS)
         start = self.writer(partition).start_offset
         firsts = [offset for offset in self._firsts.get(partition, []) if offset >= start]
@@ -347,7 +347,7 @@ def _number(partition: str) -> int:
 
 
 def batch_of(tried: Try, now_ms: int) -> bytes:
-    """The batch, as a producer sends it."""
+    """Returns the batch, as a producer sends it."""
     records = [SimpleRecord(now_ms, b"k", value.encode()) for value in tried.values]
     fields = BatchFields(
         codec=Codec[tried.codec],
