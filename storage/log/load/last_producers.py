@@ -10,20 +10,18 @@ from collections.abc import Iterator
 from functools import partial
 
 from ...errors import CorruptError, SegmentGone
-from ...format.messages.control import EndTxnMarker, parse_end_txn_marker
+from ...format.messages.control import EndTxnMarker
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
 from ...segment.extent import Fault
 from ...segment.segment import Segment
 from ...segment.walk import walk_headers
 from ..read.lookup import extent_from, position_for
+from ..read.markers import read_end_txn_marker
 from ..read.tail import newest_snapshots
 from ..read.view import View
 from ..state.producers import EXPIRATION_MS, ProducerStateManager
 from .producer_rebuild import MAX_SNAPSHOT_BYTES
-
-# Kafka writes a marker's batch with 78 bytes; a larger one than this is not a marker.
-_MARKER_BYTES = 512
 
 
 def producers_of(
@@ -69,5 +67,4 @@ def _tables(segment: Segment, view: View, from_offset: int) -> Iterator[BatchTab
 
 
 def _read_marker(segment: Segment, header: BatchHeader) -> EndTxnMarker | None:
-    size = min(header.size, _MARKER_BYTES)
-    return parse_end_txn_marker(segment.files.log().read(header.position, size))
+    return read_end_txn_marker(segment.files.log(), header)

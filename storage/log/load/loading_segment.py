@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...errors import CorruptError, SegmentGone
 from ...format.layout import MAX_OFFSET
-from ...format.messages.control import EndTxnMarker, parse_end_txn_marker
+from ...format.messages.control import EndTxnMarker
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
 from ...io.disk import DirFd, OpenFile
@@ -16,9 +16,7 @@ from ...segment.extent import Extent, Fault
 from ...segment.offset_index import OffsetIndex
 from ...segment.walk import walk_headers
 from ..read.lookup import header_at
-
-# Kafka writes a marker's batch with 78 bytes; a larger one than this is not a marker.
-_MARKER_BYTES = 512
+from ..read.markers import read_end_txn_marker
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +97,7 @@ class LoadingSegment:
     def read_marker(self, header: BatchHeader) -> EndTxnMarker | None:
         """Reads the marker in a batch of the current scan."""
         assert self._file is not None
-        position, size = header.position, min(header.size, _MARKER_BYTES)
-        return parse_end_txn_marker(self._file.read(position, size))
+        return read_end_txn_marker(self._file, header)
 
     def find_end(self) -> End:
         """Finds the end of its batches, from the last index entry unless it was rebuilt."""

@@ -11,16 +11,14 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ...format.records.columns import Columns
 from ...format.records.decoder import Decoder
 from ...io.disk import FileCache, most_open_files
 from ...segment.segment import FilePool, is_removed
+from .markers import Markers
 from .point_lookup import LookupBuffers
-
-if TYPE_CHECKING:
-    from .transactions import Markers
 
 # Identity of the .log file, and the batch's header. Both are needed: an inode number, or a position
 # in a truncated log, may be reused for other batches.

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from enum import StrEnum
 
 import numpy as np
@@ -20,12 +19,9 @@ from numpy.typing import NDArray
 
 from ...errors import CorruptError, SegmentGone
 from ...format.files.names import FileKind
-from ...format.layout import CONTROL_MASK, TRANSACTIONAL_MASK, ControlType
-from ...format.messages.control import control_type
+from ...format.layout import CONTROL_MASK, TRANSACTIONAL_MASK
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
-from ...format.records.decoder import checksum_is_right
-from ...io.disk import OpenFile
 from ...segment.extent import Extent, Fault
 from ...segment.salvage import is_sound
 from ...segment.segment import Segment
@@ -33,9 +29,8 @@ from ...segment.txn_index import TransactionIndex
 from ...segment.walk import walk_headers
 from .context import ReadContext
 from .lookup import extent_from
+from .markers import Marker, Markers, end_transaction_batches, read_marker
 
-# Kafka writes a marker's batch with 78 bytes; a larger one than this is not a readable marker.
-_MARKER_BYTES = 512
 _NEARBY_BATCHES = 1024
 
 
@@ -44,18 +39,6 @@ class Isolation(StrEnum):
 
     READ_COMMITTED = "read_committed"
     READ_UNCOMMITTED = "read_uncommitted"
-
-
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """The end of a transaction: its control record's ``offset``, and whether it was aborted."""
-
-    offset: int
-    is_abort: bool
-
-
-# The markers of each producer id, by ascending offset.
-Markers = Mapping[int, list[Marker]]
 
 
 def read_markers(segment: Segment, context: ReadContext) -> Markers:
@@ -73,8 +56,8 @@ def read_markers(segment: Segment, context: ReadContext) -> Markers:
             if isinstance(part, Fault):
                 is_damaged = True
                 continue
-            for header in _end_transaction_batches(part):
-                marker = _read_marker(log, header)
+            for header in end_transaction_batches(part):
+                marker = read_marker(log, header)
                 if marker is not None:
                     markers[header.producer_id].append(marker)
                 is_damaged |= marker is None
@@ -83,23 +66,6 @@ def read_markers(segment: Segment, context: ReadContext) -> Markers:
         return dict(markers)
 
     return context.markers.get((segment.files.identity, segment.state), read)
-
-
-def _end_transaction_batches(table: BatchTable) -> Iterator[BatchHeader]:
-    control = table.flagged(CONTROL_MASK) & table.flagged(TRANSACTIONAL_MASK)
-    if control.any():
-        yield from table.select(control)
-
-
-def _read_marker(log: OpenFile, header: BatchHeader) -> Marker | None:
-    """Reads a marker; None if the batch is damaged or neither COMMIT nor ABORT."""
-    data = memoryview(log.read(header.position, min(header.size, _MARKER_BYTES)))
-    if len(data) < header.size or not checksum_is_right(data, header, header.position):
-        return None
-    kind = control_type(data)
-    if kind not in (ControlType.ABORT, ControlType.COMMIT):
-        return None
-    return Marker(header.base_offset, kind is ControlType.ABORT)
 
 
 def _add_indexed_aborts(segment: Segment, markers: defaultdict[int, list[Marker]]) -> None:
@@ -125,9 +91,9 @@ def nearby_marker(segment: Segment, header: BatchHeader, context: ReadContext) -
     for part in walk_headers(extent_from(segment, header.next_position, limit)):
         if isinstance(part, Fault):
             return None
-        for candidate in _end_transaction_batches(part):
+        for candidate in end_transaction_batches(part):
             if candidate.producer_id == header.producer_id:
-                return _read_marker(log, candidate)
+                return read_marker(log, candidate)
         seen += len(part)
         if seen > _NEARBY_BATCHES:
             return None
