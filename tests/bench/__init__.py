@@ -1,1 +1,1 @@
-"""What kafkafs and its peers take for the same work, side by side: `tests/bench/run.sh`."""
+"""Benchmarks of kafkafs against its peers doing the same work: `tests/bench/run.sh`."""

@@ -1,4 +1,4 @@
-"""Measures and prints one table. See `tests/bench/run.sh --help`."""
+"""Runs the benchmarks and prints one table. See `tests/bench/run.sh --help`."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def main() -> int:
             for outcome in measure(plan):
                 print(f"row {outcome.row}: {outcome.work}: {outcome.ours}", file=sys.stderr)
                 outcomes.append(outcome)
-    finally:  # what was measured is shown, whatever comes after it
+    finally:  # print what was measured even if a later row fails
         show = as_json if options.json else markdown if options.markdown else plain
         text = show(outcomes, facts)
         print(text)
@@ -97,7 +97,7 @@ def main() -> int:
 
 
 def _rows(text: str) -> list[int]:
-    """`1,3-5` as numbers of rows."""
+    """Parses row numbers such as `1,3-5`."""
     chosen: list[int] = []
     for part in text.split(","):
         low, _, high = part.partition("-")

@@ -1,7 +1,7 @@
-"""Rows 10 to 12: appending, against Kafka's own load generator, plain `write()`, and one thread.
+"""Rows 10 to 12: appending, against Kafka's load generator, plain `write()`, and one thread.
 
-Everything is in memory before the clock starts, and all that is asked for afterwards is that the
-bytes are in the page cache; only row 12 waits for the disk.
+All data is in memory before the clock starts, and an append is done once its bytes are in the page
+cache; only row 12 waits for the disk.
 """
 
 from __future__ import annotations
@@ -22,9 +22,8 @@ from typing import TypeVar
 import numpy as np
 
 from kafkafs.storage.format.records.encoder import BatchPlan, encode
-from kafkafs.storage.format.records.origin import AppendOrigin
 from kafkafs.storage.format.records.record_columns import Field, Headers, RecordColumns
-from kafkafs.storage.format.records.validate import ValidationRules
+from kafkafs.storage.format.records.validate import AppendOrigin, ValidationRules
 from kafkafs.storage.io.durable import Calls, replaced
 from kafkafs.storage.log.append.appending import AppendRequest, LogAppendInfo
 from kafkafs.storage.log.append.group_commit import GroupCommit
@@ -42,23 +41,23 @@ from tests.broker.kafka import Broker, installation, java
 _RECORDS_OF_AN_APPEND = 10_000
 _THREADS = 16
 _DURABLE_APPENDS = 400
-#: Seconds that an fsync of a slow disk takes longer.
+#: The extra seconds that an fsync of a slow disk takes.
 _SLOW_FSYNC = 0.002
-#: What a producer's defaults are, apart from what the row is about.
+#: A producer's defaults, except for what the row measures.
 _SETTINGS = {"message.timestamp.after.max.ms": str((1 << 63) - 1)}
 _RATE = re.compile(r"([\d.]+) records/sec")
 _PEER = "kafka-producer-perf-test"
-#: Of rows that are for information.
+#: For the rows that are informational.
 _ANSWERED = ", each answered before the next"
 _Piece = TypeVar("_Piece")
-#: Appends pieces, and tells what became of each.
+#: Appends pieces and yields the result of each.
 _AppendEach = Callable[[LogWriter, Sequence[_Piece]], Iterable[object]]
 _SERVER = ("-XX:TieredStopAtLevel=4", "-Xmx1g")
 
 
 def from_memory(plan: Plan) -> Outcomes:
-    """Row 10: columns of records, one partition; and, for information, each append being answered
-    before the next is made."""
+    """Row 10: columns of records to one partition; for information, also with each append answered
+    before the next one starts."""
     pieces = _columns(plan.appended)
     written = [bytes(encode(piece, BatchPlan()).data) for piece in pieces]
     with broker() as kafka:
@@ -85,8 +84,8 @@ def from_memory(plan: Plan) -> Outcomes:
 
 
 def prebuilt(plan: Plan) -> Outcomes:
-    """Row 11: batches of 16 KiB as a producer sends them, checked and numbered where they are; and
-    each append being answered before the next."""
+    """Row 11: batches of 16 KiB as a producer sends them, validated and assigned offsets in place;
+    also with each append answered before the next one starts."""
     encoded = [encode(piece, BatchPlan(leader_epoch=-1)) for piece in _columns(plan.appended)]
     pieces = [_sent(bytes(each.data), each.table.rows[:, 0].tolist()) for each in encoded]
     seconds = race(
@@ -106,7 +105,7 @@ def prebuilt(plan: Plan) -> Outcomes:
 
 
 class _SlowDisk(Calls):
-    """A disk that takes its time to make something durable, as one without a cache of its own."""
+    """A disk whose fsync is slow, as one without a cache."""
 
     def fsync(self, fd: int) -> None:
         time.sleep(_SLOW_FSYNC)
@@ -114,11 +113,11 @@ class _SlowDisk(Calls):
 
 
 def durable(plan: Plan) -> Outcomes:
-    """Row 12: appends of one record, each on the disk before the next of its thread. Where an fsync
-    is as quick as here, Python's lock is most of what threads wait for, and to be woken on another
-    processor, which a virtual machine's must get back first. So three times more, for information:
-    all threads on one processor; without an engine, just a write and an fsync for all who wait; and
-    with an fsync that is not as quick."""
+    """Row 12: appends of one record, each on disk before the next one of its thread. Where an fsync
+    is as fast as here, most of the waiting is for Python's lock and for being woken on another
+    processor, which a virtual machine must get back first. Hence three informational variants: all
+    threads on one processor; just a write and an fsync for all waiting threads, without an engine;
+    and a slower fsync."""
     seconds = race(
         {
             "ours": Call(lambda: _durable(_THREADS)),
@@ -150,7 +149,7 @@ def durable(plan: Plan) -> Outcomes:
 
 def _durable_on_one_processor(threads: int) -> float:
     allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {last_core()})  # threads that it starts have it from this one
+    os.sched_setaffinity(0, {last_core()})  # inherited by the threads it starts
     try:
         return _durable(threads)
     finally:
@@ -163,7 +162,7 @@ def _durable_slowly(threads: int) -> float:
 
 
 def _columns(records: int) -> list[RecordColumns]:
-    """Records in appends' worth, their values one after the other in one buffer."""
+    """Returns records in chunks of one append; the values are contiguous in one buffer."""
     data = values(records)
     starts = np.arange(records, dtype=np.int64) * VALUE_BYTES
     everything = RecordColumns(
@@ -177,7 +176,7 @@ def _columns(records: int) -> list[RecordColumns]:
 
 
 def _sent(data: bytes, positions: Sequence[int]) -> bytes:
-    """Batches with the base offset that a producer gives them all."""
+    """Returns the batches with base offset 0, as a producer sends them."""
     sent = bytearray(data)
     for position in positions:
         sent[position : position + 8] = bytes(8)
@@ -195,7 +194,7 @@ def _writer() -> Iterator[LogWriter]:
 
 
 def _append(pieces: Sequence[_Piece], append: _AppendEach[_Piece]) -> float:
-    """Append them all to a new partition. Seconds."""
+    """Appends all pieces to a new partition. Returns the seconds."""
     with _writer() as writer:
         started = time.perf_counter()
         for _ in append(writer, pieces):
@@ -204,17 +203,17 @@ def _append(pieces: Sequence[_Piece], append: _AppendEach[_Piece]) -> float:
 
 
 def _answered(append: Callable[[LogWriter, _Piece], object]) -> _AppendEach[_Piece]:
-    """Append piece after piece, one being answered before the next is made ready."""
+    """Appends one piece after another; each is answered before the next one is prepared."""
     return lambda writer, pieces: (append(writer, piece) for piece in pieces)
 
 
 def _copies(pieces: Sequence[bytes]) -> Sequence[bytearray]:
-    """To be changed, as what has just come over a network."""
+    """Returns writable copies, as if just received from a network."""
     return list(map(bytearray, pieces))
 
 
 def _write(pieces: Sequence[bytes | bytearray]) -> float:
-    """Write them all to a new file. Seconds."""
+    """Writes all pieces to a new file. Returns the seconds."""
     with tempfile.TemporaryDirectory(prefix="append-", dir=_scratch()) as directory:
         file = os.open(f"{directory}/plain", os.O_CREAT | os.O_WRONLY)
         try:
@@ -228,7 +227,7 @@ def _write(pieces: Sequence[bytes | bytearray]) -> float:
 
 
 def _durable(threads: int) -> float:
-    """Seconds for one durable append, so many threads doing their share of them."""
+    """Returns the seconds per durable append, with `threads` threads sharing the work."""
     record = RecordColumns.from_values([bytes(VALUE_BYTES)], timestamp=EPOCH_MS)
     with _writer() as writer:
         taken = _shared(lambda: writer.append_records(record, durable=True), threads)
@@ -238,8 +237,8 @@ def _durable(threads: int) -> float:
 
 
 def _bare_durable(threads: int) -> float:
-    """The same where an append is no more than as many bytes, written and synced together with
-    those of all who wait."""
+    """Does the same without an engine: an append only writes and syncs its bytes together with
+    those of all waiting threads."""
     record = RecordColumns.from_values([bytes(VALUE_BYTES)], timestamp=EPOCH_MS)
     admitted = encoded(record, BatchPlan(), ValidationRules(), EPOCH_MS)
     with tempfile.TemporaryFile(prefix="append-", dir=_scratch(), buffering=0) as file:
@@ -255,7 +254,7 @@ def _bare_durable(threads: int) -> float:
 
 
 def _shared(work: Callable[[], object], threads: int) -> float:
-    """Seconds for each time that it is done, so many threads doing their share."""
+    """Returns the seconds per call of `work`, with `threads` threads sharing the calls."""
     barrier, each = Barrier(threads + 1), _DURABLE_APPENDS // min(threads, 2)
 
     def share() -> None:
@@ -273,14 +272,14 @@ def _shared(work: Callable[[], object], threads: int) -> float:
 
 
 def _scratch() -> Path:
-    """On the file system that the other logs are on."""
+    """Returns a directory on the file system that holds the other logs."""
     cache().mkdir(parents=True, exist_ok=True)
     return cache()
 
 
 @contextmanager
 def broker() -> Iterator[Broker]:
-    """A broker with the topic, its segments as large as ours, its JVM with all compilers."""
+    """Runs a broker with the topic, segments as large as ours, and a JVM with all compilers."""
     with tempfile.TemporaryDirectory(prefix="append-", dir=_scratch()) as directory:
         kafka = Broker(Path(directory), jvm_options=_SERVER)
         kafka.start()
@@ -294,7 +293,8 @@ def broker() -> Iterator[Broker]:
 
 
 def _perf_test(broker: Broker, records: int) -> float:
-    """Seconds that the load generator takes for the records, after as many that warm it up."""
+    """Returns the seconds that the load generator takes for the records, after as many for
+    warm-up."""
     arguments = [
         "org.apache.kafka.tools.ProducerPerformance",
         *("--topic", TOPIC, "--record-size", str(VALUE_BYTES), "--throughput", "-1"),

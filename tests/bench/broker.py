@@ -1,4 +1,4 @@
-"""A real broker on the loopback interface that holds a generated log, for kcat to read from."""
+"""Runs a real broker on the loopback interface that serves a generated log to kcat."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.broker.kafka import Broker
 
 @contextmanager
 def serving(log_dir: Path) -> Iterator[Broker]:
-    """A broker with the partition of `log_dir`, put under it while it was stopped."""
+    """Runs a broker with the partition of `log_dir`, which was copied in while it was stopped."""
     with tempfile.TemporaryDirectory(prefix="kafkafs-bench-broker-") as directory:
         broker = Broker(Path(directory))
         broker.start()
@@ -32,7 +32,7 @@ def serving(log_dir: Path) -> Iterator[Broker]:
 
 
 def _put(source: Path, target: Path) -> None:
-    """The files of a partition in the place of an empty one, which keeps its topic's id."""
+    """Replaces the files of an empty partition, keeping its topic ID."""
     for path in target.iterdir():
         if path.name != "partition.metadata":
             path.unlink()

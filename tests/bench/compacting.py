@@ -1,10 +1,10 @@
-"""Rows 15 to 18: compaction, against Kafka's own cleaner, and what it is made of.
+"""Rows 15 to 18: compaction against Kafka's own cleaner, and the parts of compaction.
 
-A pass reads the log twice, once for the newest offsets of its keys and once to copy what stays, and
-ends with the new segments on the disk and in the place of the old ones. Ours and the broker's clean
-the very same files (links to them) by turns, each with one thread and an offset map of 128 MiB.
-What the broker takes is between two lines of its own log, so that neither its start nor the wait
-for its cleaner counts; it is one process for all turns, whose compilers are warm by the third.
+A pass reads the log twice, once for the newest offsets of its keys and once to copy what is
+retained, and ends with the new segments on disk and swapped in. kafkafs and the broker take turns
+cleaning the very same files (links to them), each with one thread and an offset map of 128 MiB. The
+broker's time is the difference between two lines of its log, which excludes its start and the wait
+for its cleaner. One broker process serves all turns, and its compilers are warm by the third.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ _NANOSECONDS_A_KEY = 200  # five million keys a second
 
 
 def uncompressed(plan: Plan) -> Outcomes:
-    """Row 15."""
+    """Row 15: uncompressed logs."""
     yield _against_kafka(15, Codec.NONE, 2.0, plan)
 
 
 def compressed(plan: Plan) -> Outcomes:
-    """Row 16."""
+    """Row 16: compressed logs."""
     for codec in (Codec.LZ4, Codec.ZSTD):
         yield _against_kafka(16, codec, 1.5, plan)
 
 
 def preview(plan: Plan) -> Outcomes:
-    """Row 17: each time by a mount that knows nothing of the log yet."""
+    """Row 17: the preview, by a new mount each time, which has nothing cached."""
     source = keyed_log(plan.compacted, plan.keys, Codec.NONE)
     with scratch_directory() as scratch:
         seconds = race(
@@ -83,7 +83,7 @@ def preview(plan: Plan) -> Outcomes:
 
 
 def offset_map(plan: Plan) -> Outcomes:
-    """Row 18: keys of 16 bytes, on one core."""
+    """Row 18: the offset map, with keys of 16 bytes, on one core."""
     for task, what in (("map_put", "put into"), ("map_get", "found in")):
         with python_task(task, str(plan.mapped), core=last_core()) as worker:
             taken = statistics.median(worker.measure() for _ in range(min(plan.repetitions, 3)))
@@ -129,14 +129,14 @@ def _against_kafka(row: int, codec: Codec, target: float, plan: Plan) -> Outcome
 
 @contextmanager
 def scratch_directory() -> Iterator[Path]:
-    """On the file system of the logs, so that they can be linked to."""
+    """Yields a directory on the file system of the logs, so that they can be linked to."""
     with tempfile.TemporaryDirectory(prefix="compacting-", dir=cache()) as directory:
         yield Path(directory)
 
 
 def linked(target: Path, source: Path) -> Path:
-    """A log directory with the same content: rolled `.log` files, which nobody writes to, are the
-    very same ones, others are copied. What was in `target` is gone."""
+    """Makes `target` a log directory with the same content, deleting what it held before. Rolled
+    `.log` files, which are never written to, are hard links; others are copies."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     for path in source.iterdir():
@@ -152,7 +152,7 @@ def _link_partition(source: Path, target: Path) -> None:
     for path in source.iterdir():
         if path in _rolled(source):
             os.link(path, target / path.name)
-        elif not (target / path.name).exists():  # a topic keeps its id
+        elif not (target / path.name).exists():  # a topic keeps its ID
             shutil.copy2(path, target)
 
 
@@ -165,7 +165,7 @@ def _dirty_bytes(source: Path) -> int:
 
 
 def _compact(log_dir: Path, codec: Codec) -> float:
-    """One pass over the whole log. Seconds."""
+    """Makes one pass over the whole log. Returns the seconds."""
     settings = {
         "cleanup.policy": "compact",
         "segment.bytes": str(KEYED_SEGMENT_BYTES[codec]),
@@ -183,8 +183,8 @@ def _compact(log_dir: Path, codec: Codec) -> float:
 
 
 def _retained(log_dir: Path, topic: str, codec: Codec) -> str:
-    """What is left of the rolled segments: their bytes, or of compressed ones, whose bytes differ
-    between versions of a library, the log's records, column by column."""
+    """Returns a digest of the rolled segments' bytes; of compressed ones, whose bytes differ
+    between library versions, a digest of the log's records, column by column."""
     if codec is Codec.NONE:
         digest = hashlib.sha256()
         for path in _rolled(log_dir / f"{topic}-0"):
@@ -207,7 +207,7 @@ def _retained(log_dir: Path, topic: str, codec: Codec) -> str:
 def _holding(
     scratch: Path, source: Path, topics: list[str], codec: Codec
 ) -> Iterator[tuple[Broker, Driver]]:
-    """A broker that has the log once for each topic, and does not clean them yet."""
+    """Runs a broker that has the log once for each topic, and does not clean them yet."""
     properties = {"log.cleaner.dedupe.buffer.size": _MAP_BYTES}
     broker = Broker(scratch, properties, jvm_options=_JVM)
     broker.start()
@@ -237,7 +237,8 @@ def _holding(
 
 
 def _let_clean(broker: Broker, client: Driver, topic: str) -> float:
-    """Let the broker clean a topic. Seconds from the begin of its pass to its last segment."""
+    """Lets the broker clean a topic. Returns the seconds from the start of its pass to its last
+    segment."""
     dirty = len(_rolled(broker.log_dir / f"{topic}-0"))
     client.call("alter_config", topic=topic, configs={RATIO: LET_GO})
     give_up = time.monotonic() + _PASS_SECONDS
@@ -252,7 +253,7 @@ def _let_clean(broker: Broker, client: Driver, topic: str) -> float:
 
 
 def _times(what: str, text: str) -> list[float]:
-    """When a line was written that has `what` in it, in seconds since 1970."""
+    """Returns when each line that contains `what` was logged, in seconds since 1970."""
     found = re.findall(rf"(?m)^(\S+) .*{what}", text)
     return [datetime.fromisoformat(moment).timestamp() for moment in found]
 

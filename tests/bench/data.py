@@ -1,10 +1,9 @@
-"""Logs to measure with: made once, by Kafka's rules, and kept between runs.
+"""Logs to measure with, generated once by Kafka's rules and kept between runs.
 
-A topic's records are 100-byte JSON values without keys, as Kafka's own load generator sends
-them, in the batches of a producer with the default `batch.size`, 16 KiB compressed. A few hundred
-batches differ in their contents; after those the contents come again under new offsets and
-timestamps. In the logs to compact a record has a key of 16 bytes and a value of 84, and no batch
-comes again.
+A topic's records are 100-byte JSON values without keys, as Kafka's load generator sends them, in
+the batches of a producer with the default `batch.size`, 16 KiB compressed. The contents repeat
+after a few hundred batches, with new offsets and timestamps. In the logs to compact, a record has a
+key of 16 bytes and a value of 84, and no batch is repeated.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from tests.logs import TopicSettings, write_log_dir, write_partition
 
 TOPIC = "records"
 VALUE_BYTES = 100
-#: Records in a batch, as found in what Kafka's producer 4.3 sent of such values when it was given
-#: as many as it took. It fills 16 KiB with what it expects to come out of the compressor.
+#: Records in a batch, as measured with Kafka's producer 4.3 sending such values at full speed. It
+#: fills 16 KiB with the output that it expects of the compressor.
 BATCH_RECORDS = {
     Codec.NONE: 148,
     Codec.GZIP: 540,
@@ -43,13 +42,13 @@ BATCH_RECORDS = {
     Codec.LZ4: 330,
     Codec.ZSTD: 520,
 }
-#: Bytes of a record's key in the logs to compact; its value has the rest of VALUE_BYTES.
+#: Bytes of a record's key in the logs to compact; its value is the rest of VALUE_BYTES.
 KEY_BYTES = 16
-#: Segments of these logs: of several the last one is active, and stays as it is.
+#: Segment sizes of these logs. The last segment is active and stays as it is.
 KEYED_SEGMENT_BYTES = {Codec.NONE: 256 << 20, Codec.LZ4: 128 << 20, Codec.ZSTD: 64 << 20}
-#: Of those to compact by many processes.
+#: Segment size of those to compact in many processes.
 PART_SEGMENT_BYTES = 32 << 20
-#: Timestamp of the first record in ms, and how many records there are in a millisecond.
+#: Timestamp of the first record in ms, and the number of records per millisecond.
 EPOCH_MS = 1526384718283
 _RECORDS_PER_MS = 10
 _Offsets = TypeVar("_Offsets", int, NDArray[np.int64])
@@ -60,14 +59,14 @@ _WORDS = ("amber", "basil", "cedar", "delta", "ember", "fjord", "grove", "heron"
 
 
 def cache() -> Path:
-    """Where logs are kept; the variable KAFKAFS_BENCH_CACHE names another place."""
+    """Returns the directory of the logs; the variable KAFKAFS_BENCH_CACHE overrides it."""
     named = os.environ.get("KAFKAFS_BENCH_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(named) if named else Path(base) / "kafkafs-bench"
 
 
 def made(name: str, make: Callable[[Path], None]) -> Path:
-    """The directory `name` of the cache; made if it is not there, whole or not at all."""
+    """Returns the directory `name` of the cache, creating it atomically if it does not exist."""
     target = cache() / name
     if not target.is_dir():
         making = target.with_name(f"{name}.making")
@@ -79,7 +78,7 @@ def made(name: str, make: Callable[[Path], None]) -> Path:
 
 
 def kept(name: str, make: Callable[[Path], None]) -> Path:
-    """As `made`. All of it is in the page cache afterwards, holes left out."""
+    """Returns what `made` does, with all of it in the page cache except holes."""
     target = made(name, make)
     for path in target.glob("*/*"):
         _warm(path)
@@ -87,8 +86,8 @@ def kept(name: str, make: Callable[[Path], None]) -> Path:
 
 
 def _warm(path: Path) -> None:
-    """Read a file where it has data. Read anew: pages that an earlier run brought belong to its
-    control group, and may be taken from under us when that one is cleared away."""
+    """Reads the data of a file, after dropping its cached pages: those of an earlier run belong to
+    its control group, and may be reclaimed when that is removed."""
     with path.open("rb", buffering=0) as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         size = os.fstat(file.fileno()).st_size
@@ -97,14 +96,15 @@ def _warm(path: Path) -> None:
             try:
                 position = os.lseek(file.fileno(), position, os.SEEK_DATA)
             except OSError:
-                return  # nothing but a hole is left
+                return  # only a hole is left
             end = os.lseek(file.fileno(), position, os.SEEK_HOLE)
             while position < end:
                 position += len(os.pread(file.fileno(), min(1 << 20, end - position), position))
 
 
 def plain_log(records: int, codec: Codec = Codec.NONE) -> Path:
-    """A log directory with `records` records in partition 0 of TOPIC, as a clean stop leaves it."""
+    """Returns a log directory with `records` records in partition 0 of TOPIC, as after a clean
+    shutdown."""
 
     def make(directory: Path) -> None:
         write_partition(directory / f"{TOPIC}-0", batches(records, codec))
@@ -114,14 +114,14 @@ def plain_log(records: int, codec: Codec = Codec.NONE) -> Path:
 
 
 def keyed_log(records: int, keys: int, codec: Codec) -> Path:
-    """The same with records of which each has one of so many keys, at random."""
+    """Returns the same with records that each have one of `keys` keys at random."""
     name = f"keyed-{codec.kafka_name}-{records}-{keys}"
     return kept(name, lambda to: _write_keyed(to, records, keys, codec, KEYED_SEGMENT_BYTES[codec]))
 
 
 def keyed_topic(records: int, keys: int, partitions: int) -> Path:
-    """The same, uncompressed, records and keys shared by so many partitions, in segments of
-    PART_SEGMENT_BYTES."""
+    """Returns the same, uncompressed, with records and keys spread over `partitions` partitions, in
+    segments of PART_SEGMENT_BYTES."""
     of_each = records // partitions, keys // partitions, Codec.NONE, PART_SEGMENT_BYTES, partitions
     return kept(f"keyed-{partitions}x-{records}-{keys}", lambda to: _write_keyed(to, *of_each))
 
@@ -137,7 +137,7 @@ def _write_keyed(
 
 
 def _keyed_batches(records: int, keys: int, codec: Codec, seed: int) -> Iterator[bytes]:
-    """The encoder makes them, as the builder would: it takes a minute less."""
+    """Yields batches made by the encoder, which takes a minute less than the builder."""
     chance = np.random.default_rng(seed)
     size = BATCH_RECORDS[codec]
     everything = values(_DIFFERENT_BATCHES * 100)
@@ -157,7 +157,7 @@ def _keyed_batches(records: int, keys: int, codec: Codec, seed: int) -> Iterator
 
 
 def batches(records: int, codec: Codec = Codec.NONE) -> Iterator[bytes]:
-    """The batches of `records` records from offset 0 on."""
+    """Yields the batches of `records` records from offset 0 on."""
     size = BATCH_RECORDS[codec]
     contents = [build(number, size, codec) for number in range(_DIFFERENT_BATCHES)]
     for index in range(records // size):
@@ -167,7 +167,7 @@ def batches(records: int, codec: Codec = Codec.NONE) -> Iterator[bytes]:
 
 
 def build(number: int, records: int, codec: Codec) -> bytes:
-    """A batch at offset 0 whose contents depend on `number` alone."""
+    """Returns a batch at offset 0 whose contents depend on `number` alone."""
     source = random.Random(number)
     return build_batch(
         [
@@ -179,7 +179,7 @@ def build(number: int, records: int, codec: Codec) -> bytes:
 
 
 def values(records: int) -> bytes:
-    """Values of so many records, one after the other."""
+    """Returns the values of `records` records, concatenated."""
     source = random.Random(0)
     different = b"".join(_value(source) for _ in range(_DIFFERENT_BATCHES * 100))
     size = records * VALUE_BYTES
@@ -187,7 +187,8 @@ def values(records: int) -> bytes:
 
 
 def placed(batch: bytes, base_offset: int) -> bytes:
-    """The batch at another base offset and at the time of that offset, its checksum made right."""
+    """Returns the batch with another base offset, the timestamps of that offset and the right
+    checksum."""
     moved = bytearray(batch)
     base, greatest = struct.unpack_from(">qq", batch, 27)
     timestamp = time_of(base_offset)
@@ -198,7 +199,7 @@ def placed(batch: bytes, base_offset: int) -> bytes:
 
 
 def time_of(base_offset: _Offsets) -> _Offsets:
-    """Timestamp (ms) of the first record of a batch; of many, where there are many offsets."""
+    """Returns the timestamp (ms) of the first record of a batch; accepts arrays of offsets."""
     return EPOCH_MS + base_offset // _RECORDS_PER_MS
 
 

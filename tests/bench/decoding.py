@@ -1,4 +1,4 @@
-"""Rows 1, 2 and half of 5: logs to columns, and to Arrow, without a mount."""
+"""Rows 1, 2 and half of 5: decoding logs to columns and to Arrow, without a mount."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tests.bench.plan import Plan
 from tests.bench.race import Outcomes, Worker, python_task, race, versus
 from tests.broker.kafka import installation
 
-#: Rounds after which the JVM compiles nothing more of the iterator.
+#: Rounds after which the JVM has compiled the whole iterator.
 _JAVA_WARM_UPS = 6
 
 
 def uncompressed(plan: Plan) -> Outcomes:
-    """Row 1."""
+    """Row 1: uncompressed logs."""
     log = str(plain_log(plan.records))
     core = last_core()
     seconds = race(
@@ -41,7 +41,7 @@ def uncompressed(plan: Plan) -> Outcomes:
 
 
 def compressed(plan: Plan) -> Outcomes:
-    """Row 2."""
+    """Row 2: compressed logs."""
     core = last_core()
     for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD):
         log = str(plain_log(plan.records, codec))
@@ -60,7 +60,8 @@ def compressed(plan: Plan) -> Outcomes:
 
 
 def to_arrow(plan: Plan) -> Outcomes:
-    """Row 5, the Python API: all cores, as a user would run it; then one core, for information."""
+    """Row 5, the Python API: on all cores, as a user would run it; then on one core, for
+    information."""
     log = str(plain_log(plan.records))
     core = last_core()
     seconds = race(
@@ -93,7 +94,7 @@ def _jars() -> Path:
 
 
 def _compiled(source: Path) -> Path:
-    """The directory of the program's classes, compiled when its text has changed."""
+    """Returns the directory of the program's classes, compiling it if its source has changed."""
     digest = hashlib.sha256(source.read_bytes()).hexdigest()[:16]
     classes = cache() / f"java-{digest}"
     if not (classes / f"{source.stem}.class").exists():

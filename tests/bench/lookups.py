@@ -1,4 +1,4 @@
-"""Row 9: a record by its offset, and by its time, in a small log and in a very large one."""
+"""Row 9: lookups by offset and by time, in a small log and in a very large one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tests.bench.plan import Plan
 from tests.bench.race import Call, Contender, Figure, Outcome, Outcomes, python_task, race
 from tests.bench.sparse import sparse_log, targets_of
 
-#: As many records as make a log of a megabyte.
+#: The number of records in a log of a megabyte.
 _SMALL = 9500
-#: The larger log may take so many times as long, which makes the ratio of the two at least 1/2.
+#: The lowest allowed ratio of the small log's time to the large one's.
 _FLAT = 0.5
 
 
@@ -48,7 +48,7 @@ def _mounted(
     mounted: dict[Path, mounts.Mounted],
     wanted: dict[Path, list[int]],
 ) -> Outcomes:
-    """Every repetition has records of its own, since the kernel keeps what it was told."""
+    """Every repetition uses different records, because the kernel caches what it has looked up."""
     rounds = plan.repetitions + 2
     contenders: dict[str, Contender] = {}
     for log, mount in mounted.items():
@@ -87,7 +87,7 @@ def _read_link(path: str) -> None:
 def _compared(
     work: str, seconds: dict[str, float], plan: Plan, count: int | None = None
 ) -> Outcome:
-    """The large log as ours, the small one as the peer."""
+    """Compares the large log (ours) with the small one (the peer)."""
     small, large = (taken / (count or plan.lookups) * 1e6 for taken in seconds.values())
     return Outcome(
         9, f"{work}, {plan.gibibytes:,} GiB", Figure(large, "µs"), "log of 1 MB",

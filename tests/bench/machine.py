@@ -1,4 +1,4 @@
-"""What the figures were measured on."""
+"""Describes the machine that the figures were measured on, and waits until it is idle."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 
 from tests.broker.kafka import VERSION as KAFKA_VERSION
 
-#: The machine is at rest when its processors are idle for this part of a look of so many seconds.
+#: The machine is idle if its processors are, for this part of a sample of this many seconds.
 _AT_REST = 0.95
 _LOOK = 0.2
-#: The longest that is waited for that, in s.
+#: The longest wait for that, in s.
 _LONGEST_REST = 10.0
-#: Memory that is then at hand: more than any of the contenders writes.
+#: Memory to make available then: more than any contender writes.
 _TOUCHED_BYTES = 1 << 30
 _PACKAGES = (
     "aiokafka",
@@ -34,7 +34,7 @@ _PACKAGES = (
 
 
 def describe() -> dict[str, str]:
-    """Facts by name, in the order in which to show them."""
+    """Returns facts by name, in display order."""
     return {
         "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
         "cpu": _cpu(),
@@ -50,17 +50,17 @@ def describe() -> dict[str, str]:
 
 
 def last_core() -> int:
-    """The core for work that is to have one alone; the first one has the interrupts."""
+    """Returns the core for work that needs one for itself; the first core handles interrupts."""
     return max(os.sched_getaffinity(0))
 
 
 def settle(directory: Path) -> None:
-    """Lets the machine come to rest: what was done before leaves pages to be written to the disk,
-    and a broker's threads go on for a while. After _LONGEST_REST it is as it is.
+    """Waits until the machine is idle, at most _LONGEST_REST: earlier work leaves pages to write
+    back, and a broker's threads continue for a while.
 
-    Then there is memory at hand for files in ``directory``: one is written and removed. What has
-    been free for seconds a hypervisor may have taken back, and to get it again takes ten times what
-    writing to it takes.
+    Then makes memory available for files in ``directory`` by writing one and removing it. A
+    hypervisor may have reclaimed memory that was free for seconds, and getting it back takes ten
+    times as long as writing to it.
     """
     os.sync()
     latest = time.monotonic() + _LONGEST_REST
@@ -80,7 +80,7 @@ def _is_at_rest() -> bool:
 
 
 def _processor_time() -> tuple[int, int]:
-    """Ticks of all processors together since the machine started: of idling, and all."""
+    """Returns the ticks of all processors since boot: idle ones, and all."""
     fields = [int(field) for field in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return fields[3] + fields[4], sum(fields)
 
@@ -92,7 +92,7 @@ def _cpu() -> str:
 
 
 def _first_line(*command: str) -> str:
-    """The line that has the version in it; programs print it on either stream."""
+    """Returns the line that contains the version; programs print it to either stream."""
     done = subprocess.run(
         command, check=False, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )

@@ -1,4 +1,4 @@
-"""File systems mounted for a while: kafkafs, and those that it is held against."""
+"""Mounts file systems for a while: kafkafs, and those it is compared with."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Mounted:
     pid: int
 
     def resident_bytes(self) -> int:
-        """The daemon's resident memory now."""
+        """Returns the daemon's resident memory."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         found = re.search(r"^VmRSS:\s*(\d+) kB$", status, re.MULTILINE)
         assert found is not None
@@ -33,7 +33,7 @@ class Mounted:
 
 @contextmanager
 def kafkafs(log_dir: Path, *options: str) -> Iterator[Mounted]:
-    """A mount of `log_dir` as a user would make it, with the command's `options`."""
+    """Mounts `log_dir` as a user would, with the command's `options`."""
     command = [sys.executable, "-m", "kafkafs", "mount", "--foreground", *options, str(log_dir)]
     with _mounted(command) as mounted:
         yield mounted
@@ -41,7 +41,7 @@ def kafkafs(log_dir: Path, *options: str) -> Iterator[Mounted]:
 
 @contextmanager
 def static(size: int = 0, files: int = 0) -> Iterator[Mounted]:
-    """A mount of `static_fs` with files of `size` bytes and `files` small ones."""
+    """Mounts `static_fs` with files of `size` bytes and `files` small ones."""
     module = ["-m", "tests.bench.static_fs", "--size", str(size), "--files", str(files)]
     with _mounted([sys.executable, *module]) as mounted:
         yield mounted
@@ -49,7 +49,7 @@ def static(size: int = 0, files: int = 0) -> Iterator[Mounted]:
 
 @contextmanager
 def pass_through(source: Path) -> Iterator[Mounted]:
-    """A mount of `pass_through` on the directory `source`."""
+    """Mounts `pass_through` on the directory `source`."""
     command = [sys.executable, "-m", "tests.bench.pass_through", str(source)]
     with _mounted(command) as mounted:
         yield mounted
@@ -57,7 +57,7 @@ def pass_through(source: Path) -> Iterator[Mounted]:
 
 @contextmanager
 def _mounted(command: Sequence[str]) -> Iterator[Mounted]:
-    """What `command` mounts on the directory that it is given as its last argument."""
+    """Runs `command`, which mounts a file system on the directory given as its last argument."""
     with tempfile.TemporaryDirectory(prefix="kafkafs-bench-") as directory:
         process = subprocess.Popen([*command, directory], stderr=subprocess.DEVNULL)
         try:

@@ -1,4 +1,4 @@
-"""Row 8: a large broker's directory."""
+"""Row 8: opening a large broker's directory."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def many_partitions(plan: Plan) -> Outcomes:
 
 
 def _open_whole(partition: Path) -> None:
-    """Read the first and the last record, and the status; that opens a log."""
+    """Reads the first and the last record, and the status; that opens a log."""
     for name in ("offset/first", "offset/last", "status.json"):
         (partition / name).read_bytes()
 

@@ -1,10 +1,10 @@
-"""A file system in pyfuse3 that passes everything on to a directory: what the changes that are made
-through a mount of kafkafs are held against.
+"""A pyfuse3 file system that passes everything through to a directory: the peer for changes made
+through a mount of kafkafs.
 
     python -m tests.bench.pass_through SOURCE MOUNTPOINT
 
-Each call of the kernel's is one call of `os`, in the handler itself. As in pyfuse3's own example
-(`passthroughfs.py`) the kernel is told to believe no name and no attribute for any time.
+Each request of the kernel is one call of `os`, in the handler itself. As in pyfuse3's own example
+(`passthroughfs.py`), the kernel caches neither names nor attributes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import trio
 
 
 class PassThrough(pyfuse3.Operations):
-    """The handlers. An inode's number is the source's, and its path is remembered."""
+    """The handlers. Inode numbers are the source's; their paths are remembered."""
 
     def __init__(self, source: Path) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class PassThrough(pyfuse3.Operations):
             _refuse(error)
 
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
-        """Paths are kept: nobody measures that."""
+        """Keeps the paths: their memory is not measured."""
 
     async def unlink(self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> None:
         try:
@@ -120,7 +120,7 @@ class PassThrough(pyfuse3.Operations):
             _refuse(error)
 
     async def flush(self, fh: int) -> None:
-        """As close(2) of one of several descriptors."""
+        """Does what close(2) does on one of several descriptors."""
         os.close(os.dup(fh))
 
     async def fsync(self, fh: int, datasync: bool) -> None:

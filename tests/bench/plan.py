@@ -1,4 +1,4 @@
-"""What a run measures, and how much of it."""
+"""The amounts of data and repetitions of a run."""
 
 from __future__ import annotations
 

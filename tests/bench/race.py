@@ -1,8 +1,8 @@
-"""Contenders for the same work, run by turns, and what came out.
+"""Runs contenders for the same work in turns, and holds the results.
 
-Turns, because a machine that others use is now faster and now slower: a ratio of two medians from
-the same minutes holds where two figures from different ones do not. Between turns the machine comes
-to rest, so that nobody pays for what the one before has left to be done.
+Turns, because the speed of a shared machine varies: the ratio of two medians from the same minutes
+is meaningful, that of figures from different times is not. Between turns the machine becomes idle,
+so that no contender pays for work left over from the one before.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from typing import Protocol, Self
 from tests.bench.data import cache
 from tests.bench.machine import settle
 
-#: Rounds that count for nothing: they fill the page cache, and compile what compiles while it runs.
+#: Rounds that do not count: they fill the page cache and let JITs compile.
 WARM_UPS = 2
 
 
 class Contender(Protocol):
-    """Something that does a piece of work and tells how long that took."""
+    """Does a piece of work and measures how long it takes."""
 
     def measure(self) -> float:
-        """Do it once. Seconds."""
+        """Does the work once. Returns the seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command, timed from its start to its end; what it prints is thrown away."""
+    """A command, timed from start to exit; its output is discarded."""
 
     words: Sequence[str]
 
@@ -55,9 +55,9 @@ class Call:
 
 
 class Worker:
-    """A process that does the work once for every line it is given, and answers with the seconds.
+    """A process that does the work once for every line it reads, and answers with the seconds.
 
-    It times itself, so that neither its start nor its set-up counts.
+    It times itself, so neither its start nor its set-up counts.
     """
 
     def __init__(self, command: Sequence[str], warm_ups: int = 0) -> None:
@@ -99,13 +99,14 @@ class Worker:
 
 
 def python_task(task: str, *arguments: str, core: int | None = None) -> Worker:
-    """A Worker for one of `tasks.TASKS`, on one core alone where `core` names it."""
+    """Returns a Worker for one of `tasks.TASKS`, pinned to one core if `core` is given."""
     pinned = [] if core is None else ["taskset", "-c", str(core)]
     return Worker([*pinned, sys.executable, "-m", "tests.bench.tasks", task, *arguments])
 
 
 def race(contenders: Mapping[str, Contender], repetitions: int) -> dict[str, float]:
-    """The median seconds of each, after WARM_UPS rounds and `repetitions` that count."""
+    """Returns the median seconds of each contender, after WARM_UPS rounds and `repetitions` that
+    count."""
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     with ExitStack() as stack:
         for contender in contenders.values():
@@ -122,7 +123,7 @@ def race(contenders: Mapping[str, Contender], repetitions: int) -> dict[str, flo
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number with its unit, as it is shown."""
+    """A number and its unit, as displayed."""
 
     value: float
     unit: str
@@ -134,8 +135,8 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A line of the table. `ratio`: how many times as good as the peer we are, where there is one;
-    `target`: the least it may be. Without a peer `limit` is the most that `ours` may be."""
+    """A line of the table. `ratio`: how many times as good as the peer we are, if there is one;
+    `target`: the least allowed ratio. Without a peer, `limit` is the most that `ours` may be."""
 
     row: int
     work: str
@@ -149,7 +150,7 @@ class Outcome:
 
     @property
     def passed(self) -> bool | None:
-        """None where nothing is demanded."""
+        """None if there is no target or limit."""
         if self.target is not None and self.ratio is not None:
             return self.ratio >= self.target
         return None if self.limit is None else self.ours.value <= self.limit.value
@@ -189,8 +190,8 @@ def versus(
     unit: str = "s",
     note: str = "",
 ) -> Outcome:
-    """Ours against a peer's, from (our seconds, its seconds). `amount` / seconds is shown where it
-    is given with its unit, else the seconds themselves."""
+    """Returns an outcome of ours against a peer, from (our seconds, its seconds). Shows `amount` /
+    seconds if `unit` is not "s", and the seconds otherwise."""
     ours, theirs = (amount / s if unit != "s" else s for s in seconds)
     return Outcome(
         row, work, Figure(ours, unit), peer, Figure(theirs, unit), seconds[1] / seconds[0], target,

@@ -1,4 +1,4 @@
-"""Rows 6 and 7: single records as files, and the list of them."""
+"""Rows 6 and 7: reading single records as files, and listing them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from tests.bench.plan import Plan
 from tests.bench.race import Call, Command, Figure, Outcome, Outcomes, race, versus
 
 _READ_BYTES = 1 << 16
-#: How much a daemon may grow while it lists, and its memory still be called flat.
+#: How much a daemon's memory may grow during a listing and still count as flat.
 _FLAT_MIB = 16.0
 
 
 def cold(plan: Plan) -> Outcomes:
-    """Row 6: files that nobody looked at before, in random order."""
+    """Row 6: opens files that were not accessed before, in random order."""
     with (
         mounts.kafkafs(plain_log(plan.records)) as ours,
         mounts.static(files=plan.records) as static,
@@ -46,7 +46,7 @@ def _per_file(work: str, seconds: dict[str, float], plan: Plan, target: float | 
 
 
 def _fresh(directory: Path, plan: Plan) -> Iterator[list[str]]:
-    """Paths of random records, `plan.opened` at a time, none of them twice."""
+    """Yields paths of random records, `plan.opened` at a time, without repetitions."""
     source = random.Random(6)
     seen: set[int] = set()
     while True:
@@ -76,9 +76,9 @@ def _opened(fresh: Iterator[list[str]], *, look_up: bool = False) -> Callable[[]
 
 
 def listing(plan: Plan) -> Outcomes:
-    """Row 7. Each while the other is not mounted: names of both in the kernel's tables, and the
-    one that was listed last is found first, as far as these are too small for two million. By
-    turns all the same, two of each."""
+    """Row 7: lists each while the other is not mounted, because the kernel's tables are too small
+    for the two million names of both, and the one listed last would win. Each is mounted twice, in
+    turns."""
     taken: dict[str, list[float]] = {"ours": [], "static": []}
     for _ in range(2):
         with mounts.static(files=plan.listed) as static:
@@ -86,7 +86,7 @@ def listing(plan: Plan) -> Outcomes:
             taken["static"].append(race(alone, plan.repetitions)["static"])
         with mounts.kafkafs(plain_log(plan.listed)) as ours:
             contender = _list(ours.path / TOPIC / "0" / "offset")
-            contender.measure()  # fills caches, which are of a fixed size
+            contender.measure()  # fills caches, whose size is fixed
             before = ours.resident_bytes()
             taken["ours"].append(race({"ours": contender}, plan.repetitions)["ours"])
             growth = ours.resident_bytes() - before

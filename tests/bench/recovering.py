@@ -1,8 +1,8 @@
 """Rows 13 and 14: opening a log directory to write, against the time a broker takes to load it.
 
-Both open the very same directory by turns. What the broker takes is in a line of its own log (its
-`LogManager`), so that neither its start nor Python's counts. The broker has a JVM with all its
-compilers, and the number of recovery threads that is its default.
+Both open the very same directory in turns. The broker's time is from a line of its own log (its
+`LogManager`), so neither its start nor Python's counts. The broker has a JVM with all compilers and
+the default number of recovery threads.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tests.logs import TopicSettings, write_checkpoint, write_partition
 _PEER = "kafka 4.3"
 _TORN_BYTES = 7000
 _LOAD_SECONDS = 300
-# Jars, sockets, indexes of active segments: what a broker has open beside its logs.
+# Jars, sockets, indexes of active segments: what a broker has open besides its logs.
 _OTHER_FILES = 2000
 _PARTITIONS_OF_A_TOPIC = 50
 _RECORDS_OF_A_SEGMENT = 4
@@ -43,8 +43,7 @@ _LOADED = re.compile(rb"Loaded \d+ logs in (\d+) ?ms")
 
 
 def unclean(plan: Plan) -> Outcomes:
-    """Row 13: one segment of a gibibyte with a torn end, of which nothing is known to be on the
-    disk."""
+    """Row 13: one segment of a gibibyte with a torn end, none of which is known to be flushed."""
     home = made("unclean-log", _make_unclean)
     log_dir, partition = home / "logs", home / "logs" / f"{TOPIC}-0"
     size = int((home / "sound-bytes").read_text())
@@ -97,12 +96,12 @@ def many(plan: Plan) -> Outcomes:
 
 
 def _limit() -> int:
-    """How many files a process may have open."""
+    """Returns the number of files that a process may have open."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def _fitting(plan: Plan) -> Plan:
-    """With as many partitions as a broker can open."""
+    """Returns the plan with no more partitions than a broker can open."""
     most = (_limit() - _OTHER_FILES) // plan.segments
     return replace(plan, partitions=min(plan.partitions, most))
 
@@ -119,7 +118,7 @@ def _nothing() -> None:
 def _ours(
     log_dir: Path, before: Callable[[], None] = _nothing, after: Callable[[], None] = _nothing
 ) -> Callable[[], float]:
-    """Open the directory with an engine. Seconds until all partitions can be written to."""
+    """Opens the directory with an engine. Returns the seconds until all partitions are writable."""
 
     def work() -> float:
         before()
@@ -142,7 +141,8 @@ def _theirs(
     before: Callable[[], None] = _nothing,
     after: Callable[[], None] = _nothing,
 ) -> Callable[[], float]:
-    """Start a broker on the directory. Seconds that it says it took to load the logs."""
+    """Starts a broker on the directory. Returns the seconds that it reports for loading the
+    logs."""
 
     def work() -> float:
         before()
@@ -173,8 +173,8 @@ def _broker(scratch: Path, log_dir: Path) -> Broker:
 
 
 def _result(partition: Path) -> tuple[object, ...]:
-    """What recovery made: the log's size, and the other files without the room that an open index
-    has behind its entries."""
+    """Returns what recovery produced: the log's size, and the other files, without the space
+    preallocated at the end of an open index."""
     log = next(partition.glob("*.log"))
     others = [path for kind in ("*index", "*.snapshot") for path in sorted(partition.glob(kind))]
     hashes = [hashlib.sha256(path.read_bytes().rstrip(b"\0")).hexdigest() for path in others]
@@ -182,8 +182,8 @@ def _result(partition: Path) -> tuple[object, ...]:
 
 
 def _crash(partition: Path, sound: int) -> None:
-    """Puts the log into the state in which a broker was killed: half a batch at its end, indexes of
-    which nothing is on the disk, no snapshot of its end, and no marker."""
+    """Puts the log into the state that a killed broker leaves: half a batch at its end, indexes
+    with nothing flushed, no snapshot of its end, and no marker."""
     (partition.parent / ".kafka_cleanshutdown").unlink(missing_ok=True)
     write_checkpoint(partition.parent / "recovery-point-offset-checkpoint", [])
     log = next(partition.glob("*.log"))
@@ -210,7 +210,7 @@ def _make_unclean(home: Path) -> None:
 
 
 def _a_segment() -> Iterator[bytes]:
-    """As many batches as fit into a segment of the default size."""
+    """Yields as many batches as fit into a segment of the default size."""
     left = TopicSettings().segment_bytes
     for batch in batches(left // VALUE_BYTES):
         left -= len(batch)
@@ -241,8 +241,8 @@ def _make_many(home: Path, plan: Plan) -> None:
 
 
 def _with_topics(home: Path, topics: Mapping[str, int], write: Callable[[Path], None]) -> None:
-    """A broker's log directory with these topics, closed cleanly, and then what `write` puts in the
-    place of their empty logs. The partitions keep the ids that the cluster knows."""
+    """Makes a broker's log directory with these topics, closed cleanly, and then replaces their
+    empty logs by what `write` writes. The partitions keep their topic IDs."""
     log_dir = home / "logs"
     with tempfile.TemporaryDirectory(prefix="kafkafs-bench-") as scratch:
         broker = _broker(Path(scratch), log_dir)

@@ -1,4 +1,4 @@
-"""Row 21: the oldest records of a partition, removed by their names with one command."""
+"""Row 21: removing the oldest records of a partition by name with one command."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.bench.race import WARM_UPS, Call, Figure, Outcome, Outcomes, race
 
 _TOPIC = "removing"
 _VALUE = b"v" * 100
-#: In one append; a partition has as many records again as are removed.
+#: Records in one append. A partition has twice as many records as are removed.
 _APPENDED = 1000
 _TARGET = 0.5
 
 
 def oldest(plan: Plan) -> Outcomes:
-    """Each turn has a partition, or a directory of files, of its own."""
+    """Each turn has its own partition, or directory of files."""
     turns = WARM_UPS + plan.repetitions
     names = [str(number) for number in range(plan.removed)]
     with tempfile.TemporaryDirectory(prefix="kafkafs-bench-") as place:

@@ -1,5 +1,5 @@
-"""Rows 31 to 33: Spark scans a log, against Parquet of the same columns, and against its own Kafka
-source at a broker; a hundredth of the log by time."""
+"""Rows 31 to 33: Spark scans a log, against Parquet with the same columns, and against its own
+Kafka source with a broker; and reads a hundredth of the log by time."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tests.spark import kafka_source
 
 _COLUMNS = "value binary, partition int, offset bigint, timestamp timestamp"
 _AGGREGATES = ("count(*)", "sum(length(value))", "max(offset)", "max(timestamp)", "max(partition)")
-# As many tasks as our source makes of the log, or a single one would read the single partition.
+# As many tasks as our source creates; otherwise one task would read the single partition.
 _KAFKA_TASKS = 8
 _MOST_BYTES = Figure(0.05, "of the bytes")
 
 
 def batch(plan: Plan) -> Outcomes:
-    """The same aggregates of the same columns, on two cores; each turn loads anew."""
+    """Row 31: the same aggregates of the same columns, on two cores; each turn loads again."""
     log = plain_log(plan.records)
     with spark_session() as spark:
         parquet = kept(
@@ -55,7 +55,8 @@ def batch(plan: Plan) -> Outcomes:
 
 
 def by_time(plan: Plan) -> Outcomes:
-    """Bytes read by planning and reading, as the kernel counts them; what is mapped is not."""
+    """Row 32: bytes read by planning and reading, as the kernel counts them, without mapped
+    ones."""
     log = plain_log(plan.records)
     middle, hundredth = plan.records // 2, plan.records // 100
     bounds = {
@@ -68,7 +69,7 @@ def by_time(plan: Plan) -> Outcomes:
 
 
 def against_kafka(plan: Plan) -> Outcomes:
-    """The same aggregates of the same columns, from the broker and from its directory."""
+    """Row 33: the same aggregates of the same columns, from the broker and from its directory."""
     with serving(plain_log(plan.records)) as broker, spark_session(kafka_source.jars()) as spark:
         seconds = race(
             {
@@ -118,6 +119,6 @@ def _bytes_read(log: Path, bounds: dict[str, str]) -> int:
 
 
 def _counted() -> int:
-    """Bytes that this process has read so far."""
+    """Returns the bytes that this process has read so far."""
     lines = Path("/proc/self/io").read_text().splitlines()
     return int(next(line.split()[1] for line in lines if line.startswith("rchar")))

@@ -21,7 +21,8 @@ _CONFIGURATION = {
 
 @contextmanager
 def spark_session(jars: str = "") -> Iterator[SparkSession]:
-    """One that knows the format "kafkafs", with these jars (paths joined by commas)."""
+    """Yields a session that knows the format "kafkafs" and has these jars (comma-separated
+    paths)."""
     builder = SparkSession.builder.master("local[2]").appName("kafkafs")
     for name, value in _CONFIGURATION.items():
         builder = builder.config(name, value)

@@ -1,4 +1,5 @@
-"""Row 34: Spark writes a table, into a log directory and by its own Kafka sink into a broker."""
+"""Row 34: Spark writes a table, into a log directory and through its own Kafka sink into a
+broker."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ _PARTITIONS = 4
 
 
 def against_kafka(plan: Plan) -> Outcomes:
-    """The values of a Parquet table, without keys, into partitions of a topic, uncompressed. Ours
-    are on the disk when it returns, the broker's are where it keeps them."""
+    """Writes the values of a Parquet table, without keys, to partitions of a topic, uncompressed.
+    Ours are flushed when it returns, the broker's are in its page cache."""
     log = plain_log(plan.records)
     with (
         tempfile.TemporaryDirectory(prefix="kafkafs-bench-sink-") as directory,
@@ -62,7 +63,7 @@ def against_kafka(plan: Plan) -> Outcomes:
 
 
 def _ours(frame: DataFrame, directory: Path, records: int) -> float:
-    """Into a topic that is made anew each time."""
+    """Writes to a topic that is created again each time."""
     log_dir = str(directory / "logs")
     with LogManager(log_dir, {"file.delete.delay.ms": "0"}) as engine:
         if TOPIC in engine.topics():

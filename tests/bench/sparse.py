@@ -1,9 +1,9 @@
-"""A partition of a terabyte that takes little room: files with holes between the batches that are
-looked up.
+"""A partition of a terabyte that takes little space: its files have holes between the batches that
+are looked up.
 
-Every segment has 1 GiB, all its index entries, its first and last batches, and around each chosen
-record three batches in a row; the rest of its `.log` is a hole. A lookup reads what it would in a
-full log, because an index entry leads it to one of these batches and the next.
+Every segment has 1 GiB, all its index entries, its first and last batches, and three consecutive
+batches around each chosen record; the rest of its `.log` is a hole. A lookup reads what it would in
+a full log, because an index entry leads it to one of these batches and the next.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ SEGMENT_BYTES = 1 << 30
 TARGETS_FILE = "targets.json"
 _RECORDS = BATCH_RECORDS[Codec.NONE]
 _FIRST_OR_LAST = 2
-# Of the partitions to plan with.
+# For the partitions whose compaction is planned.
 _PLANNED_RECORD_BYTES = 100
 _PLANNED_ENTRIES = 64
 
 
 def sparse_log(segments: int, targets: int) -> Path:
-    """A log directory with a partition of `segments` GiB, in which `targets` random offsets are
-    there to be looked up; `targets_of` tells which."""
+    """Returns a log directory with a partition of `segments` GiB, in which `targets` random offsets
+    can be looked up; `targets_of` returns them."""
 
     def make(directory: Path) -> None:
         partition = directory / f"{TOPIC}-0"
@@ -45,8 +45,8 @@ def sparse_log(segments: int, targets: int) -> Path:
 
 
 def sparse_partitions(partitions: int, segments: int) -> Path:
-    """A log directory with so many partitions of as many segments of 1 GiB, which hold nothing but
-    what planning looks at: some entries of an index, and the end of the log."""
+    """Returns a log directory with `partitions` partitions of `segments` segments of 1 GiB each,
+    which contain only what planning reads: some index entries, and the end of the log."""
 
     def make(directory: Path) -> None:
         records = SEGMENT_BYTES // _PLANNED_RECORD_BYTES
@@ -73,7 +73,7 @@ def sparse_partitions(partitions: int, segments: int) -> Path:
 
 
 def targets_of(log_dir: Path, records: int, count: int) -> list[int]:
-    """Offsets to look up: those of a sparse log, else `count` random ones of `records`."""
+    """Returns offsets to look up: those of a sparse log, else `count` random ones of `records`."""
     path = log_dir / TARGETS_FILE
     if path.exists():
         offsets: list[int] = json.loads(path.read_text())
@@ -98,7 +98,7 @@ class _Writer:
         self._partition = partition
 
     def write(self, segments: int, targets: int) -> list[int]:
-        """All files of the segments. Offsets that can be looked up."""
+        """Writes all files of the segments. Returns the offsets that can be looked up."""
         source = random.Random(9)
         chosen: list[list[int]] = [[] for _ in range(segments)]
         offsets: list[int] = []
@@ -106,7 +106,7 @@ class _Writer:
             segment, batch = source.randrange(segments), source.randrange(1, self.BATCHES - 1)
             chosen[segment].append(batch)
             first = (segment * self.BATCHES + batch) * _RECORDS
-            # in the middle, since the same millisecond may be in two batches
+            # in the middle, because two batches may share a millisecond
             offsets.append(first + source.randrange(_RECORDS // 4, _RECORDS // 2))
         for segment, batches in enumerate(chosen):
             self._segment(segment, batches)
@@ -126,7 +126,7 @@ class _Writer:
         self._indexes(stem, base)
 
     def _indexes(self, stem: Path, base: int) -> None:
-        """An entry for every batch but the first, as a batch is longer than the interval."""
+        """Writes an entry for every batch but the first, as a batch is longer than the interval."""
         batches = np.arange(1, self.BATCHES)
         last_offsets = (batches + 1) * _RECORDS - 1
         offsets = np.empty((len(batches), 2), dtype=">i4")

@@ -1,10 +1,10 @@
-"""Row 35: compaction by the tasks of Spark, against the cleaner, which is one thread; and how long
-the driver plans one of 10 TiB.
+"""Row 35: compaction by Spark tasks against the single-threaded cleaner, and the time in which the
+driver plans a compaction of 10 TiB.
 
-Both clean the very same files (links to them) in directories that are open already, by turns, and
-end with the new segments in place and on the disk. Once 8 partitions; once all records in one,
-which is cleaned in pieces. The session is the one that `kafkafs spark compact` makes, and memory to
-write to is at hand.
+Both take turns cleaning the very same files (links to them) in directories that are already open,
+and end with the new segments swapped in and flushed. They clean 8 partitions, and then one
+partition with all records, which is cleaned in pieces. The session is the one that `kafkafs spark
+compact` makes, and free memory to write to is available.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _by_the_cleaner(engine: LogManager, log_dir: Path) -> None:
 
 
 def planning(plan: Plan) -> Outcomes:
-    """In a process of its own: opening the directory, choosing, cutting."""
+    """In a separate process: opens the directory, selects and splits the work."""
     log_dir = sparse_partitions(_PLANNED_PARTITIONS, _PLANNED_SEGMENTS)
     command = [sys.executable, "-m", "tests.bench.spreading", str(log_dir)]
     found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
@@ -124,7 +124,7 @@ def planning(plan: Plan) -> Outcomes:
 
 
 def _plan(log_dir: str) -> None:
-    """Prints seconds, the most memory in KiB, and how many tasks there would be at first."""
+    """Prints the seconds, the peak memory in KiB, and the initial number of tasks."""
     units = 0
 
     def run(what: str, found: Sequence[Any], *work: Any) -> Any:
@@ -145,7 +145,7 @@ def _plan(log_dir: str) -> None:
 
 
 def _most_memory() -> int:
-    """In KiB, and of this program alone: `ru_maxrss` begins with that of who started it."""
+    """Returns the peak memory of this program in KiB; `ru_maxrss` would include its parent's."""
     found = re.search(r"^VmHWM:\s*(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
     assert found is not None
     return int(found[1])
@@ -156,7 +156,7 @@ def _rolled(partition: Path) -> list[Path]:
 
 
 def _digest(log_dir: Path) -> str:
-    """Of the segments that are left."""
+    """Returns a digest of the remaining segments."""
     digest = hashlib.sha256()
     for path in sorted(log_dir.glob("*/*.log")):
         digest.update(f"{path.parent.name}/{path.name}".encode() + path.read_bytes())

@@ -1,11 +1,10 @@
-"""A file system in pyfuse3 that does no work: what a mount of kafkafs is held against.
+"""A pyfuse3 file system that does no work: the peer for reading a mount of kafkafs.
 
     python -m tests.bench.static_fs MOUNTPOINT [--size BYTES] [--files N] [--value BYTES]
 
-Its root has `direct` and `cached`, one file of SIZE bytes without and with the page cache, and
-`files`, a directory of N files of VALUE bytes each, named by their numbers. Every answer is
-computed from the number of its inode alone or taken from one prepared buffer, in the handler
-itself.
+Its root has `direct` and `cached`, one file of SIZE bytes each, without and with the page cache,
+and `files`, a directory of N files of VALUE bytes each, named by number. Every answer is computed
+from the inode number or taken from one prepared buffer, in the handler itself.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import cast
 import pyfuse3
 import trio
 
-#: The most that the kernel asks for in one read.
+#: The most that the kernel requests in one read.
 READ_BYTES = 1 << 20
 _TIMEOUT = 3600.0
 _ROOT, _DIRECT, _CACHED, _FILES, _FIRST = 1, 2, 3, 4, 1 << 20
@@ -55,7 +54,7 @@ class StaticFiles(pyfuse3.Operations):
 
     def _attributes(self, inode: int) -> pyfuse3.EntryAttributes:
         if inode >= _FIRST:
-            # One object for all files: pyfuse3 has copied it when the handler is called again.
+            # One object for all files: pyfuse3 has copied it before the handler is called again.
             self._small.st_ino = inode
             return self._small
         if inode in (_ROOT, _FILES):
@@ -72,7 +71,7 @@ class StaticFiles(pyfuse3.Operations):
             return self._value[off : off + size]
         begin = off % READ_BYTES
         count = max(0, min(size, self._size - off))
-        # pyfuse3 takes any buffer, and a slice of one costs no copy.
+        # pyfuse3 accepts any buffer, and slicing a memoryview does not copy.
         return cast(bytes, self._bytes[begin : begin + count])
 
     async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:

@@ -1,4 +1,4 @@
-"""Rows 3, 4 and half of 5: a partition as one stream, through a real mount."""
+"""Rows 3, 4 and half of 5: reading a partition as one stream through a real mount."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.bench.race import Command, Outcomes, python_task, race, versus
 
 
 def values(plan: Plan) -> Outcomes:
-    """Row 3."""
+    """Row 3: the values."""
     log = plain_log(plan.records)
     size = plan.records * (VALUE_BYTES + 1)
     with (
@@ -44,7 +44,7 @@ def values(plan: Plan) -> Outcomes:
 
 
 def json(plan: Plan) -> Outcomes:
-    """Row 4."""
+    """Row 4: the records as JSON."""
     log = plain_log(plan.records)
     with mounts.kafkafs(log) as ours, broker.serving(log) as kafka:
         seconds = race(
@@ -88,13 +88,13 @@ def _cat(path: Path) -> Command:
 
 
 def _kcat(bootstrap: str, *options: str) -> Command:
-    """kcat from the first record to the last one."""
+    """Runs kcat from the first record to the last."""
     place = ["-b", bootstrap, "-t", TOPIC, "-p", "0", "-o", "beginning"]
     return Command(["kcat", "-C", "-q", "-e", *place, *options])
 
 
 def _size(path: Path) -> int:
-    """Bytes that a stream gives."""
+    """Returns the number of bytes in a stream."""
     total = 0
     with path.open("rb", buffering=0) as stream:
         while data := stream.read(1 << 20):

@@ -1,4 +1,4 @@
-"""Outcomes as text."""
+"""Formats outcomes as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TITLES = ("row", "work", "ours", "peer", "theirs", "ratio", "target", "")
 
 
 def plain(outcomes: Sequence[Outcome], machine: Mapping[str, str]) -> str:
-    """Aligned columns, the facts of the machine above, the notes below."""
+    """Returns aligned columns, with the facts of the machine above and the notes below."""
     lines = [_TITLES, *(_cells(outcome) for outcome in outcomes)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     table = [

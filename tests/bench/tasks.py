@@ -1,7 +1,7 @@
-"""Work that is timed in a process of its own: `python -m tests.bench.tasks TASK ARGUMENT…`.
+"""Work that is timed in a separate process: `python -m tests.bench.tasks TASK ARGUMENT…`.
 
-For every line on its standard input a task does its work once and prints the seconds. It is given
-nothing else to do and, mostly, one core.
+For every line of its standard input, a task does its work once and prints the seconds. The process
+does nothing else and mostly runs on one core.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 
 def decode(log_dir: str) -> Task:
-    """Our columns of the whole partition."""
+    """Decodes the whole partition to our columns."""
     from kafkafs.storage.log_dirs.engine import Engine
 
     view = Engine(log_dir).log(TOPIC, 0).view()
@@ -50,7 +50,7 @@ def decode(log_dir: str) -> Task:
 
 
 def arrow(log_dir: str) -> Task:
-    """Our Arrow record batches of the whole partition, all columns."""
+    """Decodes the whole partition to our Arrow record batches, with all columns."""
     import kafkafs
 
     partition = kafkafs.open(log_dir)[TOPIC, 0]
@@ -66,7 +66,7 @@ def arrow(log_dir: str) -> Task:
 
 
 def aiokafka(log_dir: str) -> Task:
-    """aiokafka's compiled reader: fetched bytes to records, checksums looked at."""
+    """Decodes fetched bytes to records with aiokafka's compiled reader, checking checksums."""
     memory_records = importlib.import_module("aiokafka.record._crecords").MemoryRecords
     files = _log_files(log_dir)
 
@@ -87,7 +87,7 @@ def aiokafka(log_dir: str) -> Task:
 
 
 def _chunks(path: Path) -> Iterator[bytes]:
-    """The file in pieces of whole batches, as a fetch would bring them."""
+    """Yields the file in pieces of whole batches, as fetch responses would."""
     with path.open("rb", buffering=0) as file:
         position, chunk = 0, file.read(_CHUNK_BYTES)
         while chunk:
@@ -99,7 +99,7 @@ def _chunks(path: Path) -> Iterator[bytes]:
 
 
 def _whole(data: bytes) -> int:
-    """Bytes that whole batches take at the front of `data`."""
+    """Returns the size of the whole batches at the front of `data`."""
     at = 0
     while at + 12 <= len(data):
         size = 12 + int.from_bytes(data[at + 8 : at + 12], "big")
@@ -110,13 +110,13 @@ def _whole(data: bytes) -> int:
 
 
 def find(log_dir: str, records: str, count: str) -> Task:
-    """Look-ups of `targets_of` these by offset, no decoded batch being kept."""
+    """Looks up the offsets of `targets_of`; no decoded batches are cached."""
     offsets = targets_of(Path(log_dir), int(records), int(count))
     return _lookups(log_dir, lambda view, offset: view.find(offset), offsets)
 
 
 def find_time(log_dir: str, records: str, count: str) -> Task:
-    """The same by time."""
+    """Does the same by time."""
     times = [time_of(offset) for offset in targets_of(Path(log_dir), int(records), int(count))]
     return _lookups(log_dir, lambda view, time: view.offset_for_time(time), times)
 
@@ -136,8 +136,8 @@ def _lookups(log_dir: str, look_up: Callable[[View, int], object], wanted: list[
 
 
 def bare(codec: str, log_dir: str) -> Task:
-    """A decompression library on every batch's payload, all of them in memory: of the ways to call
-    it from Python the fastest one that does not need to be told the decompressed size."""
+    """Decompresses the payloads of all batches, from memory, with the fastest Python API of a
+    library that does not need to know the decompressed size."""
     payloads = [part for path in _log_files(log_dir) for part in _payloads(path)]
     ways = [_timed(way, payloads) for way in _WAYS[codec]()]
     return min(ways, key=lambda way: min(way(), way()))
@@ -175,7 +175,7 @@ def _gzip_ways() -> list[Callable[[memoryview], object]]:
 
 
 def _snappy_ways() -> list[Callable[[memoryview], object]]:
-    """Raw blocks; the few bytes of framing around them are what the loop has to look at."""
+    """Raw blocks; the loop has to parse the few bytes of framing around them."""
     import cramjam
 
     room = bytearray(_CHUNK_BYTES)
@@ -199,7 +199,7 @@ def _lz4_ways() -> list[Callable[[memoryview], object]]:
     block = cramjam.lz4.decompress_block_into
 
     def blocks(data: memoryview) -> None:
-        """Without the frame's header and checks; all of a batch is in one block, mostly."""
+        """Ignores the frame's header and checksums; a batch mostly fits into one block."""
         at = 7
         while size := int.from_bytes(data[at : at + 4], "little"):
             if size >> 31:
@@ -246,7 +246,7 @@ def _log_files(log_dir: str) -> list[Path]:
 
 
 def map_put(keys: str) -> Task:
-    """As many different keys put into an empty offset map."""
+    """Puts `keys` different keys into an empty offset map."""
     pieces = _MapKeys(int(keys))
 
     def work() -> float:
@@ -257,7 +257,7 @@ def map_put(keys: str) -> Task:
 
 
 def map_get(keys: str) -> Task:
-    """The same looked up in the full map."""
+    """Looks up the same keys in the full map."""
     pieces = _MapKeys(int(keys))
     full = pieces.empty_map()
     pieces.timed(full.put)
@@ -269,7 +269,7 @@ def map_get(keys: str) -> Task:
 
 
 class _MapKeys:
-    """Different keys of 16 bytes, a million at a time, without an order."""
+    """Different keys of 16 bytes, a million at a time, in no order."""
 
     def __init__(self, keys: int) -> None:
         self._keys = keys
@@ -280,12 +280,12 @@ class _MapKeys:
         return OffsetMap(int(self._keys / _LOAD_FACTOR + 1) * SLOT_BYTES, _LOAD_FACTOR)
 
     def timed(self, use: Callable[[bytes, Int32s, Int64s], object]) -> float:
-        """Seconds of processor time that `use` takes for all of them, since it only computes;
-        making them does not count."""
+        """Returns the processor seconds that `use` takes for all keys, since it only computes; the
+        time to make the keys does not count."""
         taken = 0.0
         for first in range(0, self._keys, _KEYS_AT_ONCE):
             offsets = np.arange(first, min(first + _KEYS_AT_ONCE, self._keys), dtype=np.int64)
-            # Multiplied by an odd number they all stay different.
+            # Multiplying by an odd number keeps them distinct.
             words = np.stack([offsets.astype(np.uint64) * _ODD, offsets.astype(np.uint64)], axis=1)
             spans = np.zeros((len(offsets), 6), dtype=np.int32)
             spans[:, 0], spans[:, 1] = np.arange(len(offsets)) * words.itemsize * 2, 16

@@ -28,18 +28,19 @@ from tests.bench.race import WARM_UPS, Call, Command, Outcomes, race, versus
 
 _WRITTEN = "written"
 _LINES = "lines.jsonl"
-#: Row 20: what each of the writers appends, and how long it waits in between, in s.
+#: Row 20: the lines that each writer appends, and the pause in between, in s.
 _WRITERS = 8
 _LINES_AT_ONCE = 100
 _PAUSE = 0.05
-#: Row 22: values that are written in one repetition, to so many keys by turns.
+#: Row 22: values written in one repetition, and the keys they are distributed over in turn.
 _VALUES = 500
 _KEYS = 50
 
 
 def append_json(plan: Plan) -> Outcomes:
-    """Row 19: a file of JSON lines into a new partition each time; lines of about 150 bytes, and
-    the longer ones of the log that other rows read, a tenth of whose bytes are escaped quotes."""
+    """Row 19: writes a file of JSON lines to a new partition each time: lines of about 150
+    bytes, and the longer ones of the log that other rows read, a tenth of whose bytes are
+    escaped quotes."""
     count = plan.appended // 2
     short = made(f"lines-short-{count}", lambda directory: _make_short_lines(directory, count))
     escaped = made(f"lines-{count}", lambda directory: _make_lines(directory, count))
@@ -79,7 +80,7 @@ def _append_lines(
 
 
 def _make_short_lines(directory: Path, count: int) -> None:
-    """As `records.jsonl` has records with keys of 8 bytes and values of 20."""
+    """Writes lines as in `records.jsonl`, with keys of 8 bytes and values of 20."""
     with (directory / _LINES).open("w", encoding="ascii") as file:
         for number in range(count):
             file.write(
@@ -90,7 +91,7 @@ def _make_short_lines(directory: Path, count: int) -> None:
 
 
 def _make_lines(directory: Path, count: int) -> None:
-    """`records.jsonl` of the log that other rows read."""
+    """Writes `records.jsonl` of the log that other rows read."""
     stream = Tree(Engine(str(plain_log(count)))).resolve(f"{TOPIC}/0/records.jsonl")
     assert isinstance(stream, File)
     handle = stream.open()
@@ -119,7 +120,7 @@ def _piped(lines: Path, topic: Path, count: int) -> Callable[[], float]:
 
 
 def _appended(lines: Path, engine: LogManager) -> Callable[[], float]:
-    """What `kafkafs append --format jsonl` does with a file."""
+    """Does what `kafkafs append --format jsonl` does with a file."""
     partitions = itertools.count()
 
     def work() -> float:
@@ -136,7 +137,7 @@ def _appended(lines: Path, engine: LogManager) -> Callable[[], float]:
 
 
 def read_beside_writers(plan: Plan) -> Outcomes:
-    """Row 20: reading one partition to its end, alone and while others are appended to."""
+    """Row 20: reads one partition to its end, alone and while others are appended to."""
     count = plan.appended
     with tempfile.TemporaryDirectory(prefix="append-", dir=cache()) as place:
         log_dir = Path(place, "logs")
@@ -155,7 +156,7 @@ def read_beside_writers(plan: Plan) -> Outcomes:
 
 
 class _Writers:
-    """Threads that each append to a partition of its own, as long as something is measured."""
+    """Threads that each append to their own partition while something is measured."""
 
     def __init__(self, partitions: Sequence[Path]) -> None:
         data = values(_LINES_AT_ONCE)
@@ -219,7 +220,7 @@ def key_values(plan: Plan) -> Outcomes:
 
 
 def _echo(directory: Path, names: Sequence[str]) -> Callable[[], float]:
-    """The calls that a shell makes, which duplicates what it has opened."""
+    """Makes the calls of a shell, which duplicates the descriptor that it has opened."""
     paths = [str(directory / name) for name in names]
 
     def work() -> float:

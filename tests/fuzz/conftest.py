@@ -1,4 +1,4 @@
-"""Settings for the fuzz suite."""
+"""Settings of the fuzz suite."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Coverage-guided fuzzing for long runs: `python -m tests.fuzz.guided TARGET SECONDS`.
 
 TARGET is a function of targets.py that takes bytes: batches, sent, payload or small_file. The
-kernels run uncompiled, so that atheris sees which of their branches an input takes; what it finds
-belongs into test_bytes.py as an example, where the compiled ones are tried, too. Inputs that led to
-new branches are kept in build/fuzz/TARGET, where the next run begins.
+kernels run uncompiled, so that atheris sees which branches an input takes. Add what it finds to
+test_bytes.py as an example, where the compiled kernels are tested too. Inputs that reached new
+branches are kept in build/fuzz/TARGET, from where the next run continues.
 
-Needs the package atheris, which nothing else here does.
+Needs the package atheris, which nothing else uses.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TARGETS = ("batches", "sent", "payload", "small_file")
 
 
 def seeds(target: str) -> Iterator[bytes]:
-    """Sound inputs to begin with, from brokers' own files."""
+    """Yields valid inputs to start from, taken from brokers' files."""
     from tests.fuzz.test_bytes import CHECKPOINT, PROPERTIES, SNAPSHOT
     from tests.fuzz.test_corpora import PARTITIONS, files
 
@@ -40,7 +40,7 @@ def seeds(target: str) -> Iterator[bytes]:
 
 
 def main(target: str, seconds: int) -> None:
-    """Runs until the time is up, or something is found."""
+    """Runs until the time is up or a failure is found."""
     os.environ["KAFKAFS_KERNELS"] = "python"
     atheris = importlib.import_module("atheris")
     folder = KEPT / target

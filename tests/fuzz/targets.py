@@ -1,7 +1,7 @@
-"""What the fuzz suite feeds bytes to, by hypothesis, by mutation of the corpora, or by atheris.
+"""The functions that the fuzz suite feeds with bytes from hypothesis, mutated corpora or atheris.
 
-A target returns when the bytes were read or refused as they should be. Anything else is a finding:
-an exception that is not the engine's, a crash, a hang, memory out of bounds.
+A target returns if the bytes were read or properly refused. Anything else is a finding: an
+exception that is not the engine's, a crash, a hang, or an access out of bounds.
 """
 
 from __future__ import annotations
@@ -35,12 +35,11 @@ from kafkafs.storage.format.records.codecs import Scratch, decompress
 from kafkafs.storage.format.records.columns import KEY_START, VALUE_START, Columns, Damage
 from kafkafs.storage.format.records.decoder import BadBatch, Decoder
 from kafkafs.storage.format.records.encoder import put_checksums
-from kafkafs.storage.format.records.origin import AppendOrigin
-from kafkafs.storage.format.records.validate import ValidationRules, validate_batches
+from kafkafs.storage.format.records.validate import AppendOrigin, ValidationRules, validate_batches
 from kafkafs.storage.lines.json_input import parse_json
 from kafkafs.storage.lines.json_output import json_lines, keys_lines, values_lines
 from kafkafs.storage.lines.text_input import parse_keyed, parse_values
-from kafkafs.storage.log.read.broker_answer import broker_answer
+from kafkafs.storage.log.read.explain import broker_answer
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log_dirs.engine import Engine
@@ -54,8 +53,8 @@ _DECODER = Decoder(MAX_BATCH_BYTES)
 
 
 def batches(data: bytes) -> None:
-    """Bytes as batches, whose checksums are taken to be right: every header that parses is decoded,
-    and what comes out is rendered in every form."""
+    """Reads bytes as batches, assuming that checksums are right: decodes every header that parses,
+    and renders the result in every form."""
     table, _ = scan(data, len(data), 0, BatchTable.empty(64), whole=True)
     for part in _DECODER.decode(memoryview(data), 0, table, "file"):
         if isinstance(part, BadBatch):
@@ -66,8 +65,8 @@ def batches(data: bytes) -> None:
 
 
 def sent(data: bytes) -> None:
-    """Bytes as what somebody sends to be appended, with the checksums they have and with right
-    ones. What is not refused can be read."""
+    """Appends bytes that a client may send, both as they are and with corrected checksums. Whatever
+    is accepted must be readable."""
     buffer = bytearray(data)
     table, _ = scan(data, len(data), 0, BatchTable.empty(64), whole=True)
     put_checksums(memoryview(buffer), table.select(table.column(MAGIC) == 2))
@@ -79,7 +78,7 @@ def sent(data: bytes) -> None:
 
 
 def payload(data: bytes) -> None:
-    """A compressed payload; the first byte chooses codec and magic."""
+    """Decompresses a payload; the first byte selects codec and magic."""
     if data:
         codec = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)[data[0] % 4]
         with suppress(CorruptError):
@@ -89,7 +88,7 @@ def payload(data: bytes) -> None:
 
 
 def small_file(data: bytes) -> None:
-    """One of the small files of a log directory, or lines to be appended."""
+    """Parses one of the small files of a log directory, or lines to append."""
     for parse in (
         parse_offsets,
         parse_leader_epochs,
@@ -106,7 +105,7 @@ def small_file(data: bytes) -> None:
 
 
 def log_dir(path: Path) -> None:
-    """A log directory and all that is in it."""
+    """Reads a log directory and everything in it."""
     try:
         engine = Engine(str(path), {"kafkafs.max.batch.bytes": str(MAX_BATCH_BYTES)})
     except StorageError:
@@ -123,12 +122,12 @@ def log_dir(path: Path) -> None:
 
 
 def is_file(path: str) -> bool:
-    """Whether it is a regular file, and no link to one."""
+    """Returns whether it is a regular file and not a link to one."""
     return stat.S_ISREG(os.lstat(path).st_mode)
 
 
 def cleaned(view: View) -> None:
-    """A pass of the cleaner over all but the active segment, written to nowhere."""
+    """Cleans all segments but the active one, discarding the output."""
     if len(view.segments) > 1:
         first, active = view.segments[0].base_offset, view.segments[-1].base_offset
         sink = Rewritten()
@@ -139,7 +138,8 @@ def cleaned(view: View) -> None:
 
 
 def explained(view: View) -> None:
-    """Why each segment is there, which is told whatever is in it, and can be written down."""
+    """Explains why each segment is present; this must work, and serialize, whatever a segment
+    contains."""
     config = replace(TopicConfig(), cleanup_policy=("compact", "delete"))
     found = why(view, config, checkpoint=None, now_ms=0)
     assert len(found.segments) == len(view.segments)
@@ -147,7 +147,7 @@ def explained(view: View) -> None:
 
 
 def partition(view: View) -> None:
-    """Every question that can be asked of a partition."""
+    """Runs every query on a partition."""
     assert 0 <= view.start_offset <= view.last_stable_offset <= view.end_offset
     times = {0, view.max_timestamp}
     for isolation in Isolation:
@@ -155,7 +155,7 @@ def partition(view: View) -> None:
         for part in view.scan(isolation=isolation):
             if isinstance(part, Damage):
                 assert part.error.file
-                # Only what is no file has no positions.
+                # Positions are missing only if it is not a regular file.
                 assert part.error.position >= 0 or not is_file(part.error.file)
                 continue
             assert int(part.offsets[0]) > previous
@@ -186,7 +186,7 @@ def _some_offsets(view: View) -> Iterator[int]:
 
 
 def rendered(columns: Columns) -> None:
-    """Records in every form in which they are given out."""
+    """Renders records in every output format."""
     rows = len(columns)
     assert bytes(values_lines(columns, "t", 0)).count(b"\n") >= rows
     assert bytes(keys_lines(columns, "t", 0)).count(b"\n") >= rows

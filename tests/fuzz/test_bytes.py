@@ -1,4 +1,4 @@
-"""Any bytes, and damaged ones, at every place where bytes from a disk are understood."""
+"""Arbitrary and damaged bytes for every parser of bytes on disk."""
 
 from __future__ import annotations
 

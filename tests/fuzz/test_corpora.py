@@ -1,4 +1,4 @@
-"""Log directories of real brokers, with some of their bytes changed."""
+"""Log directories of real brokers with some bytes changed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PARTITIONS = (
 
 @functools.cache
 def files(corpus: str, partition: str) -> dict[str, bytes]:
-    """A partition's files by name. A preallocated index is only as long as what is in it."""
+    """Returns a partition's files by name; preallocated indexes are cut to 1 MiB."""
     archive = answers.DATA / "corpora" / f"{corpus}.tar.gz"
     with TemporaryDirectory() as name:
         member = f"{corpus}/{partition}"
@@ -84,7 +84,7 @@ def test_any_file_of_a_partition_changed_anywhere(
 
 @functools.cache
 def records(corpus: str, partition: str) -> dict[int, Plain]:
-    """The records of a partition as it is, by offset."""
+    """Returns the records of the unchanged partition, by offset."""
     with TemporaryDirectory() as root:
         write(Path(root) / partition, files(corpus, partition))
         found, damage = scan(open_view(Path(root) / partition), isolation=UNCOMMITTED)
@@ -95,7 +95,7 @@ def records(corpus: str, partition: str) -> dict[int, Plain]:
 def spoil(
     contents: dict[str, bytes], which: int, mutation: tuple[str, int, int]
 ) -> tuple[str, list[Header], int]:
-    """Changes one batch; returns its file, all batches that were there, and its number."""
+    """Changes one batch; returns its file, all original batches, and its number."""
     logs = [name for name, data in sorted(contents.items()) if name.endswith(".log") and data]
     name = logs[which % len(logs)]
     headers = list(walk(contents[name]))
@@ -115,7 +115,7 @@ def test_a_changed_batch_costs_no_record_but_its_own(
 ) -> None:
     contents = dict(files(*chosen))
     name, headers, number = spoil(contents, which, mutation)
-    # What a batch lost at an end its neighbour may make up for, and be the damaged one.
+    # Bytes missing at the end of a batch may be taken from its neighbour, which is damaged instead.
     low = headers[number - 2].last_offset if number > 1 else int(name[:20]) - 1
     high = headers[number + 1].last_offset if number + 1 < len(headers) else 1 << 62
     with TemporaryDirectory() as root:
@@ -142,7 +142,7 @@ def test_whole_directories_with_damage_in_many_places(
 
 
 def test_a_scan_of_a_changed_corpus_still_yields_columns(corpus: Callable[[str], Path]) -> None:
-    """The targets do look: nothing passes because nothing was read."""
+    """The targets do read: nothing passes because nothing was read."""
     engine = Engine(str(corpus("kafka28")))
     parts = list(engine.log("mixed", 0).view().scan())
     assert sum(len(plain(part)) for part in parts if isinstance(part, Columns)) > 500

@@ -1,4 +1,4 @@
-"""Log directories of any content: names that nobody chose, kinds that are no files, small files of
+"""Log directories with arbitrary contents: random names, special files, and small files of
 garbage."""
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ ENTRIES = st.lists(st.tuples(FILE_NAMES, KINDS, CONTENTS), max_size=8)
 
 
 def make(path: Path, kind: str, content: bytes) -> None:
-    """Makes something at `path`, unless it is there already or cannot be named so."""
+    """Creates an entry at `path`, unless it exists or the name is not allowed."""
     if len(os.fsencode(path.name)) > 255 or path.name in (".", "..") or os.path.lexists(path):
         return
     if kind == "directory":
