@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkafs.storage.errors import OffsetNotFound
-from kafkafs.storage.format.java_text import decode_utf8
+from kafkafs.storage.format.primitives import decode_utf8
 from kafkafs.storage.format.records.batch import parse_header
 from kafkafs.storage.format.records.columns import Columns, Damage, Record
 from kafkafs.storage.format.records.record_columns import SimpleRecord

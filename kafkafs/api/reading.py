@@ -1,11 +1,4 @@
-"""The Python API for log directories: `kafkafs.open`, partitions, and `scan` to Arrow.
-
-    with kafkafs.open("/data") as d:
-        for topic, partitions in d.topics.items():
-            print(topic, partitions)
-        p = d["orders", 0]
-        p.record(600).value
-        p.scan(columns=["offset", "value"]).read_all()
+"""Reading: log directories, partitions, and `scan` to Arrow.
 
 The engine, numpy and pyarrow are imported when they are first needed.
 """
@@ -13,16 +6,15 @@ The engine, numpy and pyarrow are imported when they are first needed.
 from __future__ import annotations
 
 import operator
-import os
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Literal, NoReturn, Self, overload
+from typing import TYPE_CHECKING, NoReturn, Self
 
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.times import milliseconds
+from kafkafs.storage.clock import milliseconds
+
+from .arrow import READ_COMMITTED, arrow_reader, undamaged
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,73 +26,9 @@ if TYPE_CHECKING:
     from kafkafs.storage.log_dirs.engine import Engine
 
     from .compacted import Compacted
-    from .writing import WritableLogDirectories
 
-READ_COMMITTED: Final = "read_committed"
-
-Path = str | os.PathLike[str]
 #: Milliseconds since 1970, ISO 8601, a datetime or a date; UTC if there is no time zone.
 Time = int | str | date
-
-
-@overload
-def open(
-    log_dirs: Path | Sequence[Path],
-    *,
-    writable: Literal[False] = ...,
-    maintain: Literal[False] = ...,
-    settings: Mapping[str, str] | None = ...,
-) -> LogDirectories: ...
-
-
-@overload
-def open(
-    log_dirs: Path | Sequence[Path],
-    *,
-    writable: Literal[True],
-    maintain: bool = ...,
-    settings: Mapping[str, str] | None = ...,
-) -> WritableLogDirectories: ...
-
-
-def open(
-    log_dirs: Path | Sequence[Path],
-    *,
-    writable: bool = False,
-    maintain: bool = False,
-    settings: Mapping[str, str] | None = None,
-) -> LogDirectories:
-    """Opens log directories together: a path, several joined by commas as in Kafka's `log.dirs`, or
-    a sequence of paths.
-
-    By default they are opened read-only and without a lock, even while a broker uses them. With
-    `writable` they are locked, created if missing, and recovered after an unclean shutdown. Nothing
-    is deleted automatically, unless `maintain` runs a broker's retention, log cleaner and removal
-    of leftover files while they are open. `settings` are the configs that `kafkafs -c` takes.
-
-    Raises LogDirError if a path is not a log directory or is a URL other than `file:`, LogDirLocked
-    if another process has locked one, ConfigError for an unknown config or an invalid value, and
-    ValueError for `maintain` without `writable`.
-    """
-    paths = _paths(log_dirs)
-    if maintain and not writable:
-        raise ValueError("maintain=True needs writable=True")
-    if writable:
-        from kafkafs.storage.log_manager import LogManager
-
-        from .writing import WritableLogDirectories
-
-        return WritableLogDirectories(LogManager(paths, settings, maintain=maintain))
-    from kafkafs.storage.log_dirs.engine import Engine
-
-    return LogDirectories(Engine(paths, settings))
-
-
-def _paths(log_dirs: Path | Sequence[Path]) -> list[str]:
-    if isinstance(log_dirs, str):
-        return [local_path(path.strip()) for path in log_dirs.split(",")]
-    listed = [log_dirs] if isinstance(log_dirs, os.PathLike) else log_dirs
-    return [local_path(os.fspath(path)) for path in listed]
 
 
 class _ForReading:
@@ -110,11 +38,10 @@ class _ForReading:
     if not TYPE_CHECKING:  # for type checkers there is no such method
 
         def __getattr__(self, name: str) -> NoReturn:
-            from . import writing
-
             kind = type(self).__name__
-            writable = getattr(writing, f"Writable{kind}", None)
-            if not name.startswith("_") and hasattr(writable, name):
+            # What can also be written to is a subclass, in writing.py.
+            writable = (hasattr(each, name) for each in type(self).__subclasses__())
+            if not name.startswith("_") and any(writable):
                 raise AttributeError(
                     f"{kind}.{name} writes, and this {kind} was opened for reading:"
                     " open it with writable=True",
@@ -139,13 +66,16 @@ class LogDirectories(_ForReading):
     def __getitem__(self, topic_partition: tuple[str, int]) -> Partition:
         """Returns the partition `directory[topic, number]`. Raises UnknownTopic or
         UnknownPartition."""
+        return Partition(self._log(topic_partition), self._engine)
+
+    def _log(self, topic_partition: tuple[str, int]) -> Log:
         try:
             topic, number = topic_partition
         except ValueError:
             what = f"directory[TOPIC, NUMBER], not directory[{topic_partition!r}]"
             raise TypeError(f"a partition is {what}") from None
         self._engine.let_go_now_and_then()
-        return Partition(self._engine.log(topic, operator.index(number)), self._engine)
+        return self._engine.log(topic, operator.index(number))
 
     def __iter__(self) -> Iterator[Partition]:
         """Yields all existing partitions, by topic and number."""
@@ -331,29 +261,6 @@ class Partition(_ForReading):
         return compacted(self._engine, self.topic, self.partition, now_ms)
 
 
-def arrow_reader(
-    parts: Generator[Columns], topic: str, partition: int, columns: Sequence[str] | None
-) -> pa.RecordBatchReader:
-    """Returns records as Arrow record batches with the selected `columns`, all by default."""
-    import pyarrow as pa
-
-    from kafkafs.storage.format.records.arrow import SCHEMA, to_record_batch
-
-    names = list(SCHEMA.names if columns is None else columns)
-    if not names:
-        raise ValueError("columns must not be empty")
-    if unknown := [name for name in names if name not in SCHEMA.names]:
-        raise ValueError(f"no column {unknown[0]!r}; there are {', '.join(SCHEMA.names)}")
-
-    def batches() -> Iterator[pa.RecordBatch]:
-        with closing(parts):  # or an error's traceback would keep them open
-            for part in parts:
-                yield to_record_batch(part, topic, partition, names).select(names)
-
-    schema = pa.schema([SCHEMA.field(name) for name in names])
-    return pa.RecordBatchReader.from_batches(schema, batches())
-
-
 def _isolation(name: str) -> Isolation:
     from kafkafs.storage.log.read.transactions import Isolation
 
@@ -374,21 +281,3 @@ def _later_of(*offsets: int | None) -> int | None:
 
 def _earlier_of(*offsets: int | None) -> int | None:
     return min((offset for offset in offsets if offset is not None), default=None)
-
-
-def undamaged(
-    parts: Generator[Columns | Damage], on_damage: Callable[[Damage], None] | None
-) -> Generator[Columns]:
-    """Yields the records among `parts`. Passes damage to `on_damage`, or raises it if that is
-    None."""
-    from kafkafs.storage.errors import fresh
-    from kafkafs.storage.format.records.columns import Damage
-
-    with closing(parts):
-        for part in parts:
-            if not isinstance(part, Damage):
-                yield part
-            elif on_damage is None:
-                raise fresh(part.error)
-            else:
-                on_damage(part)

@@ -13,11 +13,11 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from kafkafs.storage.times import milliseconds
+from kafkafs.storage.clock import milliseconds
 
 from .reading import LogDirectories, Partition, Time
 
@@ -77,11 +77,7 @@ class WritableLogDirectories(LogDirectories):
         engine.start()
 
     def __getitem__(self, topic_partition: tuple[str, int]) -> WritablePartition:
-        """Returns the partition `directory[topic, number]`. Raises UnknownTopic or
-        UnknownPartition."""
-        topic, number = topic_partition
-        log = self._writable.log(topic, operator.index(number))
-        return WritablePartition(log, self._writable)
+        return WritablePartition(self._log(topic_partition), self._writable)
 
     def __iter__(self) -> Iterator[WritablePartition]:
         for topic, numbers in self.topics.items():
@@ -92,15 +88,15 @@ class WritableLogDirectories(LogDirectories):
         self,
         topic: str,
         partitions: int = 1,
-        settings: Mapping[str, str] | None = None,
+        configs: Mapping[str, str] | None = None,
         *,
         unregistered: bool = False,
     ) -> str:
-        """Creates a topic with configs `settings` and returns its topic id. Raises TopicExists,
+        """Creates a topic with `configs` and returns its topic id. Raises TopicExists,
         InvalidTopic, InvalidPartitions or ConfigError. Raises Unregistered, unless `unregistered`
         is true, if the directories belong to a KRaft cluster, whose broker would turn the
         partitions into stray partitions."""
-        return self._writable.create_topic(topic, partitions, settings, unregistered=unregistered)
+        return self._writable.create_topic(topic, partitions, configs, unregistered=unregistered)
 
     def create_partitions(self, topic: str, total: int, *, unregistered: bool = False) -> None:
         """Increases the number of a topic's partitions to `total`. Raises UnknownTopic or
@@ -175,8 +171,7 @@ class WritableLogDirectories(LogDirectories):
             with producer.transaction(durable):
                 yield Transaction(self._writable, producer)
         finally:
-            with self._guard:
-                (self._unended if producer.is_in_transaction else self._idle).append(producer)
+            self._keep(producer)
 
     def close(self) -> None:
         """Makes everything durable and unlocks the directories. Open transactions stay open, hidden
@@ -195,20 +190,30 @@ class WritableLogDirectories(LogDirectories):
     def _end_transactions(self) -> None:
         """Retries ending the transactions whose end could not be written: aborts them, or commits
         those whose commit was already decided."""
-        from kafkafs.storage.errors import InvalidTxnState, StorageError
-
         with self._guard:
             unended, self._unended = self._unended, []
-        for producer in unended:
-            try:
-                try:
-                    producer.abort()
-                except InvalidTxnState:
-                    producer.commit()
-            except (StorageError, OSError):
-                self._unended.append(producer)
-            else:
-                self._idle.append(producer)
+        try:
+            while unended:
+                _end_transaction(unended[-1])
+                self._keep(unended.pop())
+        finally:
+            for producer in unended:  # if a signal interrupts this
+                self._keep(producer)
+
+    def _keep(self, producer: TransactionalProducer) -> None:
+        """Keeps a producer for a later transaction, or to retry ending its transaction."""
+        with self._guard:
+            (self._unended if producer.is_in_transaction else self._idle).append(producer)
+
+
+def _end_transaction(producer: TransactionalProducer) -> None:
+    from kafkafs.storage.errors import InvalidTxnState, StorageError
+
+    with suppress(StorageError, OSError):
+        try:
+            producer.abort()
+        except InvalidTxnState:
+            producer.commit()
 
 
 class WritablePartition(Partition):

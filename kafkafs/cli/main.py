@@ -16,7 +16,7 @@ from typing import Any, Final
 import click
 
 from kafkafs import __version__
-from kafkafs.storage.nearest import did_you_mean
+from kafkafs.storage.errors import did_you_mean
 
 from .support import failures, progress
 from .support.verb import debug_option

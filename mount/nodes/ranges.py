@@ -52,7 +52,7 @@ from .stream import ARROW_END, FIELDS, FORMATS, LinesSource, PartitionSource, ar
 if TYPE_CHECKING:  # pyarrow is large
     import pyarrow as pa
 
-    from kafkafs.storage.format.records.tables import Most
+    from kafkafs.storage.format.records.arrow import Most
 
 #: In listing order.
 NAMES: Final = {
@@ -74,11 +74,11 @@ class RangesDirectory(FixedDirectory, MemberDirectory):
     member = Member.RANGE
 
     def __init__(self, catalog: Catalog, partition: MountedPartition) -> None:
-        super().__init__(partition)
+        super().__init__(catalog, partition)
         self._ranges = catalog.ranges
 
     def child(self, name: str) -> RangeDirectory:
-        return RangeDirectory(self._ranges, named_range(self.partition, name))
+        return RangeDirectory(self.catalog, named_range(self.partition, name))
 
     def listing(self) -> Listing:
         """Returns a listing that ends with what is served now."""
@@ -142,15 +142,15 @@ def named_range(partition: MountedPartition, name: str) -> Range:
 
 
 class RangeDirectory(FixedDirectory):
-    def __init__(self, ranges: Ranges, range_: Range) -> None:
-        self.partition = range_.partition
+    def __init__(self, catalog: Catalog, range_: Range) -> None:
+        super().__init__(catalog, range_.partition)
         self.range = range_
-        self._ranges = ranges
-        self.inode = ranges.inode(range_, RangeMember.DIRECTORY)
+        self._ranges = catalog.ranges
+        self.inode = catalog.ranges.inode(range_, RangeMember.DIRECTORY)
         self.parent_inode = member_inode(range_.partition, Member.RANGE)
 
     def attributes(self) -> Attributes:
-        generation = self.partition.generation(self.inode)
+        generation = self.catalog.generation(self.inode)
         mtime_ns = self.range.mtime_ns(self.range.view())
         return directory_attributes(self.inode, mtime_ns, generation)
 
@@ -207,13 +207,13 @@ class RangeFile(File):
         return self._ranges.open(self._key, self._content)
 
 
-def range_node(ranges: Ranges, inode: int) -> RangeDirectory | RangeFile:
-    """Returns the node of an inode number of Kind.RANGE. Raises Stale if it is not served."""
-    range_, member = ranges.by_inode(inode)
+def range_node(catalog: Catalog, inode: int) -> RangeDirectory | RangeFile:
+    """Returns the node of an inode number of InodeKind.RANGE. Raises Stale if it is not served."""
+    range_, member = catalog.ranges.by_inode(inode)
     range_.view()
     if member is RangeMember.DIRECTORY:
-        return RangeDirectory(ranges, range_)
-    return RangeFile(ranges, range_, member)
+        return RangeDirectory(catalog, range_)
+    return RangeFile(catalog.ranges, range_, member)
 
 
 # -- the contents of the files ------------------------------------------------------------------
@@ -254,7 +254,7 @@ class _Whole:
     def tables(self, start: int, most: Most) -> Iterator[tuple[int, pa.Table]]:
         """Yields Arrow tables of the records, each with the offset of its first record. Raises
         CorruptError."""
-        from kafkafs.storage.format.records.tables import tables  # with pyarrow
+        from kafkafs.storage.format.records.arrow import tables  # with pyarrow
 
         return tables(self.columns(start), self.partition.topic, self.partition.number, most)
 
@@ -280,7 +280,7 @@ class ArrowSource:
         self._whole = _Whole(range_, view)
 
     def pieces(self, restart: int) -> Iterator[StreamPiece | CorruptError]:
-        from kafkafs.storage.format.records.tables import BATCH
+        from kafkafs.storage.format.records.arrow import BATCH
 
         if restart < 0:
             yield StreamPiece(arrow_schema())
@@ -294,8 +294,7 @@ def write_parquet(range_: Range, view: View, output: CopyWriter) -> None:
     """Writes a range's records as a Parquet file."""
     import pyarrow.parquet as pq  # large
 
-    from kafkafs.storage.format.records.arrow import SCHEMA
-    from kafkafs.storage.format.records.tables import ROW_GROUP
+    from kafkafs.storage.format.records.arrow import ROW_GROUP, SCHEMA
 
     with pq.ParquetWriter(output, SCHEMA, compression=_PARQUET_CODEC) as writer:
         for _, table in _Whole(range_, view).tables(-1, ROW_GROUP):

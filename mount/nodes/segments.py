@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone, printable
+from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone, did_you_mean, printable
 from kafkafs.storage.format.files.names import (
     FileKind,
     FileState,
@@ -18,15 +18,14 @@ from kafkafs.storage.format.files.names import (
     parse_segment_file,
     segment_file,
 )
-from kafkafs.storage.nearest import did_you_mean
 
+from ..catalog import Catalog
 from ..node import FILE_MODE, FIRST, Attributes, DirEntryRun, File, Listing, rows_at
 from ..partition import MountedPartition, Scope
-from ..vfs.errnos import Busy, NoSuchName, NotPermitted, ReadOnly, Stale
+from ..vfs.errnos import Busy, NoSuchName, NotPermitted, Stale
 from ..vfs.handles import FileHandle, Handle
 from ..vfs.inodes import NUMBER_MASK, Inode, InodeKind, segment_file_name, segment_kind
 from ..vfs.lifetimes import BRIEFLY, FOR_EVER, NOT_AT_ALL
-from ..writes.deleting import is_emptied
 from .member import Member, MemberDirectory
 from .removed import RemovedName
 
@@ -44,10 +43,7 @@ class SegmentsDirectory(MemberDirectory):
 
     def remove(self, name: str, pid: int) -> None:
         """Deletes a segment and all older ones; their names no longer exist when this returns."""
-        partition = self.partition
-        if partition.changes is None:
-            raise ReadOnly
-        deletions = partition.changes.deletions
+        partition, deletions = self.partition, self.writable().deletions
         try:
             self.child(name)
         except NoSuchName:
@@ -55,7 +51,7 @@ class SegmentsDirectory(MemberDirectory):
                 raise
             deletions.removed_again(partition, pid, name)
             return
-        if not is_emptied(partition):
+        if not deletions.is_emptied(partition):
             deletions.delete_below(partition, _end_of_segment(partition, name), name, pid)
         deletions.settle(partition)
 
@@ -151,7 +147,7 @@ class SegmentFile(File):
         self._losses = losses
 
     def still_holds(self) -> bool:
-        return self._losses == SegmentsDirectory(self.partition).losses()
+        return self._losses == self.partition.losses
 
     @property
     def name_bytes(self) -> bytes:
@@ -197,9 +193,11 @@ def _digest(name: str) -> int:
     return int.from_bytes(digest, "big") & NUMBER_MASK
 
 
-def segment_file_by_inode(partition: MountedPartition, inode: Inode, number: int) -> SegmentFile:
+def segment_file_by_inode(
+    catalog: Catalog, partition: MountedPartition, inode: Inode, number: int
+) -> SegmentFile:
     """Returns the file of an inode number; `number` is its full number. Raises Stale."""
-    directory = SegmentsDirectory(partition)
+    directory = SegmentsDirectory(catalog, partition)
     try:
         if inode.kind >= InodeKind.SEGMENT_FILE:
             parsed = segment_file_name(inode.kind, number)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
+from kafkafs.storage.clock import not_a_time, parse_time, time_text
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.layout import MAX_OFFSET
 from kafkafs.storage.log.read.view import View
-from kafkafs.storage.times import not_a_time, parse_time, time_text
 
 from ..node import (
     FIRST,
@@ -24,7 +24,7 @@ from ..node import (
     link_attributes,
 )
 from ..partition import MountedPartition, Scope
-from ..vfs.errnos import NoSuchName, ReadOnly
+from ..vfs.errnos import NoSuchName
 from ..vfs.inodes import InodeKind
 from ..vfs.lifetimes import NOT_AT_ALL
 from .member import Member, MemberDirectory
@@ -44,10 +44,7 @@ class TimeDirectory(MemberDirectory):
 
     def remove(self, name: str, pid: int) -> None:
         """Deletes the records before the one that the link leads to."""
-        partition = self.partition
-        if partition.changes is None:
-            raise ReadOnly
-        deletions = partition.changes.deletions
+        partition, deletions = self.partition, self.writable().deletions
         timestamp = _timestamp(name)
         offset = first_since(partition, timestamp)
         if offset is not None:

@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from ..errors import ConfigError, printable
-from ..nearest import did_you_mean
+from ..errors import ConfigError, did_you_mean, printable
 
 T = TypeVar("T")
 

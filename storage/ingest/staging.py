@@ -20,9 +20,8 @@ from ..errors import InvalidRecord, OffsetOutOfRange, SegmentGone
 from ..format.files.names import partition_dir
 from ..format.records.batch import Bytes
 from ..format.records.encoder import BatchPlan
-from ..format.records.origin import AppendOrigin
 from ..format.records.record_columns import RecordColumns
-from ..format.records.validate import ValidationResult, validate_batches
+from ..format.records.validate import AppendOrigin, ValidationResult, validate_batches
 from ..io.disk import DirectoryEntry
 from ..io.durable import WritableDirFd
 from ..log.append.preparing import admit_rules, encoded

@@ -41,11 +41,10 @@ from ..errors import (
 )
 from ..format.files.names import FileKind, FileState, partition_dir, segment_file
 from ..format.layout import MAX_INT32, RECORD_BATCH_OVERHEAD
+from ..format.primitives import random_uuid_text
 from ..format.records import batch as b
 from ..format.records.batch import BatchTable, parse_header
-from ..format.records.origin import AppendOrigin
-from ..format.records.validate import ValidationResult
-from ..format.uuids import random_uuid_text
+from ..format.records.validate import AppendOrigin, ValidationResult
 from ..io.disk import DirFd, OpenFile
 from ..io.durable import SyncFailed, WritableDirFd
 from ..log.append.appending import marker_reader

@@ -13,7 +13,7 @@ from dataclasses import replace
 from ..errors import LogDirError, SegmentGone, printable
 from ..format.files.checkpoints import MetaProperties, format_meta_properties, parse_meta_properties
 from ..format.files.names import META_PROPERTIES_FILE
-from ..format.uuids import random_uuid_text
+from ..format.primitives import random_uuid_text
 from ..io.disk import DirFd
 from ..io.durable import WritableDirFd
 from ..io.lock import LOCK_FILE, DirectoryLock

@@ -25,7 +25,7 @@ from ..errors import (
     printable,
 )
 from ..format.files.names import METADATA_TOPIC, is_legal_topic
-from ..format.uuids import is_uuid_text, random_uuid_text
+from ..format.primitives import is_uuid_text, random_uuid_text
 from ..log.append.writer import LogWriter
 from ..log_dirs.cluster_metadata import TopicMetadata
 from ..log_dirs.deleted_topics import DeletedPartition

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 import kafkafs
-from kafkafs.storage.times import milliseconds
+from kafkafs.storage.clock import milliseconds
 from tests import answers
 
 Corpus = Callable[[str], Path]
 
 
 @pytest.fixture
-def clean(corpus: Corpus) -> kafkafs.Directory:
+def clean(corpus: Corpus) -> kafkafs.LogDirectories:
     return kafkafs.open(corpus("kafka43-clean"))
 
 
@@ -26,7 +26,7 @@ def test_everything_public_is_there_and_nothing_else() -> None:
     for name in kafkafs.__all__:
         assert hasattr(kafkafs, name)
     # What the module imported is private or a part of the package.
-    layers = {"api", "cli", "compacted", "mount", "settings", "spark", "storage", "writing"}
+    layers = {"api", "cli", "mount", "spark", "storage"}
     public = {name for name in vars(kafkafs) if not name.startswith("_")} - layers
     assert public == set(kafkafs.__all__) - {"__version__"}
 
@@ -37,7 +37,7 @@ def test_version_is_that_of_the_package() -> None:
     assert project["version"] == kafkafs.__version__
 
 
-def test_topics_are_those_of_the_broker(clean: kafkafs.Directory) -> None:
+def test_topics_are_those_of_the_broker(clean: kafkafs.LogDirectories) -> None:
     topics = clean.topics
     listed = [(topic, number) for topic, numbers in topics.items() for number in numbers]
     # A broker does not tell its clients of the cluster's metadata, which lie beside.
@@ -46,7 +46,7 @@ def test_topics_are_those_of_the_broker(clean: kafkafs.Directory) -> None:
     assert list(topics) == sorted(topics)
 
 
-def test_topics_are_a_copy(clean: kafkafs.Directory) -> None:
+def test_topics_are_a_copy(clean: kafkafs.LogDirectories) -> None:
     clean.topics["orders"].append(99)
     assert clean.topics["orders"] == [0, 1, 2]
 
@@ -61,7 +61,7 @@ def test_offsets_are_those_of_the_broker(corpus: Corpus, corpus_name: str) -> No
             assert partition.last_stable_offset == told.last_stable
 
 
-def test_topic_ids_are_those_of_the_broker(clean: kafkafs.Directory) -> None:
+def test_topic_ids_are_those_of_the_broker(clean: kafkafs.LogDirectories) -> None:
     for topic, topic_id in answers.topic_ids("kafka43-clean").items():
         assert clean.topic_id(topic) == topic_id
 
@@ -83,7 +83,7 @@ def test_a_path_may_have_a_comma(corpus: Corpus, tmp_path: Path) -> None:
     assert "orders" in kafkafs.open(tmp_path / "a,b").topics
 
 
-def test_a_record(clean: kafkafs.Directory) -> None:
+def test_a_record(clean: kafkafs.LogDirectories) -> None:
     told = next(r for r in answers.records("kafka43-clean", "orders", 0) if r.offset == 600)
     record = clean["orders", 0].record(600)
     assert record.offset == 600
@@ -93,31 +93,31 @@ def test_a_record(clean: kafkafs.Directory) -> None:
     assert record.headers == list(told.headers)
 
 
-def test_a_record_that_is_not_there(clean: kafkafs.Directory) -> None:
+def test_a_record_that_is_not_there(clean: kafkafs.LogDirectories) -> None:
     with pytest.raises(kafkafs.OffsetNotFound, match="offset 6674 is past the end of orders/0"):
         clean["orders", 0].record(6674)
 
 
-def test_a_record_of_an_aborted_transaction(clean: kafkafs.Directory) -> None:
+def test_a_record_of_an_aborted_transaction(clean: kafkafs.LogDirectories) -> None:
     partition = clean["txn", 0]
     with pytest.raises(kafkafs.OffsetNotFound):
         partition.record(12)
     assert partition.record(12, isolation="read_uncommitted").offset == 12
 
 
-def test_no_such_topic_or_partition(clean: kafkafs.Directory) -> None:
+def test_no_such_topic_or_partition(clean: kafkafs.LogDirectories) -> None:
     with pytest.raises(kafkafs.UnknownTopic, match="did you mean orders or unordered"):
         clean["ordres", 0]
     with pytest.raises(kafkafs.UnknownPartition, match="orders has no partition 3"):
         clean["orders", 3]
 
 
-def test_an_isolation_level_that_kafka_does_not_know(clean: kafkafs.Directory) -> None:
+def test_an_isolation_level_that_kafka_does_not_know(clean: kafkafs.LogDirectories) -> None:
     with pytest.raises(ValueError, match="serializable"):
         clean["orders", 0].record(1, isolation="serializable")
 
 
-def test_offset_for_time(clean: kafkafs.Directory) -> None:
+def test_offset_for_time(clean: kafkafs.LogDirectories) -> None:
     partition = clean["orders", 0]
     timestamp = partition.record(600).timestamp
     assert partition.offset_for_time(timestamp) == 600
@@ -169,12 +169,12 @@ def test_what_is_no_log_directory(tmp_path: Path) -> None:
 )
 def test_a_wrong_setting(corpus: Corpus, name: str, value: str, why: str) -> None:
     with pytest.raises(kafkafs.ConfigError, match=why) as caught:
-        kafkafs.open(corpus("kafka43-clean"), settings={name: value})
+        kafkafs.open(corpus("kafka43-clean"), configs={name: value})
     assert caught.value.name == name
 
 
 def test_a_setting_counts(corpus: Corpus) -> None:
-    small = kafkafs.open(corpus("kafka43-clean"), settings={"kafkafs.max.batch.bytes": "1000"})
+    small = kafkafs.open(corpus("kafka43-clean"), configs={"kafkafs.max.batch.bytes": "1000"})
     with pytest.raises(kafkafs.CorruptError, match=r"setting kafkafs\.max\.batch\.bytes"):
         small["orders", 0].record(600)
 
@@ -185,7 +185,7 @@ def test_a_partition_outlives_the_closing_of_its_directory(corpus: Corpus) -> No
     assert partition.record(600).offset == 600
 
 
-def test_a_topic_alone_is_no_partition(clean: kafkafs.Directory) -> None:
+def test_a_topic_alone_is_no_partition(clean: kafkafs.LogDirectories) -> None:
     name: Any = "orders"
     with pytest.raises(TypeError, match=r"directory\[TOPIC, NUMBER\], not directory\['orders'\]"):
         clean[name]

@@ -1,4 +1,5 @@
-"""Batches of producers, right and wrong ones, judged by the engine and by Kafka's own classes."""
+"""Producers' batches, valid and invalid ones, get the same result from the engine and from Kafka's
+classes."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from kafkafs.storage.format.layout import MAX_INT32, ControlType
 from kafkafs.storage.format.messages.control import parse_end_txn_marker
 from kafkafs.storage.format.records.batch import BatchTable, scan
 from kafkafs.storage.format.records.builder import BatchFields, build_batch, build_end_txn_marker
-from kafkafs.storage.format.records.origin import AppendOrigin
 from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.format.records.validate import AppendOrigin
 from kafkafs.storage.log.state.producers import Duplicate, ProducerStateManager
 from kafkafs.storage.segment.txn_index import AbortedTxn
 from tests.broker.kafka import installation, java
@@ -30,7 +31,7 @@ STEPS = 4000
 
 
 class Kafka:
-    """ProducerStates.java."""
+    """Runs ProducerStates.java."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
@@ -62,7 +63,7 @@ def kafka(tmp_path: Path) -> Iterator[Kafka]:
 
 
 class Engine:
-    """The engine's producers, answering as ProducerStates.java does."""
+    """The engine's producer states, answering as ProducerStates.java does."""
 
     def __init__(self) -> None:
         self.producers = ProducerStateManager(DAY_MS)
@@ -106,7 +107,7 @@ def _result(duplicate: Duplicate | None, aborted: list[AbortedTxn]) -> dict[str,
 
 
 class Batches:
-    """Batches as they may come: mostly what fits what came before, and often something else."""
+    """Random batches: most fit what came before, but many do not."""
 
     def __init__(self, chance: random.Random, engine: Engine) -> None:
         self.chance = chance
@@ -160,7 +161,7 @@ class Batches:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_engine_judges_producers_as_kafka_does(seed: int, kafka: Kafka) -> None:
-    """The same answers and the same snapshot, byte for byte, after every step."""
+    """After every step, the answers and the snapshots are the same, byte for byte."""
     engine, chance = Engine(), random.Random(seed)
     batches = Batches(chance, engine)
     seen: Counter[str] = Counter()

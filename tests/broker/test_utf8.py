@@ -1,4 +1,4 @@
-"""Bytes that are not UTF-8 become the text that the JVM makes of them."""
+"""Invalid UTF-8 is decoded to the same text as by the JVM."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import random
 import subprocess
 from collections.abc import Iterable, Iterator
 
-from kafkafs.storage.format.java_text import decode_utf8
+from kafkafs.storage.format.primitives import decode_utf8
 from tests.broker.kafka import installation, java
 
 #: The bytes on both sides of every boundary between the rules of UTF-8.
@@ -17,7 +17,7 @@ EDGES = bytes.fromhex(
 
 
 def decoded_by_java(sequences: list[bytes]) -> Iterator[str]:
-    """What `new String(bytes, UTF_8)` gives for each."""
+    """Returns the result of `new String(bytes, UTF_8)` for each."""
     done = subprocess.run(
         java(installation(), "Utf8", log_level="off"),
         input=b"".join(bytes([len(each)]) + each for each in sequences),
@@ -33,7 +33,7 @@ def decoded_by_java(sequences: list[bytes]) -> Iterator[str]:
 
 
 def differing(sequences: Iterable[bytes]) -> list[tuple[str, str, str]]:
-    """The sequences, in hexadecimal, that are decoded otherwise, and both texts."""
+    """Returns the sequences, in hexadecimal, that are decoded differently, and both texts."""
     asked = list(sequences)
     answers = decoded_by_java(asked)
     return [
@@ -50,7 +50,7 @@ def test_every_sequence_of_one_and_two_bytes() -> None:
 
 
 def test_every_sequence_of_three_bytes_that_begins_one_of_several() -> None:
-    """And what ASCII or a stray continuation before it changes."""
+    """Also with ASCII or a stray continuation byte before them."""
     leads = [0x41, 0x80, *range(0xC0, 0x100)]
     for lead in leads:
         assert (

@@ -24,7 +24,7 @@ from kafkafs.mount.vfs.handles import Handle
 from kafkafs.mount.vfs.lifetimes import NOT_AT_ALL
 from kafkafs.storage.errors import CorruptError, OffsetNotFound, StorageError, UnknownPartition
 from kafkafs.storage.format.files.properties import parse_properties
-from kafkafs.storage.format.java_text import decode_utf8
+from kafkafs.storage.format.primitives import decode_utf8
 from kafkafs.storage.format.records.columns import Columns
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log_dirs.engine import Engine

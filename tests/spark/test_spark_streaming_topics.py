@@ -20,14 +20,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import kafkafs
-from kafkafs.api.writing import WritableLogDirectories
+from kafkafs import WritableLogDirectories
 from kafkafs.spark.options import OptionError, ReadOptions
 from kafkafs.spark.read.planning import DataLoss, plan
 from kafkafs.spark.read.positions import CheckpointError, PartitionOffsets, from_json, to_json
 from kafkafs.spark.read.reading import Reading
 from kafkafs.spark.read.topic_ids import id_of, read_ids
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format.uuids import random_uuid_text
+from kafkafs.storage.format.primitives import random_uuid_text
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_dirs.log_dir import PartitionDir
 from tests.spark import test_spark_streaming as with_spark
@@ -261,7 +261,7 @@ def test_a_task_does_not_read_another_topic(logs: WritableLogDirectories, tmp_pa
     old = logs.create_topic("t")
     append(logs, "t", 0, 10)
     parsed = ReadOptions.parse({"path": str(tmp_path / "logs")})
-    how = (parsed.paths, parsed.settings, parsed.isolation)
+    how = (parsed.paths, parsed.configs, parsed.isolation)
     (piece,) = plan(parsed.paths, parsed)
     assert piece.topic_id == old
     new = recreate(logs, "t", 25)
@@ -282,7 +282,7 @@ def test_a_task_stops_where_another_topic_begins(
     for _ in range(300):
         append(logs, "t", 0, 100)
     parsed = ReadOptions.parse({"path": str(path), "maxBytesPerPartition": str(1 << 40)})
-    how = (parsed.paths, parsed.settings, parsed.isolation)
+    how = (parsed.paths, parsed.configs, parsed.isolation)
     (piece,) = plan(parsed.paths, parsed)
     for fails in (True, False):
         batches = Reading(*how, fails, False).records(piece, SCHEMA)
@@ -310,7 +310,7 @@ def test_a_partition_that_is_deleted_is_read_to_the_end_of_what_is_open(
     logs.create_topic("t")
     append(logs, "t", 0, 10)
     parsed = ReadOptions.parse({"path": str(tmp_path / "logs")})
-    reading = Reading(parsed.paths, parsed.settings, parsed.isolation, True, False)
+    reading = Reading(parsed.paths, parsed.configs, parsed.isolation, True, False)
     (piece,) = plan(parsed.paths, parsed)
     batches = reading.records(replace(piece, is_last=False), SCHEMA)
     found = len(next(batches))
@@ -424,7 +424,7 @@ def test_a_malformed_id_fails_a_stream_and_not_a_batch(
     parsed = ReadOptions.parse({"path": str(path)})
     (piece,) = plan(parsed.paths, parsed)
     assert "partition.metadata" in caplog.text
-    reading = Reading(parsed.paths, parsed.settings, parsed.isolation, True, False)
+    reading = Reading(parsed.paths, parsed.configs, parsed.isolation, True, False)
     assert sum(map(len, reading.records(piece, SCHEMA))) == 10
 
 
@@ -504,7 +504,7 @@ def test_topics_are_never_mixed(
 ) -> None:
     """Of each topic of the name a beginning is read, of the last one everything."""
     path = tmp_path_factory.mktemp("history") / "logs"
-    with kafkafs.open(path, writable=True, settings={"log.cleaner.enable": "false"}) as logs:
+    with kafkafs.open(path, writable=True, configs={"log.cleaner.enable": "false"}) as logs:
         logs.create_topic("t")
         ends = [0]
 

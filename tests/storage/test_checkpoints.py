@@ -32,7 +32,7 @@ from kafkafs.storage.format.files.properties import (
     iter_properties,
     parse_properties,
 )
-from kafkafs.storage.format.uuids import is_uuid_text, random_uuid_text, uuid_text
+from kafkafs.storage.format.primitives import is_uuid_text, random_uuid_text, uuid_text
 
 PARSERS = (
     parse_offsets,

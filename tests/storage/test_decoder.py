@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.checksum import crc32c
 from kafkafs.storage.format.layout import Codec, TimestampType
+from kafkafs.storage.format.primitives import encode_varint, encode_varlong
 from kafkafs.storage.format.records import decoder as decoder_module
 from kafkafs.storage.format.records.batch import BatchTable, scan
 from kafkafs.storage.format.records.builder import (
@@ -34,7 +35,6 @@ from kafkafs.storage.format.records.decoder import (
 )
 from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
 from kafkafs.storage.format.records.record_columns import SimpleRecord
-from kafkafs.storage.format.varint import encode_varint, encode_varlong
 from tests.batches import MUTATIONS, any_batches, mutated
 from tests.kernel_forms import uncompiled
 from tests.logs import walk

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.layout import ControlType
+from kafkafs.storage.format.messages.control import quorum_message
 from kafkafs.storage.format.messages.internal_topics import DECODERS
 from kafkafs.storage.format.messages.message import Schema, parse_schemas, to_json
-from kafkafs.storage.format.messages.quorum import quorum_message
 from kafkafs.storage.format.messages.schemas import (
     group_coordinator,
     metadata,

@@ -31,8 +31,13 @@ from kafkafs.storage.errors import (
 )
 from kafkafs.storage.format.files.names import FileState
 from kafkafs.storage.format.records.encoder import BatchPlan
-from kafkafs.storage.format.records.partitioner import key_hashes, partitions_of
-from kafkafs.storage.format.records.record_columns import Field, RecordColumns, SimpleRecord
+from kafkafs.storage.format.records.record_columns import (
+    Field,
+    RecordColumns,
+    SimpleRecord,
+    key_hashes,
+    partitions_of,
+)
 from kafkafs.storage.ingest import two_phase as placing
 from kafkafs.storage.ingest.commit_file import (
     PLACEMENTS_FILE,

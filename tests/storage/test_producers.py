@@ -20,7 +20,7 @@ from kafkafs.storage.errors import (
 from kafkafs.storage.format.layout import CONTROL_MASK, MAX_INT32, TRANSACTIONAL_MASK
 from kafkafs.storage.format.messages.control import EndTxnMarker
 from kafkafs.storage.format.records.batch import BASE_OFFSET, BatchHeader, BatchTable
-from kafkafs.storage.format.records.origin import AppendOrigin
+from kafkafs.storage.format.records.validate import AppendOrigin
 from kafkafs.storage.log.state.producers import (
     EXPIRATION_MS,
     Duplicate,

@@ -13,7 +13,7 @@ from kafkafs.storage.format.files.checkpoints import parse_offsets
 from kafkafs.storage.format.layout import MIN_BATCH_BYTES
 from kafkafs.storage.format.messages.control import EndTxnMarker, parse_end_txn_marker
 from kafkafs.storage.format.records.batch import BatchHeader, BatchTable, scan
-from kafkafs.storage.format.records.origin import AppendOrigin
+from kafkafs.storage.format.records.validate import AppendOrigin
 from kafkafs.storage.log.state.producers import ProducerAppendInfo, ProducerStateManager
 from kafkafs.storage.segment.txn_index import AbortedTxn, format_aborted_txns
 

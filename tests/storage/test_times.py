@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.times import milliseconds, parse_time
+from kafkafs.storage.clock import milliseconds, parse_time
 
 LITERATURE = 1526384718288
 

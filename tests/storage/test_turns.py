@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
-from kafkafs.storage.concurrency.single_flight import SingleFlight
+from kafkafs.storage.concurrency.shared_work import SingleFlight
 
 
 def test_those_that_wait_are_served_by_one_of_them() -> None:

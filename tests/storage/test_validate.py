@@ -32,9 +32,9 @@ from kafkafs.storage.format.records.builder import (
 from kafkafs.storage.format.records.columns import Columns, Record
 from kafkafs.storage.format.records.decoder import Decoder
 from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
-from kafkafs.storage.format.records.origin import AppendOrigin
 from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.format.records.validate import (
+    AppendOrigin,
     ValidationResult,
     ValidationRules,
     check_records,

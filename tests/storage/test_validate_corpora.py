@@ -14,9 +14,8 @@ from kafkafs.storage.format.records.batch import BatchTable, scan
 from kafkafs.storage.format.records.columns import Columns, Record
 from kafkafs.storage.format.records.decoder import Decoder
 from kafkafs.storage.format.records.encoder import BatchPlan, encode
-from kafkafs.storage.format.records.origin import AppendOrigin
 from kafkafs.storage.format.records.record_columns import RecordColumns
-from kafkafs.storage.format.records.validate import ValidationRules, validate_batches
+from kafkafs.storage.format.records.validate import AppendOrigin, ValidationRules, validate_batches
 
 NOW = 1_790_000_000_000
 RULES = ValidationRules(after_max_ms=(1 << 63) - 1)

@@ -30,8 +30,8 @@ from kafkafs.storage.format.files.checkpoints import EpochEntry
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records.encoder import BatchPlan
 from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
-from kafkafs.storage.format.records.origin import AppendOrigin
 from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
+from kafkafs.storage.format.records.validate import AppendOrigin
 from kafkafs.storage.io.durable import Calls, replaced
 from kafkafs.storage.log.append.appending import LogAppendInfo
 from kafkafs.storage.log.append.writer import LogWriter

@@ -12,7 +12,7 @@ import pytest
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.config.kafka import Configs, TopicConfig, topic_config
 from kafkafs.storage.format.checksum import crc32c
-from kafkafs.storage.format.records.origin import AppendOrigin
+from kafkafs.storage.format.records.validate import AppendOrigin
 from kafkafs.storage.log.append.writer import LogWriter
 from tests.logs import Header, walk
 from tests.test_logs import as_appended, contents

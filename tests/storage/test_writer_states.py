@@ -23,8 +23,8 @@ from kafkafs.storage.errors import CannotUndelete, InvalidTxnState, Refused
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.encoder import BatchPlan
-from kafkafs.storage.format.records.origin import AppendOrigin
 from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
+from kafkafs.storage.format.records.validate import AppendOrigin
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.io.durable import replaced
 from kafkafs.storage.log.append.writer import LogWriter

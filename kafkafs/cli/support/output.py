@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Protocol, TypeVar
 
+from kafkafs.storage.clock import time_text as time_text
 from kafkafs.storage.errors import printable
-from kafkafs.storage.times import time_text as time_text
 
 from .failures import Failure
 from .progress import bar as bar

@@ -10,8 +10,8 @@ import click
 from click.shell_completion import CompletionItem
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Setting = tuple[str, str]
-Choice = tuple[str, int | None]  # a topic and one of its partitions, or None for all
+Config = tuple[str, str]  # a name and its value
+Selected = tuple[str, int | None]  # a topic and one of its partitions, or None for all
 
 _PARTITION_DIGITS: Final = 10  # of an int32
 
@@ -74,13 +74,13 @@ def partition_argument(function: Function) -> Function:
     )(function)
 
 
-def choice_argument(function: Function) -> Function:
-    """Adds `chosen`: any number of topics and partitions; partition None means all of the topic."""
+def selection_argument(function: Function) -> Function:
+    """Adds `selection`: any number of topics and partitions; None stands for all of a topic's."""
     return click.argument(
-        "chosen",
+        "selection",
         nargs=-1,
         metavar="[TOPIC[/PARTITION]]...",
-        callback=lambda ctx, parameter, values: tuple(map(_split_choice, values)),
+        callback=lambda ctx, parameter, values: tuple(map(_split_selected, values)),
         shell_complete=complete_partition,
     )(function)
 
@@ -96,21 +96,30 @@ def topics_argument(*, required: bool) -> Callable[[Function], Function]:
     )
 
 
-def settings_option(function: Function) -> Function:
-    """Adds `settings`: pairs of name and value. The engine checks whether the config exists."""
+def configs_option(function: Function) -> Function:
+    """Adds `configs`: pairs of name and value. The engine checks whether the config exists."""
+    return _configs_option("-c", "--config")(function)
+
+
+def short_configs_option(function: Function) -> Function:
+    """Adds `configs` only as `-c`, for the verb whose `--config` is a config of the topic."""
+    return _configs_option("-c")(function)
+
+
+def _configs_option(*names: str) -> Callable[[Function], Function]:
     return click.option(
-        "-c",
-        "settings",
+        *names,
+        "configs",
         metavar="NAME=VALUE",
         multiple=True,
-        callback=_split_settings,
-        shell_complete=lambda ctx, parameter, incomplete: complete_setting(incomplete),
+        callback=_split_configs,
+        shell_complete=lambda ctx, parameter, incomplete: complete_config(incomplete),
         help="Override a broker or topic config for this run; repeatable.",
-    )(function)
+    )
 
 
 def reading_options(function: Function) -> Function:
-    """Adds `settings` and `isolation`, for verbs that read records."""
+    """Adds `configs` and `isolation`, for verbs that read records."""
     isolated = click.option(
         "--isolation",
         type=click.Choice(ISOLATION_LEVELS),
@@ -118,17 +127,17 @@ def reading_options(function: Function) -> Function:
         show_default=True,
         help="Whether to hide or show records of open and aborted transactions.",
     )
-    return settings_option(isolated(function))
+    return configs_option(isolated(function))
 
 
-def assignment_option(name: str, help_text: str) -> Callable[[Function], Function]:
+def topic_config_option(name: str, help_text: str) -> Callable[[Function], Function]:
     """Returns a repeatable option NAME=VALUE for topic configs; its value is a tuple of pairs."""
     return click.option(
         name,
         metavar="NAME=VALUE",
         multiple=True,
-        callback=_split_settings,
-        shell_complete=lambda ctx, parameter, incomplete: complete_setting(incomplete, topic=True),
+        callback=_split_configs,
+        shell_complete=lambda ctx, parameter, incomplete: complete_config(incomplete, topic=True),
         help=help_text,
     )
 
@@ -191,13 +200,13 @@ def plain_path(path: str) -> str:
 
 
 def _split_partition(value: str) -> tuple[str, int]:
-    topic, partition = _split_choice(value)
+    topic, partition = _split_selected(value)
     if partition is None:
         raise click.BadParameter(f"{value!r} is not TOPIC/PARTITION")
     return topic, partition
 
 
-def _split_choice(value: str) -> Choice:
+def _split_selected(value: str) -> Selected:
     topic, slash, number = plain_path(value).partition("/")
     if not slash and topic:
         return topic, None
@@ -223,14 +232,14 @@ def split_paths(
     return tuple(local_path(path, parameter, ctx) for path in given if path)
 
 
-def _split_settings(
+def _split_configs(
     _ctx: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
-) -> tuple[Setting, ...]:
-    return tuple(map(_split_setting, values))
+) -> tuple[Config, ...]:
+    return tuple(map(_split_config, values))
 
 
 def _parse_time(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
-    from kafkafs.storage.times import milliseconds
+    from kafkafs.storage.clock import milliseconds
 
     if value is None:
         return None
@@ -240,11 +249,11 @@ def _parse_time(_ctx: click.Context, _parameter: click.Parameter, value: str | N
         raise click.BadParameter(str(error)) from None
 
 
-def _split_setting(value: str) -> Setting:
-    name, equals, setting = value.partition("=")
+def _split_config(value: str) -> Config:
+    name, equals, text = value.partition("=")
     if not (name and equals):
         raise click.BadParameter(f"{value!r} is not NAME=VALUE")
-    return name.strip(), setting.strip()
+    return name.strip(), text.strip()
 
 
 def _complete_log_dirs(
@@ -298,7 +307,7 @@ def complete_partition(
     return partitions_from(log_dirs, incomplete) if log_dirs else []
 
 
-def complete_setting(incomplete: str, topic: bool = False) -> list[CompletionItem]:
+def complete_config(incomplete: str, topic: bool = False) -> list[CompletionItem]:
     """Completes the name of a config, or only of a topic config."""
     from kafkafs.storage.config.kafka import SETTINGS, TOPIC_SETTINGS
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ..support.params import (
-    Setting,
+    Config,
     complete_tree_path,
     json_option,
     log_dirs_argument,
@@ -56,7 +56,7 @@ _LINKS: Final = ("first", "last")
 def command(
     log_dirs: tuple[str, ...],
     path: str,
-    settings: tuple[Setting, ...],
+    configs: tuple[Config, ...],
     isolation: str,
     as_json: bool,
 ) -> int:
@@ -75,7 +75,7 @@ def command(
     """
     from ..support.output import binary, json_line, line
 
-    report = look_up(log_dirs, settings, isolation, path)
+    report = look_up(log_dirs, configs, isolation, path)
     out = binary()
     if as_json:
         out.write(json_line(report.as_json()))
@@ -85,7 +85,7 @@ def command(
 
 
 def look_up(
-    log_dirs: tuple[str, ...], settings: tuple[Setting, ...], isolation: str, path: str
+    log_dirs: tuple[str, ...], configs: tuple[Config, ...], isolation: str, path: str
 ) -> LookupReport:
     """Runs the lookup of `path` and returns its steps."""
     from kafkafs.storage.io.retry import look_again
@@ -94,13 +94,13 @@ def look_up(
     from ..support.opening import open_engine
 
     question = parse(path)
-    log = open_engine(log_dirs, settings).log(question.topic, question.partition)
+    log = open_engine(log_dirs, configs).log(question.topic, question.partition)
     return look_again(lambda: _look_up(log, question, Isolation(isolation)))
 
 
 def _look_up(log: Log, question: LookupRequest, level: Isolation) -> LookupReport:
     from kafkafs.storage.errors import CorruptError, OffsetNotFound
-    from kafkafs.storage.log.read.broker_answer import broker_answer
+    from kafkafs.storage.log.read.explain import explain_offset, explain_time
 
     from ..support.lookup_report import LookupReport
 
@@ -119,12 +119,9 @@ def _look_up(log: Log, question: LookupRequest, level: Isolation) -> LookupRepor
     )
     try:
         if report.by_time:
-            found = view.offset_for_time(question.timestamp, level, report.steps)
-            answer = broker_answer(view, question.timestamp, level)
-            if answer.offset != (-1 if found is None else found):
-                report.steps.append(answer)
+            report.steps.extend(explain_time(view, question.timestamp, level))
         else:
-            view.find(question.offset, level, report.steps)
+            report.steps.extend(explain_offset(view, question.offset, level))
     except (OffsetNotFound, CorruptError) as error:
         return replace(report, error=error)
     return report
@@ -156,7 +153,7 @@ def _resolved(question: LookupRequest, view: View, level: Isolation) -> LookupRe
 
 def parse(path: str) -> LookupRequest:
     """Parses a path of the tree. Raises click.BadParameter if it has neither of the two forms."""
-    from kafkafs.storage.times import milliseconds
+    from kafkafs.storage.clock import milliseconds
 
     match path.split("/"):
         case [topic, partition, "offset", name] if _is_number(partition):

@@ -29,7 +29,7 @@ from kafkafs.storage.config.kafka import Configs, check_topic_settings, lag_conf
 from kafkafs.storage.errors import ConfigError, CorruptError, LogDirError, SegmentGone, printable
 from kafkafs.storage.format.files.names import METADATA_TOPIC, is_legal_topic
 from kafkafs.storage.format.layout import MAX_INT32, MAX_OFFSET
-from kafkafs.storage.format.uuids import is_uuid_text
+from kafkafs.storage.format.primitives import is_uuid_text
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.log_dirs.selection import choose
 
@@ -37,7 +37,7 @@ from ..options import TopicPartition
 from ..read.planning import OffsetRange
 from .export_files import FORMATS, NO_DATE
 from .notes import JOB_NOTE, read_note, unit_note
-from .places import Choice
+from .places import Selected
 
 #: The directory of the notes in the output; Spark and others ignore such names.
 NOTES: Final = "_kafkafs"
@@ -161,7 +161,7 @@ def read_plan(source: str) -> ExportPlan:
     return ExportPlan(ranges, empty, dict(_configs(plan["configs"])))
 
 
-def read_export(source: str, chosen: Sequence[Choice] = ()) -> ExportedLogs:
+def read_export(source: str, chosen: Sequence[Selected] = ()) -> ExportedLogs:
     """Reads a finished export, or the selected topics and partitions of it.
 
     Raises LogDirError if the directory is missing; CorruptError if a note is malformed (naming note

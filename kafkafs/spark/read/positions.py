@@ -15,7 +15,7 @@ from typing import Any, Final
 from kafkafs.storage.errors import printable
 from kafkafs.storage.format.files.names import is_legal_topic
 from kafkafs.storage.format.layout import MAX_INT32, MAX_OFFSET
-from kafkafs.storage.format.uuids import is_uuid_text
+from kafkafs.storage.format.primitives import is_uuid_text
 
 from ..options import TOPIC_IDS, TopicPartition
 

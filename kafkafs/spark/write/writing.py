@@ -19,8 +19,7 @@ from kafkafs.storage.errors import LogDirLocked, StorageError, UnknownPartition,
 from kafkafs.storage.format.records.arrow import to_record_columns
 from kafkafs.storage.format.records.batch import Int64s
 from kafkafs.storage.format.records.encoder import BatchPlan
-from kafkafs.storage.format.records.partitioner import partitions_of
-from kafkafs.storage.format.records.record_columns import RecordColumns
+from kafkafs.storage.format.records.record_columns import RecordColumns, partitions_of
 from kafkafs.storage.ingest.commit_file import (
     STAGING_SUFFIX,
     IngestWrite,
@@ -58,7 +57,7 @@ class Target:
     `WriteOptions`."""
 
     log_dirs: tuple[str, ...]
-    settings: Mapping[str, str]
+    configs: Mapping[str, str]
     staging_dir: str | None
     job: str
     topic: str | None
@@ -102,7 +101,7 @@ class TaskWriter:
     def __init__(self, target: Target, task: int, attempt: str) -> None:
         self._target = target
         self._attempt = attempt
-        self._engine = Engine(target.log_dirs, dict(target.settings))
+        self._engine = Engine(target.log_dirs, dict(target.configs))
         self._clock = SystemClock()
         self._turn = task  # round-robin position for records without a key
         self._topics: dict[str, _Topic] = {}
@@ -281,7 +280,7 @@ def check_topic(target: Target) -> None:
     only to tasks, which check them."""
     if target.topic is None or target.create_topics is None:
         return
-    engine = Engine(target.log_dirs, dict(target.settings))
+    engine = Engine(target.log_dirs, dict(target.configs))
     if target.topic not in engine.topics():
         target.check_new_topic(engine, target.topic, target.create_topics)
 
@@ -317,9 +316,7 @@ def commit(
     the jobs that staged them. Raises LogDirLocked if a broker or an engine has locked a
     directory."""
     if parts:
-        engine = LogManager(
-            target.log_dirs, dict(target.settings), unregistered=target.unregistered
-        )
+        engine = LogManager(target.log_dirs, dict(target.configs), unregistered=target.unregistered)
         try:
             placed = place(engine, write, parts, _new_topics(engine, target, parts))
         except BaseException:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...errors import CorruptError, printable
-from ..uuids import is_uuid_text
+from ..primitives import is_uuid_text
 from .properties import format_properties, parse_properties
 
 CHECKPOINT_VERSION = 0

@@ -7,11 +7,16 @@ one record, or none after the log cleaner has emptied it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from struct import Struct
 
+from ...errors import CorruptError
 from ..layout import RECORD_BATCH_OVERHEAD, ControlType, TimestampType
+from ..primitives import read_varint, read_varlong
 from ..records.batch import Bytes, parse_header
-from ..varint import read_varint, read_varlong
+from .fields import Fields
+from .message import Schema, parse_schemas, to_json
+from .schemas import raft
 
 _END_TXN_VALUE = Struct(">hi")  # version, coordinator epoch
 
@@ -90,3 +95,31 @@ def _read(data: Bytes) -> _ControlRecord | None:
     number = int.from_bytes(key[2:4], "big", signed=True)
     known = ControlType(number) if number in set(ControlType) else None
     return _ControlRecord(known, timestamp_delta, at + size)
+
+
+def quorum_message(number: int, value: bytes) -> str:
+    """Formats a control record of a quorum's log as kafka-dump-log does, given its type number and
+    value."""
+    messages = _quorum_messages()
+    if number not in messages:
+        known = {int(each): each.name for each in ControlType}
+        return f"controlType: {known.get(number, 'UNKNOWN')}({number})"
+    name, schema = messages[number]
+    try:
+        message = schema.read(value, Fields(value).int16())
+    except CorruptError as error:
+        return f"{name} (damaged: {error.what})"
+    return f"{name} {to_json(message)}"
+
+
+@lru_cache(maxsize=1)
+def _quorum_messages() -> dict[int, tuple[str, Schema]]:
+    """Returns, by control type, the name that kafka-dump-log prints and the schema of the value."""
+    schemas = {schema.name: schema for schema in parse_schemas(raft.SCHEMAS)}
+    return {
+        ControlType.LEADER_CHANGE: ("LeaderChange:", schemas["LeaderChangeMessage"]),
+        ControlType.SNAPSHOT_HEADER: ("SnapshotHeader", schemas["SnapshotHeaderRecord"]),
+        ControlType.SNAPSHOT_FOOTER: ("SnapshotFooter", schemas["SnapshotFooterRecord"]),
+        ControlType.KRAFT_VERSION: ("KRaftVersion", schemas["KRaftVersionRecord"]),
+        ControlType.KRAFT_VOTERS: ("KRaftVoters", schemas["VotersRecord"]),
+    }

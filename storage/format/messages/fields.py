@@ -12,7 +12,7 @@ from struct import Struct
 from typing import Final, TypeVar
 
 from ...errors import CorruptError
-from ..uuids import UUID_BYTES, uuid_text
+from ..primitives import UUID_BYTES, uuid_text
 
 T = TypeVar("T")
 

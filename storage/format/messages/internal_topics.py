@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from ...errors import CorruptError
-from ..java_text import decode_utf8
+from ..primitives import decode_utf8
 from .fields import Fields
 from .message import Message, Schema, parse_schemas, to_json
 from .metadata import FRAME_VERSION

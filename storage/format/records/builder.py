@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from .. import layout
 from ..checksum import crc32c
 from ..layout import Codec, ControlType, TimestampType
-from ..varint import encode_varint, encode_varlong
+from ..primitives import encode_varint, encode_varlong
 from .compress import compress
 from .record_columns import SimpleRecord
 

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from ...errors import CorruptError
 from .. import layout
-from ..java_text import decode_utf8
 from ..layout import TimestampType
-from ..varint import read_varint
+from ..primitives import decode_utf8, read_varint
 from . import batch as batch_columns
 from .batch import BatchHeader, BatchTable, Bytes, Int32s, Int64s
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .. import layout
 from ..kernels import encode as kernel
-from ..kernels import gather
+from ..kernels import gather, murmur2
 from .batch import Bytes, Int64s
 from .columns import (
     HEADER_COUNT,
@@ -25,6 +25,7 @@ from .columns import (
 
 # The maximum size in bytes of a header's two lengths, and of its count of bytes rounded up.
 _HEADER_BYTES: Final = 5 + 5 + 1
+_POSITIVE: Final = 0x7FFFFFFF
 _NOTHING: Final[Int64s] = np.empty(0, dtype=np.int64)
 
 
@@ -248,6 +249,41 @@ class RecordColumns:
             self.values.take(rows),
             self.headers.take(rows),
         )
+
+
+def key_hashes(keys: Field, rows: int) -> Int64s:
+    """Returns Utils.murmur2 of each key as a non-negative number, -1 for null."""
+    found: Int64s = np.empty(rows, dtype=np.int64)
+    filled = keys.filled(rows)
+    murmur2.hashes(
+        memoryview(filled.data),
+        np.ascontiguousarray(filled.starts),
+        np.ascontiguousarray(filled.sizes),
+        found,
+    )
+    return found
+
+
+def partitions_of(keys: Field, rows: int, count: int, turn: int = 0) -> Int64s:
+    """Returns the partition, out of `count`, of each row, as Kafka's default partitioner assigns
+    them (BuiltInPartitioner.partitionForKey). Rows without a key are spread evenly, in
+    one run per partition, as a producer fills a batch before it switches; the first of them is in
+    partition `turn` % `count`."""
+    if not len(keys.sizes):
+        return _dealt_out(rows, count, turn)
+    found = key_hashes(keys, rows)
+    keyless = found < 0
+    found = (found & _POSITIVE) % count
+    if keyless.any():
+        found[keyless] = _dealt_out(int(np.count_nonzero(keyless)), count, turn)
+    return found
+
+
+def _dealt_out(rows: int, count: int, turn: int) -> Int64s:
+    turns = np.arange(rows, dtype=np.int64)
+    if rows > count:
+        turns = turns * count // rows
+    return (turn + turns) % count
 
 
 def _bounds(counts: Sequence[int] | NDArray[np.int32] | Int64s) -> Int64s:

@@ -16,6 +16,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from enum import Enum
 from typing import Final
 
 import numpy as np
@@ -30,7 +31,6 @@ from .batch import BatchTable, Bytes, Int64s, scan
 from .columns import KEY_SIZE, Columns
 from .decoder import BadBatch, Decoder, first_bad_checksum
 from .encoder import BatchPlan, checksums, encode, put_checksums
-from .origin import AppendOrigin
 from .record_columns import RecordColumns
 
 Bools = NDArray[np.bool_]
@@ -43,6 +43,19 @@ _INT16: Final = struct.Struct(">h")
 _INT64: Final = struct.Struct(">q")
 # Attribute bits that are defined.
 _KNOWN_ATTRIBUTES: Final = 0x7F
+
+
+class AppendOrigin(Enum):
+    """The origin of an append, which determines how its batches are validated (Kafka's name).
+
+    CLIENT: a producer; everything is validated, and offsets are assigned.
+    COORDINATOR: a transaction marker or a group's offsets, without sequence numbers.
+    REPLICATION: batches that a leader accepted; offsets kept, epochs and sequences unchecked.
+    """
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    REPLICATION = "replication"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,7 @@ from ...errors import LogDirOffline, RecordListTooLarge, StorageError
 from ...format.layout import MAX_INT32, NO_TIMESTAMP
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader
-from ...format.records.origin import AppendOrigin
-from ...format.records.validate import ValidationResult
+from ...format.records.validate import AppendOrigin, ValidationResult
 from ..state.producers import Duplicate
 from .appending import AppendRequest, Group, LogAppendInfo, load_of, marker_reader, move, weights
 from .health import Health

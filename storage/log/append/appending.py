@@ -10,8 +10,7 @@ from ...errors import fresh
 from ...format.messages.control import EndTxnMarker, parse_end_txn_marker
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
-from ...format.records.origin import AppendOrigin
-from ...format.records.validate import ValidationResult
+from ...format.records.validate import AppendOrigin, ValidationResult
 from ...io.durable import Buffer
 from ..state.producers import ProducerAppendInfo, ReadMarker
 from .local_log import LocalLog

@@ -13,9 +13,8 @@ from ...errors import Refused
 from ...format.layout import NO_PRODUCER_ID, RECORD_BATCH_OVERHEAD
 from ...format.records import batch as b
 from ...format.records.encoder import RECORD_OVERHEAD, BatchPlan
-from ...format.records.origin import AppendOrigin
 from ...format.records.record_columns import RecordColumns
-from ...format.records.validate import ValidationResult, ValidationRules
+from ...format.records.validate import AppendOrigin, ValidationResult, ValidationRules
 from .appending import AppendRequest, LogAppendInfo
 from .preparing import encoded
 

@@ -16,18 +16,16 @@ from functools import partial
 from typing import Final
 
 from ...clock import Clock
-from ...concurrency.deferred_calls import DeferredCalls
 from ...concurrency.fair_lock import FairLock
 from ...concurrency.interruption import uninterrupted
-from ...concurrency.single_flight import SingleFlight
+from ...concurrency.shared_work import DeferredCalls, SingleFlight
 from ...config.kafka import TopicConfig
 from ...errors import LogDirOffline, StorageError, UnknownPartition
 from ...format.layout import RECORD_BATCH_OVERHEAD
 from ...format.records.batch import Bytes
 from ...format.records.encoder import RECORD_OVERHEAD, BatchPlan
-from ...format.records.origin import AppendOrigin
 from ...format.records.record_columns import RecordColumns
-from ...format.records.validate import ValidationRules, validate_batches
+from ...format.records.validate import AppendOrigin, ValidationRules, validate_batches
 from ...io.durable import SyncFailed, WritableDirFd
 from ..delete.deletions import Deletion
 from ..delete.retention import RetentionPlan, RetentionState
@@ -87,7 +85,7 @@ class LogWriter:
         self._on_deleted = on_deleted or (lambda has_deleted: None)
         self._lock = FairLock()
         self._flushing = SingleFlight()
-        self._afterwards = DeferredCalls()
+        self._deferred = DeferredCalls()
         self._health = Health(directory.path, self._failed_here)
         self._known_rules = (config, admit_rules(config))
         self._local = LocalLog(directory, config, clock, loaded)
@@ -265,7 +263,7 @@ class LogWriter:
         try:
             appended = group.submit(request)
         finally:
-            self._afterwards.settle()
+            self._deferred.run()
         if not durable:
             self._flush_if_due(appended.last_offset + 1)
         return appended
@@ -277,7 +275,7 @@ class LogWriter:
                 self._appender.append(requests, up_to_failure=True)
                 end = self.end_offset
         finally:
-            self._afterwards.settle()
+            self._deferred.run()
         self._flush_if_due(end)
 
     def _flush_if_due(self, end: int) -> None:
@@ -326,7 +324,7 @@ class LogWriter:
                 if is_needed:
                     self._flush(upto)
         finally:
-            self._afterwards.settle()
+            self._deferred.run()
 
     def _is_flushed(self, upto: int | None) -> bool:
         return upto is not None and upto <= self.recovery_point
@@ -348,7 +346,7 @@ class LogWriter:
     def _rolled(self, base_offset: int) -> None:
         """Schedules the flush of what was rolled, below `base_offset`."""
         flush = partial(self._flush_rolled, base_offset)
-        self._afterwards.add(partial(self._later, flush))
+        self._deferred.add(partial(self._later, flush))
 
     def _flush_rolled(self, upto: int) -> None:
         try:
@@ -482,7 +480,7 @@ class LogWriter:
     def settle(self) -> None:
         """Reports failures after `placing`. A directory that goes offline takes all its logs with
         it and waits for each of them, so the caller must not hold one."""
-        self._afterwards.settle()
+        self._deferred.run()
 
     # -- closing and failing ---------------------------------------------------------------------
 
@@ -529,7 +527,7 @@ class LogWriter:
                 with self._noting():
                     yield
         finally:
-            self._afterwards.settle()
+            self._deferred.run()
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
@@ -547,7 +545,7 @@ class LogWriter:
 
     def _failed_here(self, error: LogDirOffline) -> None:
         if self._on_failure is not None:
-            self._afterwards.add(partial(self._on_failure, error))
+            self._deferred.add(partial(self._on_failure, error))
 
 
 def _at_once(task: Callable[[], None]) -> None:

@@ -18,7 +18,7 @@ from ...format.files.snapshot import ProducerSnapshotEntry
 from ...format.layout import MAX_INT32, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
 from ...format.messages.control import EndTxnMarker
 from ...format.records.batch import BatchHeader
-from ...format.records.origin import AppendOrigin
+from ...format.records.validate import AppendOrigin
 
 #: The number of last batches for which duplicates are detected.
 BATCHES_RETAINED: Final = 5

@@ -27,7 +27,7 @@ from ...format.layout import CONTROL_MASK, NO_PRODUCER_ID, TRANSACTIONAL_MASK
 from ...format.messages.control import EndTxnMarker
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
-from ...format.records.origin import AppendOrigin
+from ...format.records.validate import AppendOrigin
 from ...segment.txn_index import AbortedTxn
 from .producer_state import BATCHES_RETAINED, NO_OFFSET, BatchMetadata, ProducerStateEntry
 

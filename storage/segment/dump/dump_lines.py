@@ -10,7 +10,7 @@ from typing import Final
 
 from ...format.files.snapshot import ProducerSnapshotEntry
 from ...format.layout import MAX_INT32, ControlType, TimestampType
-from ...format.messages.quorum import quorum_message
+from ...format.messages.control import quorum_message
 from ...format.records.batch import BatchHeader
 from ...format.records.columns import HEADER_COUNT, KEY_SIZE, VALUE_SIZE, Columns
 from ...format.records.decoder import inner_messages
