@@ -2,21 +2,24 @@
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from examples.textbook import CAFE_SETTINGS, SHOP_SETTINGS, write_textbook
-from kafkafs.storage.log.read.trace import (
+from kafkafs.storage.log.read.explain import (
     OffsetIndexStep,
     SegmentStep,
+    Step,
     TimeIndexStep,
-    Trace,
     WalkStep,
+    explain_offset,
+    explain_time,
 )
 from kafkafs.storage.log_dirs.engine import Engine
 from tests.logs import Header, TopicSettings, rebuild_indexes, walk
+from tests.reading import UNCOMMITTED
 
 T = 1526384718288
 CAFE = f"{251:020}"
@@ -103,10 +106,10 @@ def test_the_time_is_found_from_the_time_entry_through_the_offset_entry(textbook
     )
 
 
-def steps(trace: Trace) -> list[tuple[int, ...]]:
+def numbers(steps: Iterable[Step]) -> list[tuple[int, ...]]:
     """Of each step the numbers that the literature gives."""
     found: list[tuple[int, ...]] = []
-    for step in trace:
+    for step in steps:
         if isinstance(step, SegmentStep):
             found.append((step.base_offset,))
         elif isinstance(step, OffsetIndexStep):
@@ -120,21 +123,31 @@ def steps(trace: Trace) -> list[tuple[int, ...]]:
 
 def test_the_engine_finds_offsets_by_these_steps(textbook: Path) -> None:
     engine = Engine(str(textbook))
-    trace: Trace = []
-    record = engine.log("textbook", 0).view().find(600, trace=trace)
-    assert steps(trace) == [(522,), (587 - 522, 6410), (6410,), (9886,)]
+    view = engine.log("textbook", 0).view()
+    record = view.find(600)
+    assert numbers(explain_offset(view, 600, UNCOMMITTED)) == [
+        (522,),
+        (587 - 522, 6410),
+        (6410,),
+        (9886,),
+    ]
     assert json.loads(record.value or b"")["order"] == 600
-    trace = []
-    record = engine.log("textbook", 1).view().find(268, trace=trace)
-    assert steps(trace) == [(251,), (14, 459), (459,), (557,), (656,)]
+    view = engine.log("textbook", 1).view()
+    record = view.find(268)
+    assert numbers(explain_offset(view, 268, UNCOMMITTED)) == [
+        (251,),
+        (14, 459),
+        (459,),
+        (557,),
+        (656,),
+    ]
     assert (record.key, record.value) == (b"8", b'["egg","ale"]')
 
 
 def test_the_engine_finds_the_time_by_these_steps(textbook: Path) -> None:
     view = Engine(str(textbook)).log("textbook", 1).view()
-    trace: Trace = []
-    assert view.offset_for_time(T, trace=trace) == 284
-    assert steps(trace) == [
+    assert view.offset_for_time(T) == 284
+    assert numbers(explain_time(view, T, UNCOMMITTED)) == [
         (251,),
         (1526384718283, 28),
         (26, 838),

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kafkafs.storage.format.records.columns import Columns, Damage, Record
-from kafkafs.storage.log.read.broker_answer import broker_answer
+from kafkafs.storage.log.read.explain import broker_answer
 from kafkafs.storage.log.read.transactions import Isolation
 from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log_dirs.engine import Engine

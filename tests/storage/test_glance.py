@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,15 +13,15 @@ from hypothesis import strategies as st
 from kafkafs.storage.errors import StorageError
 from kafkafs.storage.format.layout import TimestampType
 from kafkafs.storage.format.records.builder import BatchFields, build_batch
+from kafkafs.storage.format.records.columns import Columns
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log.read import lookup
 from kafkafs.storage.log.read.point_lookup import LookupBuffers, point_lookup
-from kafkafs.storage.log.read.trace import Trace
 from kafkafs.storage.log.read.view import View
 from tests.index_damage import INDEX_DAMAGE, damage_indexes
 from tests.kernel_forms import in_use, uncompiled
 from tests.logs import TopicSettings, write_partition
-from tests.reading import open_view
+from tests.reading import COMMITTED, open_view
 
 RECORDS = 5
 BATCHES = 30
@@ -135,13 +136,17 @@ def test_both_forms_of_the_kernels_see_the_same(
     assert seen[0] == seen[1]
 
 
+def walk_to(view: View, offset: int) -> tuple[Columns, int]:
+    """As `locate`, by the walk."""
+    return view.locate_in(view.segment_of(offset, COMMITTED), offset, COMMITTED)
+
+
 def answers(view: View, offset: int) -> list[object]:
     """What `locate` says, at a glance if it can, and by the walk."""
     found: list[object] = []
-    traces: tuple[Trace | None, ...] = (None, [])
-    for trace in traces:
+    for locate in (view.locate, partial(walk_to, view)):
         try:
-            columns, row = view.locate(offset, trace=trace)
+            columns, row = locate(offset)
         except StorageError as error:
             found.append((type(error), str(error)))
         else:
@@ -169,5 +174,5 @@ def test_a_glance_at_damaged_bytes_says_what_the_walk_says(
         assert glanced == walked
         value = view.value_at(offset)
         if value is not None:
-            columns, row = view.locate(offset, trace=[])
+            columns, row = walk_to(view, offset)
             assert value == (columns.timestamps[row], columns.value(row))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,11 +16,27 @@ from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log.read import lookup
-from kafkafs.storage.log.read.trace import OffsetIndexStep, TimeIndexStep, Trace, WalkStep
+from kafkafs.storage.log.read.explain import (
+    OffsetIndexStep,
+    Step,
+    TimeIndexStep,
+    WalkStep,
+    explain_offset,
+    explain_time,
+)
 from tests.batches import LEGACY_CODECS, any_batches
 from tests.index_damage import INDEX_DAMAGE, damage_indexes
 from tests.logs import TopicSettings, walk, write_partition
-from tests.reading import Plain, check_against, find, first_since, open_view, read, written
+from tests.reading import (
+    COMMITTED,
+    Plain,
+    check_against,
+    find,
+    first_since,
+    open_view,
+    read,
+    written,
+)
 
 LIMIT = 128 << 20
 Written = tuple[bytes, list[SimpleRecord]]
@@ -214,20 +230,20 @@ def sparse_log(directory: Path) -> None:
     write(directory, batches, TopicSettings(index_interval_bytes=4096))
 
 
-def steps(trace: Trace, kind: type) -> list[object]:
-    return [step for step in trace if isinstance(step, kind)]
+def of_kind(steps: Iterable[Step], kind: type) -> list[object]:
+    return [step for step in steps if isinstance(step, kind)]
 
 
 def test_an_offset_is_found_from_its_index_entry(tmp_path: Path) -> None:
     sparse_log(tmp_path / "p-0")
     view = open_view(tmp_path / "p-0")
-    trace: Trace = []
-    assert view.find(2500, trace=trace).offset == 2500
-    [entry] = steps(trace, OffsetIndexStep)
+    assert view.find(2500).offset == 2500
+    steps = list(explain_offset(view, 2500, COMMITTED))
+    [entry] = of_kind(steps, OffsetIndexStep)
     assert isinstance(entry, OffsetIndexStep)
     assert not entry.refused
     assert 2480 < entry.offset <= 2500
-    assert len(steps(trace, WalkStep)) <= 2500 - entry.offset + 1
+    assert len(of_kind(steps, WalkStep)) <= 2500 - entry.offset + 1
 
 
 def test_an_entry_that_lies_is_refused_and_said_so(tmp_path: Path) -> None:
@@ -240,19 +256,20 @@ def test_an_entry_that_lies_is_refused_and_said_so(tmp_path: Path) -> None:
         for at in range(0, len(data), 8)
     )
     index.write_bytes(shifted)
-    trace: Trace = []
-    assert open_view(directory).find(2500, trace=trace).offset == 2500
-    [entry] = steps(trace, OffsetIndexStep)
+    view = open_view(directory)
+    assert view.find(2500).offset == 2500
+    [entry] = of_kind(explain_offset(view, 2500, COMMITTED), OffsetIndexStep)
     assert isinstance(entry, OffsetIndexStep)
     assert entry.refused
 
 
 def test_a_time_is_found_from_its_index_entries(tmp_path: Path) -> None:
     sparse_log(tmp_path / "p-0")
-    trace: Trace = []
-    assert open_view(tmp_path / "p-0").offset_for_time(3500, trace=trace) == 2500
-    [time_entry] = steps(trace, TimeIndexStep)
-    [entry] = steps(trace, OffsetIndexStep)
+    view = open_view(tmp_path / "p-0")
+    assert view.offset_for_time(3500) == 2500
+    steps = list(explain_time(view, 3500, COMMITTED))
+    [time_entry] = of_kind(steps, TimeIndexStep)
+    [entry] = of_kind(steps, OffsetIndexStep)
     assert isinstance(time_entry, TimeIndexStep)
     assert isinstance(entry, OffsetIndexStep)
     assert 3470 < time_entry.timestamp < 3500

@@ -25,11 +25,20 @@ from kafkafs.storage.format.records.compress import compress
 from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log.read.context import BatchCache, ReadLimits, entry_bytes
-from kafkafs.storage.log.read.trace import FoundStep, SegmentStep, Trace, Verdict, WalkStep
+from kafkafs.storage.log.read.explain import (
+    FoundStep,
+    SegmentStep,
+    Step,
+    Verdict,
+    WalkStep,
+    explain_offset,
+    explain_time,
+)
 from kafkafs.storage.log.read.view import View
 from tests.batches import MUTATIONS, mutated
 from tests.logs import TopicSettings, write_partition
 from tests.reading import (
+    COMMITTED,
     UNCOMMITTED,
     Plain,
     find,
@@ -555,27 +564,26 @@ def test_a_batch_is_decoded_once_for_many_lookups(directory: Path) -> None:
 
 def test_a_lookup_tells_its_way(directory: Path) -> None:
     view = open_view(directory)
-    trace: Trace = []
-    view.find(21, trace=trace)
-    assert isinstance(trace[0], SegmentStep)
-    assert trace[0].base_offset == 16
-    assert isinstance(trace[-2], WalkStep)
-    assert (trace[-2].batch.base_offset, trace[-2].verdict) == (20, Verdict.TAKEN)
-    assert trace[-1] == FoundStep(21, 121, 1)
-    trace = []
-    assert view.offset_for_time(121, trace=trace) == 21
-    assert isinstance(trace[0], SegmentStep)
-    assert (trace[0].base_offset, trace[0].largest_timestamp, trace[0].skipped) == (16, 123, 2)
-    assert trace[-1] == FoundStep(21, 121, 1)
+    steps = list(explain_offset(view, 21, COMMITTED))
+    assert isinstance(steps[0], SegmentStep)
+    assert steps[0].base_offset == 16
+    assert isinstance(steps[-2], WalkStep)
+    assert (steps[-2].batch.base_offset, steps[-2].verdict) == (20, Verdict.TAKEN)
+    assert steps[-1] == FoundStep(21, 121, 1)
+    assert view.offset_for_time(121) == 21
+    steps = list(explain_time(view, 121, COMMITTED))
+    assert isinstance(steps[0], SegmentStep)
+    assert (steps[0].base_offset, steps[0].largest_timestamp, steps[0].skipped) == (16, 123, 2)
+    assert steps[-1] == FoundStep(21, 121, 1)
 
 
 def test_a_lookup_in_vain_tells_where_it_ended(tmp_path: Path) -> None:
     write(tmp_path / "p-0", [part(0), part(10)])
-    trace: Trace = []
+    steps: list[Step] = []
     with pytest.raises(OffsetNotFound):
-        open_view(tmp_path / "p-0").find(5, trace=trace)
-    assert isinstance(trace[-1], WalkStep)
-    assert (trace[-1].batch.base_offset, trace[-1].verdict) == (10, Verdict.BEGINS_AFTER)
+        steps.extend(explain_offset(open_view(tmp_path / "p-0"), 5, COMMITTED))
+    assert isinstance(steps[-1], WalkStep)
+    assert (steps[-1].batch.base_offset, steps[-1].verdict) == (10, Verdict.BEGINS_AFTER)
 
 
 # -- threads ------------------------------------------------------------------------------------

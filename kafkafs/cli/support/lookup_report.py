@@ -9,14 +9,13 @@ from typing import Any, Final
 
 from kafkafs.storage.errors import StorageError
 from kafkafs.storage.format.records.batch import BatchHeader
-from kafkafs.storage.log.read.trace import (
+from kafkafs.storage.log.read.explain import (
     BrokerStep,
     FoundStep,
     OffsetIndexStep,
     SegmentStep,
     Step,
     TimeIndexStep,
-    Trace,
     WalkStep,
 )
 
@@ -41,7 +40,7 @@ class LookupReport:
     isolation: str
     offset: int
     timestamp: int
-    steps: Trace
+    steps: list[Step]
     error: StorageError | None = None
 
     @property

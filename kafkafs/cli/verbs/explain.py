@@ -117,7 +117,7 @@ def _look_up(log: Log, question: LookupRequest, level: Isolation) -> LookupRepor
         timestamp=question.timestamp,
         steps=[],
     )
-    try:
+    try:  # the steps before an error remain in the report
         if report.by_time:
             report.steps.extend(explain_time(view, question.timestamp, level))
         else:

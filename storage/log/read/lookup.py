@@ -14,6 +14,7 @@ log could be wrong there.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -24,11 +25,10 @@ from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable, parse_header
 from ...io.disk import OpenFile
 from ...segment.extent import Extent, Fault
-from ...segment.offset_index import OffsetIndex, OffsetPosition
+from ...segment.offset_index import OffsetPosition
 from ...segment.segment import Segment
 from ...segment.time_index import TimeIndex, TimestampOffset
 from ...segment.walk import walk_headers
-from .trace import OffsetIndexStep, TimeIndexStep, Trace, Verdict, WalkStep
 
 # The headers of a segment of this size are read within a few milliseconds.
 _ALL_HEADERS_BYTES: Final = 4 << 20
@@ -67,40 +67,29 @@ def position_for(segment: Segment, offset: int, max_batch_bytes: int) -> int:
     return 0
 
 
-def walk_from(
-    segment: Segment, offset: int, max_batch_bytes: int, trace: Trace | None = None
-) -> Iterator[BatchTable | Fault]:
+def walk_from(segment: Segment, offset: int, max_batch_bytes: int) -> Iterator[BatchTable | Fault]:
     """Yields headers from a boundary at or before the batch of ``offset``, as ``position_for``."""
     index = segment.offset_index()
     if index is not None and len(index):
-        found = index.lookup(offset, segment.size)
-        walk = walk_headers(extent_from(segment, found.position, max_batch_bytes))
-        first = next(walk, None) if found.position else None
-        fits = isinstance(first, BatchTable) and _fits(segment, found, first[0])
-        if trace is not None:
-            refused = found.position > 0 and not fits
-            trace.append(_index_step(index, found, offset, refused))
-        if first is not None and fits:
-            yield first
+        walk = walk_from_entry(segment, index.lookup(offset, segment.size), max_batch_bytes)
+        if walk is not None:
             yield from walk
             return
     yield from walk_headers(extent_from(segment, 0, max_batch_bytes))
 
 
-def _index_step(
-    index: OffsetIndex, found: OffsetPosition, target: int, refused: bool
-) -> OffsetIndexStep:
-    slot = index.floor_slot(target) if found.position else -1
-    return OffsetIndexStep(
-        index.path,
-        slot,
-        len(index),
-        target,
-        found.offset,
-        found.offset - index.base_offset,
-        found.position,
-        refused,
-    )
+def walk_from_entry(
+    segment: Segment, entry: OffsetPosition, max_batch_bytes: int
+) -> Iterator[BatchTable | Fault] | None:
+    """Returns the headers from an offset index entry on; None if its position is 0, which stands
+    for "no entry", or no matching batch is there."""
+    if not entry.position:
+        return None
+    walk = walk_headers(extent_from(segment, entry.position, max_batch_bytes))
+    first = next(walk, None)
+    if isinstance(first, BatchTable) and _fits(segment, entry, first[0]):
+        return chain([first], walk)
+    return None
 
 
 def _fits(segment: Segment, found: OffsetPosition, header: BatchHeader) -> bool:
@@ -122,20 +111,18 @@ def header_at(log: OpenFile, position: int) -> BatchHeader | None:
 
 
 def find_batch(
-    segment: Segment, offset: int, max_batch_bytes: int, trace: Trace | None = None
+    segment: Segment, offset: int, max_batch_bytes: int
 ) -> tuple[BatchHeader | None, Fault | None]:
     """Returns the header of the first batch with a last offset >= ``offset``, None if there is
     none; and any damage directly before it, which may have held the offset if the batch does
     not."""
     fault: Fault | None = None
-    for table in walk_from(segment, offset, max_batch_bytes, trace):
+    for table in walk_from(segment, offset, max_batch_bytes):
         if isinstance(table, Fault):
             if fault is None or table.batch is None or table.batch.base_offset <= offset:
                 fault = table
             continue
         at = int(np.searchsorted(table.column(b.LAST_OFFSET), offset))
-        if trace is not None:
-            trace += [WalkStep(table[i], Verdict.ENDS_BEFORE) for i in range(at)]
         if at < len(table):
             return table[at], None if at else fault
         fault = None  # the damage lies before a batch that ends before the offset
@@ -143,54 +130,53 @@ def find_batch(
 
 
 def find_batches_since(
-    segment: Segment,
-    timestamp: int,
-    max_batch_bytes: int,
-    trace: Trace | None = None,
-    start_offset: int = 0,
+    segment: Segment, timestamp: int, max_batch_bytes: int, start_offset: int = 0
 ) -> Iterator[BatchHeader | Fault]:
     """Yields, in order, the batches that may hold the first record at or above ``start_offset``
     with a timestamp >= ``timestamp`` (ms)."""
-    for table in _walk_for_time(segment, timestamp, start_offset, max_batch_bytes, trace):
+    for table in walk_for_time(segment, timestamp, start_offset, max_batch_bytes):
         if isinstance(table, Fault):
             yield table
             continue
         young = _greatest_timestamps(table) >= timestamp
-        for index in range(len(table)) if trace is not None else np.flatnonzero(young).tolist():
-            if young[index]:
-                yield table[index]
-            elif trace is not None:
-                trace.append(WalkStep(table[index], Verdict.TOO_OLD))
+        for index in np.flatnonzero(young).tolist():
+            yield table[index]
 
 
 def _greatest_timestamps(table: BatchTable) -> b.Int64s:
     return table.column(b.MAX_TIMESTAMP)
 
 
-def _walk_for_time(
-    segment: Segment, timestamp: int, start: int, max_batch_bytes: int, trace: Trace | None
+def walk_for_time(
+    segment: Segment, timestamp: int, start: int, max_batch_bytes: int
 ) -> Iterator[BatchTable | Fault]:
-    """Yields headers from the last valid time entry below ``timestamp`` on."""
+    """Yields headers from the last valid time entry below ``timestamp`` (ms) or, if that is later,
+    from the offset ``start`` on."""
+    start = start_for_time(segment, start, entry_before(segment, timestamp, max_batch_bytes))
+    if start < 0:
+        return walk_headers(extent_from(segment, 0, max_batch_bytes))
+    return walk_from(segment, start, max_batch_bytes)
+
+
+def start_for_time(segment: Segment, start: int, entry: TimestampOffset | None) -> int:
+    """Returns the offset to look up in the offset index before a walk for a timestamp begins, -1 to
+    begin at position 0: the greater one of ``start`` and the offset of the time entry."""
+    if entry is not None:
+        return max(entry.offset, start)
+    return start if start > segment.base_offset else -1
+
+
+def entry_before(segment: Segment, timestamp: int, max_batch_bytes: int) -> TimestampOffset | None:
+    """Returns the last valid time index entry below ``timestamp`` (ms), None if there is none."""
     index = segment.time_index()
-    entry = TimestampOffset(NO_TIMESTAMP, segment.base_offset)
-    if index is not None and len(index) and _ascends(segment, index):
-        found = index.lookup(timestamp - 1)
-        used = 0 <= found.timestamp < timestamp and _bears_out(segment, found, max_batch_bytes)
-        entry = found if used else entry
-        if trace is not None:
-            slot = index.floor_slot(timestamp - 1) if used else -1
-            relative = entry.offset - segment.base_offset
-            trace.append(
-                TimeIndexStep(index.path, slot, len(index), entry.timestamp, entry.offset, relative)
-            )
-        if used:
-            return walk_from(segment, max(entry.offset, start), max_batch_bytes, trace)
-    if start > segment.base_offset:
-        return walk_from(segment, start, max_batch_bytes, trace)
-    return walk_headers(extent_from(segment, 0, max_batch_bytes))
+    if index is None or not len(index) or not is_ascending(segment, index):
+        return None
+    found = index.lookup(timestamp - 1)
+    used = 0 <= found.timestamp < timestamp and _bears_out(segment, found, max_batch_bytes)
+    return found if used else None
 
 
-def _ascends(segment: Segment, index: TimeIndex) -> bool:
+def is_ascending(segment: Segment, index: TimeIndex) -> bool:
     """Caches `TimeIndex.ascends`, which reads a whole index, for a rolled segment, whose index may
     be opened many times."""
     if segment.is_active:
@@ -254,7 +240,7 @@ def largest_timestamp(segment: Segment, max_batch_bytes: int) -> int:
     def compute() -> int:
         index = segment.time_index()
         start, largest = 0, NO_TIMESTAMP
-        if index is not None and len(index) and _ascends(segment, index):
+        if index is not None and len(index) and is_ascending(segment, index):
             entry = index.last_entry()
             if _bears_out(segment, entry, max_batch_bytes):
                 largest = entry.timestamp

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import partial
 from typing import cast
 
@@ -34,11 +35,17 @@ from .damage import lost_batch, lost_between, misplaced
 from .point_lookup import FoundBatch, LookupBuffers, point_lookup, value_in
 from .scan import Choose, Wanted, are_within, within
 from .segments import Segments
-from .trace import FoundStep, SegmentStep, Trace, Verdict, WalkStep
 from .transactions import AbortedTransactions, Isolation
 
 # Limit on consecutive faults that are reported; the last one then stands for the rest.
 _FAULTS_TOLD = 1000
+
+
+class HiddenBatch(StrEnum):
+    """Why a reader with ``isolation=read_committed`` does not see a batch."""
+
+    CONTROL = "a control batch"
+    ABORTED = "a batch of an aborted transaction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +95,7 @@ class View:
     @property
     def max_timestamp(self) -> int:
         """Greatest timestamp of any batch, in ms; -1 if none has one."""
-        return max(map(self._largest_timestamp, self.segments), default=-1)
+        return max(map(self.largest_timestamp, self.segments), default=-1)
 
     def pin(self, start: int = 0, end: int | None = None) -> None:
         """Opens and holds every ``.log`` with offsets in [``start``, ``end``), to the last for
@@ -243,41 +250,34 @@ class View:
 
     # -- one record -----------------------------------------------------------------------------
 
-    def find(
-        self,
-        offset: int,
-        isolation: Isolation = Isolation.READ_COMMITTED,
-        trace: Trace | None = None,
-    ) -> Record:
+    def find(self, offset: int, isolation: Isolation = Isolation.READ_COMMITTED) -> Record:
         """Returns the record at ``offset``. Raises OffsetNotFound if there is none, and
         CorruptError if its batch is damaged."""
-        columns, row = self.locate(offset, isolation, trace)
+        columns, row = self.locate(offset, isolation)
         return columns.record(row)
 
     def locate(
-        self,
-        offset: int,
-        isolation: Isolation = Isolation.READ_COMMITTED,
-        trace: Trace | None = None,
+        self, offset: int, isolation: Isolation = Isolation.READ_COMMITTED
     ) -> tuple[Columns, int]:
         """Returns the decoded batch that holds ``offset``, and its record's row; as ``find``."""
+        segment = self.segment_of(offset, isolation)
+        found = self._point_lookup(segment, offset)
+        return self.locate_in(segment, offset, isolation) if found is None else found
+
+    def segment_of(self, offset: int, isolation: Isolation) -> Segment:
+        """Returns the segment that holds ``offset`` if any does. Raises as ``find`` if the offset
+        is outside of what ``isolation`` shows."""
         if self.tail is not None and offset == self.end_offset:
             raise fresh(self.tail.error)
         self._check_range(offset, isolation)
-        segment = self.segments[max(self.segments.floor_index(offset), 0)]
-        if trace is None and (found := self._glance(segment, offset)) is not None:
-            return found
-        if trace is not None:
-            trace.append(SegmentStep(segment.base_offset, segment.path))
-        limit = self.context.limits.max_batch_bytes
-        header, fault = lookup.find_batch(segment, offset, limit, trace)
+        return self.segments[max(self.segments.floor_index(offset), 0)]
+
+    def locate_in(self, segment: Segment, offset: int, isolation: Isolation) -> tuple[Columns, int]:
+        """As ``locate``, by a walk in ``segment``, which serves every kind of batch."""
+        header, fault = lookup.find_batch(segment, offset, self.context.limits.max_batch_bytes)
         if header is None or header.begins_after(offset):
-            if trace is not None and header is not None:
-                trace.append(WalkStep(header, Verdict.BEGINS_AFTER))
             raise self._missing(offset, fault)
-        hidden = self._hidden(header, segment, isolation)
-        if trace is not None:
-            trace.append(WalkStep(header, hidden or Verdict.TAKEN))
+        hidden = self.why_hidden(header, segment, isolation)
         if hidden is not None:
             why = f"it is in {hidden}, which only isolation read_uncommitted shows"
             raise self._no_record(offset, why)
@@ -287,11 +287,9 @@ class View:
         row = columns.row_of(offset)
         if row < 0:
             raise self._missing(offset, fault if columns.offsets[0] > offset else None)
-        if trace is not None:
-            trace.append(FoundStep(offset, int(columns.timestamps[row]), row))
         return columns, row
 
-    def _glance(self, segment: Segment, offset: int) -> tuple[Columns, int] | None:
+    def _point_lookup(self, segment: Segment, offset: int) -> tuple[Columns, int] | None:
         """Returns the result of ``locate`` if a point lookup finds it, else None."""
         context = self.context
         room = context.take_room()
@@ -359,19 +357,19 @@ class View:
     def _no_record(self, offset: int, why: str) -> OffsetNotFound:
         return OffsetNotFound(offset, f"no record at offset {offset} of {self.name}: {why}")
 
-    def _hidden(
+    def why_hidden(
         self, header: BatchHeader, segment: Segment, isolation: Isolation
-    ) -> Verdict | None:
+    ) -> HiddenBatch | None:
         """Returns why a batch is hidden, or None. (Control records are data if uncommitted.)"""
         if isolation is Isolation.READ_UNCOMMITTED:
             return None
         if header.is_control:
-            return Verdict.CONTROL
+            return HiddenBatch.CONTROL
         if header.is_transactional:
             fates = self._fates(isolation)
             assert fates is not None
             if fates.is_aborted(header, segment):
-                return Verdict.ABORTED
+                return HiddenBatch.ABORTED
         return None
 
     def batch(self, segment: Segment, header: BatchHeader) -> Columns:
@@ -404,78 +402,70 @@ class View:
     # -- by time --------------------------------------------------------------------------------
 
     def offset_for_time(
-        self,
-        timestamp: int,
-        isolation: Isolation = Isolation.READ_COMMITTED,
-        trace: Trace | None = None,
+        self, timestamp: int, isolation: Isolation = Isolation.READ_COMMITTED
     ) -> int | None:
         """Returns the offset of the first visible record with a timestamp >= ``timestamp`` (ms), or
         None.
 
         Raises CorruptError if bytes on the way are damaged, as they may have held the result.
         """
-        bound = self.bound(isolation)
-        first = at = max(self.segments.floor_index(self.start_offset), 0)
-        tried = 0
-        while (at := self._reaching(timestamp, at)) < len(self.segments):
-            segment = self.segments[at]
-            if segment.base_offset >= bound:
-                break
-            if trace is not None:
-                largest = self._largest_timestamp(segment)
-                skipped = at - first - tried
-                trace.append(SegmentStep(segment.base_offset, segment.path, largest, skipped))
-            found = self._first_since(segment, timestamp, isolation, trace)
+        for _, segment in self.segments_reaching(timestamp, isolation):
+            found = self._first_since(segment, timestamp, isolation)
             if found is not None:
                 return found
-            at += 1
-            tried += 1
         return None
+
+    def segments_reaching(
+        self, timestamp: int, isolation: Isolation
+    ) -> Iterator[tuple[int, Segment]]:
+        """Yields the segments with a timestamp >= ``timestamp`` that ``isolation`` shows, each with
+        the number of older segments skipped, in total so far."""
+        bound = self.bound(isolation)
+        first = at = max(self.segments.floor_index(self.start_offset), 0)
+        yielded = 0
+        while (at := self._reaching(timestamp, at)) < len(self.segments):
+            if self.segments[at].base_offset >= bound:
+                return
+            yield at - first - yielded, self.segments[at]
+            at += 1
+            yielded += 1
 
     def _reaching(self, timestamp: int, index: int) -> int:
         """Returns the index of the first segment from ``index`` on with a timestamp >=
         ``timestamp``; the number of segments if there is none."""
         segments = self.segments
-        index = segments.timestamps.first_reaching(timestamp, index, self._largest_timestamp)
-        if index == len(segments) - 1 and self._largest_timestamp(segments[-1]) < timestamp:
+        index = segments.timestamps.first_reaching(timestamp, index, self.largest_timestamp)
+        if index == len(segments) - 1 and self.largest_timestamp(segments[-1]) < timestamp:
             index += 1
         return index
 
-    def _largest_timestamp(self, segment: Segment) -> int:
+    def largest_timestamp(self, segment: Segment) -> int:
+        """Returns the greatest timestamp of a segment's batches in ms, -1 if none has one."""
         return lookup.largest_timestamp(segment, self.context.limits.max_batch_bytes)
 
-    def _first_since(
-        self, segment: Segment, timestamp: int, isolation: Isolation, trace: Trace | None
-    ) -> int | None:
+    def _first_since(self, segment: Segment, timestamp: int, isolation: Isolation) -> int | None:
         limit = self.context.limits.max_batch_bytes
-        walk = lookup.find_batches_since(segment, timestamp, limit, trace, self.start_offset)
-        for header in walk:
+        for header in lookup.find_batches_since(segment, timestamp, limit, self.start_offset):
             if isinstance(header, Fault):
                 raise fresh(header.error)
             if header.last_offset < self.start_offset or not header.record_count:
-                verdict = Verdict.EMPTY if not header.record_count else Verdict.ENDS_BEFORE
-                _note(trace, header, verdict)
                 continue
             if header.base_offset >= self.bound(isolation):
                 return None
-            hidden = self._hidden(header, segment, isolation)
-            if header.is_control:
-                hidden = Verdict.CONTROL
-            if hidden is not None:
-                _note(trace, header, hidden)
+            if header.is_control or self.why_hidden(header, segment, isolation) is not None:
                 continue
             columns = self.batch(segment, header)
-            shown = (columns.timestamps >= timestamp) & (columns.offsets >= self.start_offset)
-            shown &= columns.offsets < self.bound(isolation)
-            rows = np.flatnonzero(shown)
-            _note(trace, header, Verdict.TAKEN if len(rows) else Verdict.NO_RECORD)
-            if len(rows):
-                row = int(rows[0])
-                offset = int(columns.offsets[row])
-                if trace is not None:
-                    trace.append(FoundStep(offset, int(columns.timestamps[row]), row))
-                return offset
+            row = self.first_row_since(columns, timestamp, isolation)
+            if row >= 0:
+                return int(columns.offsets[row])
         return None
+
+    def first_row_since(self, columns: Columns, timestamp: int, isolation: Isolation) -> int:
+        """Returns the row of the first visible record with a timestamp >= ``timestamp`` (ms) in a
+        batch that ``isolation`` shows, -1 if there is none."""
+        shown = (columns.timestamps >= timestamp) & (columns.offsets >= self.start_offset)
+        shown &= columns.offsets < self.bound(isolation)
+        return int(shown.argmax()) if shown.any() else -1
 
     # -- ends -----------------------------------------------------------------------------------
 
@@ -508,11 +498,6 @@ def last_offset(
             return last
         high, step = start, step * 8
     return None
-
-
-def _note(trace: Trace | None, header: BatchHeader, verdict: Verdict) -> None:
-    if trace is not None:
-        trace.append(WalkStep(header, verdict))
 
 
 def _row(header: BatchHeader) -> tuple[int, ...]:
