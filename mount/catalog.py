@@ -74,6 +74,10 @@ class Catalog:
         deleted = 0 if self.changes is None else self.changes.engine.incarnation(name)
         return self.places.number(Topic(name, deleted))
 
+    def generation(self, inode: int) -> int:
+        """Returns the generation of a directory's inode number: see `RecordDeletions.bury`."""
+        return 0 if self.changes is None else self.changes.deletions.generation(inode)
+
     def partition(self, topic: str, number: int) -> MountedPartition:
         """Returns the current incarnation: another one after deletion and re-creation. Raises
         UnknownTopic or UnknownPartition."""
@@ -85,7 +89,12 @@ class Catalog:
         with self._lock:
             known = self._partitions.get(key)
             if known is None or known.log is not log:
-                known = MountedPartition(log, self.options.isolation, self.places, self.changes)
+                known = MountedPartition(
+                    log,
+                    self.options.isolation,
+                    self.places,
+                    is_writable=self.changes is not None,
+                )
                 self._partitions[key] = known
             return known
 

@@ -29,7 +29,6 @@ from .vfs.errnos import Stale
 from .vfs.inodes import NUMBER_BITS, NUMBER_MASK, InodeKind, Places, pack
 from .vfs.key_names import CutKeys
 from .vfs.lifetimes import NOT_AT_ALL
-from .writes.changes import Changes
 
 logger = logging.getLogger(__name__)
 
@@ -100,14 +99,15 @@ class MountedPartition:
         log: Log,
         isolation: Isolation,
         places: Places[InodePlace | Topic],
-        changes: Changes | None = None,
+        *,
+        is_writable: bool = False,
     ) -> None:
-        """`changes`: the operations on a writable mount; None on a read-only one."""
         self.log = log
-        self.changes = changes
+        #: Whether the mount is writable.
+        self.is_writable = is_writable
         # A reader of a broker's directory sees a deletion a moment later. On a writable mount, a
         # process that removed a record must not find it again.
-        self._fresh_seconds = FRESH_SECONDS if changes is None else 0.0
+        self._fresh_seconds = 0.0 if is_writable else FRESH_SECONDS
         self.topic = log.topic
         self.number = log.partition
         self.isolation = isolation
@@ -136,11 +136,7 @@ class MountedPartition:
     def lifetime(self, seconds: float) -> float:
         """Returns how long the kernel may cache a name: `seconds` if other processes change the
         log, 0 on a writable mount, where a removal takes effect at once for everybody."""
-        return seconds if self.changes is None else NOT_AT_ALL
-
-    def generation(self, inode: int) -> int:
-        """Returns the generation of a directory's inode number: see `Deletions.bury`."""
-        return 0 if self.changes is None else self.changes.deletions.generation(inode)
+        return NOT_AT_ALL if self.is_writable else seconds
 
     def view(self) -> View:
         """Returns the current view. Raises UnknownPartition if the directory no longer exists."""
@@ -174,6 +170,14 @@ class MountedPartition:
     def last_seen(self) -> Seen | None:
         """The last view, without a check for a newer one."""
         return self._seen
+
+    @property
+    def losses(self) -> int:
+        """How often names cached by the kernel may have become invalid; always 0 on a writable
+        mount, where no name is cached. Costs nothing."""
+        if self.is_writable or self._seen is None:
+            return 0
+        return self._seen.losses
 
     @property
     def versions(self) -> Versions:

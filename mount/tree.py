@@ -90,7 +90,7 @@ class Tree:
             place = self.catalog.places[inode.place]
             if isinstance(place, Topic):
                 return None
-            directory = OffsetDirectory(place.partition)
+            directory = OffsetDirectory(self.catalog, place.partition)
             self._offset_directories[number] = directory
         if not self.catalog.was_current(directory.partition):
             del self._offset_directories[number]
@@ -121,7 +121,7 @@ class Tree:
         if not self.catalog.is_current(range_.partition):
             raise Stale
         try:
-            return range_node(self.catalog.ranges, number)
+            return range_node(self.catalog, number)
         except UnknownPartition:
             raise Stale from None
 
@@ -160,12 +160,8 @@ class Tree:
         partition = place.partition
         if inode.kind == InodeKind.KEYED:
             partition.check_current(place)
-            return written_file(partition, number)
-        if (
-            inode.kind == InodeKind.PARTITION
-            and number == Member.KEY
-            and partition.changes is not None
-        ):
+            return written_file(self.catalog.changes, partition, number)
+        if inode.kind == InodeKind.PARTITION and number == Member.KEY and partition.is_writable:
             return member_node(self.catalog, partition, Member.KEY)
         return None
 
@@ -173,7 +169,7 @@ class Tree:
         if inode.kind in RECORD_FILES:
             return RECORD_FILES[inode.kind](partition, number)
         if inode.kind in (InodeKind.KEYED, InodeKind.NEW_KEY):
-            return key_file_by_inode(partition, inode, number)
+            return key_file_by_inode(self.catalog.changes, partition, inode, number)
         if inode.kind == InodeKind.PARTITION:
             member = member_by_number(number)
             if member is Member.DIRECTORY:
@@ -184,4 +180,4 @@ class Tree:
             if first_since(partition, number) is None:
                 raise Stale
             return TimeLink(partition, number)
-        return segment_file_by_inode(partition, inode, number)
+        return segment_file_by_inode(self.catalog, partition, inode, number)

@@ -44,7 +44,7 @@ def partition_status(catalog: Catalog, partition: MountedPartition) -> bytes:
             "bytes": view.size,
             "segments": _segments(view),
             "checkpoints": checkpoints,
-            "writer": _writer(partition),
+            "writer": _writer(catalog.changes, partition),
             "dirtyRatio": dirty_ratio(_rolled(view), checkpoints["firstDirtyOffset"]),
             "compacted": catalog.previews.status(partition),
             "damage": _damage(partition.log),
@@ -70,14 +70,14 @@ def _segments(view: View) -> dict[str, int]:
     }
 
 
-def _writer(partition: MountedPartition) -> dict[str, int] | None:
+def _writer(changes: Changes | None, partition: MountedPartition) -> dict[str, int] | None:
     """Returns the writer's present state, which may be ahead of the checkpoints. None on a
     read-only mount, and for partitions that are not open for writing: the quorum's own log, those
     that could not be opened, and those in an offline directory."""
-    if partition.changes is None:
+    if changes is None:
         return None
     try:
-        writer = partition.changes.writer(partition)
+        writer = changes.writer(partition)
     except (UnknownPartition, LogDirOffline):
         return None
     return {

@@ -145,7 +145,7 @@ class Watch:
 
     def _names_to_forget(self, lost: list[MountedPartition]) -> Iterable[Name]:
         # In a writable mount the kernel caches no names.
-        lost = [each for each in lost if each.changes is None]
+        lost = [each for each in lost if not each.is_writable]
         for node in self._open_nodes():
             if not isinstance(node, _HELD) or node.partition not in lost:
                 continue

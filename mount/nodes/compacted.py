@@ -88,7 +88,7 @@ def compacted_node(catalog: Catalog, partition: MountedPartition, member: Member
     if member is Member.COMPACTED:
         return CompactedDirectory(catalog, partition)
     if member is Member.COMPACTED_OFFSET:
-        return CompactedOffsets(previews, partition)
+        return CompactedOffsets(catalog, partition)
     if member is Member.COMPACTED_LATEST:
         return CompactedLatest(catalog, partition)
     if member in (Member.COMPACTED_FIRST, Member.COMPACTED_LAST):
@@ -99,14 +99,10 @@ def compacted_node(catalog: Catalog, partition: MountedPartition, member: Member
 class CompactedDirectory(FixedDirectory, MemberDirectory):
     member = Member.COMPACTED
 
-    def __init__(self, catalog: Catalog, partition: MountedPartition) -> None:
-        super().__init__(partition)
-        self._catalog = catalog
-
     def child(self, name: str) -> Node:
         if name not in NAMES:
             raise missing(name, f"{self.partition.name}/compacted", NAMES)
-        return compacted_node(self._catalog, self.partition, NAMES[name])
+        return compacted_node(self.catalog, self.partition, NAMES[name])
 
     def runs(self, start: int) -> Iterator[DirEntryRun]:
         return rows_of(((name, self.child(name)) for name in NAMES), start)
@@ -123,10 +119,10 @@ class CompactedOffsets(OffsetDirectory):
     }
     name_lifetime = BRIEFLY
 
-    def __init__(self, previews: Previews, partition: MountedPartition) -> None:
-        super().__init__(partition)
+    def __init__(self, catalog: Catalog, partition: MountedPartition) -> None:
+        super().__init__(catalog, partition)
         self.parent_inode = member_inode(partition, Member.COMPACTED)
-        self._previews = previews
+        self._previews = catalog.previews
 
     def pending(self) -> Pending | None:
         return self._previews.pending(self.partition)

@@ -39,7 +39,6 @@ from ..vfs.errnos import NoSuchName, Stale
 from ..vfs.handles import BytesHandle, Handle
 from ..vfs.inodes import Inode, InodeKind, segment_file_name, segment_kind
 from ..vfs.lifetimes import BRIEFLY, NOT_AT_ALL
-from ..writes.deleting import ignore_removal
 from .member import Member, MemberDirectory
 from .removed import RemovedName
 from .segments import removed_file, status, statuses
@@ -63,10 +62,6 @@ class DumpDirectory(MemberDirectory):
 
     member = Member.DUMP
 
-    def __init__(self, catalog: Catalog, partition: MountedPartition) -> None:
-        super().__init__(partition)
-        self._catalog = catalog
-
     def child(self, name: str) -> DumpFile:
         self.visit()
         parsed = _parsed(name)
@@ -74,19 +69,19 @@ class DumpDirectory(MemberDirectory):
             why = f"{name!r} is not the name of a segment file followed by {_SUFFIX}"
             raise NoSuchName(name, lambda: why)
         file = segment_file(parsed.base_offset, parsed.kind)
-        return DumpFile(self._catalog, self.partition, file, status(self.partition, file))
+        return DumpFile(self.catalog, self.partition, file, status(self.partition, file))
 
     def remove(self, name: str, pid: int) -> None:
         """Checks the name but removes nothing; this lets `rm -r` finish."""
-        changes = self.partition.changes
+        deletions = self.writable().deletions
         try:
             self.child(name)
         except NoSuchName:
-            if changes is None or self.removed(name, pid) is None:
+            if self.removed(name, pid) is None:
                 raise
-            changes.deletions.removed_again(self.partition, pid, name)
+            deletions.removed_again(self.partition, pid, name)
             return
-        ignore_removal(self.partition, name)
+        deletions.ignore_removal(self.partition, name)
 
     def removed(self, name: str, pid: int) -> RemovedName | None:
         return removed_file(self, name, _parsed(name), pid)
@@ -104,7 +99,7 @@ class DumpDirectory(MemberDirectory):
         self.visit()
         found = statuses(self.partition, names)
         nodes = (
-            (at, name + _SUFFIX, DumpFile(self._catalog, self.partition, name, found[name]))
+            (at, name + _SUFFIX, DumpFile(self.catalog, self.partition, name, found[name]))
             for at, name in enumerate(names, FIRST)
             if name in found
         )

@@ -40,7 +40,7 @@ class KeyDirectory(OffsetDirectory):
     reads_much = True
 
     def __init__(self, catalog: Catalog, partition: MountedPartition) -> None:
-        super().__init__(partition)
+        super().__init__(catalog, partition)
         self._latest = catalog.engine.latest
 
     def kept(self, offsets: Int64s) -> NDArray[np.bool_]:

@@ -7,11 +7,12 @@ from time import monotonic
 
 from kafkafs.storage.errors import printable
 
+from ..catalog import Catalog
 from ..node import Attributes, DirectoryNode, directory_attributes
 from ..partition import MountedPartition, Scope
-from ..vfs.errnos import NotEmpty, WrongKind
+from ..vfs.errnos import NotEmpty, ReadOnly, WrongKind
 from ..vfs.inodes import InodeKind
-from ..writes.deleting import ignore_removal, is_emptied
+from ..writes.changes import Changes
 from ..writes.removed import Removed
 
 
@@ -59,62 +60,71 @@ def changed_ns(partition: MountedPartition) -> int:
     return segments[-1].mtime_ns if len(segments) else 0
 
 
-class MemberDirectory(DirectoryNode):
+class DirectoryInPartition(DirectoryNode):
+    """A partition's directory, or one below it."""
+
+    def __init__(self, catalog: Catalog, partition: MountedPartition) -> None:
+        self.catalog = catalog
+        self.partition = partition
+
+    @property
+    def changes(self) -> Changes | None:
+        """The operations of a writable mount; None on a read-only one."""
+        return self.catalog.changes
+
+    def writable(self) -> Changes:
+        """Returns the operations of a writable mount. Raises ReadOnly on a read-only one."""
+        if self.catalog.changes is None:
+            raise ReadOnly
+        return self.catalog.changes
+
+    def removed_by(self, name: str, pid: int) -> Removed | None:
+        """Returns what process `pid` recently removed, if `name` may have vanished with it."""
+        if self.changes is None:
+            return None
+        return self.changes.deletions.removed_by(self.partition, pid, name)
+
+    def sync(self) -> None:
+        if self.changes is not None:
+            self.changes.sync(self.partition)
+
+
+class MemberDirectory(DirectoryInPartition):
     """A directory in a partition's directory."""
 
     member: Member
 
-    def __init__(self, partition: MountedPartition) -> None:
-        self.partition = partition
+    def __init__(self, catalog: Catalog, partition: MountedPartition) -> None:
+        super().__init__(catalog, partition)
         self.inode = member_inode(partition, self.member)
         self.parent_inode = member_inode(partition, Member.DIRECTORY)
 
     def attributes(self) -> Attributes:
-        generation = self.partition.generation(self.inode)
+        generation = self.catalog.generation(self.inode)
         return directory_attributes(self.inode, changed_ns(self.partition), generation)
 
     def visit(self) -> None:
         """Notes that the kernel may cache names of this directory."""
         self.partition.visited_at = monotonic()
 
-    def sync(self) -> None:
-        if self.partition.changes is not None:
-            self.partition.changes.sync(self.partition)
-
     def losses(self) -> int:
-        if self.partition.changes is not None:
-            return 0  # no name is cached, so none has to be invalidated
-        seen = self.partition.last_seen
-        return seen.losses if seen is not None else 0
-
-    def removed_by(self, name: str, pid: int) -> Removed | None:
-        """Returns what process `pid` recently removed, if `name` may have vanished with it."""
-        changes = self.partition.changes
-        if changes is None:
-            return None
-        return changes.deletions.removed_by(self.partition, pid, name)
+        return self.partition.losses
 
 
-class FixedDirectory(DirectoryNode):
+class FixedDirectory(DirectoryInPartition):
     """A directory with constant names. Removing them changes nothing, and is allowed only at the
     end of `rm -r`: when no record is left."""
 
-    partition: MountedPartition
-
     def remove(self, name: str, pid: int) -> None:
         self.child(name)
-        ignore_removal(self.partition, name)
+        self.writable().deletions.ignore_removal(self.partition, name)
 
     def remove_directory(self, name: str) -> None:
         directory = self.child(name)
         if not isinstance(directory, DirectoryNode):
             raise WrongKind
+        deletions = self.writable().deletions
         lists_nothing = next(directory.runs(0), None) is None
-        if not lists_nothing and not is_emptied(self.partition):
+        if not lists_nothing and not deletions.is_emptied(self.partition):
             raise NotEmpty(f"{printable(name)} is not empty")
-        if self.partition.changes is not None:
-            self.partition.changes.deletions.bury(directory.inode)
-
-    def sync(self) -> None:
-        if self.partition.changes is not None:
-            self.partition.changes.sync(self.partition)
+        deletions.bury(directory.inode)

@@ -28,7 +28,7 @@ from ..node import (
     link_attributes,
 )
 from ..partition import MountedPartition, Scope
-from ..vfs.errnos import NoSuchName, NotPermitted, ReadOnly
+from ..vfs.errnos import NoSuchName, NotPermitted
 from ..vfs.inodes import NUMBER_BITS, NUMBER_MASK, InodeKind, pack
 from ..vfs.lifetimes import BRIEFLY, FOR_EVER, NOT_AT_ALL
 from .member import Member, MemberDirectory
@@ -88,10 +88,7 @@ class OffsetDirectory(MemberDirectory):
 
     def remove(self, name: str, pid: int) -> None:
         """Deletes the record and all records before it."""
-        partition = self.partition
-        if partition.changes is None:
-            raise ReadOnly
-        deletions = partition.changes.deletions
+        partition, deletions = self.partition, self.writable().deletions
         try:
             offset = self._removable(name)
         except (NoSuchName, OffsetNotFound):
@@ -103,11 +100,10 @@ class OffsetDirectory(MemberDirectory):
 
     def removal_is_near(self, name: str) -> bool:
         """Returns whether removal is quick. The kernel looks up each name before removing it."""
-        changes = self.partition.changes
-        if changes is None:
+        if self.changes is None:
             return False
         if self._was_just_found(name):
-            return changes.deletions.is_near(self.partition)
+            return self.changes.deletions.is_near(self.partition)
         return self._has_gone(name)
 
     def _has_gone(self, name: str) -> bool:

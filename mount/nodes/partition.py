@@ -49,7 +49,7 @@ _UNLISTED: Final = {
     "follow": Member.FOLLOW,
     "follow.jsonl": Member.FOLLOW_JSONL,
 }
-_DIRECTORIES: Final[dict[Member, Callable[[MountedPartition], Node]]] = {
+_DIRECTORIES: Final[dict[Member, Callable[[Catalog, MountedPartition], Node]]] = {
     Member.OFFSET: OffsetDirectory,
     Member.TIME: TimeDirectory,
     Member.SEGMENTS: SegmentsDirectory,
@@ -62,8 +62,7 @@ _COMPUTED: Final[dict[Member, Callable[[Catalog, MountedPartition], bytes]]] = {
 
 class PartitionDirectory(FixedDirectory):
     def __init__(self, catalog: Catalog, partition: MountedPartition, parent_inode: int) -> None:
-        self._catalog = catalog
-        self.partition = partition
+        super().__init__(catalog, partition)
         self.parent_inode = parent_inode
         self.inode = member_inode(partition, Member.DIRECTORY)
 
@@ -71,17 +70,17 @@ class PartitionDirectory(FixedDirectory):
         """The mtime is that of the broker's directory, so that listing a topic of a thousand
         partitions opens none of them."""
         status = self.partition.log.directory.stat()
-        generation = self.partition.generation(self.inode)
+        generation = self.catalog.generation(self.inode)
         return directory_attributes(self.inode, status.st_mtime_ns, generation)
 
     def _names(self) -> Mapping[str, Member]:
-        return NAMES if self.partition.changes is None else NAMES | append.NAMES
+        return NAMES if self.changes is None else NAMES | append.NAMES
 
     def child(self, name: str) -> Node:
         member = self._names().get(name, _UNLISTED.get(name))
         if member is None:
             raise missing(name, self.partition.name, self._names())
-        return member_node(self._catalog, self.partition, member)
+        return member_node(self.catalog, self.partition, member)
 
     def child_is_near(self, name: str) -> bool:
         return self.partition.is_known
@@ -95,17 +94,18 @@ def member_node(catalog: Catalog, partition: MountedPartition, member: Member) -
     """Returns the node of a fixed name in a partition."""
     if member in compacted.MEMBERS:
         return compacted.compacted_node(catalog, partition, member)
+    changes = catalog.changes
     if member in append.MEMBERS:
-        if partition.changes is None:
+        if changes is None:
             raise Stale
-        return append.AppendFile(partition.changes, partition, member)
+        return append.AppendFile(changes, partition, member)
     if member in _DIRECTORIES:
-        return _DIRECTORIES[member](partition)
+        return _DIRECTORIES[member](catalog, partition)
     if member is Member.RANGE:
         return RangesDirectory(catalog, partition)
     if member is Member.KEY:
-        if partition.changes is not None:
-            return WritableKeyDirectory(catalog, partition, partition.changes)
+        if changes is not None:
+            return WritableKeyDirectory(catalog, partition, changes)
         return KeyDirectory(catalog, partition)
     if member in (Member.FOLLOW, Member.FOLLOW_JSONL):
         return FollowFile(catalog, partition, member)

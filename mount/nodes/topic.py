@@ -28,7 +28,6 @@ from ..vfs.errnos import Exists, Invalid, NoSuchName, NotEmpty, NotPermitted
 from ..vfs.inodes import ROOT, InodeKind, pack
 from ..vfs.write_handle import WriteHandle
 from ..writes.changes import Changes
-from ..writes.deleting import is_emptied
 from ..writes.scratch import ScratchHandle, refuse_number
 from ..writes.topic_changes import refuse_quorum
 from ..writes.topic_settings import TopicSettingsFile
@@ -162,6 +161,7 @@ class TopicDirectory(DirectoryNode):
         beside = changes.scratch.names(self._place)
         if beside:
             raise NotEmpty(f"{self.name} has the file {printable(beside[0][0])}")
+        is_emptied = changes.deletions.is_emptied
         changes.topics.delete(self.name, lambda number: is_emptied(self._partition(number)))
         changes.forget_topic(self._place)
 
@@ -174,13 +174,13 @@ class TopicDirectory(DirectoryNode):
 
     def remove_directory(self, name: str) -> None:
         """Accepts an empty partition, but only the topic as a whole is removed."""
-        self._changeable_here()
+        deletions = self._changeable_here().deletions
         directory = self.child(name)
         if not isinstance(directory, PartitionDirectory):
             raise NoSuchName(name)
-        if not is_emptied(directory.partition):
+        if not deletions.is_emptied(directory.partition):
             raise NotEmpty(f"{self.name}/{name} has records")
-        self._changeable_here().deletions.bury(directory.inode)
+        deletions.bury(directory.inode)
 
     def create(self, name: str, flags: int) -> tuple[File, WriteHandle]:
         changes = self._changeable_here()

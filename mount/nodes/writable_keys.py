@@ -92,11 +92,12 @@ class WritableKeyDirectory(KeyDirectory):
         return self._create(key, name, flags)
 
     def _create(self, key: bytes, name: str, flags: int) -> tuple[File, KeyHandle]:
-        from ..writes.key_writing import KeyHandle, latest_value
+        from ..writes.key_writing import KeyHandle
 
-        if flags & os.O_EXCL and latest_value(self._changes, self.partition, key) is not None:
+        keys = self._changes.keys
+        if flags & os.O_EXCL and keys.latest_value(self.partition, key) is not None:
             raise Exists(f"the key has a value: {name}")
-        handle = KeyHandle(self._changes, self.partition, key, flags)
+        handle = KeyHandle(keys, self.partition, key, flags)
         return self.child(name), handle
 
     def remove(self, name: str, pid: int) -> None:
@@ -104,8 +105,7 @@ class WritableKeyDirectory(KeyDirectory):
         file = self.child(name)
         assert isinstance(file, WritableKeyFile | NewKeyFile)
         is_there = isinstance(file, WritableKeyFile)
-        writer = self._changes.writer(self.partition)
-        self._changes.keys.remove(self.partition, writer, file.key, is_there=is_there)
+        self._changes.keys.remove(self.partition, file.key, is_there=is_there)
 
 
 class WritableKeyFile(File):
@@ -162,7 +162,7 @@ class WritableKeyFile(File):
     def open_writing(self, flags: int) -> KeyHandle:
         from ..writes.key_writing import KeyHandle
 
-        return KeyHandle(self._changes, self.partition, self.key, flags)
+        return KeyHandle(self._changes.keys, self.partition, self.key, flags)
 
     def truncate(self, size: int) -> None:
         truncate(self, size)
@@ -194,7 +194,7 @@ class NewKeyFile(File):
     def open_writing(self, flags: int) -> KeyHandle:
         from ..writes.key_writing import KeyHandle
 
-        return KeyHandle(self._changes, self._partition, self.key, flags)
+        return KeyHandle(self._changes.keys, self._partition, self.key, flags)
 
     def truncate(self, size: int) -> None:
         truncate(self, size)
@@ -213,10 +213,11 @@ def truncate(file: WritableKeyFile | NewKeyFile, size: int) -> None:
         handle.close()
 
 
-def written_file(partition: MountedPartition, number: int) -> WritableKeyFile | None:
+def written_file(
+    changes: Changes | None, partition: MountedPartition, number: int
+) -> WritableKeyFile | None:
     """Returns the file of `key/` with an inode's number if it was written recently; else None, and
     it has to be read."""
-    changes = partition.changes
     if changes is None:
         return None
     written = changes.keys.written.numbered(partition, changes.writer(partition), number)
@@ -225,9 +226,10 @@ def written_file(partition: MountedPartition, number: int) -> WritableKeyFile | 
     return WritableKeyFile(changes, partition, written.offset, written)
 
 
-def key_file_by_inode(partition: MountedPartition, inode: Inode, number: int) -> File:
+def key_file_by_inode(
+    changes: Changes | None, partition: MountedPartition, inode: Inode, number: int
+) -> File:
     """Returns the file of `key/` with an inode's number. Raises Stale if it no longer exists."""
-    changes = partition.changes
     if changes is None:
         raise Stale
     if inode.kind == InodeKind.KEYED:

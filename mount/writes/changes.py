@@ -28,7 +28,7 @@ class Changes:
         self.engine = engine
         self.options = options
         self.deletions = RecordDeletions(engine)
-        self.keys = KeyContents(engine.clock.now_ms)
+        self.keys = KeyContents(engine)
         self.control = Control(engine, prepared)
         self.topics = TopicChanges(engine)
         self.scratch = ScratchFiles()

@@ -60,6 +60,29 @@ class RecordDeletions:
         OSError; the work is then retried later."""
         self._settling.now({(partition.topic, partition.number)})
 
+    # -- empty partitions ------------------------------------------------------------------------
+
+    def is_emptied(self, partition: MountedPartition) -> bool:
+        """Returns whether a partition has nothing that could be read now or later: no record, no
+        open transaction, no damage."""
+        view = partition.view()
+        if view.last_stable_offset < self._end(partition, view) or view.tail is not None:
+            return False
+        return next(view.scan(isolation=partition.isolation), None) is None
+
+    def _end(self, partition: MountedPartition, view: View) -> int:
+        """Returns the log end offset. The writer also counts what readers cannot see (yet)."""
+        try:
+            return self._engine.writer(partition.topic, partition.number).end_offset
+        except UnknownPartition:  # it is not open for writing
+            return view.end_offset
+
+    def ignore_removal(self, partition: MountedPartition, name: str) -> None:
+        """Handles the removal of a name that a partition always has. Does nothing if the partition
+        is empty, as at the end of `rm -r`; otherwise raises NotPermitted."""
+        if not self.is_emptied(partition):
+            raise NotPermitted(f"{printable(name)} cannot be removed: it shows what is in the log")
+
     # -- names removed together with others ------------------------------------------------------
 
     def removed_by(self, partition: MountedPartition, pid: int, name: str) -> Removed | None:
@@ -97,29 +120,3 @@ class RecordDeletions:
             self._settling.close()
         except (StorageError, OSError):
             return
-
-
-def is_emptied(partition: MountedPartition) -> bool:
-    """Returns whether a partition has nothing that could be read now or later: no record, no open
-    transaction, no damage."""
-    view = partition.view()
-    if view.last_stable_offset < _end(partition, view) or view.tail is not None:
-        return False
-    return next(view.scan(isolation=partition.isolation), None) is None
-
-
-def _end(partition: MountedPartition, view: View) -> int:
-    """Returns the log end offset. The writer also counts what readers cannot see (yet)."""
-    try:
-        if partition.changes is not None:
-            return partition.changes.writer(partition).end_offset
-    except UnknownPartition:
-        pass  # it is not open for writing
-    return view.end_offset
-
-
-def ignore_removal(partition: MountedPartition, name: str) -> None:
-    """Handles the removal of a name that a partition always has. Does nothing if the partition is
-    empty, as at the end of `rm -r`; otherwise raises Forbidden."""
-    if not is_emptied(partition):
-        raise NotPermitted(f"{printable(name)} cannot be removed: it shows what is in the log")

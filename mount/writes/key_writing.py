@@ -22,9 +22,9 @@ from .own_writes import OwnWrites
 
 if TYPE_CHECKING:
     from kafkafs.storage.log.append.writer import LogWriter
+    from kafkafs.storage.log_manager import LogManager
 
     from ..partition import MountedPartition
-    from .changes import Changes
 
 _Append = Callable[[bytes | None], object]
 
@@ -143,12 +143,22 @@ class KeyContent:
 class KeyContents:
     """The contents that are open. Any thread may use it."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        self._now_ms = now_ms
+    def __init__(self, engine: LogManager) -> None:
+        self._engine = engine
         self.written = OwnWrites()
         self._open: dict[tuple[MountedPartition, bytes], KeyContent] = {}
         self._numbers = itertools.count()
         self._lock = threading.Lock()  # guards _open and the counts of handles
+
+    def writer(self, partition: MountedPartition) -> LogWriter:
+        """Returns a partition's writer. Raises UnknownTopic, UnknownPartition or LogDirOffline."""
+        return self._engine.writer(partition.topic, partition.number)
+
+    def latest_value(self, partition: MountedPartition, key: bytes) -> bytes | None:
+        """Returns the value of a key that is served now; None if there is none or a tombstone."""
+        latest = self._engine.latest
+        found = latest.find(partition.log, key, partition.isolation, partition.view)
+        return None if found is None else found[0].value(found[1])
 
     def find(self, partition: MountedPartition, key: bytes) -> KeyContent | None:
         return self._open.get((partition, key)) if self._open else None
@@ -165,23 +175,18 @@ class KeyContents:
         return any(of is partition for of, _ in list(self._open))
 
     def open(
-        self,
-        partition: MountedPartition,
-        writer: LogWriter,
-        key: bytes,
-        value: Callable[[], bytes | None],
+        self, partition: MountedPartition, key: bytes, *, is_emptied: bool
     ) -> tuple[KeyContent, bool]:
-        """Returns the content of a key, which the caller must release, and whether it is new.
-        `value` returns the initial value of a new one; None if the key has no value, or it does not
-        matter."""
+        """Returns the content of a key, which the caller must release, and whether it is new. A new
+        one starts with the key's present value, or empty if `is_emptied`."""
         while True:
             with self._lock:
                 content = self._open.get((partition, key))
                 if content is not None:
                     content.handles += 1
                     return content, False
-            content = self._new(partition, writer, key)
-            present = value()  # may have to read
+            content = self._new(partition, key)
+            present = None if is_emptied else self.latest_value(partition, key)  # may have to read
             if present is None:
                 content.make_bare()
             else:
@@ -197,21 +202,21 @@ class KeyContents:
             if not content.handles:
                 self._open.pop((partition, content.key), None)
 
-    def remove(
-        self, partition: MountedPartition, writer: LogWriter, key: bytes, *, is_there: bool
-    ) -> None:
+    def remove(self, partition: MountedPartition, key: bytes, *, is_there: bool) -> None:
         """Appends a tombstone. Raises NoSuchName if there is nothing to remove."""
         content = self.find(partition, key)
         if content is None:
             if not is_there:
                 name = os.fsdecode(key)
                 raise NoSuchName(name, lambda: f"{partition.name} has no record with key {name}")
-            content = self._new(partition, writer, key)
+            content = self._new(partition, key)
         content.remove(is_there=is_there)
 
-    def _new(self, partition: MountedPartition, writer: LogWriter, key: bytes) -> KeyContent:
+    def _new(self, partition: MountedPartition, key: bytes) -> KeyContent:
+        writer = self.writer(partition)
+
         def append(value: bytes | None) -> None:
-            now = self._now_ms()
+            now = self._engine.clock.now_ms()
             appended = writer.append_records(RecordColumns.from_values([value], [key], now))
             size = -1 if value is None else len(value)
             self.written.note(partition, appended, key, size, now)
@@ -225,21 +230,18 @@ class KeyHandle(WriteHandle):
     writes_near = True  # into memory
 
     def __init__(
-        self, changes: Changes, partition: MountedPartition, key: bytes, flags: int
+        self, contents: KeyContents, partition: MountedPartition, key: bytes, flags: int
     ) -> None:
         """`flags` are those of open(2)."""
         self._partition = partition
-        self._contents = changes.keys
-        self._writer = changes.writer(partition)
-
-        def value() -> bytes | None:
-            return None if flags & os.O_TRUNC else latest_value(changes, partition, key)
-
-        self._content, is_new = self._contents.open(partition, self._writer, key, value)
-        if flags & os.O_TRUNC:
+        self._contents = contents
+        self._writer = contents.writer(partition)
+        is_emptied = bool(flags & os.O_TRUNC)
+        self._content, is_new = contents.open(partition, key, is_emptied=is_emptied)
+        if is_emptied:
             self._content.make_bare()
         # An emptied value is appended when the handle that emptied it is closed.
-        self._makes_bare = bool(flags & os.O_TRUNC) or (is_new and self._content.is_bare)
+        self._makes_bare = is_emptied or (is_new and self._content.is_bare)
         self._appends = bool(flags & os.O_APPEND)
 
     def read(self, position: int, size: int) -> Data:
@@ -279,10 +281,3 @@ class KeyHandle(WriteHandle):
                 self._content.append(if_bare=True)
         finally:
             self._contents.release(self._partition, self._content)
-
-
-def latest_value(changes: Changes, partition: MountedPartition, key: bytes) -> bytes | None:
-    """Returns the value of a key that is served now; None if there is none or a tombstone."""
-    latest = changes.engine.latest
-    found = latest.find(partition.log, key, partition.isolation, partition.view)
-    return None if found is None else found[0].value(found[1])

@@ -17,7 +17,6 @@ from kafkafs.mount.partition import MountedPartition
 from kafkafs.mount.tree import Tree
 from kafkafs.mount.vfs.errnos import NotPermitted
 from kafkafs.mount.writes.changes import Changes
-from kafkafs.mount.writes.deleting import is_emptied
 from kafkafs.storage.errors import LogDirOffline, OffsetNotFound
 from kafkafs.storage.format.records.encoder import BatchPlan
 from kafkafs.storage.format.records.record_columns import RecordColumns
@@ -48,6 +47,10 @@ class Writable:
     @property
     def partition(self) -> MountedPartition:
         return self.tree.catalog.partition("t", 0)
+
+    @property
+    def is_emptied(self) -> bool:
+        return self.changes.deletions.is_emptied(self.partition)
 
     def directory(self, path: str) -> MemberDirectory:
         node = self.tree.resolve(path)
@@ -102,9 +105,9 @@ def test_a_marker_in_front(writable: Writable) -> None:
     assert writable.partition.end(is_last=False) == 3
     with pytest.raises(OffsetNotFound):
         writable.remove("2")
-    assert not is_emptied(writable.partition)
+    assert not writable.is_emptied
     writable.remove("last")
-    assert is_emptied(writable.partition)
+    assert writable.is_emptied
 
 
 def test_what_is_hidden_goes_with_what_is_behind_it(writable: Writable) -> None:
@@ -126,9 +129,9 @@ def test_an_open_transaction_is_not_removed_by_who_cannot_see_it(writable: Writa
     assert (writer.start_offset, writer.end_offset) == (1, 3)
     with pytest.raises(OffsetNotFound):
         writable.remove("2")
-    assert not is_emptied(writable.partition)
+    assert not writable.is_emptied
     writer.end_transaction(5, 0, commit=False)
-    assert is_emptied(writable.partition)
+    assert writable.is_emptied
 
 
 def test_an_open_transaction_is_removed_by_who_can(uncommitted: Writable) -> None:
@@ -143,7 +146,7 @@ def test_an_open_transaction_is_removed_by_who_can(uncommitted: Writable) -> Non
     ] == [[3]]
     writer.end_transaction(5, 0, commit=True)
     uncommitted.remove("3")
-    assert is_emptied(uncommitted.partition)
+    assert uncommitted.is_emptied
 
 
 def test_damage_keeps_a_partition_from_being_empty(tmp_path: Path) -> None:
@@ -156,9 +159,9 @@ def test_damage_keeps_a_partition_from_being_empty(tmp_path: Path) -> None:
     log.write_bytes(data)
     again = Writable(tmp_path / "data")
     again.engine.writer("t", 0).delete_records(_EACH - 1)
-    assert not is_emptied(again.partition)
+    assert not again.is_emptied
     again.remove("last")
-    assert is_emptied(again.partition)
+    assert again.is_emptied
     again.close()
 
 

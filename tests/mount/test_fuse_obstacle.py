@@ -40,7 +40,7 @@ def test_a_device_that_cannot_be_opened(status: Path) -> None:
     device = status.with_name("fuse")
     device.unlink()
     device.mkdir()
-    assert "fuse cannot be opened: Is a directory; let this user" in fuse_obstacle()
+    assert "fuse cannot be opened: Is a directory; give this user" in fuse_obstacle()
 
 
 def test_root_of_a_container(status: Path) -> None:
