@@ -1,8 +1,8 @@
-"""Random work for a cleaner at a real broker, whose own log says when each of its passes began.
+"""Random work for the cleaner of a real broker, whose log says when each of its passes began.
 
-A workload is a number: the same seed sends the same records, transactions and batches. Topics are
-held back from the cleaner by `min.cleanable.dirty.ratio` 1, which no log exceeds, until they are
-let go, so that the directory can be copied as it is just before a pass.
+A workload depends on its seed alone: the same seed sends the same records, transactions and
+batches. `min.cleanable.dirty.ratio` 1, which no log exceeds, holds topics back from the cleaner
+until they are released, so that the directory can be copied just before a pass.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from tests.broker.readers import wait_until
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 RATIO = "min.cleanable.dirty.ratio"
 HELD, LET_GO = "1.0", "0.0"
-#: Hardly more than the least that Kafka takes, and fewer keys than topic `many` has, each of which
-#: comes once: its log takes two passes.
+#: Little more than Kafka's minimum. Topic `many` has more distinct keys than fit into it, so its
+#: log takes two passes.
 MAP_BYTES = 1_050_000
 MANY = 48_000
-#: As long as tombstones and markers stay in the topics where they are to go in the second pass.
+#: `delete.retention.ms` of the topics that lose tombstones and markers in their second pass.
 SOON_MS = 1000
 LAG_MS = 600_000
 NEVER_MS = 10 * 365 * 86_400_000
 
 _CLEANER = "org.apache.kafka.storage.internals.log"
-#: What a broker must be told to log its cleaner's passes, with the time to the millisecond.
+#: JVM options that make a broker log its cleaner's passes, with times in milliseconds.
 LOGS_PASSES = (
     f"-Dorg.slf4j.simpleLogger.log.{_CLEANER}.Cleaner=info",
     f"-Dorg.slf4j.simpleLogger.log.{_CLEANER}.LogCleaner=info",
@@ -59,10 +59,10 @@ MAX_BATCH_BYTES = 1 << 27
 class Shape:
     """A topic and what is sent to it.
 
-    `keys`: how many different ones; `tombstones`: the share of records that are; `codecs` of its
-    producers, `idempotent` ones or not; `transactions`: how many transactional producers;
-    `short_lived`: producers that write one batch in the beginning; `step_ms`: from one record's
-    timestamp to the next, before it is shaken by as much as `jitter_ms`.
+    `keys`: the number of distinct keys; `tombstones`: the share of tombstones; `codecs` of its
+    producers, which are `idempotent` or not; `transactions`: the number of transactional producers;
+    `short_lived`: producers that write one batch at the start; `step_ms`: the time between the
+    timestamps of two records, varied by up to `jitter_ms`.
     """
 
     settings: Mapping[str, str] = field(default_factory=dict)
@@ -94,13 +94,13 @@ SHAPES: Mapping[str, Shape] = {
     "recompressed": Shape({"compression.type": "lz4"}, codecs=("gzip",)),
 }
 COMPRESSED = tuple(name for name, shape in SHAPES.items() if shape.codecs != ("none",))
-#: Those that get more records after a pass, for another one.
+#: Topics that get more records after a pass, for another one.
 AGAIN = tuple(name for name in SHAPES if name not in ("lag", "open"))
 
 
 class Workload:
-    """Sends records by a seed, in rounds with a pass after each; `scale` is how much. Topics are
-    sent to side by side, and each has chances of its own, so that nothing hangs on their order."""
+    """Sends records by a seed, in rounds with a pass after each; `scale` sets the amount. Topics
+    are sent to in parallel, and each has its own random generator, so the order does not matter."""
 
     def __init__(self, seed: int, scale: int) -> None:
         self.now_ms = time.time_ns() // 1_000_000
@@ -114,7 +114,7 @@ class Workload:
         driver.create_topic("many", configs={**_held(), "internal.segment.bytes": "200000"})
 
     def send(self, driver: Driver, number: int) -> None:
-        """The round of that number, from 1 on."""
+        """Sends round `number`, from 1 on."""
         if number == 1:
             how = {"count": MANY, "batch": 1000, "timestamp": self.now_ms}
             driver.submit("generate", topic="many", partition=0, **how)
@@ -141,7 +141,7 @@ class _Sender:
         driver.create_topic(self.name, configs={**_held(), **settings, **self.shape.settings})
 
     def send_round(self, driver: Driver, number: int) -> None:
-        """Batches of plain producers, and transactions of which several are open at once."""
+        """Sends batches of plain producers, and transactions of which several are open at once."""
         if number == 1:
             for short in range(self.shape.short_lived):
                 self._send(driver, f"{self.name}-short-{short}")
@@ -170,7 +170,7 @@ class _Sender:
             are_open.remove(producer)
 
     def _leave_open(self, driver: Driver) -> None:
-        """A transaction without an end, and records behind it."""
+        """Sends a transaction without an end, and records after it."""
         driver.call("begin", producer="left-open", transactional=True)
         self._send(driver, "left-open")
         for _ in range(self.scale):
@@ -223,7 +223,7 @@ def _set_ratio(driver: Driver, ratio: str) -> None:
 
 
 def have_cleaned(broker: Broker, driver: Driver) -> None:
-    """Lets the broker's cleaner work on all topics until there is nothing left for it."""
+    """Lets the broker's cleaner work on all topics until none is eligible."""
     engine = Engine([str(broker.log_dir)], {RATIO: LET_GO})
 
     def is_done() -> bool:
@@ -236,29 +236,29 @@ def have_cleaned(broker: Broker, driver: Driver) -> None:
 
 
 def plan_of(engine: Engine, topic: str, now_ms: int) -> CleanPlan:
-    """What could be cleaned of a topic's only partition."""
+    """Returns what could be cleaned of a topic's only partition."""
     checkpoint = cleaner_offsets(engine).get(topic)
     state = state_of(engine.log(topic, 0).view(), checkpoint)
     return plan(state, engine.topic_config(topic).config, now_ms)
 
 
 def cleaner_offsets(engine: Engine) -> dict[str, int]:
-    """How far partition 0 of each topic was cleaned."""
+    """Returns how far partition 0 of each topic was cleaned."""
     (log_dir,) = engine.log_dirs.dirs
     return {topic: offset for (topic, number), offset in log_dir.cleaner_offsets.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """A pass over a topic's only partition. `began_ms`: when the broker logged its begin, a moment
-    after it had taken the time that counts for the pass."""
+    """A pass over a topic's only partition. `began_ms` is when the broker logged its start, shortly
+    after it had read the clock for the pass."""
 
     topic: str
     began_ms: int
 
 
 def passes(broker: Broker) -> list[Pass]:
-    """The passes that the broker's log tells of, in order; without internal topics."""
+    """Returns the passes in the broker's log, in order, without internal topics."""
     return [
         Pass(topic, round(datetime.fromisoformat(begin).timestamp() * 1000))
         for begin, topic in _BEGIN.findall(broker.output.read_text())
@@ -272,9 +272,8 @@ Batch = tuple[BatchHeader, list[Record]]
 @dataclass(frozen=True, slots=True)
 class Cleaned:
     """What a pass has left of a topic: how far it was cleaned; the segment files by name, with
-    mtimes in ms, but for the indexes of the active segment; and the batches in them, with their
-    records where the files are compressed. What may differ between two compressors is not in the
-    headers."""
+    mtimes in ms, except the indexes of the active segment; and their batches, with records if the
+    files are compressed. Headers have nothing that may differ between two compressors."""
 
     offset: int | None
     files: Mapping[str, bytes]
@@ -323,22 +322,22 @@ def _batches(view: View, segment: Segment, with_records: bool) -> Iterator[Batch
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """A log directory as it was before a broker's passes, the passes, and what they left of each
-    topic."""
+    """A log directory before a broker's passes, the passes, and what they left of each topic."""
 
     before: Path
     passes: Sequence[Pass]
     after: Mapping[str, Cleaned]
 
     def now_ms(self, of: Pass) -> int:
-        """The time that counted for a pass: where it set a delete horizon, that tells it."""
+        """Returns the time that the broker used for a pass, derived from a delete horizon if it set
+        one."""
         after = self.after[of.topic]
         told = [horizon - after.delete_retention_ms for horizon in after.horizons]
         return max((now for now in told if 0 <= of.began_ms - now < 50), default=of.began_ms)
 
 
 class Rounds:
-    """Rounds of a workload, each with the passes after it, at a broker of its own."""
+    """Rounds of a workload, each followed by passes, at a separate broker."""
 
     def __init__(self, directory: Path, seed: int, scale: int) -> None:
         self._directory = directory
@@ -351,7 +350,7 @@ class Rounds:
         self._counts = 0
 
     def run(self, count: int) -> Iterator[Round]:
-        """So many rounds; afterwards the broker is stopped."""
+        """Runs `count` rounds, then stops the broker."""
         with self._running() as driver:
             self._workload.create(driver)
             self._workload.send(driver, 1)
@@ -381,5 +380,5 @@ class Rounds:
 
 
 def copy(source: Path, target: Path) -> None:
-    """A copy with all times, holes and all."""
+    """Copies a directory with all times and holes."""
     subprocess.run(["cp", "-a", "--sparse=always", source, target], check=True)

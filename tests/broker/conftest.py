@@ -1,4 +1,4 @@
-"""Fixtures with a real broker. Everything under tests/broker is marked so."""
+"""Fixtures with a real broker. All tests under tests/broker are marked `broker`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LEVELS = (READ_COMMITTED, READ_UNCOMMITTED)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever stands in this directory needs Java, and the seconds in which it starts."""
+    """Marks the tests in this directory, which need Java and the seconds in which it starts."""
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here):
@@ -34,7 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker that runs for the whole session; tests take topics of their own."""
+    """A broker that runs for the whole session; each test uses its own topics."""
     shared = Broker(tmp_path_factory.mktemp("broker"))
     shared.start()
     yield shared
@@ -51,7 +51,7 @@ def driver(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 @pytest.fixture
 def start_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
-    """`start_broker(properties, log_dirs, version)` is a broker of the test's own."""
+    """`start_broker(properties, log_dirs, version)` starts a broker for one test."""
     started: list[Broker] = []
 
     def start(
@@ -75,7 +75,7 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
 
 @pytest.fixture
 def start_driver(tmp_path: Path) -> Iterator[Callable[[Broker], Driver]]:
-    """`start_driver(broker)` is a client of the test's own."""
+    """`start_driver(broker)` starts a client for one test."""
     started: list[Driver] = []
 
     def start(broker: Broker) -> Driver:
@@ -100,7 +100,7 @@ def mount_readers(
 ) -> Iterator[dict[str, MountReader]]:
     """A mount of the shared broker's directory for each isolation level.
 
-    When all tests are done the daemons are looked at: what they hold open, and what they locked.
+    At the end of the session, checks which files the daemons hold open and which locks they hold.
     """
     points = {level: tmp_path_factory.mktemp("live") / level for level in LEVELS}
     with ExitStack() as stack:
@@ -116,14 +116,14 @@ def mount_readers(
 
 @pytest.fixture(params=["engine", "mount"])
 def readers(request: pytest.FixtureRequest) -> dict[str, Reader]:
-    """By isolation level, first the engine itself, then mounts."""
+    """Readers by isolation level: first the engine itself, then mounts."""
     found: dict[str, Reader] = request.getfixturevalue(f"{request.param}_readers")
     return found
 
 
 @pytest.fixture
 def reader(readers: dict[str, Reader]) -> Reader:
-    """A reader of committed records."""
+    """A read_committed reader."""
     return readers[READ_COMMITTED]
 
 
@@ -135,8 +135,8 @@ def engine_reader(broker: Broker) -> EngineReader:
 
 @pytest.fixture
 def topic(broker: Broker, driver: Driver, request: pytest.FixtureRequest) -> Callable[..., str]:
-    """`topic(configs)` makes a topic named after the test, and returns when its directories are
-    there."""
+    """`topic(configs)` creates a topic named after the test, and returns once its directories
+    exist."""
 
     def create(configs: dict[str, str] | None = None, partitions: int = 1) -> str:
         name: str = request.node.name.replace("[", ".").replace("]", "")

@@ -1,4 +1,4 @@
-"""Kafka's own client at a broker: Driver.java in a long-lived process, and methods to call it."""
+"""Kafka's own client: Driver.java in a long-lived process, and methods to call it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ANSWER_SECONDS = 120
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A record to send; `timestamp` None lets the client take the time of sending."""
+    """A record to send; if `timestamp` is None, the client uses the time of sending."""
 
     key: bytes | None
     value: bytes | None
@@ -30,10 +30,11 @@ class Message:
 
 
 class Driver:
-    """Commands run as soon as they are given, side by side; `submit` does not wait for the answer.
+    """Commands start at once and run in parallel; `submit` does not wait for the answer.
 
-    Producers have names and live as long as the driver. One made with `transactional=True` has its
-    name as transactional.id. Closing the driver ends none of their transactions.
+    Producers are named and stay open as long as the driver. The name of one made with
+    `transactional=True` is its transactional.id. Closing the driver does not end their
+    transactions.
     """
 
     def __init__(self, bootstrap: str, output: Path) -> None:
@@ -53,7 +54,7 @@ class Driver:
         self.call("cluster")
 
     def close(self) -> None:
-        """Ends the process, as a client that crashes would: open transactions stay open."""
+        """Ends the process like a crashing client: open transactions stay open."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._process.wait(ANSWER_SECONDS)
@@ -62,7 +63,7 @@ class Driver:
         self._process.stdout.close()
 
     def submit(self, command: str, **arguments: Any) -> Future[Any]:
-        """Gives `command` of Driver.java; the result is what it answers, or KafkaError."""
+        """Sends `command` to Driver.java; the future's result is its answer, or KafkaError."""
         answer: Future[Any] = Future()
         with self._lock:
             number = next(self._numbers)
@@ -74,13 +75,13 @@ class Driver:
         return answer
 
     def call(self, command: str, **arguments: Any) -> Any:
-        """As `submit`, and waits for the answer."""
+        """Does what `submit` does, and waits for the answer."""
         return self.submit(command, **arguments).result(ANSWER_SECONDS)
 
     def create_topic(
         self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> str:
-        """Makes the topic and returns its id."""
+        """Creates the topic and returns its ID."""
         configs = dict(configs or {})
         answer = self.call("create_topic", topic=topic, partitions=partitions, configs=configs)
         return str(answer)
@@ -88,7 +89,7 @@ class Driver:
     def produce(
         self, topic: str, messages: Iterable[Message], partition: int = 0, **options: Any
     ) -> list[int]:
-        """Sends `messages` and returns their offsets; all are one batch, or `batch=N` in each."""
+        """Sends `messages`, as one batch or in batches of `batch=N`, and returns their offsets."""
         lines = [
             {
                 "key": _base64(message.key),
@@ -104,12 +105,12 @@ class Driver:
     def records(
         self, topic: str, partition: int = 0, isolation: str = "read_committed"
     ) -> list[ExpectedRecord]:
-        """What a consumer with that isolation level reads from the log start to the end."""
+        """Returns what a consumer with that isolation level reads from the log start to the end."""
         answer = self.call("records", topic=topic, partition=partition, isolation=isolation)
         return [record(line) for line in answer]
 
     def offsets(self, topic: str, partition: int = 0) -> ExpectedOffsets:
-        """Log start, end and last stable offset."""
+        """Returns the log start offset, end offset and last stable offset."""
         answer = self.call("offsets", topic=topic, partition=partition)
         return ExpectedOffsets(
             beginning=answer["beginning"],

@@ -1,8 +1,8 @@
-"""`python -m tests.broker.endless LOG_DIR`: appends to topics that are there until it is killed.
+"""Appends to existing topics until it is killed: `python -m tests.broker.endless LOG_DIR`.
 
-Numbered records, durably, by a producer with an id, to `rolled`; and a transaction in
-`transactions`, 2, that is never ended. A line with the number of records that are safe goes out
-after each append.
+It appends numbered records durably, as an idempotent producer, to `rolled`, and to a transaction in
+partition 2 of `transactions` that is never ended. After each append it prints the number of records
+that are durable.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What a log directory must still be when it goes from kafkafs to a broker and back.
+"""Checks of a log directory that is passed from kafkafs to a broker and back.
 
-A `Ledger` notes what was appended, by whomever; `check_records` compares it with what Kafka's
-consumer gets and with what the engine reads. `warnings` are what a broker has to say about what it
-found, `dump` is what Kafka's own dump tool does.
+A `Ledger` notes what was appended, by either side; `check_records` compares it with what Kafka's
+consumer and the engine read. `warnings` returns what a broker logs about what it found, and `dump`
+runs Kafka's dump tool.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from tests.broker.readers import EngineReader, without_epoch
 
 TopicPartition = tuple[str, int]
 
-#: Said at every start and stop, whatever is in the log directory.
+#: Logged at every start and stop, whatever is in the log directory.
 ALWAYS_SAID = ("Performing controller activation", "NetworkClient that has already been closed")
 DUMP_TOOL = {VERSION: "org.apache.kafka.tools.DumpLogSegments"}
 BATCH = re.compile(
     r"baseOffset: .* count: (?P<count>\d+) .*"
     r" isControl: (?P<control>\w+) .* isvalid: (?P<valid>\w+)"
 )
-#: 4.3.0 says so of every segment but the first with --deep-iteration; earlier ones do not.
+#: 4.3.0 prints it for every segment but the first with --deep-iteration; older versions do not.
 FALSE_ALARM = re.compile(r"Non-consecutive offsets in .*\n(  -1 is followed by [1-9][0-9]*\n?)")
 
 
 @dataclass
 class Txn:
-    """A transaction: how it ended."""
+    """The state of a transaction."""
 
     is_committed: bool = False
     is_open: bool = True
@@ -51,7 +51,7 @@ NONE = Txn(is_committed=True, is_open=False)
 
 @dataclass
 class Ledger:
-    """Every record appended, with its transaction, in each partition; and where the log starts."""
+    """Every record appended to each partition, with its transaction, and the log start offsets."""
 
     lines: dict[TopicPartition, list[tuple[ExpectedRecord, Txn]]] = field(
         default_factory=lambda: defaultdict(list)
@@ -88,7 +88,7 @@ class Ledger:
         messages: Sequence[Message],
         txn: Txn = NONE,
     ) -> None:
-        """Notes what Kafka's producer sent, timestamps given."""
+        """Notes what Kafka's producer sent, with explicit timestamps."""
         for offset, message in zip(offsets, messages, strict=True):
             assert message.timestamp is not None
             line = ExpectedRecord(
@@ -97,7 +97,7 @@ class Ledger:
             self.lines[key].append((line, txn))
 
     def seen(self, key: TopicPartition, isolation: str) -> list[ExpectedRecord]:
-        """What a reader of that isolation level must get."""
+        """Returns what a reader with that isolation level must get."""
         lines = self.lines[key]
         start = self.starts.get(key, 0)
         first_open = min((line.offset for line, txn in lines if txn.is_open), default=None)
@@ -113,7 +113,8 @@ class Ledger:
 
 
 def check_records(ledger: Ledger, driver: Driver, log_dir: Path) -> None:
-    """Kafka's consumer and the engine get what was appended, in both isolation levels."""
+    """Checks that Kafka's consumer and the engine get what was appended, in both isolation
+    levels."""
     for isolation in (READ_COMMITTED, READ_UNCOMMITTED):
         reader = EngineReader([log_dir], isolation)
         for topic, partition in ledger.lines:
@@ -124,7 +125,7 @@ def check_records(ledger: Ledger, driver: Driver, log_dir: Path) -> None:
 
 
 def check_engine(ledger: Ledger, log_dir: Path) -> None:
-    """The engine gets what was appended."""
+    """Checks that the engine gets what was appended."""
     for isolation in (READ_COMMITTED, READ_UNCOMMITTED):
         reader = EngineReader([log_dir], isolation)
         for key in ledger.lines:
@@ -132,7 +133,7 @@ def check_engine(ledger: Ledger, log_dir: Path) -> None:
 
 
 def check_producers(states: dict[TopicPartition, list[ProducerStateEntry]], driver: Driver) -> None:
-    """The broker knows the same of all producers, by DescribeProducers."""
+    """Checks, with DescribeProducers, that the broker has the same producer states."""
     for (topic, partition), known in states.items():
         answer = driver.call("producers", topic=topic, partition=partition)
         expected = [
@@ -152,7 +153,7 @@ def check_producers(states: dict[TopicPartition, list[ProducerStateEntry]], driv
 
 
 def warnings(broker: Broker, start: int = 0) -> list[str]:
-    """What the broker warned of since byte `start` of its log, but for what it always says."""
+    """Returns the warnings in the broker's log since byte `start`, except those it always logs."""
     text = broker.output.read_bytes()[start:].decode(errors="replace")
     said = [
         line for line in text.splitlines() if re.search(r" (WARN|ERROR|FATAL) |Exception", line)
@@ -161,7 +162,8 @@ def warnings(broker: Broker, start: int = 0) -> list[str]:
 
 
 def dump(paths: Sequence[Path], version: str = VERSION) -> dict[Path, list[str]]:
-    """The lines that DumpLogSegments prints of each file, records and all; it must not complain."""
+    """Returns the lines that DumpLogSegments prints for each file, records included; it must not
+    complain."""
     done = run_dump_tool(paths, "--print-data-log", "--deep-iteration", version=version)
     complaints = FALSE_ALARM.sub("", done.stderr)
     assert (done.returncode, complaints) == (0, ""), complaints
@@ -177,7 +179,7 @@ def dump(paths: Sequence[Path], version: str = VERSION) -> dict[Path, list[str]]
 def run_dump_tool(
     paths: Sequence[Path], *options: str, version: str = VERSION
 ) -> subprocess.CompletedProcess[str]:
-    """What DumpLogSegments says of the files. What is not UTF-8 is so in its output, too."""
+    """Runs DumpLogSegments on the files. Output that is not UTF-8 is decoded with replacements."""
     home = installation(version)
     tool = DUMP_TOOL.get(version, "kafka.tools.DumpLogSegments")
     command = java(home, tool, *options, "--files", ",".join(map(str, paths)))
@@ -187,7 +189,7 @@ def run_dump_tool(
 
 
 def check_indexes(paths: Sequence[Path], version: str = VERSION) -> None:
-    """Kafka's dump tool finds the indexes sound."""
+    """Checks that Kafka's dump tool finds the indexes valid."""
     done = run_dump_tool(paths, "--index-sanity-check", version=version)
     assert (done.returncode, done.stderr) == (0, "")
     for path in paths:
@@ -197,7 +199,8 @@ def check_indexes(paths: Sequence[Path], version: str = VERSION) -> None:
 
 
 def check_dumps(ledger: Ledger, log_dir: Path, version: str = VERSION) -> None:
-    """Kafka's dump tool finds nothing wrong with any file, and every record that there is to be."""
+    """Checks that Kafka's dump tool finds nothing wrong with any file, and every expected
+    record."""
     kinds = (".log", ".index", ".timeindex", ".txnindex", ".snapshot")
     files = {key: sorted((log_dir / f"{key[0]}-{key[1]}").iterdir()) for key in ledger.lines}
     chosen = [path for paths in files.values() for path in paths if path.suffix in kinds]

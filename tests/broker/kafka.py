@@ -1,6 +1,6 @@
-"""A real Kafka: its jars, fetched once, and a broker of them in a process of its own.
+"""A real Kafka: its jars, downloaded once, and a broker in a separate process.
 
-`python -m tests.broker.kafka` fetches the jars and compiles the driver ahead of a test run.
+`python -m tests.broker.kafka` downloads the jars and compiles the driver ahead of a test run.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 VERSION = "4.3.0"
-#: The releases before 4.0 and 3.0, whose brokers take what kafkafs writes, too. Kafka's client is
-#: always that of VERSION.
+#: The last releases before 4.0 and 3.0, whose brokers must accept what kafkafs writes, too. Kafka's
+#: client is always that of VERSION.
 OLDER = "3.9.2"
 OLDEST = "2.8.2"
 CLUSTER_ID = "a2Fma2Fmcy10ZXN0cy0wMQ"
 START_SECONDS = 90
 STOP_SECONDS = 60
 
-#: What starts a JVM fast; it matters more here than what it reaches after a minute.
+#: Options for a fast JVM start, which matters more here than peak performance.
 JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
 
-#: Everything that Kafka does now and then happens within a second or two, and nothing expires by
-#: itself: without `log.retention.ms=-1` records with old timestamps vanish.
+#: Periodic tasks run within a second or two, and nothing expires by itself: without
+#: `log.retention.ms=-1` records with old timestamps vanish.
 QUICK = {
     "auto.create.topics.enable": "false",
     "broker.heartbeat.interval.ms": "500",
@@ -54,20 +54,20 @@ QUICK = {
 
 
 class KafkaError(Exception):
-    """Kafka could not be fetched or started, or refused what it was asked."""
+    """Kafka could not be downloaded or started, or rejected a request."""
 
 
 def cache() -> Path:
-    """Where what tests download is kept between runs."""
+    """Returns the directory in which downloads are kept between runs."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(base) / "kafkafs-tests"
 
 
 def installation(version: str = VERSION) -> Path:
-    """The directory with the jars of Kafka and, of VERSION, our compiled programs that use them,
-    made if it is not there.
+    """Returns the directory with Kafka's jars and, for VERSION, our compiled programs that use
+    them, creating it if it does not exist.
 
-    It appears whole or not at all, so that a download cut short does not count as one.
+    It is created atomically, so an interrupted download does not count as one.
     """
     home = cache() / f"kafka-{version}"
     if not (home / "jars").is_dir():
@@ -84,13 +84,15 @@ def installation(version: str = VERSION) -> Path:
 
 
 def class_path(home: Path) -> str:
-    """All jars and the driver; slf4j-simple first, since of several bindings the first one logs."""
+    """Returns all jars and the driver, slf4j-simple first, because the first of several bindings is
+    used."""
     binding = next((home / "jars").glob("slf4j-simple-*.jar"))
     return ":".join(map(str, [binding, *home.glob("driver-*"), home / "jars" / "*"]))
 
 
 def java(home: Path, *arguments: str, heap: str = "256m", log_level: str = "warn") -> list[str]:
-    """The command that runs a class of Kafka's. It dies with the process that starts it."""
+    """Returns the command that runs a class of Kafka's. The process is killed when its parent
+    exits."""
     return [
         *("setpriv", "--pdeathsig", "KILL"),
         *("java", f"-Xmx{heap}", *JVM),
@@ -102,7 +104,7 @@ def java(home: Path, *arguments: str, heap: str = "256m", log_level: str = "warn
 class Broker:
     """One KRaft node, broker and controller, listening on the loopback interface.
 
-    `log_dirs` stay where they are when it stops or is killed; `start` on them again is a restart.
+    `log_dirs` stay in place when it is stopped or killed; `start` on them again is a restart.
     """
 
     def __init__(
@@ -130,18 +132,19 @@ class Broker:
 
     @property
     def log_dir(self) -> Path:
-        """The only, or first, of the log directories."""
+        """The only, or first, log directory."""
         return self.log_dirs[0]
 
     @property
     def pid(self) -> int:
-        """The process id of the JVM that runs; KafkaError when there is none."""
+        """The process ID of the running JVM. Raises KafkaError if there is none."""
         if self._process is None:
             raise KafkaError("the broker does not run")
         return self._process.pid
 
     def start(self) -> None:
-        """Starts on the log directories, new ones formatted, and returns when it serves clients."""
+        """Starts on the log directories, formatting new ones, and returns once it serves
+        clients."""
         home = installation(self._version)
         self._prepare(home)
         with self.output.open("ab") as output:
@@ -154,15 +157,15 @@ class Broker:
         self._wait_until_it_listens(self._process)
 
     def stop(self) -> None:
-        """A clean stop: SIGTERM, after which `.kafka_cleanshutdown` is there."""
+        """Shuts down cleanly with SIGTERM, which leaves `.kafka_cleanshutdown`."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """A crash: SIGKILL, so that nothing is closed, trimmed or marked."""
+        """Crashes with SIGKILL, so that nothing is closed, trimmed or marked."""
         self._end(signal.SIGKILL)
 
     def close(self) -> None:
-        """Ends the process if it runs; never fails because it does not."""
+        """Ends the process if it is running."""
         if self._process is not None:
             self.kill()
 
@@ -179,7 +182,7 @@ class Broker:
             self._process = None
 
     def _prepare(self, home: Path) -> None:
-        """Takes ports, and makes of new log directories those of a cluster of one node."""
+        """Selects ports, and formats new log directories for a cluster of one node."""
         self._port, controller = free_ports(2)
         listeners = f"PLAINTEXT://127.0.0.1:{self._port},CONTROLLER://127.0.0.1:{controller}"
         properties = {
@@ -230,9 +233,9 @@ class Broker:
 
 
 class ZooKeeperBroker(Broker):
-    """A broker of before KRaft, with a ZooKeeper that runs from the first start until `close`."""
+    """A broker from before KRaft, with a ZooKeeper that runs from the first start until `close`."""
 
-    #: For so long ZooKeeper takes one that was killed to be alive, and lets no other in its place.
+    #: ZooKeeper considers a killed broker alive for this long, and accepts no other in its place.
     SESSION_MS = 2000
 
     def __init__(self, directory: Path, version: str) -> None:
@@ -284,7 +287,7 @@ class ZooKeeperBroker(Broker):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that nobody listened on a moment ago."""
+    """Returns ports of the loopback interface that were free a moment ago."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [server.getsockname()[1] for server in sockets]
     for server in sockets:
@@ -293,7 +296,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def provide(target: Path, make: Callable[[Path], None]) -> None:
-    """`make`s the directory `target`, which is there whole or not at all."""
+    """Creates the directory `target` atomically, with `make`."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         made = Path(scratch) / "made"
@@ -311,14 +314,15 @@ def _download(version: str, target: Path) -> None:
 
 
 def copy_dependencies(pom: Path, target: Path, what: str, *arguments: str) -> None:
-    """The jars that a pom names, and all that they need, into `target`. KafkaError."""
+    """Copies the jars that a pom names, with their dependencies, into `target`. Raises
+    KafkaError."""
     maven = ["mvn", "-B", "-q", "-f", str(pom), *arguments]
     goal = ["dependency:copy-dependencies", f"-DoutputDirectory={target}", "-DincludeScope=runtime"]
     _run([*maven, *goal], what)
 
 
 def java_sources() -> list[Path]:
-    """Our programs that use Kafka's classes."""
+    """Returns our programs that use Kafka's classes."""
     return sorted(HERE.glob("*.java"))
 
 

@@ -1,4 +1,4 @@
-"""The ways in which kafkafs reads a broker's directory, behind one face for the live tests."""
+"""The ways in which kafkafs reads a broker's directory, with one interface for the live tests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 class Reader(Protocol):
-    """What the live tests ask of a reader; records come without their leader epoch."""
+    """What the live tests need of a reader; records come without leader epochs."""
 
     def topics(self) -> dict[str, list[int]]: ...
 
@@ -36,10 +36,10 @@ class Reader(Protocol):
 
 @contextmanager
 def mounted(log_dirs: Sequence[Path], mountpoint: Path, options: str) -> Iterator[int]:
-    """Mounts the directories at `mountpoint` while the block runs; the daemon's process id.
+    """Mounts the directories at `mountpoint` during the block; yields the daemon's process ID.
 
-    The daemon must end by itself when it is told to, and leave with status 0. It is watched, and
-    dies of an attempt to write.
+    The daemon must exit by itself, with status 0, when unmounted. It runs under `tests.watched`,
+    which ends it at an attempt to write.
     """
     mountpoint.mkdir(parents=True)
     command = [sys.executable, "-B", "-m", "tests.watched", "kafkafs", "mount", "--foreground"]
@@ -57,7 +57,7 @@ def mounted(log_dirs: Sequence[Path], mountpoint: Path, options: str) -> Iterato
 
 
 class MountReader:
-    """A mount, through the files that it shows."""
+    """A mount, through its files."""
 
     def __init__(self, mountpoint: Path) -> None:
         self.mountpoint = mountpoint
@@ -65,7 +65,7 @@ class MountReader:
     def topics(self) -> dict[str, list[int]]:
         found = {}
         for topic in os.listdir(self.mountpoint):
-            # What the broker deletes between two steps is gone, as it is for any other program.
+            # The broker may delete a topic between the two steps, as for any other program.
             with suppress(FileNotFoundError):
                 names = os.listdir(self.mountpoint / topic)
                 found[topic] = sorted(int(name) for name in names if name.isdigit())
@@ -73,7 +73,7 @@ class MountReader:
         return found
 
     def path(self, topic: str, partition: int = 0) -> Path:
-        """The directory of the partition."""
+        """Returns the directory of the partition."""
         return self.mountpoint / topic / str(partition)
 
     def records(self, topic: str, partition: int = 0) -> list[ExpectedRecord]:
@@ -89,7 +89,7 @@ class MountReader:
 
 
 def from_line(text: str) -> ExpectedRecord:
-    """A line of `records.jsonl` in the form in which Kafka's answers come."""
+    """Returns a line of `records.jsonl` in the form of Kafka's answers."""
     line = json.loads(text)
     return ExpectedRecord(
         offset=line["offset"],
@@ -127,7 +127,8 @@ class EngineReader:
         ]
 
     def pinned(self, topic: str, partition: int = 0) -> View:
-        """The partition now, held open; again and again until the broker lets it be opened."""
+        """Returns the partition's current view, pinned; retries until no segment disappears
+        meanwhile."""
         while True:
             view = self.engine.log(topic, partition).view()
             with suppress(SegmentGone):
@@ -140,7 +141,7 @@ class EngineReader:
 
 
 def as_expected(record: Record) -> ExpectedRecord:
-    """A record of the engine in the form in which Kafka's answers come."""
+    """Returns a record of the engine in the form of Kafka's answers."""
     return ExpectedRecord(
         offset=record.offset,
         timestamp=record.timestamp,
@@ -153,12 +154,12 @@ def as_expected(record: Record) -> ExpectedRecord:
 
 
 def without_epoch(records: list[ExpectedRecord]) -> list[ExpectedRecord]:
-    """The consumer's records, as a `Reader` gives them."""
+    """Returns the consumer's records as a `Reader` returns them."""
     return [replace(record, leader_epoch=None) for record in records]
 
 
 def writable_files(pid: int, directory: Path) -> list[str]:
-    """The files under `directory` that a process has open in a way in which it could write."""
+    """Returns the files under `directory` that a process has open for writing."""
     found = []
     for entry in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):  # closed since it was listed
@@ -171,13 +172,13 @@ def writable_files(pid: int, directory: Path) -> list[str]:
 
 
 def locks(pid: int) -> list[str]:
-    """The file locks that a process holds or waits for, as the kernel lists them."""
+    """Returns the file locks that a process holds or waits for, as listed by the kernel."""
     lines = Path("/proc/locks").read_text().splitlines()
     return [line for line in lines if str(pid) in line.split()]
 
 
 def wait_until(what: Callable[[], bool], seconds: float = 30) -> None:
-    """Returns when `what` holds; a broker does most things some time after it was asked."""
+    """Waits until `what` holds; a broker does most things some time after the request."""
     give_up = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < give_up, f"not within {seconds} s"

@@ -1,4 +1,4 @@
-"""Compaction against a real broker's: the same random logs, cleaned at the same time by both."""
+"""Compaction compared with a real broker's: both clean the same random logs at the same time."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ SCALE = 8
 COUNT = 3
 SETTINGS = {
     RATIO: LET_GO,
-    "log.cleaner.enable": "false",  # only when it is told
+    "log.cleaner.enable": "false",  # only on request
     "log.cleaner.dedupe.buffer.size": str(MAP_BYTES),
 }
 
@@ -52,8 +52,8 @@ SETTINGS = {
 def test_compaction_by_kafka_and_by_kafkafs(
     tmp_path: Path, start_broker: StartBroker, start_driver: StartDriver
 ) -> None:
-    """One test, since what it is about takes long to make: parity of every pass, what previews
-    tell, and each of the two opening what the other has cleaned."""
+    """One test, because its data takes long to make: every pass has the same result, previews are
+    right, and each side opens what the other has cleaned."""
     made = Rounds(tmp_path / "rounds", SEED, SCALE)
     rounds = list(made.run(COUNT))
     ours = [clean_as(each, tmp_path / f"ours-{n}") for n, each in enumerate(rounds)]
@@ -70,7 +70,7 @@ def test_compaction_by_kafka_and_by_kafkafs(
 
 
 def clean_as(round_: Round, target: Path) -> Path:
-    """Does all passes of a round, each at its own time."""
+    """Makes all passes of a round, each at its own time."""
     copy(round_.before, target)
     clock = SetClock(round_.passes[0].began_ms)
     with LogManager(str(target), SETTINGS, clock=clock) as engine:
@@ -87,7 +87,8 @@ def clean_as(round_: Round, target: Path) -> Path:
 
 
 def check_parity(round_: Round, path: Path) -> None:
-    """`path` is what the broker's passes have left; every byte, where nothing is compressed."""
+    """Checks that `path` equals what the broker's passes have left, byte by byte if
+    uncompressed."""
     engine = Engine([str(path)])
     for topic in topics():
         expected, found = round_.after[topic], Cleaned.of(engine, topic)
@@ -100,7 +101,7 @@ def check_parity(round_: Round, path: Path) -> None:
 
 
 def check_previews(round_: Round, path: Path) -> None:
-    """Previews of what was before tell which records are there afterwards."""
+    """Checks that previews of the log before predict which records are retained."""
     before, after = Engine([str(round_.before)], SETTINGS), Engine([str(path)])
     for topic, now_ms in {each.topic: round_.now_ms(each) for each in round_.passes}.items():
         view = before.log(topic, 0).view()
@@ -112,30 +113,30 @@ def check_previews(round_: Round, path: Path) -> None:
 
 
 def offsets(view: View) -> Int64s:
-    """Those of all records."""
+    """Returns the offsets of all records."""
     parts = [part.offsets.copy() for part in view.read(isolation=Isolation.READ_UNCOMMITTED)]
     return np.concatenate(parts)
 
 
 def check_that_much_was_done(rounds: Sequence[Round]) -> None:
-    """Else parity would prove less than it says."""
+    """Checks that the workload covers all cases; otherwise parity would prove little."""
     assert [each.topic for each in rounds[0].passes].count("many") == 2
     batches = [batch for each in rounds for done in each.after.values() for batch in done.batches]
     headers = [header for header, _ in batches]
     assert any(not header.record_count for header in headers)
     assert any(header.is_control and header.has_delete_horizon for header in headers)
-    # What a horizon was set for is gone, and the batch is not.
+    # Empty values were removed after the horizon, but the batch remains.
     assert any(
         header.has_delete_horizon and records and all(record.value for record in records)
         for header, records in batches
     )
     assert {header.codec.kafka_name for header in headers} == set(CODECS)
-    # Segments of an earlier pass were joined.
+    # Segments of an earlier pass were merged.
     assert len(rounds[1].after["plain"].files) < len(list((rounds[1].before / "plain-0").iterdir()))
 
 
 def check_findings(log_dir: Path) -> None:
-    """`kafkafs verify` finds nothing wrong."""
+    """Checks that `kafkafs verify` finds nothing wrong."""
     verifier = Verifier(Engine([str(log_dir)]))
     assert list(verifier.directories()) == []
     for partition in verifier.partitions():
@@ -143,8 +144,8 @@ def check_findings(log_dir: Path) -> None:
 
 
 def dump_complaints(log_dir: Path) -> list[str]:
-    """What Kafka's dump tool has to say of all segments: of a cleaned log that there are gaps, and
-    that a batch without records does not have its largest timestamp."""
+    """Returns the complaints of Kafka's dump tool about all segments; of a cleaned log it reports
+    gaps, and batches without records that lack their largest timestamp."""
     kinds = (".log", ".index", ".timeindex", ".txnindex")
     partitions = [log_dir / f"{topic}-0" for topic in topics()]
     paths = [str(path) for each in partitions for path in each.iterdir() if path.suffix in kinds]
@@ -157,7 +158,8 @@ def dump_complaints(log_dir: Path) -> list[str]:
 
 
 def check_consumer(path: Path, start_broker: StartBroker, start_driver: StartDriver) -> None:
-    """A broker opens what kafkafs has cleaned without a word, and serves what kafkafs reads."""
+    """Checks that a broker opens what kafkafs has cleaned without warnings, and serves what kafkafs
+    reads."""
     broker = start_broker(log_dirs=[path])
     driver = start_driver(broker)
     for isolation in (READ_COMMITTED, READ_UNCOMMITTED):

@@ -1,4 +1,4 @@
-"""The broker and its driver do what the live tests lean on."""
+"""The broker and its driver behave as the live tests assume."""
 
 from __future__ import annotations
 

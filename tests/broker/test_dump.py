@@ -1,4 +1,4 @@
-"""`kafkafs dump` prints what kafka-dump-log prints, of every file in the corpora."""
+"""`kafkafs dump` prints what kafka-dump-log prints, for every file in the corpora."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.broker.handover import run_dump_tool
 
 Corpus = Callable[[str], Path]
 
-#: Those without damage. The tool is always 4.3's, which reads what older brokers wrote, too.
+#: Corpora without damage. The tool is always 4.3's, which also reads what older brokers wrote.
 CORPORA = ["kafka43-clean", "kafka43-crash", "kafka39", "kafka28", "compact-after2"]
 MODES: list[Sequence[str]] = [
     (),
@@ -23,9 +23,9 @@ MODES: list[Sequence[str]] = [
     ("--print-data-log", "--skip-record-metadata", "--verify-index-only"),
 ]
 SUFFIXES = (".log", ".index", ".timeindex", ".txnindex", ".snapshot", ".checkpoint")
-# Java and Python put other numbers of these in the place of what is not UTF-8.
+# Java and Python insert different numbers of these for invalid UTF-8.
 REPLACED = re.compile("\ufffd+")
-# 4.3's tool holds the first record of a file against -1.
+# 4.3's tool compares the first record of a file with -1.
 FROM_NOTHING = re.compile(r"  -1 is followed by \d+\n")
 
 
@@ -70,7 +70,7 @@ def test_kafka_s_own_topics(corpus: Corpus, name: str, topic: str, decoder: str)
 
 
 def told(text: str) -> dict[str, list[str]]:
-    """What is said by heading, those without anything left out."""
+    """Returns the output lines by heading, without empty headings."""
     found: dict[str, list[str]] = {}
     for line in text.splitlines():
         if not line.startswith(("  ", "Indexed offset: ")):
@@ -81,7 +81,7 @@ def told(text: str) -> dict[str, list[str]]:
 
 
 def test_indexes_that_a_broker_would_make_anew(corpus: Corpus) -> None:
-    """It ends at the first one; here all are told."""
+    """Kafka's tool stops at the first invalid index; ours reports all."""
     for name, are_sound in (("kafka39", True), ("kafka43-crash", False)):
         files = [path for path in files_of(corpus(name)) if path.suffix.endswith("index")]
         theirs = run_dump_tool(files, "--index-sanity-check")

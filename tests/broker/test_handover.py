@@ -1,4 +1,4 @@
-"""Log directories that go from kafkafs to real brokers and back, of Kafka 4.3, 3.9 and 2.8."""
+"""Log directories passed from kafkafs to real brokers of Kafka 4.3, 3.9 and 2.8, and back."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from tests.broker.readers import ROOT, EngineReader, wait_until
 StartBroker = Callable[..., Broker]
 StartDriver = Callable[[Broker], Driver]
 
-#: Whose dump tool finds fault with the time indexes that its own broker writes.
+#: Versions whose dump tool finds fault with the time indexes that their own broker writes.
 COMPLAINS = (OLDEST,)
-#: What a broker says of a batch at the end of a log that was not written whole.
+#: A broker's warning about a torn batch at the end of a log.
 TORN = re.compile(r"Corruption found in segment \d+, truncating to offset")
-#: An id as a broker would give to a producer.
+#: A producer ID such as a broker would assign.
 CLIENT_ID = 5000
 
 
@@ -51,8 +51,8 @@ def now_ms() -> int:
 
 
 def topics(version: str) -> dict[str, tuple[int, dict[str, str]]]:
-    """Number of partitions and settings by topic. Since 4.0 small segments are an internal matter,
-    as they are in kafkafs."""
+    """Returns the number of partitions and the configs by topic. Since 4.0 small segments need an
+    internal config, as they do in kafkafs."""
     segment_bytes = "internal.segment.bytes" if version == VERSION else "segment.bytes"
     small = {segment_bytes: "20000", "index.interval.bytes": "1000"}
     return {
@@ -72,7 +72,7 @@ def partitions(version: str) -> list[TopicPartition]:
 
 
 def various(count: int, seed: int = 0) -> list[SimpleRecord]:
-    """Records with everything that a record may have or lack."""
+    """Returns records with everything that a record may have or lack."""
     now = now_ms()
     return [
         SimpleRecord(
@@ -95,7 +95,7 @@ def messages(*values: str) -> list[Message]:
 
 
 class Writing:
-    """Everything that kafkafs can write, noted in a ledger. `round` numbers what comes again."""
+    """Everything that kafkafs can write, noted in a ledger. `round` numbers repetitions."""
 
     def __init__(self, engine: LogManager, ledger: Ledger) -> None:
         self.engine = engine
@@ -119,7 +119,7 @@ class Writing:
         self.transactions()
 
     def made(self, codec: Codec) -> None:
-        """Batches as a client sends them."""
+        """Appends batches as a client sends them."""
         key = ("made", int(codec))
         for _ in range(5):
             records = various(20)
@@ -144,8 +144,8 @@ class Writing:
             assert again.first_offset == appended.first_offset
 
     def transactions(self) -> None:
-        """Some producers at a time, each over two partitions; every third transaction is aborted.
-        The last stays open in one partition."""
+        """Runs two producers at a time, each over two partitions; every third transaction is
+        aborted. The last one stays open in one partition."""
         for number in range(12):
             one, other = (TransactionalProducer(self.engine) for _ in range(2))
             first = self.begun(one, number, [0, 1])
@@ -180,7 +180,7 @@ class Writing:
         return {key: self.engine.writer(*key).producers.states() for key in self.ledger.lines}
 
     def retain(self) -> None:
-        """Half of the segments of one topic are too many."""
+        """Applies retention to a topic that has twice as many segments as it may keep."""
         writer = self.engine.writer("rolled", 0)
         self.engine.set_topic_config("rolled", {"retention.bytes": "80000"})
         self.engine.run("retention")
@@ -197,13 +197,13 @@ def version(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def broker(version: str, start_broker: StartBroker) -> Broker:
-    """A broker that all topics were made at; it does not run."""
+    """A stopped broker at which all topics were created."""
     return start_broker(version=version)
 
 
 @pytest.fixture
 def topic_ids(version: str, broker: Broker, start_driver: StartDriver) -> dict[str, str]:
-    """Makes the topics and stops the broker."""
+    """Creates the topics and stops the broker."""
     driver = start_driver(broker)
     ids = {
         name: driver.create_topic(name, count, configs)
@@ -217,7 +217,7 @@ def topic_ids(version: str, broker: Broker, start_driver: StartDriver) -> dict[s
 
 
 def sent_by_kafka(driver: Driver, ledger: Ledger) -> None:
-    """Kafka's own producers append to what is there: plain, idempotent, and in transactions."""
+    """Appends with Kafka's own producers: plain, idempotent and transactional."""
     for topic, options in (
         ("codecs", {"configs": {"enable.idempotence": "false"}, "producer": "plain"}),
         ("idempotent", {"producer": "idempotent"}),
@@ -237,7 +237,8 @@ def sent_by_kafka(driver: Driver, ledger: Ledger) -> None:
 
 
 def serves(broker: Broker, driver: Driver, ledger: Ledger, writing: Writing | None = None) -> None:
-    """The broker has what was written, ends what hangs, and takes what is appended to it."""
+    """Checks that the broker serves what was written, aborts hanging transactions and accepts
+    appends."""
     check_records(ledger, driver, broker.log_dir)
     for (topic, partition), (state, txn) in writing.hanging.items() if writing else ():
         driver.call(
@@ -263,7 +264,7 @@ class TestHandover:
         tmp_path: Path,
     ) -> None:
         ledger = Ledger()
-        # Written in a directory of kafkafs's own, and put where the broker expects it.
+        # Written in a separate directory of kafkafs, and copied to where the broker expects it.
         with LogManager(str(tmp_path / "own"), {"file.delete.delay.ms": "0"}) as engine:
             for name, (count, configs) in topics(VERSION).items():
                 engine.create_topic(name, count, configs, topic_id=topic_ids[name])
@@ -286,7 +287,7 @@ class TestHandover:
         broker.stop()
         assert warnings(broker, said) == []
 
-        # Taken over where it is, written to, and handed back.
+        # Opened in place, written to, and handed back.
         check_engine(ledger, broker.log_dir)
         with LogManager(str(broker.log_dir)) as engine:
             assert engine.problems == []
@@ -348,7 +349,7 @@ class TestHandover:
         said = broker.output.stat().st_size
         broker.start()
         driver = start_driver(broker)
-        # What Kafka's coordinator knows to be open, it ends itself.
+        # Transactions that Kafka's coordinator knows are ended by it.
         driver.call("begin", producer="left", transactional=True)
         driver.call("abort", producer="left")
         open_.end(commit=False)
@@ -391,9 +392,9 @@ class TestHandover:
         assert sent == [len(numbers)]
         driver.close()
         broker.stop()
-        # Between two pages of a write Linux looks whether the process was killed, and ends it there
-        # (generic_perform_write); a broker's own writes are no better off. The broker cuts the torn
-        # batch off, and may find one only where the file ends with a page.
+        # Linux checks between two pages of a write whether the process was killed, and then stops
+        # (generic_perform_write); this affects a broker's own writes as well. The broker truncates
+        # the torn batch, which is possible only if the file ends at a page boundary.
         warned = warnings(broker, said)
         torn = [line for line in warned if TORN.search(line)]
         assert warned == torn
@@ -405,7 +406,7 @@ class TestHandover:
 
 
 def generated(broker: Broker) -> list[int]:
-    """The numbers of the records that Kafka's client generates in the background."""
+    """Returns the numbers of the records that Kafka's client generates in the background."""
     return numbers_of(EngineReader([broker.log_dir], READ_COMMITTED).records("made", 0))
 
 

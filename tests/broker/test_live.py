@@ -1,7 +1,7 @@
-"""A broker writes while kafkafs reads the same directory: what Kafka's own consumer gets, we get.
+"""A broker writes while kafkafs reads the same directory, and reads what Kafka's consumer gets.
 
-The values that `generate` sends are the numbers of the records, and where there are no transactions
-a record's number is its offset. So any read at any moment can be checked by itself.
+The values that `generate` sends are record numbers, which without transactions equal the offsets.
+So every read can be checked on its own at any time.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ BASE_MS = 1_700_000_000_000
 
 
 def numbers(records: list[ExpectedRecord]) -> list[int]:
-    """What `generate` numbered the records as."""
+    """Returns the numbers that `generate` gave the records."""
     return [int((record.value or b"-1").split()[0]) for record in records]
 
 
 def segment_files(broker: Broker, topic: str) -> list[str]:
-    """The names of the partition's `.log` files, oldest first."""
+    """Returns the names of the partition's `.log` files, oldest first."""
     return sorted(path.name for path in (broker.log_dir / f"{topic}-0").glob("*.log"))
 
 
 def check_while(writing: Future[Any], check: Callable[[], None]) -> None:
-    """Checks again and again until the broker has got everything, and once more."""
+    """Checks repeatedly until the broker has received everything, and once more."""
     while not writing.done():
         check()
     writing.result()
@@ -51,7 +51,7 @@ def check_while(writing: Future[Any], check: Callable[[], None]) -> None:
 
 
 def rows(view: View) -> list[int]:
-    """The offsets of a view's records, whose numbers must be the same."""
+    """Returns the offsets of a view's records, which must equal their numbers."""
     found: list[int] = []
     for columns in view.read():
         found.extend(checked(columns))
@@ -59,7 +59,7 @@ def rows(view: View) -> list[int]:
 
 
 def checked(columns: Columns) -> list[int]:
-    """The offsets in `columns`, whose records must be those that were sent."""
+    """Returns the offsets in `columns`, which must equal the records' numbers."""
     offsets: list[int] = columns.offsets.tolist()
     assert [int((columns.value(row) or b"-1").split()[0]) for row in range(len(columns))] == offsets
     return offsets

@@ -20,18 +20,18 @@ from tests.broker.kafka import Broker
 from tests.broker.readers import MountReader, from_line, wait_until
 
 SMALL_SEGMENTS = {"internal.segment.bytes": "20000", "segment.index.bytes": "8192"}
-#: What SEMANTICS.md promises for everything that a broker does.
+#: The limit that SEMANTICS.md promises for everything that a broker does.
 AT_ONCE_SECONDS = 1.0
 
 
 @pytest.fixture
 def mount(mount_readers: dict[str, MountReader]) -> MountReader:
-    """A mount of the shared broker's directory that shows committed records."""
+    """A read_committed mount of the shared broker's directory."""
     return mount_readers[READ_COMMITTED]
 
 
 class Follower:
-    """Reads a following file in a thread of its own and notes when each line came."""
+    """Reads a following file in a separate thread and notes when each line came."""
 
     def __init__(self, path: Path) -> None:
         self.lines: list[bytes] = []
@@ -48,13 +48,14 @@ class Follower:
 
     @property
     def ended(self) -> bool:
-        """Whether the file came to its end."""
+        """Whether the file has reached its end."""
         return not self._thread.is_alive()
 
 
 @pytest.fixture
 def follow(driver: Driver) -> Iterator[Callable[[Path], Follower]]:
-    """`follow(path)` starts to follow; at the end of the test the topics go, which ends it."""
+    """`follow(path)` starts to follow. At the end of the test the topics are deleted, which ends
+    it."""
     started: dict[Path, Follower] = {}
 
     def start(path: Path) -> Follower:
@@ -102,7 +103,7 @@ class TestFollow:
         for number in range(12):
             driver.produce(name, [Message(None, b"%d" % number)])
             sent.append(time.monotonic())
-            time.sleep(0.15 * (number % 3))  # so that some come while it waits, some while it reads
+            time.sleep(0.15 * (number % 3))  # some come while it waits, some while it reads
         wait_until(lambda: len(follower.lines) == len(sent))
         assert follower.lines == [b"%d\n" % number for number in range(12)]
         late = [came - at for came, at in zip(follower.times, sent, strict=True)]

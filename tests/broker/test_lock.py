@@ -1,4 +1,4 @@
-"""A broker and an engine refuse each other, whoever comes first."""
+"""A broker and an engine refuse each other, whichever opens the directory first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages with anything in them are read as Kafka's generated classes print them."""
+"""Random messages are decoded as Kafka's generated classes print them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PACKAGES = {
     metadata: "org.apache.kafka.common.metadata",
     raft: COMMON,
 }
-#: What Kafka's Messages.java makes of each version is for chance to say, but never fewer.
+#: The fewest messages of each version; how many Kafka's Messages.java generates is random.
 LEAST = 5
 
 

@@ -1,8 +1,8 @@
-"""Everything that reads, again and again beside a broker under load whose topics come and go.
+"""Runs everything that reads, repeatedly, while a broker under load creates and deletes topics.
 
     KAFKAFS_SOAK_SECONDS=600 python -m pytest -s tests/broker/test_soak.py
 
-runs for ten minutes and prints its figures; without the variable it is a short run of the suite.
+runs for ten minutes and prints its figures; without the variable it is a short test of the suite.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ LOADED = {
         "index.interval.bytes": "100",
     },
 }
-#: How much more a mount may have in the last third of a run than in the second one: retention keeps
-#: up to 130 segments, each of three files, once a run is long enough for it to delete any; the
-#: allocator does not give all memory back.
+#: How much more a mount may use in the last third of a run than in the second: in a run long enough
+#: for deletions, retention keeps up to 130 segments of three files each, and the allocator does not
+#: return all memory.
 SPARE_DESCRIPTORS = 400
 SPARE_BYTES = 48 << 20
 #: Descriptors of deleted files, a moment after the load has ended.
 UNLINKED_DESCRIPTORS = 16
-#: The verbs of one round, with what they need behind the log directory.
+#: The verbs of one round, with the arguments after the log directory.
 VERBS = (
     ("verify",),
     ("expire", "--dry-run", "--all"),
@@ -63,14 +63,14 @@ VERBS = (
 
 @dataclass
 class Load:
-    """Records for every topic of LOADED, without a pause between one lot and the next."""
+    """Sends records to every topic of LOADED without pauses."""
 
     driver: Driver
     running: dict[str, Future[Any]] = field(default_factory=dict)
     lots: int = 0
 
     def keep_up(self) -> None:
-        """Sends the next lot where one is done."""
+        """Sends the next lot to each topic whose last one is done."""
         for topic in LOADED:
             if topic not in self.running or self.running[topic].done():
                 if topic in self.running:
@@ -84,8 +84,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Usage:
-    """What a process has: open descriptors, those of them whose file was deleted, and resident
-    bytes."""
+    """The resources of a process: open descriptors, those of deleted files, and resident bytes."""
 
     descriptors: int
     unlinked: int
@@ -97,7 +96,7 @@ class Usage:
         resident = next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
         files = []
         for descriptor in os.listdir(f"/proc/{pid}/fd"):
-            with suppress(FileNotFoundError):  # closed since
+            with suppress(FileNotFoundError):  # closed since it was listed
                 files.append(os.readlink(f"/proc/{pid}/fd/{descriptor}"))
         return cls(len(files), sum(name.endswith("(deleted)") for name in files), resident << 10)
 
@@ -116,7 +115,7 @@ def loaded(driver: Driver) -> Iterator[Load]:
 
 
 def read_all(mountpoint: Path) -> int:
-    """Reads what a partition of each topic under load shows; the number of records."""
+    """Reads what a partition of each topic under load shows; returns the number of records."""
     count = 0
     for topic in LOADED:
         directory = mountpoint / topic / "0"
@@ -129,13 +128,13 @@ def read_all(mountpoint: Path) -> int:
         for name in ("status.json", "why.json"):
             assert json.loads((directory / name).read_bytes())
         assert os.listdir(directory / "segments")
-        with suppress(FileNotFoundError):  # retention took it between the two
+        with suppress(FileNotFoundError):  # retention deleted it between the two calls
             (directory / "offset" / os.readlink(directory / "offset" / "first")).read_bytes()
     return count
 
 
 def run_verbs(log_dir: Path) -> list[str]:
-    """What went wrong."""
+    """Runs all verbs; returns what went wrong."""
     wrong = []
     lots = [*VERBS, *(("why", f"{topic}/0") for topic in LOADED)]
     lots.append(("explain", "soak-indexed/0/offset/last"))
@@ -175,7 +174,7 @@ def test_nothing_goes_wrong_beside_a_broker_under_load(
             usages.append(Usage.of(pid))
             if time.monotonic() - begun > SECONDS and number > 5:
                 break
-        with suppress(AssertionError):  # judged below, with the figures
+        with suppress(AssertionError):  # checked below, with the figures
             wait_until(lambda: Usage.of(pid).unlinked <= UNLINKED_DESCRIPTORS)
         unlinked = Usage.of(pid).unlinked
     third = len(usages) // 3  # the first is the warm-up

@@ -1,4 +1,4 @@
-"""Topics that a KRaft broker does not know: they are refused, and what became strays is read."""
+"""Topics that a KRaft broker does not know: creating them is refused, and strays can be read."""
 
 from __future__ import annotations
 

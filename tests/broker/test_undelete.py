@@ -1,5 +1,5 @@
-"""What kafkafs brought back a real broker takes for what was never deleted; what a live broker has
-deleted is only listed."""
+"""A real broker treats what kafkafs restored as if it had never been deleted; what a live broker
+has deleted is only listed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def records(first: int, count: int) -> list[SimpleRecord]:
 
 
 def write(engine: LogManager, ledger: Ledger) -> None:
-    """Segments of all topics; aborted and committed transactions from the first segment on."""
+    """Writes segments of all topics; aborted and committed transactions start in the first
+    segment."""
     for topic in ("plain", "gone"):
         for number in range(TOPICS[topic]):
             for first in range(0, 400, 20):
@@ -61,8 +62,8 @@ def write(engine: LogManager, ledger: Ledger) -> None:
 
 
 def delete_and_bring_back(engine: LogManager, ledger: Ledger) -> None:
-    """All of `plain` and `gone`; of `transactions` one partition from an offset in the middle of a
-    segment on."""
+    """Deletes and restores all of `plain` and `gone`, and one partition of `transactions` from an
+    offset in the middle of a segment on."""
     for topic, number in KEYS:
         writer = engine.writer(topic, number)
         writer.delete_records(writer.end_offset - 30)
@@ -96,7 +97,7 @@ def test_a_broker_serves_what_was_brought_back(
         engine.upkeep.remove_deleted()
         states = {key: engine.writer(*key).producer_states() for key in KEYS}
     for left in broker.log_dir.rglob("*.deleted"):
-        left.unlink()  # of `transactions-1`, whose time has not come
+        left.unlink()  # those of `transactions-1`, which has not expired
     check_dumps(ledger, broker.log_dir)
     check_engine(ledger, broker.log_dir)
 
