@@ -21,8 +21,15 @@ from kafkafs.storage.errors import (
     UnknownTopic,
 )
 
-from .api.reading import LogDirectories, Partition, open
-from .api.writing import ProducerRecord, Transaction, WritableLogDirectories, WritablePartition
+from .api import (
+    LogDirectories,
+    Partition,
+    ProducerRecord,
+    Transaction,
+    WritableLogDirectories,
+    WritablePartition,
+    open,
+)
 
 __version__ = "0.1.0"
 

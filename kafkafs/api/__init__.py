@@ -1,0 +1,92 @@
+"""The Python API for log directories: `open`, partitions, reading, and writing.
+
+    with kafkafs.open("/data") as d:
+        for topic, partitions in d.topics.items():
+            print(topic, partitions)
+        p = d["orders", 0]
+        p.record(600).value
+        p.scan(columns=["offset", "value"]).read_all()
+
+The engine, numpy and pyarrow are imported when they are first needed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Literal, overload
+
+from kafkafs.storage.io.local_path import local_path
+
+from .reading import LogDirectories, Partition
+from .writing import ProducerRecord, Transaction, WritableLogDirectories, WritablePartition
+
+__all__ = [
+    "LogDirectories",
+    "Partition",
+    "ProducerRecord",
+    "Transaction",
+    "WritableLogDirectories",
+    "WritablePartition",
+    "open",
+]
+
+Path = str | os.PathLike[str]
+
+
+@overload
+def open(
+    log_dirs: Path | Sequence[Path],
+    *,
+    writable: Literal[False] = ...,
+    maintain: Literal[False] = ...,
+    configs: Mapping[str, str] | None = ...,
+) -> LogDirectories: ...
+
+
+@overload
+def open(
+    log_dirs: Path | Sequence[Path],
+    *,
+    writable: Literal[True],
+    maintain: bool = ...,
+    configs: Mapping[str, str] | None = ...,
+) -> WritableLogDirectories: ...
+
+
+def open(
+    log_dirs: Path | Sequence[Path],
+    *,
+    writable: bool = False,
+    maintain: bool = False,
+    configs: Mapping[str, str] | None = None,
+) -> LogDirectories:
+    """Opens log directories together: a path, several joined by commas as in Kafka's `log.dirs`, or
+    a sequence of paths.
+
+    By default they are opened read-only and without a lock, even while a broker uses them. With
+    `writable` they are locked, created if missing, and recovered after an unclean shutdown. Nothing
+    is deleted automatically, unless `maintain` runs a broker's retention, log cleaner and removal
+    of leftover files while they are open. `configs` are the configs that `kafkafs -c` takes.
+
+    Raises LogDirError if a path is not a log directory or is a URL other than `file:`, LogDirLocked
+    if another process has locked one, ConfigError for an unknown config or an invalid value, and
+    ValueError for `maintain` without `writable`.
+    """
+    paths = _paths(log_dirs)
+    if maintain and not writable:
+        raise ValueError("maintain=True needs writable=True")
+    if writable:
+        from kafkafs.storage.log_manager import LogManager
+
+        return WritableLogDirectories(LogManager(paths, configs, maintain=maintain))
+    from kafkafs.storage.log_dirs.engine import Engine
+
+    return LogDirectories(Engine(paths, configs))
+
+
+def _paths(log_dirs: Path | Sequence[Path]) -> list[str]:
+    if isinstance(log_dirs, str):
+        return [local_path(path.strip()) for path in log_dirs.split(",")]
+    listed = [log_dirs] if isinstance(log_dirs, os.PathLike) else log_dirs
+    return [local_path(os.fspath(path)) for path in listed]

@@ -14,7 +14,7 @@ from kafkafs.storage.errors import SegmentGone, UnknownPartition
 from kafkafs.storage.io.retry import look_again
 from kafkafs.storage.log.read.transactions import Isolation
 
-from .reading import READ_COMMITTED, arrow_reader, undamaged
+from .arrow import READ_COMMITTED, arrow_reader, undamaged
 
 if TYPE_CHECKING:
     import pyarrow as pa

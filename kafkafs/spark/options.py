@@ -66,7 +66,7 @@ class ReadOptions:
     """All options of a read.
 
     At most one of `topics`, `topic_pattern` and `assigned` is not None. If all are None, all topics
-    except Kafka's internal ones are read. `settings` are the storage engine's configs
+    except Kafka's internal ones are read. `configs` are the storage engine's configs
     (`kafkafs.…`).
     """
 
@@ -89,7 +89,7 @@ class ReadOptions:
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
     checkpoint_topic_ids: bool
-    settings: Mapping[str, str]
+    configs: Mapping[str, str]
 
     @classmethod
     def parse(cls, given: Mapping[str, str], streaming: bool | None = False) -> ReadOptions:
@@ -137,12 +137,12 @@ class ReadOptions:
             min_offsets_per_trigger=least,
             max_trigger_delay_ms=texts.get("maxTriggerDelay", _duration_ms) or _MAX_TRIGGER_DELAY,
             checkpoint_topic_ids=texts.get("checkpointTopicIds", boolean) is not False,
-            settings=texts.settings,
+            configs=texts.configs,
         )
 
 
 class Texts:
-    """The options as they were given. `settings`: those that are configs of the storage engine."""
+    """The options as they were given. `configs`: those that are configs of the storage engine."""
 
     def __init__(
         self,
@@ -153,10 +153,10 @@ class Texts:
         """`names`: the supported names in lower case; `check_other` rejects or ignores any other
         name."""
         self._values = {name.lower(): value for name, value in given.items()}
-        self.settings: dict[str, str] = {}
+        self.configs: dict[str, str] = {}
         for name, value in self._values.items():
             if name.startswith("kafkafs."):
-                self.settings[name] = value
+                self.configs[name] = value
             elif name not in names:
                 check_other(name)
 
@@ -242,11 +242,11 @@ def _check_meaningless(name: str) -> None:
         return
     if name == "pushfilters":
         raise OptionError("pushFilters", _NO_FILTERS)
-    setting = name.removeprefix("kafka.")
-    if setting != name:
-        if setting in _REFUSED:
+    config = name.removeprefix("kafka.")
+    if config != name:
+        if config in _REFUSED:
             raise OptionError(name, "not supported, just as in Spark's Kafka source")
-        if setting in _CONNECTION or setting.startswith(CONNECTION_PREFIXES):
+        if config in _CONNECTION or config.startswith(CONNECTION_PREFIXES):
             return
     raise OptionError(name, "there is no such option")
 

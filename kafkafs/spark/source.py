@@ -122,7 +122,7 @@ class RangeReader:
         self._schema = schema
         self._reading = Reading(
             log_dirs=tuple(find_log_dirs(options.paths)),
-            settings=options.settings,
+            configs=options.configs,
             isolation=options.isolation,
             fail_on_data_loss=options.fail_on_data_loss,
             permissive=options.permissive,

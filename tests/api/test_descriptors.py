@@ -66,7 +66,7 @@ def test_deleted_topics_are_let_go_of_at_the_next_look(
 class Opened:
     """An open directory, and a partition of it that stays."""
 
-    def __init__(self, directory: kafkafs.Directory) -> None:
+    def __init__(self, directory: kafkafs.LogDirectories) -> None:
         self._directory = directory
         self.kept = directory["kept", 0]
 

@@ -44,5 +44,5 @@ def test_of_a_partition_that_is_written(tmp_path: Path) -> None:
 
 def test_the_memory_is_set_by_its_name(corpus: Corpus) -> None:
     settings = {"kafkafs.key.cache.bytes": "1048576"}
-    with kafkafs.open(corpus("kafka43-clean"), settings=settings) as directory:
+    with kafkafs.open(corpus("kafka43-clean"), configs=settings) as directory:
         assert directory["orders", 0].latest(b"none") is None

@@ -32,7 +32,7 @@ LEVELS = [answers.READ_COMMITTED, answers.READ_UNCOMMITTED]
 
 
 @pytest.fixture
-def clean(corpus: Corpus) -> kafkafs.Directory:
+def clean(corpus: Corpus) -> kafkafs.LogDirectories:
     return kafkafs.open(corpus("kafka43-clean"))
 
 
@@ -74,7 +74,7 @@ def test_every_partition_as_kafka_gives_it(
             assert len(rows) == table.num_rows
 
 
-def test_a_range_of_offsets(clean: kafkafs.Directory) -> None:
+def test_a_range_of_offsets(clean: kafkafs.LogDirectories) -> None:
     partition = clean["orders", 0]
     assert offsets(partition.scan(start=595, end=606)) == list(range(595, 606))
     assert offsets(partition.scan(start=6670)) == [6670, 6671, 6672, 6673]
@@ -83,7 +83,7 @@ def test_a_range_of_offsets(clean: kafkafs.Directory) -> None:
     assert offsets(partition.scan(start=10_000)) == []
 
 
-def test_a_range_of_times(clean: kafkafs.Directory) -> None:
+def test_a_range_of_times(clean: kafkafs.LogDirectories) -> None:
     partition = clean["orders", 0]
     low, high = partition.record(600).timestamp, partition.record(700).timestamp
     assert offsets(partition.scan(start_time=low, end_time=high)) == list(range(600, 700))
@@ -95,29 +95,29 @@ def test_a_range_of_times(clean: kafkafs.Directory) -> None:
     assert offsets(partition.scan(start=599, start_time=low, end=602, end_time=high)) == [600, 601]
 
 
-def test_chosen_columns_in_the_order_asked_for(clean: kafkafs.Directory) -> None:
+def test_chosen_columns_in_the_order_asked_for(clean: kafkafs.LogDirectories) -> None:
     table = clean["orders", 0].scan(columns=["value", "offset"], end=2).read_all()
     assert table.schema == pa.schema([SCHEMA.field("value"), SCHEMA.field("offset")])
     assert table.num_rows == 2
 
 
-def test_no_column_at_all(clean: kafkafs.Directory) -> None:
+def test_no_column_at_all(clean: kafkafs.LogDirectories) -> None:
     with pytest.raises(ValueError, match="columns must not be empty"):
         clean["orders", 0].scan(columns=[])
 
 
-def test_a_column_that_does_not_exist(clean: kafkafs.Directory) -> None:
+def test_a_column_that_does_not_exist(clean: kafkafs.LogDirectories) -> None:
     with pytest.raises(ValueError, match="no column 'vlaue'; there are key, value, topic"):
         clean["orders", 0].scan(columns=["vlaue"])
 
 
-def test_an_empty_partition(clean: kafkafs.Directory) -> None:
+def test_an_empty_partition(clean: kafkafs.LogDirectories) -> None:
     table = clean["empty", 0].scan().read_all()
     assert table.schema == SCHEMA
     assert table.num_rows == 0
 
 
-def test_batches_stay_as_they_are_while_reading_goes_on(clean: kafkafs.Directory) -> None:
+def test_batches_stay_as_they_are_while_reading_goes_on(clean: kafkafs.LogDirectories) -> None:
     batches = list(clean["compacted-dirty", 0].scan())
     assert len(batches) > 1
     told = answers.records("kafka43-clean", "compacted-dirty", 0)
@@ -159,13 +159,13 @@ def test_damage_can_be_passed_over(corpus: Corpus) -> None:
     assert 2881 in found
 
 
-def test_scans_of_a_log_at_the_same_time(clean: kafkafs.Directory) -> None:
+def test_scans_of_a_log_at_the_same_time(clean: kafkafs.LogDirectories) -> None:
     partition = clean["orders", 0]
     pairs = zip(partition.scan(), partition.scan(start=0), strict=True)
     assert all(one.equals(other) for one, other in pairs)
 
 
-def test_records_one_by_one_are_those_of_a_scan(clean: kafkafs.Directory) -> None:
+def test_records_one_by_one_are_those_of_a_scan(clean: kafkafs.LogDirectories) -> None:
     for partition in (clean["orders", 0], clean["txn", 0]):
         for isolation in ("read_committed", "read_uncommitted"):
             scanned = partition.scan(start=100, end=900, isolation=isolation).read_all()
@@ -176,7 +176,7 @@ def test_records_one_by_one_are_those_of_a_scan(clean: kafkafs.Directory) -> Non
 
 
 def test_records_are_read_while_they_are_asked_for(
-    clean: kafkafs.Directory, monkeypatch: pytest.MonkeyPatch
+    clean: kafkafs.LogDirectories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     decoded = 0
     record = Columns.record
@@ -210,7 +210,7 @@ def test_records_and_damage(corpus: Corpus) -> None:
      datetime(2026, 9, 1, 12, 35, 44, 663000, tzinfo=UTC)],
 )  # fmt: skip
 def test_times_in_every_form_that_the_command_line_takes(
-    clean: kafkafs.Directory, time: int | str | datetime
+    clean: kafkafs.LogDirectories, time: int | str | datetime
 ) -> None:
     partition = clean["orders", 0]
     assert partition.offset_for_time(time) == 600
@@ -219,7 +219,7 @@ def test_times_in_every_form_that_the_command_line_takes(
     assert offsets(partition.scan(start=598, end_time=time)) == [598, 599]
 
 
-def test_a_text_that_is_not_a_time(clean: kafkafs.Directory) -> None:
+def test_a_text_that_is_not_a_time(clean: kafkafs.LogDirectories) -> None:
     with pytest.raises(
         ValueError, match="'yesterdayish' is not a time: milliseconds since 1970 or"
     ):

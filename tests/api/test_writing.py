@@ -29,7 +29,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def directory(root: Path) -> Iterator[kafkafs.WritableDirectory]:
+def directory(root: Path) -> Iterator[kafkafs.WritableLogDirectories]:
     with kafkafs.open(root, writable=True) as opened:
         opened.create_topic("orders", 2)
         yield opened
@@ -54,12 +54,12 @@ def test_what_is_appended_is_read_and_is_there_the_next_time(root: Path) -> None
         assert [(each.topic, each.partition) for each in d] == [("orders", 0), ("orders", 1)]
     with kafkafs.open(str(root)) as reading:
         assert values(reading["orders", 0]) == [b"tea", b"pie", b"cake"]
-        assert not isinstance(reading, kafkafs.WritableDirectory)
+        assert not isinstance(reading, kafkafs.WritableLogDirectories)
     with pytest.raises(kafkafs.LogDirOffline):
         p.append([b"late"])
 
 
-def test_parts_are_appended_one_after_the_other(directory: kafkafs.WritableDirectory) -> None:
+def test_parts_are_appended_one_after_the_other(directory: kafkafs.WritableLogDirectories) -> None:
     p = directory["orders", 0]
     many = [b"%d" % n for n in range(100)]
     table = pa.table({"value": pa.array(many, pa.large_binary())})
@@ -74,7 +74,7 @@ def test_parts_are_appended_one_after_the_other(directory: kafkafs.WritableDirec
 
 
 def test_a_part_that_is_refused_tells_what_is_appended(
-    directory: kafkafs.WritableDirectory,
+    directory: kafkafs.WritableLogDirectories,
 ) -> None:
     p = directory["orders", 0]
     with pytest.raises(kafkafs.Refused) as raised:
@@ -86,7 +86,7 @@ def test_a_part_that_is_refused_tells_what_is_appended(
     assert values(p) == [b"1", b"2", b"3"]
 
 
-def test_records_keep_what_they_say(directory: kafkafs.WritableDirectory) -> None:
+def test_records_keep_what_they_say(directory: kafkafs.WritableLogDirectories) -> None:
     p = directory["orders", 0]
     before = time.time_ns() // 1_000_000
     p.append(
@@ -107,7 +107,7 @@ def test_records_keep_what_they_say(directory: kafkafs.WritableDirectory) -> Non
     assert (again.timestamp, again.key, again.headers) == (5, b"k", first.headers)
 
 
-def test_arrow_in_arrow_out(directory: kafkafs.WritableDirectory) -> None:
+def test_arrow_in_arrow_out(directory: kafkafs.WritableLogDirectories) -> None:
     one, two = directory["orders", 0], directory["orders", 1]
     one.append([ProducerRecord(b"%d" % n, b"k", 1000 + n, [("h", b"x")]) for n in range(100)])
     table = one.scan().read_all()
@@ -123,7 +123,9 @@ def test_arrow_in_arrow_out(directory: kafkafs.WritableDirectory) -> None:
 
 
 @pytest.mark.parametrize("records", [b"one", "one", [b"x", 1.5], [1], [ProducerRecord, b"x"]])
-def test_what_is_no_list_of_records(directory: kafkafs.WritableDirectory, records: object) -> None:
+def test_what_is_no_list_of_records(
+    directory: kafkafs.WritableLogDirectories, records: object
+) -> None:
     with pytest.raises(TypeError, match="record"):
         directory["orders", 0].append(records)
     assert directory["orders", 0].end_offset == 0
@@ -131,7 +133,7 @@ def test_what_is_no_list_of_records(directory: kafkafs.WritableDirectory, record
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_compression_and_size_of_batches(
-    directory: kafkafs.WritableDirectory, compression: str
+    directory: kafkafs.WritableLogDirectories, compression: str
 ) -> None:
     p = directory["orders", 0]
     p.append([b"x" * 50] * 100, compression=compression, batch_size=1000)
@@ -140,7 +142,7 @@ def test_compression_and_size_of_batches(
     assert 1 < batch.record_count < 20
 
 
-def test_wrong_arguments(directory: kafkafs.WritableDirectory) -> None:
+def test_wrong_arguments(directory: kafkafs.WritableLogDirectories) -> None:
     with pytest.raises(ValueError, match="no compression 'brotli'; there are none, gzip"):
         directory["orders", 0].append([b"x"], compression="brotli")
     with pytest.raises(ValueError, match="batch_size must be at least 1"):
@@ -153,8 +155,8 @@ def test_wrong_arguments(directory: kafkafs.WritableDirectory) -> None:
         directory.run("everything")
 
 
-def test_durable_is_on_the_disk_when_it_returns(directory: kafkafs.WritableDirectory) -> None:
-    directory.create_topic("safe", settings={"flush.messages": "1"})
+def test_durable_is_on_the_disk_when_it_returns(directory: kafkafs.WritableLogDirectories) -> None:
+    directory.create_topic("safe", configs={"flush.messages": "1"})
 
     def syncs(topic: str, durable: bool = False) -> int:
         calls = FailingCalls(-1, errno.EIO, ("fsync",))
@@ -169,7 +171,7 @@ def test_durable_is_on_the_disk_when_it_returns(directory: kafkafs.WritableDirec
     directory["orders", 0].flush()
 
 
-def test_topics(directory: kafkafs.WritableDirectory) -> None:
+def test_topics(directory: kafkafs.WritableLogDirectories) -> None:
     assert directory.topics == {"orders": [0, 1]}
     directory.create_partitions("orders", 3)
     assert directory.configure("orders", {"retention.ms": "5"}) == {"retention.ms": "5"}
@@ -182,7 +184,7 @@ def test_topics(directory: kafkafs.WritableDirectory) -> None:
     assert directory.topics == {}
 
 
-def test_deleting_records(directory: kafkafs.WritableDirectory) -> None:
+def test_deleting_records(directory: kafkafs.WritableLogDirectories) -> None:
     p = directory["orders", 0]
     p.append([b"a", b"b", b"c"])
     assert p.delete_records(2) == 2
@@ -196,7 +198,7 @@ def _append_and_fail(transaction: kafkafs.Transaction) -> None:
     transaction.append("orders", 1, b"no list")
 
 
-def test_a_transaction_counts_as_a_whole(directory: kafkafs.WritableDirectory) -> None:
+def test_a_transaction_counts_as_a_whole(directory: kafkafs.WritableLogDirectories) -> None:
     one, two = directory["orders", 0], directory["orders", 1]
     with directory.transaction() as transaction:
         assert transaction.append("orders", 0, [b"a"]) == range(1)
@@ -213,7 +215,7 @@ def test_a_transaction_counts_as_a_whole(directory: kafkafs.WritableDirectory) -
     assert values(one) == [b"a", b"c"]
 
 
-def test_transactions_of_several_threads(directory: kafkafs.WritableDirectory) -> None:
+def test_transactions_of_several_threads(directory: kafkafs.WritableLogDirectories) -> None:
     def work(number: int) -> None:
         for _ in range(10):
             with directory.transaction() as transaction:
@@ -230,7 +232,7 @@ def test_transactions_of_several_threads(directory: kafkafs.WritableDirectory) -
 
 
 def test_a_commit_that_could_not_be_finished_is_finished_later(
-    directory: kafkafs.WritableDirectory,
+    directory: kafkafs.WritableLogDirectories,
 ) -> None:
     def both() -> None:
         with directory.transaction() as transaction:
@@ -250,8 +252,46 @@ def test_a_commit_that_could_not_be_finished_is_finished_later(
         assert all(each.last_stable_offset == each.end_offset for each in directory)
 
 
+class Unended:
+    """A producer whose transaction cannot be ended; the first attempt raises `error`."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.is_in_transaction = True
+        self._error: BaseException | None = error
+
+    def abort(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        self.is_in_transaction = False
+
+
+def test_no_unended_transaction_is_forgotten(directory: kafkafs.WritableLogDirectories) -> None:
+    """Not even if ending one of them is interrupted, or other threads do the same."""
+    producers: list[Any] = [
+        Unended(OSError()), Unended(KeyboardInterrupt()), Unended(OSError()),
+    ]  # fmt: skip
+    guard = directory._guard
+
+    class Guarded(list[Any]):
+        def append(self, each: Any) -> None:
+            assert guard.locked()
+            super().append(each)
+
+    directory._unended = [*producers]
+    directory._idle = Guarded()
+    with pytest.raises(KeyboardInterrupt):
+        directory._end_transactions()
+    assert sorted(map(id, directory._unended)) == sorted(map(id, producers))
+    directory._end_transactions()
+    directory._end_transactions()
+    assert directory._unended == []
+    assert sorted(map(id, directory._idle)) == sorted(map(id, producers))
+    directory._idle = []  # these could not write
+
+
 def test_a_transaction_that_nobody_ends_can_be_seen_and_ended(
-    root: Path, directory: kafkafs.WritableDirectory, tmp_path: Path
+    root: Path, directory: kafkafs.WritableLogDirectories, tmp_path: Path
 ) -> None:
     with directory.transaction() as transaction:
         transaction.append("orders", 0, [b"half"])
@@ -270,7 +310,7 @@ def test_a_transaction_that_nobody_ends_can_be_seen_and_ended(
 
 
 def test_what_a_killed_process_wrote_is_there(
-    root: Path, directory: kafkafs.WritableDirectory, tmp_path: Path
+    root: Path, directory: kafkafs.WritableLogDirectories, tmp_path: Path
 ) -> None:
     directory["orders", 0].append([b"x"], durable=True)
     shutil.copytree(root, tmp_path / "copy")
@@ -278,7 +318,22 @@ def test_what_a_killed_process_wrote_is_there(
         assert values(d["orders", 0]) == [b"x"]
 
 
-def test_nobody_else_may_write(root: Path, directory: kafkafs.WritableDirectory) -> None:
+def test_a_partition_is_a_topic_and_a_number(directory: kafkafs.WritableLogDirectories) -> None:
+    wrong: Any = "orders"
+    with pytest.raises(TypeError, match=r"directory\[TOPIC, NUMBER\], not directory\['orders'\]"):
+        directory[wrong]
+
+
+def test_writable_directories_close_idle_files(
+    directory: kafkafs.WritableLogDirectories, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[None] = []
+    monkeypatch.setattr(directory._writable, "let_go_now_and_then", lambda: calls.append(None))
+    assert directory["orders", 0].partition == 0
+    assert len(calls) == 1
+
+
+def test_nobody_else_may_write(root: Path, directory: kafkafs.WritableLogDirectories) -> None:
     with pytest.raises(kafkafs.LogDirLocked):
         kafkafs.open(root, writable=True)
     with pytest.raises(kafkafs.LogDirLocked):
@@ -291,13 +346,13 @@ def test_nobody_else_may_write(root: Path, directory: kafkafs.WritableDirectory)
 def test_settings_of_the_run(root: Path) -> None:
     settings = {"log.initial.task.delay.ms": "0", "log.retention.check.interval.ms": "5"}
     settings["retention.ms"] = "0"
-    with kafkafs.open(root, writable=True, settings=settings) as d:
+    with kafkafs.open(root, writable=True, configs=settings) as d:
         d.create_topic("a")
         d["a", 0].append([ProducerRecord(b"old", timestamp=1)])
         assert d._writable.task_status()[0].why_not_scheduled
         assert d["a", 0].start_offset == 0
         d.delete_topic("a")
-    with kafkafs.open(root, writable=True, maintain=True, settings=settings) as d:
+    with kafkafs.open(root, writable=True, maintain=True, configs=settings) as d:
         d.create_topic("a")
         d["a", 0].append([ProducerRecord(b"old", timestamp=1)])
         deadline = time.monotonic() + 20
@@ -305,7 +360,7 @@ def test_settings_of_the_run(root: Path) -> None:
             time.sleep(0.01)
         assert d["a", 0].start_offset == 1
     with pytest.raises(kafkafs.ConfigError):
-        kafkafs.open(root, writable=True, settings={"retention.ms": "soon"})
+        kafkafs.open(root, writable=True, configs={"retention.ms": "soon"})
     with pytest.raises(kafkafs.LogDirError):
         kafkafs.open("", writable=True)
     reading: Any = kafkafs.open
@@ -317,7 +372,7 @@ def test_settings_of_the_run(root: Path) -> None:
 
 
 @pytest.fixture
-def compacted(directory: kafkafs.WritableDirectory) -> kafkafs.WritableDirectory:
+def compacted(directory: kafkafs.WritableLogDirectories) -> kafkafs.WritableLogDirectories:
     """With a topic of which each partition has 30 records of 3 keys, in several segments."""
     settings = {"cleanup.policy": "compact", "internal.segment.bytes": "1000"}
     directory.create_topic("latest", 2, settings)
@@ -328,7 +383,7 @@ def compacted(directory: kafkafs.WritableDirectory) -> kafkafs.WritableDirectory
     return directory
 
 
-def test_compaction(compacted: kafkafs.WritableDirectory) -> None:
+def test_compaction(compacted: kafkafs.WritableLogDirectories) -> None:
     found = compacted.compact("latest")
     assert [(each.topic, each.partition) for each in found] == [("latest", 0), ("latest", 1)]
     for number, each in enumerate(found):
@@ -343,7 +398,9 @@ def test_compaction(compacted: kafkafs.WritableDirectory) -> None:
     assert not any(each.is_change for each in compacted.compact("latest", force=True))
 
 
-def test_compaction_of_one_partition_that_is_not_due(compacted: kafkafs.WritableDirectory) -> None:
+def test_compaction_of_one_partition_that_is_not_due(
+    compacted: kafkafs.WritableLogDirectories,
+) -> None:
     compacted.configure("latest", {"min.cleanable.dirty.ratio": "1"})
     (untouched,) = compacted.compact("latest", 1)
     assert (untouched.is_eligible, untouched.is_change, untouched.dirty_ratio) == (False, False, 1)
@@ -352,7 +409,7 @@ def test_compaction_of_one_partition_that_is_not_due(compacted: kafkafs.Writable
     assert compacted["latest", 0].scan().read_all().num_rows == 30
 
 
-def test_what_cannot_be_compacted(root: Path, compacted: kafkafs.WritableDirectory) -> None:
+def test_what_cannot_be_compacted(root: Path, compacted: kafkafs.WritableLogDirectories) -> None:
     with pytest.raises(kafkafs.Refused, match='does not include "compact"'):
         compacted.compact("orders")
     with pytest.raises(kafkafs.UnknownTopic):
@@ -372,7 +429,7 @@ def test_what_cannot_be_compacted(root: Path, compacted: kafkafs.WritableDirecto
 
 
 def test_texts_dates_and_mappings_stand_for_bytes_milliseconds_and_headers(
-    directory: kafkafs.WritableDirectory,
+    directory: kafkafs.WritableLogDirectories,
 ) -> None:
     partition = directory["orders", 0]
     time = datetime(2018, 5, 15, 11, 45, 18, 288000, tzinfo=UTC)
@@ -396,7 +453,7 @@ def test_texts_dates_and_mappings_stand_for_bytes_milliseconds_and_headers(
     assert latest.offset == tombstone.offset
 
 
-def test_a_record_with_what_is_not_a_time(directory: kafkafs.WritableDirectory) -> None:
+def test_a_record_with_what_is_not_a_time(directory: kafkafs.WritableLogDirectories) -> None:
     partition = directory["orders", 0]
     with pytest.raises(ValueError, match="'soon' is not a time"):
         partition.append([ProducerRecord(b"x", timestamp="soon")])

@@ -92,14 +92,15 @@ FAILING: Final[Mapping[str, list[str]]] = {
         "topic delete DIR,FIRST TOPIC",
     ],
     "topic config": [
-        "topic config --set retention.ms=1 EMPTY TOPIC",
-        "topic config --set retention.ms=soon DIR TOPIC",
-        "topic config --set retention.ms=1 DIR NEW",
-        "topic config --unset retention.m DIR TOPIC",
-        "topic config --set retention.ms DIR TOPIC",
-        "topic config --set min.compaction.lag.ms=9 --set max.compaction.lag.ms=5 DIR TOPIC",
-        "topic config --set retention.ms=1 DIR __cluster_metadata",
-        "topic config -c retention.ms=soon --set retention.ms=1 DIR TOPIC",
+        "topic config --add-config retention.ms=1 EMPTY TOPIC",
+        "topic config --add-config retention.ms=soon DIR TOPIC",
+        "topic config --add-config retention.ms=1 DIR NEW",
+        "topic config --delete-config retention.m DIR TOPIC",
+        "topic config --add-config retention.ms DIR TOPIC",
+        "topic config --add-config min.compaction.lag.ms=9 --add-config max.compaction.lag.ms=5"
+        " DIR TOPIC",
+        "topic config --add-config retention.ms=1 DIR __cluster_metadata",
+        "topic config -c retention.ms=soon --add-config retention.ms=1 DIR TOPIC",
     ],
     "append": [
         "append OUT TOPIC/0",

@@ -71,8 +71,11 @@ def test_settings() -> None:
         ("part", f"log.retention.{name}=")
         for name in ("bytes", "check.interval.ms", "hours", "minutes", "ms")
     ]
-    assert values("kafkafs topic config --set retention.") == ["retention.bytes=", "retention.ms="]
-    assert values("kafkafs topic config --unset retention.m") == ["retention.ms"]
+    assert values("kafkafs topic config --add-config retention.") == [
+        "retention.bytes=",
+        "retention.ms=",
+    ]
+    assert values("kafkafs topic config --delete-config retention.m") == ["retention.ms"]
     assert values("kafkafs topic create --config log.") == []
 
 

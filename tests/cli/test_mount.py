@@ -54,7 +54,7 @@ def test_maintain_says_what_is_deleted_at_once(
     data = tmp_path / "data"
     with kafkafs.open(data, writable=True) as directory:
         for topic, settings in (("old", {"retention.ms": "5000"}), ("older", {}), ("new", {})):
-            directory.create_topic(topic, partitions=2, settings=settings)
+            directory.create_topic(topic, partitions=2, configs=settings)
             records = [ProducerRecord(b"v", timestamp=1000)] * 3
             directory[topic, 1].append([b"v"] if topic == "new" else records)
     (data / "new-0" / f"{7:020}.log.deleted").write_bytes(b"12345")

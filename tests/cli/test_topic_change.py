@@ -125,7 +125,14 @@ def test_config_of_a_brokers_topic(kafkafs: Kafkafs, corpus: Corpus) -> None:
 
 
 def test_config_is_changed(kafkafs: Kafkafs, data: Path) -> None:
-    words = ["--set", "flush.ms=7", "--set", "cleanup.policy=compact", "--unset", "retention.ms"]
+    words = [
+        "--add-config",
+        "flush.ms=7",
+        "--add-config",
+        "cleanup.policy=compact",
+        "--delete-config",
+        "retention.ms",
+    ]
     result = kafkafs("topic", "config", data, "orders", *words, "--json")
     assert (result.exit_code, result.stderr) == (0, "")
     assert {name: found["value"] for name, found in json.loads(result.stdout).items()} == {
@@ -134,7 +141,7 @@ def test_config_is_changed(kafkafs: Kafkafs, data: Path) -> None:
     assert Engine(str(data)).topic_config("orders").changed == {
         "flush.ms": "7", "cleanup.policy": "compact",
     }  # fmt: skip
-    bad = kafkafs("topic", "config", data, "orders", "--set", "flush.ms=never")
+    bad = kafkafs("topic", "config", data, "orders", "--add-config", "flush.ms=never")
     assert (bad.exit_code, bad.stdout) == (2, "")
     assert kafkafs("topic", "config", data, "nothing").exit_code == 1
 

@@ -183,11 +183,11 @@ def by_tasks(
     run: Callable[..., list[Any]] = in_turn,
     *,
     split_bytes: int | None = 1 << 30,
-    settings: Mapping[str, str] = SETTINGS,
+    configs: Mapping[str, str] = SETTINGS,
 ) -> Report:
     options = CompactOptions(force=True, split_bytes=split_bytes, processors=3)
-    place = JobLogDirs.of(str(directory), settings)
-    with LogManager(place.log_dirs, settings, clock) as engine:
+    place = JobLogDirs.of(str(directory), configs)
+    with LogManager(place.log_dirs, configs, clock) as engine:
         return CompactionJob(engine, place, options, run).compact(())
 
 
@@ -312,7 +312,7 @@ def test_what_brokers_wrote(
     clock = SetClock(PASSES_MS[name])
     with copies(tmp_path, corpus(name)) as (ours, theirs):
         found = by_the_cleaner(theirs, clock, {})
-        report = by_tasks(ours, clock, split_bytes=split_bytes, settings={})
+        report = by_tasks(ours, clock, split_bytes=split_bytes, configs={})
         assert report.wrong == []
         assert told_alike(report, found)
         assert len(report.rows) > 10
@@ -356,7 +356,7 @@ def test_a_topic_that_is_not_compacted_is_told_if_it_is_named(tmp_path: Path) ->
 def test_a_directory_that_somebody_holds_is_refused(tmp_path: Path, spark: SparkSession) -> None:
     clock = write(tmp_path / "log", 1, steps=10)
     with LogManager(str(tmp_path / "log"), SETTINGS, clock), pytest.raises(LogDirLocked):
-        jobs.compact(spark, str(tmp_path / "log"), settings=SETTINGS)
+        jobs.compact(spark, str(tmp_path / "log"), configs=SETTINGS)
     assert list(tmp_path.glob(".*")) == []
 
 
@@ -574,7 +574,7 @@ def test_the_job_as_a_function(spark: SparkSession, tmp_path: Path) -> None:
         str(tmp_path / "log"),
         [(TOPIC, 1)],
         force=True,
-        settings=SETTINGS,
+        configs=SETTINGS,
         told=lambda *how_far: told.append(how_far),
     )
     assert [(row["topic"], row["partition"]) for row in report.rows] == [(TOPIC, 1)]

@@ -127,7 +127,7 @@ def test_once_and_into_what_is_there(tmp_path: Path) -> None:
     jobs.export(NO_SESSION, str(source), str(output))
     with pytest.raises(UnknownTopic):
         jobs.import_(NO_SESSION, target, str(output), [("other", None)])
-    first = jobs.import_(NO_SESSION, target, str(output), settings={"compression.type": "lz4"})
+    first = jobs.import_(NO_SESSION, target, str(output), configs={"compression.type": "lz4"})
     again = jobs.import_(NO_SESSION, target, str(output))
     assert (first.skipped, again.skipped) == (0, again.units)
     assert records(tmp_path / "in") == records(source)

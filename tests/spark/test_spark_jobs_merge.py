@@ -188,7 +188,7 @@ def test_the_merged_directory_is_the_original(spark: SparkSession, tmp_path: Pat
     damage(one, 30, 31, 60)
     damage(other, 0, 99)
     settings = {"log.index.interval.bytes": "200", "log.index.size.max.bytes": "1200"}
-    job = partial(jobs.merge, spark, str(one), str(other), settings=settings)
+    job = partial(jobs.merge, spark, str(one), str(other), configs=settings)
     with pytest.raises(UnknownTopic):
         job(str(tmp_path / "new"), [("nothing", None)])
     report = job(str(tmp_path / "new"))

@@ -84,7 +84,7 @@ def test_how_a_broker_is_reached_means_nothing_here() -> None:
 
 def test_settings_of_the_engine() -> None:
     name = "kafkafs.max.batch.bytes"
-    assert parse(**{name: "1000000"}).settings == {name: "1000000"}
+    assert parse(**{name: "1000000"}).configs == {name: "1000000"}
 
 
 @pytest.mark.parametrize(

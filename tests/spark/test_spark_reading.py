@@ -56,7 +56,7 @@ class Read:
         options = self.parsed
         return Reading(
             log_dirs=tuple(find_log_dirs(options.paths)),
-            settings=options.settings,
+            configs=options.configs,
             isolation=options.isolation,
             fail_on_data_loss=options.fail_on_data_loss,
             permissive=options.permissive,

@@ -21,7 +21,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 import kafkafs
-from kafkafs.api.writing import WritableLogDirectories
+from kafkafs import WritableLogDirectories
 from tests import answers
 from tests.readme import ROOT, blocks, section
 from tests.spark.told import told_by_kafka
@@ -72,7 +72,7 @@ def offsets(spark: SparkSession, path: Path) -> dict[tuple[str, int], list[int]]
 def directory(path: Path, **settings: str) -> Iterator[WritableLogDirectories]:
     """One on which nothing runs by itself."""
     settings = {"log.cleaner.enable": "false", **settings}
-    with kafkafs.open(path, writable=True, settings=settings) as opened:
+    with kafkafs.open(path, writable=True, configs=settings) as opened:
         yield opened
 
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kafkafs
-from kafkafs.api.writing import WritableLogDirectories
+from kafkafs import WritableLogDirectories
 from kafkafs.spark.options import OptionError, ReadOptions
 from kafkafs.spark.read.planning import DataLoss
 from kafkafs.spark.read.positions import PartitionOffsets, from_json, to_json
@@ -34,7 +34,7 @@ Records = dict[tuple[str, int], list[int]]
 def logs(tmp_path: Path) -> Iterator[WritableLogDirectories]:
     """A writable directory, on which nothing runs by itself."""
     settings = {"log.retention.check.interval.ms": str(1 << 40), "log.cleaner.enable": "false"}
-    with kafkafs.open(tmp_path / "logs", writable=True, settings=settings) as opened:
+    with kafkafs.open(tmp_path / "logs", writable=True, configs=settings) as opened:
         yield opened
 
 
@@ -71,7 +71,7 @@ class Query:
         *_, end = self.ends
         start = from_json(json.loads(self.ends[-2])) if len(self.ends) > 1 else None
         options = self.options
-        how = (options.paths, options.settings, options.isolation)
+        how = (options.paths, options.configs, options.isolation)
         reading = Reading(*how, options.fail_on_data_loss, options.permissive)
         count = 0
         for piece in self.stream.plan(start, from_json(json.loads(end))):
@@ -345,7 +345,7 @@ def test_every_record_once_whatever_happens(
 ) -> None:
     """Appends, new partitions, retention of what was read, crashes in the middle of a batch."""
     path = tmp_path_factory.mktemp("history") / "logs"
-    with kafkafs.open(path, writable=True, settings={"log.cleaner.enable": "false"}) as logs:
+    with kafkafs.open(path, writable=True, configs={"log.cleaner.enable": "false"}) as logs:
         logs.create_topic("t", 1, SMALL)
         append(logs, "t", 0, 3)
         query = Query(path, startingOffsets=start, maxOffsetsPerTrigger=str(most))

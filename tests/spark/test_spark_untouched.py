@@ -101,7 +101,7 @@ def test_nothing_is_staged_for_a_topic_that_a_broker_would_set_aside(
 def target(data: Path, *, unregistered: bool) -> Target:
     return Target(
         log_dirs=(str(data),),
-        settings={},
+        configs={},
         staging_dir=None,
         job="a" * 32,
         topic="made",

@@ -17,7 +17,7 @@ from kafkafs.mount.vfs.errnos import NoSuchName, TreeError
 from kafkafs.storage.errors import StorageError, UnknownPartition, UnknownTopic
 
 from . import failures, output
-from .params import Setting, plain_path
+from .params import Config, plain_path
 from .signals import ending_in_order
 
 if TYPE_CHECKING:
@@ -36,16 +36,16 @@ _ENDING_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
 
 
-def open_engine(log_dirs: tuple[str, ...], settings: Iterable[Setting] = ()) -> Engine:
+def open_engine(log_dirs: tuple[str, ...], configs: Iterable[Config] = ()) -> Engine:
     """Opens the directories read-only, without a lock. Raises LogDirError and ConfigError."""
     from kafkafs.storage.log_dirs.engine import Engine
 
-    return Engine(log_dirs, dict(settings))
+    return Engine(log_dirs, dict(configs))
 
 
 def open_writable(
     log_dirs: tuple[str, ...],
-    settings: Iterable[Setting] = (),
+    configs: Iterable[Config] = (),
     recovered: Callable[[tuple[str, int], RecoveryPlan], None] | None = None,
     owner: MetaProperties | None = None,
     *,
@@ -69,7 +69,7 @@ def open_writable(
         engine = _when_free(
             lambda: LogManager(
                 log_dirs,
-                dict(settings),
+                dict(configs),
                 owner=owner,
                 loaded=told,
                 recovered=note,
@@ -86,7 +86,7 @@ def open_writable(
 @contextmanager
 def writing(
     log_dirs: tuple[str, ...],
-    settings: Iterable[Setting] = (),
+    configs: Iterable[Config] = (),
     recovered: Callable[[tuple[str, int], RecoveryPlan], None] | None = None,
     owner: MetaProperties | None = None,
     *,
@@ -101,7 +101,7 @@ def writing(
         with (
             ending_in_order(),
             open_writable(
-                log_dirs, settings, recovered, owner, finds_deleted=finds_deleted
+                log_dirs, configs, recovered, owner, finds_deleted=finds_deleted
             ) as engine,
         ):
             yield engine
@@ -134,7 +134,7 @@ def _when_free(open_engine: Callable[[], LogManager]) -> LogManager:
 
 def open_tree(
     log_dirs: tuple[str, ...],
-    settings: Iterable[Setting] = (),
+    configs: Iterable[Config] = (),
     isolation: str = "read_committed",
     at: int | None = None,
 ) -> Tree:
@@ -147,7 +147,7 @@ def open_tree(
 
     # The verb reports damage itself; the tree's log is for mounts.
     logging.getLogger("kafkafs").addHandler(logging.NullHandler())
-    engine = open_engine(log_dirs, settings)
+    engine = open_engine(log_dirs, configs)
     clock = None if at is None else SetClock(at)
     tree = Tree(engine, MountOptions(isolation=Isolation(isolation)), clock)
     tree.catalog.previews.show = partial(output.bar, "previewing compaction")

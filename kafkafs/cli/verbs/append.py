@@ -16,12 +16,12 @@ import click
 
 from ..support import failures, output, progress
 from ..support.params import (
+    Config,
     LocalFile,
-    Setting,
+    configs_option,
     json_option,
     log_dirs_argument,
     partition_argument,
-    settings_option,
 )
 from ..support.verb import Verb
 
@@ -100,7 +100,7 @@ _MAX_LINE_BYTES: Final = 256 << 20
     is_flag=True,
     help="Append all lines, or none if one is invalid.",
 )
-@settings_option
+@configs_option
 @json_option("the result as a JSON object")
 def command(
     log_dirs: tuple[str, ...],
@@ -112,7 +112,7 @@ def command(
     batch_size: int,
     linger_ms: int,
     in_transaction: bool,
-    settings: tuple[Setting, ...],
+    configs: tuple[Config, ...],
     as_json: bool,
 ) -> None:
     """Append the lines of FILE (default: standard input) to a partition and print their offsets.
@@ -139,20 +139,20 @@ def command(
         appended = append(records)
         done.add(appended.first_offset, appended.last_offset, len(records))
 
-    with closing(open_engine(log_dirs, settings)) as looking:
+    with closing(open_engine(log_dirs, configs)) as looking:
         # Invalid arguments must fail before anything is changed.
         choose(looking.topics(), [partition])
     try:
         try:
             with (
-                writing(log_dirs, settings) as engine,
+                writing(log_dirs, configs) as engine,
                 _appender(engine, partition, plan, in_transaction) as append,
                 _bar(file, done) as told,
             ):
                 appender = LineAppender(parse, partial(take, append))
                 append_lines(file, appender.append, done, linger_ms / 1000, told)
         except LogDirLocked:
-            mounted = mounted_engine.holding(log_dirs, settings)
+            mounted = mounted_engine.holding(log_dirs, configs)
             if mounted is None:
                 raise
             if in_transaction:

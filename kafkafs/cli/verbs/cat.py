@@ -8,7 +8,7 @@ import click
 
 from ..support import failures
 from ..support.params import (
-    Setting,
+    Config,
     as_of_option,
     log_dirs_argument,
     paths_argument,
@@ -56,7 +56,7 @@ _READ_BYTES: Final = 1 << 20
 def command(
     log_dirs: tuple[str, ...],
     paths: tuple[str, ...],
-    settings: tuple[Setting, ...],
+    configs: tuple[Config, ...],
     isolation: str,
     at: int | None,
 ) -> int:
@@ -74,7 +74,7 @@ def command(
 
     if at is not None:
         refuse_at(paths)
-    tree = open_tree(log_dirs, settings, isolation, at)
+    tree = open_tree(log_dirs, configs, isolation, at)
 
     def print_file(path: str, out: Output) -> int:
         node = resolve(tree, path)

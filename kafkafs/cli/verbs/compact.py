@@ -11,14 +11,14 @@ import click
 
 from ..support import failures, output
 from ..support.params import (
-    Choice,
-    Setting,
-    choice_argument,
+    Config,
+    Selected,
+    configs_option,
     dry_run_option,
     human_option,
     json_option,
     log_dirs_argument,
-    settings_option,
+    selection_argument,
     time_option,
 )
 from ..support.verb import Verb
@@ -77,7 +77,7 @@ Work = Callable[[tuple[str, int], Callable[[int, int], None]], "Compaction | Non
     ],
 )
 @log_dirs_argument
-@choice_argument
+@selection_argument
 @dry_run_option
 @click.option("-f", "--force", is_flag=True, help="Include logs that are not due.")
 @time_option
@@ -86,18 +86,18 @@ Work = Callable[[tuple[str, int], Callable[[int, int], None]], "Compaction | Non
 )
 @click.option("-a", "--all", "everything", is_flag=True, help="Show logs that do not change, too.")
 @human_option
-@settings_option
+@configs_option
 @json_option("one JSON object per log, one per line")
 def command(
     log_dirs: tuple[str, ...],
-    chosen: tuple[Choice, ...],
+    selection: tuple[Selected, ...],
     dry_run: bool,
     force: bool,
     at: int | None,
     keys: bool,
     everything: bool,
     human: bool,
-    settings: tuple[Setting, ...],
+    configs: tuple[Config, ...],
     as_json: bool,
 ) -> int:
     """Compact the logs in LOG_DIRS, or only in the named topics and partitions, that Kafka's log
@@ -115,11 +115,11 @@ def command(
     if at is not None and not dry_run:
         raise click.UsageError("--at requires --dry-run")
     if keys:
-        return _tell_keys(log_dirs, _the_one(chosen, dry_run), settings, at, as_json)
+        return _tell_keys(log_dirs, _the_one(selection, dry_run), configs, at, as_json)
     if dry_run:
-        found, code = _foretell(log_dirs, chosen, settings, at, force)
+        found, code = _foretell(log_dirs, selection, configs, at, force)
     else:
-        found, code = _compact(log_dirs, chosen, settings, force)
+        found, code = _compact(log_dirs, selection, configs, force)
     shown = [each for each in found if everything or each.is_change]
     if as_json:
         output.binary().writelines(output.json_line(each.as_json()) for each in shown)
@@ -131,16 +131,16 @@ def command(
     return code
 
 
-def _the_one(chosen: Sequence[Choice], dry_run: bool) -> tuple[str, int]:
-    if dry_run and len(chosen) == 1 and chosen[0][1] is not None:
-        return chosen[0][0], chosen[0][1]
+def _the_one(selection: Sequence[Selected], dry_run: bool) -> tuple[str, int]:
+    if dry_run and len(selection) == 1 and selection[0][1] is not None:
+        return selection[0][0], selection[0][1]
     raise click.UsageError("--keys requires --dry-run and exactly one TOPIC/PARTITION")
 
 
 def _tell_keys(
     log_dirs: tuple[str, ...],
     key: tuple[str, int],
-    settings: Iterable[Setting],
+    configs: Iterable[Config],
     at: int | None,
     as_json: bool,
 ) -> int:
@@ -150,7 +150,7 @@ def _tell_keys(
 
     from ..support.opening import open_engine
 
-    engine = open_engine(log_dirs, settings)
+    engine = open_engine(log_dirs, configs)
     choose(engine.topics(), [key])
     now_ms = SystemClock().now_ms() if at is None else at
     out = output.binary()
@@ -179,8 +179,8 @@ Compactions = tuple[list["Compaction"], int]
 
 def _foretell(
     log_dirs: tuple[str, ...],
-    chosen: Sequence[Choice],
-    settings: Iterable[Setting],
+    selection: Sequence[Selected],
+    configs: Iterable[Config],
     at: int | None,
     force: bool,
 ) -> Compactions:
@@ -191,19 +191,19 @@ def _foretell(
 
     from ..support.opening import open_engine
 
-    engine = open_engine(log_dirs, settings)
+    engine = open_engine(log_dirs, configs)
     now_ms = SystemClock().now_ms() if at is None else at
     return _each(
-        choose(engine.topics(), chosen),
-        chosen,
+        choose(engine.topics(), selection),
+        selection,
         lambda key, told: foretell(engine, key, now_ms, force, told),
     )
 
 
 def _compact(
     log_dirs: tuple[str, ...],
-    chosen: Sequence[Choice],
-    settings: Iterable[Setting],
+    selection: Sequence[Selected],
+    configs: Iterable[Config],
     force: bool,
 ) -> Compactions:
     """Compacts; returns the results and the exit code."""
@@ -218,36 +218,38 @@ def _compact(
     def here(engine: LogManager) -> Compactions:
         offset_map = engine.cleaner.new_map()
         return _each(
-            choose(engine.topics(), chosen),
-            chosen,
+            choose(engine.topics(), selection),
+            selection,
             lambda key, told: compact(engine, key, offset_map, force, told),
         )
 
     def there(mounted: MountedEngine) -> Compactions:
-        rows, code = mounted.each(f"compact {words(chosen)} all{' force' if force else ''}")
+        rows, code = mounted.each(f"compact {words(selection)} all{' force' if force else ''}")
         return [Compaction.of_json(row) for row in rows], code
 
-    return change(log_dirs, settings, here, there, check=partial(_check, chosen))
+    return change(log_dirs, configs, here, there, check=partial(_check, selection))
 
 
-def _check(chosen: Sequence[Choice], engine: Engine) -> None:
+def _check(selection: Sequence[Selected], engine: Engine) -> None:
     """Raises UnknownTopic or UnknownPartition if a named one does not exist, Failure if none of
     them is compacted."""
     from kafkafs.storage.cleaner.plan import COMPACT
     from kafkafs.storage.log_dirs.selection import choose
 
-    keys = choose(engine.topics(), chosen)
+    keys = choose(engine.topics(), selection)
     policies = [engine.topic_config(topic).config.cleanup_policy for topic, _ in keys]
-    if chosen and not any(COMPACT in policy for policy in policies):
+    if selection and not any(COMPACT in policy for policy in policies):
         names = ", ".join("{}-{}".format(*key) for key in keys)
         raise failures.Failure(f"{names}: {_NOT_COMPACTED}")
 
 
-def _each(keys: Iterable[tuple[str, int]], chosen: Sequence[Choice], work: Work) -> Compactions:
+def _each(
+    keys: Iterable[tuple[str, int]], selection: Sequence[Selected], work: Work
+) -> Compactions:
     """Runs `work` on every partition; an error in one does not stop the others."""
     from ..support.opening import for_each_partition
 
-    named = {topic for topic, _ in chosen}
+    named = {topic for topic, _ in selection}
     found: list[Compaction] = []
 
     def do(key: tuple[str, int]) -> None:
@@ -258,7 +260,7 @@ def _each(keys: Iterable[tuple[str, int]], chosen: Sequence[Choice], work: Work)
         elif key[0] in named:
             raise failures.Failure("{}-{}: {}".format(*key, _NOT_COMPACTED))
 
-    return found, for_each_partition(keys, do, are_named=bool(chosen))
+    return found, for_each_partition(keys, do, are_named=bool(selection))
 
 
 def _rows(found: Iterable[Compaction], human: bool) -> Iterator[tuple[str, ...]]:

@@ -132,8 +132,8 @@ def command(
 
     from ..support.opening import for_each
 
-    chosen = (*files, *more)
-    if not chosen:
+    paths = (*files, *more)
+    if not paths:
         raise click.UsageError("Missing argument 'FILE...'.")
     if len(set(topics)) > 1:
         raise click.UsageError("Only one decoder can be used at a time.")
@@ -149,7 +149,7 @@ def command(
         decoder=DECODERS[topics[0]]() if topics else as_text,
     )
     dump = Dump(options)
-    code = for_each(chosen, lambda path: _print(dump, path))
+    code = for_each(paths, lambda path: _print(dump, path))
     for found in (dump.complaints, dump.gaps):
         for heading, lines in found.items():
             click.echo("\n".join([heading, *lines]), err=True)

@@ -9,14 +9,14 @@ import click
 
 from ..support import output
 from ..support.params import (
-    Choice,
-    Setting,
-    choice_argument,
+    Config,
+    Selected,
+    configs_option,
     dry_run_option,
     human_option,
     json_option,
     log_dirs_argument,
-    settings_option,
+    selection_argument,
     time_option,
 )
 from ..support.verb import Verb
@@ -45,21 +45,21 @@ if TYPE_CHECKING:
     ],
 )
 @log_dirs_argument
-@choice_argument
+@selection_argument
 @dry_run_option
 @time_option
 @click.option("-a", "--all", "everything", is_flag=True, help="Show retained segments, too.")
 @human_option
-@settings_option
+@configs_option
 @json_option("one JSON object per segment, one per line; times are in ms since 1970")
 def command(
     log_dirs: tuple[str, ...],
-    chosen: tuple[Choice, ...],
+    selection: tuple[Selected, ...],
     dry_run: bool,
     at: int | None,
     everything: bool,
     human: bool,
-    settings: tuple[Setting, ...],
+    configs: tuple[Config, ...],
     as_json: bool,
 ) -> int:
     """Delete the segments in LOG_DIRS, or only in the named topics and partitions, that Kafka's
@@ -72,9 +72,9 @@ def command(
     if at is not None and not dry_run:
         raise click.UsageError("--at requires --dry-run")
     if dry_run:
-        futures, code = _foretell(log_dirs, chosen, settings, at)
+        futures, code = _foretell(log_dirs, selection, configs, at)
     else:
-        futures, code = _expire(log_dirs, chosen, settings)
+        futures, code = _expire(log_dirs, selection, configs)
     shown = [future for future in futures if everything or future.goes]
     if as_json:
         output.binary().writelines(output.json_line(future.as_json()) for future in shown)
@@ -89,8 +89,8 @@ Futures = tuple[list["SegmentFuture"], int]
 
 def _foretell(
     log_dirs: tuple[str, ...],
-    chosen: Sequence[Choice],
-    settings: Iterable[Setting],
+    selection: Sequence[Selected],
+    configs: Iterable[Config],
     at: int | None,
 ) -> Futures:
     """Returns the outlook of every segment, and the exit code."""
@@ -100,14 +100,14 @@ def _foretell(
 
     from ..support.opening import open_engine
 
-    engine = open_engine(log_dirs, settings)
+    engine = open_engine(log_dirs, configs)
     now_ms = SystemClock().now_ms() if at is None else at
-    keys = output.progress(choose(engine.topics(), chosen), "reading partitions")
-    return _each(keys, lambda key: foretell(engine, key, now_ms), are_named=bool(chosen))
+    keys = output.progress(choose(engine.topics(), selection), "reading partitions")
+    return _each(keys, lambda key: foretell(engine, key, now_ms), are_named=bool(selection))
 
 
 def _expire(
-    log_dirs: tuple[str, ...], chosen: Sequence[Choice], settings: Iterable[Setting]
+    log_dirs: tuple[str, ...], selection: Sequence[Selected], configs: Iterable[Config]
 ) -> Futures:
     """Deletes segments; returns what happened to every segment, and the exit code."""
     from kafkafs.storage.log_dirs.selection import choose
@@ -116,15 +116,15 @@ def _expire(
     from ..support.mounted_engine import change, words
 
     def here(engine: LogManager) -> Futures:
-        keys = output.progress(choose(engine.topics(), chosen), "deleting segments")
+        keys = output.progress(choose(engine.topics(), selection), "deleting segments")
         return _each(keys, lambda key: expire(engine, key))
 
     def there(mounted: MountedEngine) -> Futures:
-        rows, code = mounted.each(f"expire {words(chosen)} all")
+        rows, code = mounted.each(f"expire {words(selection)} all")
         return [SegmentFuture.of_json(row) for row in rows], code
 
     return change(
-        log_dirs, settings, here, there, check=lambda engine: choose(engine.topics(), chosen)
+        log_dirs, configs, here, there, check=lambda engine: choose(engine.topics(), selection)
     )
 
 

@@ -6,7 +6,7 @@ import click
 
 from ..support import failures
 from ..support.params import (
-    Setting,
+    Config,
     as_of_option,
     human_option,
     json_option,
@@ -66,7 +66,7 @@ def command(
     itself: bool,
     since: int | None,
     until: int | None,
-    settings: tuple[Setting, ...],
+    configs: tuple[Config, ...],
     isolation: str,
     at: int | None,
     as_json: bool,
@@ -85,7 +85,7 @@ def command(
 
     if at is not None:
         refuse_at(paths or ("",))
-    tree = open_tree(log_dirs, settings, isolation, at)
+    tree = open_tree(log_dirs, configs, isolation, at)
     out = binary()
     span = None if since is None and until is None else (since, until)
     style = Style(long=long, human=human, columns=is_terminal() and not single, as_json=as_json)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..support import failures
-from ..support.params import LocalPath, Setting, log_dirs_argument, reading_options
+from ..support.params import Config, LocalPath, log_dirs_argument, reading_options
 from ..support.verb import Verb
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def command(
     options: tuple[str, ...],
     foreground: bool,
     only_check: bool,
-    settings: tuple[Setting, ...],
+    configs: tuple[Config, ...],
     isolation: str,
 ) -> None:
     """Mount LOG_DIRS on the empty directory MOUNTPOINT.
@@ -112,19 +112,19 @@ def command(
     from ..support.opening import open_engine, open_writable
 
     base = MountOptions(isolation=Isolation(isolation), writable=writable, maintain=maintain)
-    chosen = parse_options(",".join(options), base)
-    check_options(chosen)
+    mount_options = parse_options(",".join(options), base)
+    check_options(mount_options)
 
     def make_engine(paths: Sequence[str]) -> Engine:
-        if not chosen.writable:
-            return open_engine(tuple(paths), settings)
+        if not mount_options.writable:
+            return open_engine(tuple(paths), configs)
         # Deletions by the previous mount can be undone.
         return open_writable(
             tuple(paths),
-            settings,
+            configs,
             finds_deleted=True,
-            maintain=chosen.maintain,
-            unregistered=chosen.unregistered,
+            maintain=mount_options.maintain,
+            unregistered=mount_options.unregistered,
         )
 
     # Absolute, because a daemon's current directory is the root.
@@ -132,8 +132,8 @@ def command(
     mountpoint = os.path.abspath(mountpoint)
     try:
         # Checked here, not only in the daemon, so that a wrong config is reported as wrong usage.
-        with closing(open_engine(tuple(paths), settings)) as engine:
-            if chosen.maintain and not only_check:
+        with closing(open_engine(tuple(paths), configs)) as engine:
+            if mount_options.maintain and not only_check:
                 _report_first_pass(engine)
         if only_check:
             session.check(paths, mountpoint)
@@ -143,7 +143,9 @@ def command(
             return
         # The daemon outlives the reader of its output.
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-        session.mount(paths, mountpoint, chosen, foreground=foreground, make_engine=make_engine)
+        session.mount(
+            paths, mountpoint, mount_options, foreground=foreground, make_engine=make_engine
+        )
     except session.MountError as error:
         raise failures.Failure(str(error)) from error
 

@@ -10,14 +10,14 @@ import click
 
 from ..support import output
 from ..support.params import (
-    Choice,
-    Setting,
-    choice_argument,
+    Config,
+    Selected,
+    configs_option,
     dry_run_option,
     human_option,
     json_option,
     log_dirs_argument,
-    settings_option,
+    selection_argument,
 )
 from ..support.verb import Verb
 
@@ -37,21 +37,21 @@ if TYPE_CHECKING:
     ],
 )
 @log_dirs_argument
-@choice_argument
+@selection_argument
 @dry_run_option
 @click.option(
     "--stray", "strays", is_flag=True, help="Include stray partitions, which hold whole logs."
 )
 @human_option
-@settings_option
+@configs_option
 @json_option("one JSON object per leftover, one per line")
 def command(
     log_dirs: tuple[str, ...],
-    chosen: tuple[Choice, ...],
+    selection: tuple[Selected, ...],
     dry_run: bool,
     strays: bool,
     human: bool,
-    settings: tuple[Setting, ...],
+    configs: tuple[Config, ...],
     as_json: bool,
 ) -> None:
     """Remove the files and directories in LOG_DIRS, or only of the named topics and partitions,
@@ -65,11 +65,11 @@ def command(
     """
     from ..support.mounted_engine import holding
 
-    mounted = holding(log_dirs, settings)
+    mounted = holding(log_dirs, configs)
     if mounted is not None:
-        found = _of_mount(mounted, chosen, strays, dry_run)
+        found = _of_mount(mounted, selection, strays, dry_run)
     else:
-        found = _purge(log_dirs, settings, chosen, strays, dry_run)
+        found = _purge(log_dirs, configs, selection, strays, dry_run)
     if as_json:
         output.binary().writelines(output.json_line(each.as_json()) for each in found)
     elif found:
@@ -79,8 +79,8 @@ def command(
 
 def _purge(
     log_dirs: tuple[str, ...],
-    settings: tuple[Setting, ...],
-    chosen: Sequence[Choice],
+    configs: tuple[Config, ...],
+    selection: Sequence[Selected],
     strays: bool,
     dry_run: bool,
 ) -> list[FoundLeftover]:
@@ -90,20 +90,20 @@ def _purge(
     from ..support.mounted_engine import change
     from ..support.opening import open_engine
 
-    with closing(open_engine(log_dirs, settings)) as looking:
-        found = select(looking, find_leftovers(looking.log_dirs, strays=strays), chosen)
+    with closing(open_engine(log_dirs, configs)) as looking:
+        found = select(looking, find_leftovers(looking.log_dirs, strays=strays), selection)
     if dry_run or not found:
         return found
     return change(
         log_dirs,
-        settings,
-        lambda engine: engine.purge(select(engine, engine.leftovers(strays=strays), chosen)),
-        lambda mounted: _of_mount(mounted, chosen, strays, dry_run),
+        configs,
+        lambda engine: engine.purge(select(engine, engine.leftovers(strays=strays), selection)),
+        lambda mounted: _of_mount(mounted, selection, strays, dry_run),
     )
 
 
 def _of_mount(
-    mounted: MountedEngine, chosen: Sequence[Choice], strays: bool, dry_run: bool
+    mounted: MountedEngine, selection: Sequence[Selected], strays: bool, dry_run: bool
 ) -> list[FoundLeftover]:
     """Has a mount do the same; it keeps what it deleted itself, which can still be restored."""
     from kafkafs.storage.log_dirs.purging import FoundLeftover
@@ -111,7 +111,7 @@ def _of_mount(
     from ..support.mounted_engine import words
 
     options = f"{' stray' if strays else ''}{' dry-run' if dry_run else ''}"
-    return [FoundLeftover.of_json(row) for row in mounted.ask(f"purge {words(chosen)}{options}")]
+    return [FoundLeftover.of_json(row) for row in mounted.ask(f"purge {words(selection)}{options}")]
 
 
 def _rows(found: Iterable[FoundLeftover], human: bool) -> Iterator[tuple[str, ...]]:

@@ -9,13 +9,13 @@ import click
 
 from ..support import failures, output
 from ..support.params import (
-    Choice,
-    Setting,
-    choice_argument,
+    Config,
+    Selected,
+    configs_option,
     dry_run_option,
     json_option,
     log_dirs_argument,
-    settings_option,
+    selection_argument,
 )
 from ..support.verb import Verb
 
@@ -42,15 +42,15 @@ Plans = dict[tuple[str, int], "RecoveryPlan"]
     ],
 )
 @log_dirs_argument
-@choice_argument
+@selection_argument
 @dry_run_option
-@settings_option
+@configs_option
 @json_option("one JSON object per partition, one per line, even if it needs no recovery")
 def command(
     log_dirs: tuple[str, ...],
-    chosen: tuple[Choice, ...],
+    selection: tuple[Selected, ...],
     dry_run: bool,
-    settings: tuple[Setting, ...],
+    configs: tuple[Config, ...],
     as_json: bool,
 ) -> int:
     """Recover LOG_DIRS as Kafka does after an unclean shutdown: truncate torn writes, rebuild
@@ -60,14 +60,14 @@ def command(
     LOG_DIRS are always recovered as a whole; topics and partitions can be named only with
     --dry-run. Truncated data is also reported on stderr. No broker may be running on LOG_DIRS.
     """
-    if chosen and not dry_run:
+    if selection and not dry_run:
         raise click.UsageError("partitions can only be named with --dry-run")
     plans: Plans = {}
     code = 0
     if dry_run:
-        code = _foretell(log_dirs, chosen, settings, plans)
+        code = _foretell(log_dirs, selection, configs, plans)
     else:
-        code = _recover(log_dirs, settings, plans)
+        code = _recover(log_dirs, configs, plans)
     out = output.binary()
     if as_json:
         out.writelines(output.json_line(_json(*key, plan)) for key, plan in plans.items())
@@ -77,35 +77,38 @@ def command(
 
 
 def _foretell(
-    log_dirs: tuple[str, ...], chosen: Sequence[Choice], settings: Iterable[Setting], plans: Plans
+    log_dirs: tuple[str, ...],
+    selection: Sequence[Selected],
+    configs: Iterable[Config],
+    plans: Plans,
 ) -> int:
     """Adds the plan of every partition to `plans`; returns the exit code."""
     from kafkafs.storage.log_dirs.selection import choose
 
     from ..support.opening import for_each_partition, open_engine
 
-    engine = open_engine(log_dirs, settings)
+    engine = open_engine(log_dirs, configs)
     _warn_of_holders(engine)
 
     def make(key: tuple[str, int]) -> None:
         plans[key] = _planned(engine, *key)
 
-    keys = choose(engine.topics(), chosen)
+    keys = choose(engine.topics(), selection)
     listed = output.progress(keys, "reading partitions")
-    code = for_each_partition(listed, make, are_named=bool(chosen))
+    code = for_each_partition(listed, make, are_named=bool(selection))
     for key, plan in plans.items():
         for fault in plan.faults:
             failures.warn(f"{key[0]}-{key[1]}: would be truncated: {fault}")
     return code
 
 
-def _recover(log_dirs: tuple[str, ...], settings: Iterable[Setting], plans: Plans) -> int:
+def _recover(log_dirs: tuple[str, ...], configs: Iterable[Config], plans: Plans) -> int:
     """Recovers the directories and adds their plans to `plans`; returns the exit code."""
     from ..support.opening import open_engine, writing
 
-    open_engine(log_dirs, settings).close()  # raises for a wrong path, which writing would create
+    open_engine(log_dirs, configs).close()  # raises for a wrong path, which writing would create
     found: Plans = {}
-    with writing(log_dirs, settings, recovered=found.__setitem__) as engine:
+    with writing(log_dirs, configs, recovered=found.__setitem__) as engine:
         problems = engine.failures
         plans.update(sorted(found.items()))
     for problem in problems:

@@ -20,10 +20,10 @@ from ..support import failures, output
 from ..support.params import (
     Function,
     LocalPath,
-    choice_argument,
+    configs_option,
     json_option,
     log_dirs_argument,
-    settings_option,
+    selection_argument,
 )
 
 if TYPE_CHECKING:
@@ -88,12 +88,12 @@ def command() -> None:
 
 
 def job_options(function: Function) -> Function:
-    """Adds `log_dirs`, `chosen`, `settings`, `master` and `as_json`, which every job takes."""
+    """Adds `log_dirs`, `selection`, `configs`, `master` and `as_json`, which every job takes."""
     for add in (
         json_option("the report as JSON objects, one per line; those of findings have `what`"),
-        settings_option,
+        configs_option,
         master_option,
-        choice_argument,
+        selection_argument,
         log_dirs_argument,
     ):
         function = add(function)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..support.params import Choice, LocalPath, Setting
+from ..support.params import Config, LocalPath, Selected
 from ..support.verb import Verb
 from .spark import job_options, run
 
@@ -45,8 +45,8 @@ from .spark import job_options, run
 )
 def command(
     log_dirs: tuple[str, ...],
-    chosen: tuple[Choice, ...],
-    settings: tuple[Setting, ...],
+    selection: tuple[Selected, ...],
+    configs: tuple[Config, ...],
     master: str | None,
     as_json: bool,
     force: bool,
@@ -69,11 +69,11 @@ def command(
         lambda spark, told: compact(
             spark,
             log_dirs,
-            chosen,
+            selection,
             force=force,
             split_bytes=split_bytes,
             staging=staging,
-            settings=dict(settings),
+            configs=dict(configs),
             told=told,
         ),
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support.params import ISOLATION_LEVELS, Choice, Setting
+from ..support.params import ISOLATION_LEVELS, Config, Selected
 from ..support.verb import Verb
 from .spark import job_options, output_option, run
 
@@ -48,8 +48,8 @@ _FORMATS = ("parquet", "arrow", "jsonl")
 @job_options
 def command(
     log_dirs: tuple[str, ...],
-    chosen: tuple[Choice, ...],
-    settings: tuple[Setting, ...],
+    selection: tuple[Selected, ...],
+    configs: tuple[Config, ...],
     master: str | None,
     as_json: bool,
     output: str,
@@ -75,11 +75,11 @@ def command(
             spark,
             log_dirs,
             output,
-            chosen,
+            selection,
             format=file_format,
             isolation=isolation,
             permissive=permissive,
-            settings=dict(settings),
+            configs=dict(configs),
             told=told,
         ),
     )

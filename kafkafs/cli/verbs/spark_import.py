@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..support.params import Choice, LocalPath, Setting
+from ..support.params import Config, LocalPath, Selected
 from ..support.verb import Verb
 from .spark import job_options, run
 
@@ -37,8 +37,8 @@ from .spark import job_options, run
 @job_options
 def command(
     log_dirs: tuple[str, ...],
-    chosen: tuple[Choice, ...],
-    settings: tuple[Setting, ...],
+    selection: tuple[Selected, ...],
+    configs: tuple[Config, ...],
     master: str | None,
     as_json: bool,
     source: str,
@@ -61,9 +61,9 @@ def command(
             spark,
             log_dirs,
             source,
-            chosen,
+            selection,
             unregistered=unregistered,
-            settings=dict(settings),
+            configs=dict(configs),
             told=told,
         ),
     )

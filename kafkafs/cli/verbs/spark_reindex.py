@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..support.params import Choice, Setting
+from ..support.params import Config, Selected
 from ..support.verb import Verb
 from .spark import job_options, run
 
@@ -24,8 +24,8 @@ from .spark import job_options, run
 @job_options
 def command(
     log_dirs: tuple[str, ...],
-    chosen: tuple[Choice, ...],
-    settings: tuple[Setting, ...],
+    selection: tuple[Selected, ...],
+    configs: tuple[Config, ...],
     master: str | None,
     as_json: bool,
 ) -> int:
@@ -42,5 +42,5 @@ def command(
         "reindex",
         master,
         as_json,
-        lambda spark, told: reindex(spark, log_dirs, chosen, settings=dict(settings), told=told),
+        lambda spark, told: reindex(spark, log_dirs, selection, configs=dict(configs), told=told),
     )

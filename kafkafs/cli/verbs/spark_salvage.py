@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..support.params import Choice, Setting
+from ..support.params import Config, Selected
 from ..support.verb import Verb
 from .spark import job_options, output_option, run
 
@@ -28,8 +28,8 @@ from .spark import job_options, output_option, run
 @job_options
 def command(
     log_dirs: tuple[str, ...],
-    chosen: tuple[Choice, ...],
-    settings: tuple[Setting, ...],
+    selection: tuple[Selected, ...],
+    configs: tuple[Config, ...],
     master: str | None,
     as_json: bool,
     output: str,
@@ -48,6 +48,6 @@ def command(
         master,
         as_json,
         lambda spark, told: salvage(
-            spark, log_dirs, output, chosen, settings=dict(settings), told=told
+            spark, log_dirs, output, selection, configs=dict(configs), told=told
         ),
     )

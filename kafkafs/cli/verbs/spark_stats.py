@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support.params import ISOLATION_LEVELS, Choice, LocalPath, Setting
+from ..support.params import ISOLATION_LEVELS, Config, LocalPath, Selected
 from ..support.verb import Verb
 from .spark import job_options, run
 
@@ -61,8 +61,8 @@ _BY = ("topic", "partition", "hour", "prefix")
 @job_options
 def command(
     log_dirs: tuple[str, ...],
-    chosen: tuple[Choice, ...],
-    settings: tuple[Setting, ...],
+    selection: tuple[Selected, ...],
+    configs: tuple[Config, ...],
     master: str | None,
     as_json: bool,
     by: tuple[By, ...],
@@ -86,13 +86,13 @@ def command(
         lambda spark, told: stats(
             spark,
             log_dirs,
-            chosen,
+            selection,
             by=by,
             prefix_bytes=prefix_bytes or 0,
             separator=(separator or "").encode(),
             output=output,
             isolation=isolation,
-            settings=dict(settings),
+            configs=dict(configs),
             told=told,
         ),
     )

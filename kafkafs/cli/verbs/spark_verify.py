@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from ..support.params import Choice, Setting
+from ..support.params import Config, Selected
 from ..support.verb import Verb
 from .spark import job_options, run, state_option
 
@@ -25,8 +25,8 @@ from .spark import job_options, run, state_option
 @state_option
 def command(
     log_dirs: tuple[str, ...],
-    chosen: tuple[Choice, ...],
-    settings: tuple[Setting, ...],
+    selection: tuple[Selected, ...],
+    configs: tuple[Config, ...],
     master: str | None,
     as_json: bool,
     state: str | None,
@@ -42,6 +42,6 @@ def command(
         master,
         as_json,
         lambda spark, told: verify(
-            spark, log_dirs, chosen, settings=dict(settings), state=state, told=told
+            spark, log_dirs, selection, configs=dict(configs), state=state, told=told
         ),
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..support.params import (
-    Setting,
+    Config,
     json_option,
     log_dirs_argument,
     paths_argument,
@@ -51,7 +51,7 @@ def command(
     log_dirs: tuple[str, ...],
     paths: tuple[str, ...],
     dereference: bool,
-    settings: tuple[Setting, ...],
+    configs: tuple[Config, ...],
     isolation: str,
     as_json: bool,
 ) -> int:
@@ -63,7 +63,7 @@ def command(
     from ..support.opening import for_each, open_tree, resolve
     from ..support.output import binary, json_line, line
 
-    tree = open_tree(log_dirs, settings, isolation)
+    tree = open_tree(log_dirs, configs, isolation)
     out = binary()
 
     def print_attributes(path: str) -> None:

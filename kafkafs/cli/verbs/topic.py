@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..support.params import (
-    Setting,
+    Config,
+    configs_option,
     human_option,
     json_option,
     log_dirs_argument,
-    settings_option,
     topics_argument,
 )
 from ..support.verb import Verb
@@ -72,13 +72,13 @@ class PartitionSummary:
 @log_dirs_argument
 @topics_argument(required=False)
 @human_option
-@settings_option
+@configs_option
 @json_option("one JSON object per topic, one per line")
 def list_topics(
     log_dirs: tuple[str, ...],
     topics: tuple[str, ...],
     human: bool,
-    settings: tuple[Setting, ...],
+    configs: tuple[Config, ...],
     as_json: bool,
 ) -> int:
     """List the partitions in LOG_DIRS, or only those of each TOPIC, with log start offset, last
@@ -93,7 +93,7 @@ def list_topics(
     from ..support.opening import open_engine
     from ..support.output import binary, json_line, line
 
-    engine = open_engine(log_dirs, settings)
+    engine = open_engine(log_dirs, configs)
     chosen = _chosen(engine, topics)
     summaries, failed = _summarize(engine, chosen, are_named=bool(topics))
     out = binary()

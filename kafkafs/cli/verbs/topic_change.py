@@ -13,11 +13,12 @@ import click
 
 from ..support import failures, output
 from ..support.params import (
-    Setting,
-    assignment_option,
+    Config,
+    configs_option,
     json_option,
     log_dirs_argument,
-    settings_option,
+    short_configs_option,
+    topic_config_option,
     topics_argument,
 )
 from ..support.verb import Verb
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 @log_dirs_argument
 @click.argument("topic")
 @click.option("-p", "--partitions", type=int, default=1, show_default=True, metavar="N")
-@assignment_option("--config", "Set a topic config; repeatable.")
+@topic_config_option("--config", "Set a topic config; repeatable.")
 @click.option("--topic-id", default="", metavar="ID", help="Use this id instead of a new one.")
 @click.option(
     "--unregistered",
@@ -63,18 +64,18 @@ if TYPE_CHECKING:
     metavar="N",
     help="Node id for new log directories; requires --cluster-id.",
 )
-@settings_option
+@short_configs_option
 @json_option("the topic as a JSON object")
 def create(
     log_dirs: tuple[str, ...],
     topic: str,
     partitions: int,
-    config: tuple[Setting, ...],
+    config: tuple[Config, ...],
     topic_id: str,
     unregistered: bool,
     cluster_id: str | None,
     node_id: int | None,
-    settings: tuple[Setting, ...],
+    configs: tuple[Config, ...],
     as_json: bool,
 ) -> None:
     """Create TOPIC in LOG_DIRS. Directories that do not exist are created.
@@ -98,16 +99,16 @@ def create(
         owner = MetaProperties(1, cluster_id, node_id)
     elif cluster_id is not None or node_id is not None:
         raise click.UsageError("--cluster-id and --node-id must be given together")
-    _check_new(log_dirs, settings, topic, partitions, dict(config), topic_id, unregistered)
+    _check_new(log_dirs, configs, topic, partitions, dict(config), topic_id, unregistered)
     if owner is not None and not (topic_id or unregistered):
         raise Unregistered(topic, log_dirs[0], has_metadata=False)
     try:
-        with writing(log_dirs, settings, owner=owner) as engine:
+        with writing(log_dirs, configs, owner=owner) as engine:
             made_id = engine.create_topic(
                 topic, partitions, dict(config), topic_id, unregistered=unregistered
             )
     except LogDirLocked:
-        mounted = mounted_engine.holding(log_dirs, settings)
+        mounted = mounted_engine.holding(log_dirs, configs)
         if mounted is None or owner is not None:
             raise
         asked: dict[str, Any] = {"partitions": partitions, "settings": dict(config)}
@@ -121,7 +122,7 @@ def create(
 
 def _check_new(
     log_dirs: Sequence[str],
-    settings: Iterable[Setting],
+    configs: Iterable[Config],
     topic: str,
     partitions: int,
     config: Mapping[str, str],
@@ -136,10 +137,10 @@ def _check_new(
     from ..support.opening import open_engine
 
     refuse_new_topic(topic, partitions, topic_id)
-    checked_topic_config(Configs(run=run_settings(settings), topic_file=config))
+    checked_topic_config(Configs(run=run_settings(configs), topic_file=config))
     there = [path for path in log_dirs if os.path.isdir(path) and os.listdir(path)]
     if there:
-        with closing(open_engine(tuple(there), settings)) as looking:
+        with closing(open_engine(tuple(there), configs)) as looking:
             numbers = range(partitions)
             refuse_in_engine(looking, topic, numbers, topic_id, unregistered=unregistered)
             looking.check_topic_settings(topic, config)
@@ -155,10 +156,8 @@ def _check_new(
 )
 @log_dirs_argument
 @topics_argument(required=True)
-@settings_option
-def delete(
-    log_dirs: tuple[str, ...], topics: tuple[str, ...], settings: tuple[Setting, ...]
-) -> int:
+@configs_option
+def delete(log_dirs: tuple[str, ...], topics: tuple[str, ...], configs: tuple[Config, ...]) -> int:
     """Delete each TOPIC in LOG_DIRS with all its records.
 
     The directories of its partitions are renamed to end in -delete. Until they are removed,
@@ -174,12 +173,12 @@ def delete(
     def there(mounted: MountedEngine) -> int:
         return _delete_each(topics, partial(_ask_to_delete, mounted))
 
-    with closing(open_engine(log_dirs, settings)) as looking:
+    with closing(open_engine(log_dirs, configs)) as looking:
         if not any(_can_be_deleted(looking, topic) for topic in topics):
             # Invalid arguments must fail before anything is changed.
             return _delete_each(topics, partial(changeable_partitions, looking))
     return change(
-        log_dirs, settings, lambda engine: _delete_each(topics, engine.delete_topic), there
+        log_dirs, configs, lambda engine: _delete_each(topics, engine.delete_topic), there
     )
 
 

@@ -11,13 +11,13 @@ from click.shell_completion import CompletionItem
 
 from ..support import failures, output
 from ..support.params import (
-    Setting,
-    assignment_option,
-    complete_setting,
+    Config,
+    complete_config,
     complete_topic,
+    configs_option,
     json_option,
     log_dirs_argument,
-    settings_option,
+    topic_config_option,
 )
 from ..support.verb import Verb
 
@@ -38,36 +38,41 @@ Row = tuple[str, str, str]
         ("kafkafs topic config /data orders", "show the configs that differ from the defaults"),
         ("kafkafs topic config --all /data orders", "show the defaults, too"),
         (
-            "kafkafs topic config --set retention.ms=86400000 --unset flush.ms /data orders",
-            "change configs",
+            "kafkafs topic config --add-config retention.ms=86400000 /data orders",
+            "retain records for a day",
+        ),
+        (
+            "kafkafs topic config --delete-config retention.ms /data orders",
+            "retain them as long as the defaults say",
         ),
     ],
 )
 @log_dirs_argument
 @click.argument("topic", shell_complete=complete_topic)
-@assignment_option("--set", "Set a config; repeatable.")
+@topic_config_option("--add-config", "Set a config; repeatable.")
 @click.option(
-    "--unset",
+    "--delete-config",
     metavar="NAME",
     multiple=True,
     shell_complete=lambda ctx, parameter, incomplete: [
-        CompletionItem(item.value.rstrip("=")) for item in complete_setting(incomplete, topic=True)
+        CompletionItem(item.value.rstrip("=")) for item in complete_config(incomplete, topic=True)
     ],
     help="Remove a config, so that its default applies; repeatable.",
 )
 @click.option("-a", "--all", "everything", is_flag=True, help="Show defaults, too.")
-@settings_option
+@configs_option
 @json_option("the configs as a JSON object")
 def command(
     log_dirs: tuple[str, ...],
     topic: str,
-    set: tuple[Setting, ...],
-    unset: tuple[str, ...],
+    add_config: tuple[Config, ...],
+    delete_config: tuple[str, ...],
     everything: bool,
-    settings: tuple[Setting, ...],
+    configs: tuple[Config, ...],
     as_json: bool,
 ) -> int:
-    """Show the configs of TOPIC and the source of each; with --set or --unset, change them first.
+    """Show the configs of TOPIC and the source of each; with --add-config or --delete-config,
+    change them first.
 
     Changes are stored in the file kafkafs.topics in LOG_DIRS and take precedence over the cluster's
     metadata. To make changes, no broker may be running on LOG_DIRS. An invalid config is reported
@@ -75,11 +80,11 @@ def command(
     """
     from ..support.opening import open_engine
 
-    changes = {**dict(set), **dict.fromkeys(unset)}
+    changes = {**dict(add_config), **dict.fromkeys(delete_config)}
     if changes:
-        found = _changed(log_dirs, topic, changes, settings)
+        found = _changed(log_dirs, topic, changes, configs)
     else:
-        found = open_engine(log_dirs, settings).topic_config(topic).as_json()
+        found = open_engine(log_dirs, configs).topic_config(topic).as_json()
     shown = list(_shown(found["settings"], everything))
     if as_json:
         facts = {name: {"value": value, "source": source} for name, value, source in shown}
@@ -96,7 +101,7 @@ def _changed(
     log_dirs: tuple[str, ...],
     topic: str,
     changes: Mapping[str, str | None],
-    settings: tuple[Setting, ...],
+    configs: tuple[Config, ...],
 ) -> dict[str, Any]:
     """Makes the changes and returns the resulting configs as JSON."""
     from kafkafs.storage.config.topic_file import changed_settings
@@ -106,8 +111,8 @@ def _changed(
 
     def check(engine: Engine) -> None:
         changeable_partitions(engine, topic)
-        settings = changed_settings(engine.log_dirs.topic_settings(topic), changes)
-        engine.check_topic_settings(topic, settings, carried_over=True)
+        configs = changed_settings(engine.log_dirs.topic_settings(topic), changes)
+        engine.check_topic_settings(topic, configs, carried_over=True)
 
     def here(engine: LogManager) -> dict[str, Any]:
         return engine.set_topic_config(topic, changes).as_json()
@@ -117,11 +122,11 @@ def _changed(
         (found,) = mounted.ask(f"configure-topic {asked}")
         return found
 
-    return change(log_dirs, settings, here, there, check=check)
+    return change(log_dirs, configs, here, there, check=check)
 
 
-def _shown(settings: Mapping[str, Mapping[str, str]], everything: bool) -> Iterator[Row]:
+def _shown(configs: Mapping[str, Mapping[str, str]], everything: bool) -> Iterator[Row]:
     """Yields name, value and source of each config that is not a default, or of all."""
-    for name, made in settings.items():
+    for name, made in configs.items():
         if made["source"] != "default" or everything:
             yield name, made["value"], made["source"]

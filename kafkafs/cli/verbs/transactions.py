@@ -9,12 +9,12 @@ import click
 
 from ..support import failures, output
 from ..support.params import (
-    Choice,
-    Setting,
-    choice_argument,
+    Config,
+    Selected,
+    configs_option,
     json_option,
     log_dirs_argument,
-    settings_option,
+    selection_argument,
 )
 from ..support.verb import Verb
 
@@ -37,20 +37,20 @@ Found = list[tuple[str, int, "OpenTransaction"]]
     ],
 )
 @log_dirs_argument
-@choice_argument
+@selection_argument
 @click.option(
     "--abort",
     type=click.IntRange(min=0),
     metavar="PRODUCER_ID",
     help="Abort the open transactions of this producer.",
 )
-@settings_option
+@configs_option
 @json_option("one JSON object per transaction, one per line; times are in ms since 1970")
 def command(
     log_dirs: tuple[str, ...],
-    chosen: tuple[Choice, ...],
+    selection: tuple[Selected, ...],
     abort: int | None,
-    settings: tuple[Setting, ...],
+    configs: tuple[Config, ...],
     as_json: bool,
 ) -> int:
     """List the open transactions in LOG_DIRS, or only in the named topics and partitions, with
@@ -61,9 +61,9 @@ def command(
     the producer is still running. No broker may be running on LOG_DIRS.
     """
     if abort is None:
-        found, code = _open_transactions(log_dirs, chosen, settings)
+        found, code = _open_transactions(log_dirs, selection, configs)
     else:
-        found, code = _abort(log_dirs, chosen, settings, abort)
+        found, code = _abort(log_dirs, selection, configs, abort)
     out = output.binary()
     if as_json:
         out.writelines(output.json_line(_json(*each)) for each in found)
@@ -73,7 +73,7 @@ def command(
 
 
 def _open_transactions(
-    log_dirs: tuple[str, ...], chosen: Sequence[Choice], settings: Iterable[Setting]
+    log_dirs: tuple[str, ...], selection: Sequence[Selected], configs: Iterable[Config]
 ) -> tuple[Found, int]:
     """Finds open transactions from the newest snapshots and later records, without a lock."""
     from kafkafs.storage.io.retry import look_again
@@ -82,21 +82,21 @@ def _open_transactions(
     from ..support.opening import for_each_partition, open_engine
     from .recover import plan_for
 
-    engine = open_engine(log_dirs, settings)
+    engine = open_engine(log_dirs, configs)
     found: Found = []
 
     def look(key: tuple[str, int]) -> None:
         producers = look_again(lambda: plan_for(engine, *key, is_clean=True)).producers
         found.extend((*key, each) for each in producers.open_transactions())
 
-    keys = output.progress(choose(engine.topics(), chosen), "reading partitions")
-    return found, for_each_partition(keys, look, are_named=bool(chosen))
+    keys = output.progress(choose(engine.topics(), selection), "reading partitions")
+    return found, for_each_partition(keys, look, are_named=bool(selection))
 
 
 def _abort(
     log_dirs: tuple[str, ...],
-    chosen: Sequence[Choice],
-    settings: Iterable[Setting],
+    selection: Sequence[Selected],
+    configs: Iterable[Config],
     producer_id: int,
 ) -> tuple[Found, int]:
     """Returns the aborted transactions and the exit code. Raises Failure if none is open."""
@@ -105,12 +105,12 @@ def _abort(
 
     from ..support.opening import for_each_partition, writing
 
-    found, code = _open_transactions(log_dirs, chosen, settings)
+    found, code = _open_transactions(log_dirs, selection, configs)
     if not code and all(each.producer_id != producer_id for *_, each in found):
         # Invalid arguments must fail before anything is changed.
         raise failures.Failure(_none_open(producer_id))
     found = []
-    with writing(log_dirs, settings) as engine:
+    with writing(log_dirs, configs) as engine:
 
         def abort(key: tuple[str, int]) -> None:
             writer = engine.writer(*key)
@@ -119,7 +119,7 @@ def _abort(
                     abort_transaction(writer, producer_id)
                     found.append((*key, each))
 
-        code = for_each_partition(choose(engine.topics(), chosen), abort)
+        code = for_each_partition(choose(engine.topics(), selection), abort)
     if not found and not code:
         raise failures.Failure(_none_open(producer_id))
     return found, code

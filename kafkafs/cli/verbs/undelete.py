@@ -10,13 +10,13 @@ import click
 
 from ..support import failures, output
 from ..support.params import (
-    Choice,
-    Setting,
-    choice_argument,
+    Config,
+    Selected,
+    configs_option,
     human_option,
     json_option,
     log_dirs_argument,
-    settings_option,
+    selection_argument,
 )
 from ..support.verb import Verb
 
@@ -44,7 +44,7 @@ Found = tuple[list["Deletion"], int]
     ],
 )
 @log_dirs_argument
-@choice_argument
+@selection_argument
 @click.option(
     "-l", "--list", "lists", is_flag=True, help="List what can be restored; restore nothing."
 )
@@ -55,15 +55,15 @@ Found = tuple[list["Deletion"], int]
     help="With one partition: restore records from offset N on.",
 )
 @human_option
-@settings_option
+@configs_option
 @json_option("one JSON object per deletion, one per line; times are in ms since 1970")
 def command(
     log_dirs: tuple[str, ...],
-    chosen: tuple[Choice, ...],
+    selection: tuple[Selected, ...],
     lists: bool,
     offset: int | None,
     human: bool,
-    settings: tuple[Setting, ...],
+    configs: tuple[Config, ...],
     as_json: bool,
 ) -> int:
     """Restore the deleted records of the named topics and partitions in LOG_DIRS, and print what
@@ -80,11 +80,11 @@ def command(
     processes that have exited can be undone, too, and are then kept for that time again. The exit
     code is 1 if something named could not be restored.
     """
-    if not chosen and not lists:
+    if not selection and not lists:
         raise click.UsageError("name a topic or TOPIC/PARTITION; --list shows what can be restored")
-    if offset is not None and (lists or len(chosen) != 1 or chosen[0][1] is None):
+    if offset is not None and (lists or len(selection) != 1 or selection[0][1] is None):
         raise click.UsageError("--offset requires exactly one TOPIC/PARTITION and excludes --list")
-    found, code = _do(log_dirs, chosen, lists, offset, settings)
+    found, code = _do(log_dirs, selection, lists, offset, configs)
     if as_json:
         output.binary().writelines(output.json_line(each.as_json()) for each in found)
     elif lists and found:
@@ -97,10 +97,10 @@ def command(
 
 def _do(
     log_dirs: tuple[str, ...],
-    chosen: Sequence[Choice],
+    selection: Sequence[Selected],
     lists: bool,
     offset: int | None,
-    settings: tuple[Setting, ...],
+    configs: tuple[Config, ...],
 ) -> Found:
     """Returns what can be restored (with `lists`) or was restored, and the exit code."""
     from kafkafs.storage.topics.undeleting import found_deletions
@@ -109,32 +109,32 @@ def _do(
     from ..support.opening import open_engine
 
     def here(engine: LogManager) -> Found:
-        found, code = _each(engine, chosen, offset)
+        found, code = _each(engine, selection, offset)
         _tell_more(found, engine.deleted())
         return found, code
 
     def there(mounted: MountedEngine) -> Found:
-        return _of_mount(mounted, chosen, lists, offset)
+        return _of_mount(mounted, selection, lists, offset)
 
-    mounted = holding(log_dirs, settings)
+    mounted = holding(log_dirs, configs)
     if mounted is not None:
         return there(mounted)
-    with closing(open_engine(log_dirs, settings)) as looking:
+    with closing(open_engine(log_dirs, configs)) as looking:
         if lists:
-            return _listed(found_deletions(looking), chosen), 0
-        refused = _refused(looking, chosen, offset)
-    if len(refused) == len(chosen):  # invalid arguments must change nothing
+            return _listed(found_deletions(looking), selection), 0
+        refused = _refused(looking, selection, offset)
+    if len(refused) == len(selection):  # invalid arguments must change nothing
         return [], max(map(failures.tell, refused))
-    return change(log_dirs, settings, here, there, finds_deleted=True)
+    return change(log_dirs, configs, here, there, finds_deleted=True)
 
 
-def _refused(engine: Engine, chosen: Sequence[Choice], offset: int | None) -> list[Exception]:
+def _refused(engine: Engine, selection: Sequence[Selected], offset: int | None) -> list[Exception]:
     """Returns an error for each named topic or partition that cannot be restored."""
     from kafkafs.storage.errors import StorageError
     from kafkafs.storage.topics.undeleting import refuse_undelete
 
     refused: list[Exception] = []
-    for topic, number in chosen:
+    for topic, number in selection:
         try:
             refuse_undelete(engine, topic, number, offset)
         except (StorageError, OSError) as error:
@@ -142,21 +142,23 @@ def _refused(engine: Engine, chosen: Sequence[Choice], offset: int | None) -> li
     return refused
 
 
-def _listed(deletions: Iterable[Deletion], chosen: Sequence[Choice]) -> list[Deletion]:
+def _listed(deletions: Iterable[Deletion], selection: Sequence[Selected]) -> list[Deletion]:
     return [
         each
         for each in deletions
-        if not chosen or (each.topic, each.partition) in chosen or (each.topic, None) in chosen
+        if not selection
+        or (each.topic, each.partition) in selection
+        or (each.topic, None) in selection
     ]
 
 
-def _each(engine: LogManager, chosen: Sequence[Choice], offset: int | None) -> Found:
+def _each(engine: LogManager, selection: Sequence[Selected], offset: int | None) -> Found:
     """Restores each; an error in one does not stop the others."""
     from kafkafs.storage.errors import StorageError
 
     found: list[Deletion] = []
     code = 0
-    for topic, number in chosen:
+    for topic, number in selection:
         try:
             found += engine.undelete(topic, number, offset)
         except (StorageError, OSError) as error:
@@ -165,18 +167,18 @@ def _each(engine: LogManager, chosen: Sequence[Choice], offset: int | None) -> F
 
 
 def _of_mount(
-    mounted: MountedEngine, chosen: Sequence[Choice], lists: bool, offset: int | None
+    mounted: MountedEngine, selection: Sequence[Selected], lists: bool, offset: int | None
 ) -> Found:
     from kafkafs.storage.log.delete.deletions import Deletion
 
     from ..support.mounted_engine import words
 
     if lists:
-        rows, code = mounted.each(f"deleted {words(chosen)}")
+        rows, code = mounted.each(f"deleted {words(selection)}")
         return [Deletion.of_json(row) for row in rows], code
     found: list[Deletion] = []
     code = 0
-    for choice in chosen:
+    for choice in selection:
         start = "" if offset is None else f" {offset}"
         try:
             rows, failed = mounted.each(f"undelete {words([choice])}{start}")

@@ -9,12 +9,12 @@ import click
 
 from ..support import failures, output
 from ..support.params import (
-    Choice,
-    Setting,
-    choice_argument,
+    Config,
+    Selected,
+    configs_option,
     json_option,
     log_dirs_argument,
-    settings_option,
+    selection_argument,
 )
 from ..support.verb import Verb
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     ],
 )
 @log_dirs_argument
-@choice_argument
-@settings_option
+@selection_argument
+@configs_option
 @json_option("one JSON object per finding, one per line; position is -1 if unknown")
 def command(
     log_dirs: tuple[str, ...],
-    chosen: tuple[Choice, ...],
-    settings: tuple[Setting, ...],
+    selection: tuple[Selected, ...],
+    configs: tuple[Config, ...],
     as_json: bool,
 ) -> int:
     """Check every file in LOG_DIRS, or only of the named topics and partitions, against Kafka's
@@ -52,12 +52,12 @@ def command(
     """
     from ..support.opening import open_engine
 
-    engine = open_engine(log_dirs, settings)
-    partitions = _partitions(engine, chosen)
+    engine = open_engine(log_dirs, configs)
+    partitions = _partitions(engine, selection)
     out = output.binary()
     count = 0
     code = 0
-    for found in _findings(engine, partitions, everything=not chosen):
+    for found in _findings(engine, partitions, everything=not selection):
         if isinstance(found, OSError):
             code = failures.tell(found)
             continue
@@ -69,12 +69,12 @@ def command(
     return 1 if count else code
 
 
-def _partitions(engine: Engine, chosen: Sequence[Choice]) -> list[PartitionDir]:
+def _partitions(engine: Engine, selection: Sequence[Selected]) -> list[PartitionDir]:
     from kafkafs.storage.log_dirs.selection import choose
 
-    if not chosen:
+    if not selection:
         return list(engine.log_dirs.partitions().values())
-    return [engine.partition_dir(*key) for key in choose(engine.topics(), chosen)]
+    return [engine.partition_dir(*key) for key in choose(engine.topics(), selection)]
 
 
 def _findings(

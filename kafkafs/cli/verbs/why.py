@@ -9,13 +9,13 @@ import click
 
 from ..support import output
 from ..support.params import (
-    Setting,
+    Config,
     as_of_option,
+    configs_option,
     human_option,
     json_option,
     log_dirs_argument,
     partition_argument,
-    settings_option,
 )
 from ..support.verb import Verb
 
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 @partition_argument
 @as_of_option
 @human_option
-@settings_option
+@configs_option
 @json_option("one JSON object, like why.json in a mount; times are in ms since 1970")
 def command(
     log_dirs: tuple[str, ...],
     partition: tuple[str, int],
     at: int | None,
     human: bool,
-    settings: tuple[Setting, ...],
+    configs: tuple[Config, ...],
     as_json: bool,
 ) -> int:
     """Explain why each segment of TOPIC/PARTITION still exists: which retention rule deletes it and
@@ -62,7 +62,7 @@ def command(
 
     Nothing is changed. A broker may be running.
     """
-    found = _explain(log_dirs, settings, partition, at)
+    found = _explain(log_dirs, configs, partition, at)
     out = output.binary()
     if as_json:
         out.write(output.json_line(found.as_json()))
@@ -76,7 +76,7 @@ def command(
 
 def _explain(
     log_dirs: tuple[str, ...],
-    settings: tuple[Setting, ...],
+    configs: tuple[Config, ...],
     partition: tuple[str, int],
     at: int | None,
 ) -> Why:
@@ -86,7 +86,7 @@ def _explain(
 
     from ..support.opening import open_engine
 
-    engine = open_engine(log_dirs, settings)
+    engine = open_engine(log_dirs, configs)
     now_ms = SystemClock().now_ms() if at is None else at
 
     def look() -> Why:

@@ -31,7 +31,7 @@ from ..read.reading import Reading
 from .export_files import NO_DATE, FileWriter, Format, suffix_of, writer_of
 from .export_notes import NOTES, VERSION, ExportPlan, read_plan, unit_name
 from .notes import Notes, OtherJob
-from .places import Choice, JobLogDirs
+from .places import JobLogDirs, Selected
 from .ranges import options_for
 from .report import Report, Row
 from .tasks import Told, run, silent
@@ -61,12 +61,12 @@ def export(
     spark: SparkSession,
     log_dirs: str | Sequence[str],
     output: str,
-    topics: Sequence[Choice] = (),
+    topics: Sequence[Selected] = (),
     *,
     format: Format = "parquet",
     isolation: str = "read_committed",
     permissive: bool = False,
-    settings: Mapping[str, str] | None = None,
+    configs: Mapping[str, str] | None = None,
     told: Told = silent,
 ) -> Report:
     """Writes the records of `log_dirs`, or of the selected `topics` (and partitions), to the
@@ -75,7 +75,7 @@ def export(
     Damage is `wrong` in the report, and its range is not exported, or with `permissive` exported
     without the lost records. Raises OtherJob if `output` has an export with other arguments.
     """
-    place = JobLogDirs.of(log_dirs, settings)
+    place = JobLogDirs.of(log_dirs, configs)
     output = os.path.abspath(local_path(output))
     refuse_within_log_dir(output, place.log_dirs)
     options = options_for(place, topics, isolation)
@@ -96,7 +96,7 @@ def export(
     _remove_leftovers(output)
     reading = Reading(
         log_dirs=place.log_dirs,
-        settings=dict(place.settings),
+        configs=dict(place.configs),
         isolation=Isolation(isolation),
         fail_on_data_loss=True,
         permissive=permissive,

@@ -49,7 +49,7 @@ from .export_notes import (
     unit_name,
 )
 from .notes import Notes
-from .places import Choice, JobLogDirs
+from .places import JobLogDirs, Selected
 from .report import Report
 from .tasks import Told, run, silent
 
@@ -98,10 +98,10 @@ def import_(
     spark: SparkSession,
     log_dirs: str | Sequence[str],
     source: str,
-    topics: Sequence[Choice] = (),
+    topics: Sequence[Selected] = (),
     *,
     unregistered: bool = False,
-    settings: Mapping[str, str] | None = None,
+    configs: Mapping[str, str] | None = None,
     told: Told = silent,
 ) -> Report:
     """Writes the export in the directory `source`, or the selected `topics` (and partitions) of it,
@@ -117,11 +117,11 @@ def import_(
     """
     source = os.path.abspath(local_path(source))
     exported = read_export(source, topics)
-    place_ = JobLogDirs(_absolute(log_dirs), tuple(sorted((settings or {}).items())))
+    place_ = JobLogDirs(_absolute(log_dirs), tuple(sorted((configs or {}).items())))
     if not unregistered:
         _refuse_unregistered(place_, exported)
     with LogManager(
-        list(place_.log_dirs), dict(place_.settings), unregistered=unregistered
+        list(place_.log_dirs), dict(place_.configs), unregistered=unregistered
     ) as engine:
         job = _job_name(source, exported)
         write = IngestWrite(job, 0)
@@ -230,7 +230,7 @@ def _refuse_unregistered(place_: JobLogDirs, exported: ExportedLogs) -> None:
     there = tuple(path for path in place_.log_dirs if os.path.isdir(path) and os.listdir(path))
     if not there:
         return
-    with closing(Engine(there, dict(place_.settings))) as engine:
+    with closing(Engine(there, dict(place_.configs))) as engine:
         for topic, starts in _starts(exported).items():
             if topic not in engine.topics():
                 refuse_in_engine(engine, topic, sorted(starts))

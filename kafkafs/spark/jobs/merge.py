@@ -34,7 +34,7 @@ from kafkafs.storage.log_dirs.log_dir import PartitionDir
 
 from .new_log_dir import Key, NewLogDir, Settled
 from .notes import Notes
-from .places import Choice, JobLogDirs
+from .places import JobLogDirs, Selected
 from .report import Report, Row
 from .tasks import Told, run, silent
 
@@ -73,9 +73,9 @@ def merge(
     log_dirs: str | Sequence[str],
     other: str | Sequence[str],
     output: str,
-    topics: Sequence[Choice] = (),
+    topics: Sequence[Selected] = (),
     *,
-    settings: Mapping[str, str] | None = None,
+    configs: Mapping[str, str] | None = None,
     told: Told = silent,
 ) -> Report:
     """Creates the log directory `output` from the replicas in `log_dirs` and in `other`, of all
@@ -85,7 +85,7 @@ def merge(
 
     Raises LogDirError if the two differ in cluster or topic ids, or if `output` exists.
     """
-    places = (JobLogDirs.of(log_dirs, settings), JobLogDirs.of(other, settings))
+    places = (JobLogDirs.of(log_dirs, configs), JobLogDirs.of(other, configs))
     partitions = [_partitions(place, topics) for place in places]
     if topics:
         _refuse_unknown(places, topics)
@@ -111,7 +111,7 @@ def merge(
     return _report(units, done, settled)
 
 
-def _partitions(place: JobLogDirs, topics: Sequence[Choice]) -> dict[Key, PartitionDir]:
+def _partitions(place: JobLogDirs, topics: Sequence[Selected]) -> dict[Key, PartitionDir]:
     """Returns the existing partitions; a selected one need not be in both places."""
     every = {(found.topic, found.partition): found for found in place.partitions()}
     if not topics:
@@ -120,7 +120,7 @@ def _partitions(place: JobLogDirs, topics: Sequence[Choice]) -> dict[Key, Partit
     return {key: found for key, found in every.items() if {key, (key[0], None)} & wanted}
 
 
-def _refuse_unknown(places: Sequence[JobLogDirs], topics: Sequence[Choice]) -> None:
+def _refuse_unknown(places: Sequence[JobLogDirs], topics: Sequence[Selected]) -> None:
     """Raises UnknownTopic or UnknownPartition for a selection that neither place has, or the
     quorum's topic."""
     for topic, number in topics:

@@ -15,8 +15,8 @@ from kafkafs.storage.log_dirs.selection import choose
 
 from ..read.planning import find_log_dirs
 
-Choice = tuple[str, int | None]  # a topic, and one of its partitions or None for all
-Setting = tuple[str, str]
+Selected = tuple[str, int | None]  # a topic, and one of its partitions or None for all
+Config = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,23 +25,23 @@ class JobLogDirs:
     directories under the same paths."""
 
     log_dirs: tuple[str, ...]
-    settings: tuple[Setting, ...] = ()
+    configs: tuple[Config, ...] = ()
 
     @classmethod
     def of(
-        cls, log_dirs: str | Sequence[str], settings: Mapping[str, str] | None = None
+        cls, log_dirs: str | Sequence[str], configs: Mapping[str, str] | None = None
     ) -> JobLogDirs:
         """Accepts paths as on a command line: comma-separated, with wildcards, relative."""
         listed = log_dirs.split(",") if isinstance(log_dirs, str) else log_dirs
         paths = find_log_dirs([local_path(os.fspath(path)) for path in listed])
-        return cls(tuple(paths), tuple(sorted((settings or {}).items())))
+        return cls(tuple(paths), tuple(sorted((configs or {}).items())))
 
     def engine(self) -> Engine:
         """Returns the directories opened for reading; tasks in the same process share the engine.
         Raises LogDirError or ConfigError."""
         return _engine(self)
 
-    def partitions(self, chosen: Sequence[Choice] = ()) -> list[PartitionDir]:
+    def partitions(self, chosen: Sequence[Selected] = ()) -> list[PartitionDir]:
         """Returns the directories of the selected partitions, or of all, by topic and number.
         Raises UnknownTopic or UnknownPartition."""
         engine = self.engine()
@@ -50,7 +50,7 @@ class JobLogDirs:
 
 @lru_cache(maxsize=4)
 def _engine(place: JobLogDirs) -> Engine:
-    return Engine(place.log_dirs, dict(place.settings))
+    return Engine(place.log_dirs, dict(place.configs))
 
 
 def replace_file(directory: WritableDirFd, name: str, data: bytes) -> None:

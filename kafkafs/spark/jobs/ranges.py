@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 from ..options import ReadOptions
 from ..read.planning import INTERNAL_TOPICS
-from .places import Choice, JobLogDirs
+from .places import JobLogDirs, Selected
 
 
-def options_for(place: JobLogDirs, topics: Sequence[Choice], isolation: str) -> ReadOptions:
+def options_for(place: JobLogDirs, topics: Sequence[Selected], isolation: str) -> ReadOptions:
     """Returns the options of a read of the selected partitions, by default all but those of Kafka's
     internal topics."""
     assigned: dict[str, list[int]] = {}
@@ -23,4 +23,4 @@ def options_for(place: JobLogDirs, topics: Sequence[Choice], isolation: str) -> 
         given["assign"] = json.dumps(assigned)
     else:
         given["subscribePattern"] = "(?!)"  # matches nothing
-    return ReadOptions.parse({**given, **dict(place.settings)})
+    return ReadOptions.parse({**given, **dict(place.configs)})

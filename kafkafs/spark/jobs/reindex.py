@@ -24,7 +24,7 @@ from kafkafs.storage.log.check.verify import Listed
 from kafkafs.storage.log_dirs.log_dir import PartitionDir
 from kafkafs.storage.segment.check.verify import SegmentFacts
 
-from .places import Choice, JobLogDirs, replace_file
+from .places import JobLogDirs, Selected, replace_file
 from .report import Report, Row
 from .tasks import Told, run, silent
 
@@ -61,9 +61,9 @@ class Done:
 def reindex(
     spark: SparkSession,
     log_dirs: str | Sequence[str],
-    topics: Sequence[Choice] = (),
+    topics: Sequence[Selected] = (),
     *,
-    settings: Mapping[str, str] | None = None,
+    configs: Mapping[str, str] | None = None,
     told: Told = silent,
 ) -> Report:
     """Rebuilds the indexes of all segments in `log_dirs`, or of the selected `topics` (and
@@ -72,7 +72,7 @@ def reindex(
 
     Raises LogDirLocked if a broker or another writer holds one of the directories.
     """
-    place = JobLogDirs.of(log_dirs, settings)
+    place = JobLogDirs.of(log_dirs, configs)
     place.partitions(topics)  # rejects unknown topics before anything is locked
     with ExitStack() as held:
         for path in place.log_dirs:

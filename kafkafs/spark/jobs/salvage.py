@@ -20,7 +20,7 @@ from kafkafs.storage.log_dirs.log_dir import PartitionDir
 
 from .new_log_dir import Key, NewLogDir, Settled
 from .notes import Notes
-from .places import Choice, JobLogDirs
+from .places import JobLogDirs, Selected
 from .report import Report, Row
 from .tasks import Told, run, silent
 
@@ -54,9 +54,9 @@ def salvage(
     spark: SparkSession,
     log_dirs: str | Sequence[str],
     output: str,
-    topics: Sequence[Choice] = (),
+    topics: Sequence[Selected] = (),
     *,
-    settings: Mapping[str, str] | None = None,
+    configs: Mapping[str, str] | None = None,
     told: Told = silent,
 ) -> Report:
     """Creates the log directory `output` from what is intact in `log_dirs`, or in the selected
@@ -65,7 +65,7 @@ def salvage(
     Raises LogDirError if `output` exists, OtherJob if an unfinished job with other arguments is
     there.
     """
-    place = JobLogDirs.of(log_dirs, settings)
+    place = JobLogDirs.of(log_dirs, configs)
     target = NewLogDir(os.path.abspath(local_path(output)))
     job = {"job": "salvage", "log_dirs": list(place.log_dirs), "topics": [list(t) for t in topics]}
     partitions = _partitions(place, topics)
@@ -85,7 +85,7 @@ def _key(found: PartitionDir) -> Key:
     return found.topic, found.partition
 
 
-def _partitions(place: JobLogDirs, topics: Sequence[Choice]) -> list[PartitionDir]:
+def _partitions(place: JobLogDirs, topics: Sequence[Selected]) -> list[PartitionDir]:
     """Returns the selected partitions; without a selection also the quorum's own log, so that a
     node can start with the copy."""
     found = place.partitions(topics)

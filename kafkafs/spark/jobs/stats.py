@@ -25,7 +25,7 @@ from kafkafs.storage.log.read.transactions import Isolation
 
 from ..read.planning import DataLoss, OffsetRange, plan
 from ..read.reading import Reading
-from .places import Choice, JobLogDirs
+from .places import JobLogDirs, Selected
 from .ranges import options_for
 from .report import Report, Row
 from .tasks import Told, collect, silent, spread
@@ -71,14 +71,14 @@ class Grouping:
 def stats(
     spark: SparkSession,
     log_dirs: str | Sequence[str],
-    topics: Sequence[Choice] = (),
+    topics: Sequence[Selected] = (),
     *,
     by: Sequence[By] = ("topic", "partition"),
     prefix_bytes: int = 0,
     separator: bytes = b"",
     output: str | None = None,
     isolation: str = "read_committed",
-    settings: Mapping[str, str] | None = None,
+    configs: Mapping[str, str] | None = None,
     told: Told = silent,
 ) -> Report:
     """Counts the records of `log_dirs`, or of the selected `topics` (and partitions); without a
@@ -89,8 +89,8 @@ def stats(
     without a timestamp. Damage is `wrong` in the report, and the records after it are counted.
     """
     target = None if output is None else os.path.abspath(local_path(output))
-    place = JobLogDirs.of(log_dirs, settings)
-    reading = Reading(place.log_dirs, dict(place.settings), Isolation(isolation), True, True)
+    place = JobLogDirs.of(log_dirs, configs)
+    reading = Reading(place.log_dirs, dict(place.configs), Isolation(isolation), True, True)
     grouping = Grouping(tuple(b for b in BY if b in by), prefix_bytes, separator)
     ranges = plan(place.log_dirs, options_for(place, topics, isolation))
     parts = spread(spark, ranges, lambda each: each.size).flatMap(

@@ -27,7 +27,7 @@ from kafkafs.storage.segment.check.verify_index import Finding
 
 from ..read.planning import refuse_within_log_dir
 from .notes import Notes
-from .places import Choice, JobLogDirs
+from .places import JobLogDirs, Selected
 from .report import Report, Row
 from .tasks import Told, collect, silent, spread
 
@@ -83,9 +83,9 @@ class Checked:
 def verify(
     spark: SparkSession,
     log_dirs: str | Sequence[str],
-    topics: Sequence[Choice] = (),
+    topics: Sequence[Selected] = (),
     *,
-    settings: Mapping[str, str] | None = None,
+    configs: Mapping[str, str] | None = None,
     state: str | None = None,
     told: Told = silent,
 ) -> Report:
@@ -93,7 +93,7 @@ def verify(
     segments that an earlier run noted there are not read again."""
     if state is not None:
         state = os.path.abspath(local_path(state))
-    place = JobLogDirs.of(log_dirs, settings)
+    place = JobLogDirs.of(log_dirs, configs)
     engine = place.engine()
     verifier = Verifier(engine)
     beside = list(verifier.directories())

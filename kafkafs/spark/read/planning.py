@@ -126,7 +126,7 @@ def plan(log_dirs: Sequence[str], options: ReadOptions) -> list[OffsetRange]:
 
 def open_engine(log_dirs: Sequence[str], options: ReadOptions) -> Engine:
     """Opens the directories for planning. Raises LogDirError or ConfigError."""
-    engine = Engine(log_dirs, {**_OPEN_FILES, **options.settings})
+    engine = Engine(log_dirs, {**_OPEN_FILES, **options.configs})
     for problem in engine.problems:
         LOGGER.warning("%s", problem)
     return engine

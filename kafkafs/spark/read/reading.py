@@ -54,7 +54,7 @@ class Reading:
     """How ranges are read; the same for all tasks of a read."""
 
     log_dirs: tuple[str, ...]
-    settings: Mapping[str, str]
+    configs: Mapping[str, str]
     isolation: Isolation
     fail_on_data_loss: bool
     permissive: bool
@@ -139,7 +139,7 @@ class Reading:
         return True
 
     def _engine(self) -> Engine:
-        return _engine(self.log_dirs, tuple(sorted(self.settings.items())))
+        return _engine(self.log_dirs, tuple(sorted(self.configs.items())))
 
     def _report_gone(self, piece: OffsetRange, view: View, reached: int) -> None:
         """Reports data loss for offsets of the range that the log no longer has."""
@@ -153,9 +153,9 @@ class Reading:
 
 
 @lru_cache(maxsize=1)
-def _engine(log_dirs: tuple[str, ...], settings: tuple[tuple[str, str], ...]) -> Engine:
+def _engine(log_dirs: tuple[str, ...], configs: tuple[tuple[str, str], ...]) -> Engine:
     """Returns an engine; successive tasks of a process share it and what it has cached."""
-    return Engine(log_dirs, dict(settings))
+    return Engine(log_dirs, dict(configs))
 
 
 def _behind(part: Columns | Damage, reached: int) -> int:

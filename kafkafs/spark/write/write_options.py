@@ -73,7 +73,7 @@ class WriteOptions:
     number of partitions of topics to create, None if a missing topic is an error; `unregistered`:
     create them even if a KRaft broker would make them stray partitions. `level` None is Kafka's
     default. `writer` and `epoch`: the writer and the number of its write, so that each is done only
-    once. `settings` are the storage engine's configs (`kafkafs.…`).
+    once. `configs` are the storage engine's configs (`kafkafs.…`).
     """
 
     paths: tuple[str, ...]
@@ -87,7 +87,7 @@ class WriteOptions:
     ignore_keys: bool
     writer: str | None
     epoch: int | None
-    settings: Mapping[str, str]
+    configs: Mapping[str, str]
 
     @classmethod
     def parse(cls, given: Mapping[str, str], streaming: bool = False) -> WriteOptions:
@@ -113,19 +113,19 @@ class WriteOptions:
             ignore_keys=bool(texts.get("kafka.partitioner.ignore.keys", boolean)),
             writer=writer,
             epoch=epoch,
-            settings=texts.settings,
+            configs=texts.configs,
         )
 
 
 def _check_meaningless(name: str) -> None:
     """Raises OptionError unless the option exists and has no meaning without a broker."""
-    setting = name.removeprefix("kafka.")
-    if setting != name:
-        if setting in _REFUSED:
+    config = name.removeprefix("kafka.")
+    if config != name:
+        if config in _REFUSED:
             raise OptionError(name, "not supported, just as in Spark's Kafka sink")
-        if setting in _NOT_HERE:
+        if config in _NOT_HERE:
             raise OptionError(name, "not supported")
-        if setting in _CONNECTION or setting.startswith(CONNECTION_PREFIXES):
+        if config in _CONNECTION or config.startswith(CONNECTION_PREFIXES):
             return
     raise OptionError(name, "there is no such option")
 

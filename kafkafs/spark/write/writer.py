@@ -73,7 +73,7 @@ class _Writing:
         self._options = options
         self._target = Target(
             log_dirs=log_dirs,
-            settings=dict(options.settings),
+            configs=dict(options.configs),
             staging_dir=options.staging_dir,
             job=new_job(),
             topic=options.topic,

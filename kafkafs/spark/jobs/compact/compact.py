@@ -42,7 +42,7 @@ from kafkafs.storage.segment.stored import FILES
 
 from ...read.planning import refuse_within_log_dir
 from .. import tasks
-from ..places import Choice, JobLogDirs
+from ..places import JobLogDirs, Selected
 from ..report import Report, Row
 from ..tasks import Told, silent
 from . import pieces
@@ -100,19 +100,19 @@ class CompactOptions:
 def compact(
     spark: SparkSession,
     log_dirs: str | Sequence[str],
-    topics: Sequence[Choice] = (),
+    topics: Sequence[Selected] = (),
     *,
     force: bool = False,
     split_bytes: int | None = None,
     staging: str | None = None,
-    settings: Mapping[str, str] | None = None,
+    configs: Mapping[str, str] | None = None,
     told: Told = silent,
 ) -> Report:
     """Compacts the logs in `log_dirs`, or of the selected `topics` (and partitions), that Kafka's
     cleaner would clean now; with `force` also those that are not due. The report has a row for each
     log that changed.
 
-    `settings` are the configs of this run, as for `kafkafs compact`: the offset map of a task takes
+    `configs` are the configs of this run, as for `kafkafs compact`: the offset map of a task takes
     at most log.cleaner.dedupe.buffer.size bytes. For `split_bytes` and `staging` see
     `CompactOptions`.
 
@@ -124,7 +124,7 @@ def compact(
     processors = spark.sparkContext.defaultParallelism
     options = CompactOptions(force, split_bytes, staging, processors)
     run = partial(tasks.run, spark, told=told)
-    place = JobLogDirs.of(log_dirs, settings)
+    place = JobLogDirs.of(log_dirs, configs)
     if staging is not None:
         refuse_within_log_dir(staging, place.log_dirs)
     there = place.engine().topics()  # opening for writing would create missing directories
@@ -133,7 +133,7 @@ def compact(
         # With invalid arguments the job neither locks nor changes anything.
         wrong = [_wrong(key, _NOT_COMPACTED) for key in named]
         return Report("compact", _COLUMNS, [], wrong, 0, totals={"partitions": 0, "changed": 0})
-    with LogManager(place.log_dirs, dict(place.settings)) as engine:
+    with LogManager(place.log_dirs, dict(place.configs)) as engine:
         return CompactionJob(engine, place, options, run).compact(topics)
 
 
@@ -198,7 +198,7 @@ class CompactionJob:
         self._wrong: list[Row] = []
         self._map_bytes = engine.broker_config.log_cleaner_dedupe_buffer_size
 
-    def compact(self, topics: Sequence[Choice]) -> Report:
+    def compact(self, topics: Sequence[Selected]) -> Report:
         """Compacts the selected logs; see the module's `compact`."""
         named = {topic for topic, _ in topics}
         chosen = choose(self._engine.topics(), topics)
