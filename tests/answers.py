@@ -12,7 +12,7 @@ from typing import Any
 
 DATA = Path(__file__).parent / "data"
 
-#: Every corpus, by what wrote it and in what state it was left.
+#: Every corpus; the name says which version wrote it and in what state it was left.
 CORPORA = tuple(sorted(path.name.removesuffix(".tar.gz") for path in (DATA / "corpora").iterdir()))
 
 READ_COMMITTED = "read_committed"
@@ -34,7 +34,7 @@ class ExpectedRecord:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedOffsets:
-    """The answers to ListOffsets; `max_timestamp` is (offset, timestamp), None where not known."""
+    """The answers to ListOffsets; `max_timestamp` is (offset, timestamp), or None if unknown."""
 
     beginning: int
     end: int
@@ -44,7 +44,7 @@ class ExpectedOffsets:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedTime:
-    """The answer to offsetsForTimes(`timestamp`): the two last are None when nothing was found."""
+    """The answer to offsetsForTimes(`timestamp`); the last two are None if nothing was found."""
 
     topic: str
     partition: int
@@ -54,17 +54,18 @@ class ExpectedTime:
 
 
 def directory(corpus: str) -> Path:
-    """Where the answers about `corpus` lie."""
+    """Returns the directory of the answers about `corpus`."""
     return DATA / "expected" / corpus
 
 
 def partitions(corpus: str) -> list[tuple[str, int]]:
-    """Every partition that the broker listed, internal topics too, in order."""
+    """Returns every partition that the broker listed, including internal topics, in order."""
     return sorted(offsets(corpus))
 
 
 def partitions_with_records(corpus: str) -> list[tuple[str, int]]:
-    """The partitions that `records` knows; none for the crashed states, which no consumer read."""
+    """Returns the partitions for which `records` works; none in the crashed states, which no
+    consumer read."""
     folder = directory(corpus) / "records"
     names = {path.name.split(".jsonl")[0] for path in folder.glob("*.jsonl.gz")}
     plain = {name.removesuffix(".committed").removesuffix(".uncommitted") for name in names}
@@ -74,7 +75,7 @@ def partitions_with_records(corpus: str) -> list[tuple[str, int]]:
 def records(
     corpus: str, topic: str, partition: int, isolation: str = READ_COMMITTED
 ) -> Iterator[ExpectedRecord]:
-    """What a consumer with that `isolation.level` got, in order."""
+    """Yields what a consumer with that `isolation.level` got, in order."""
     folder = directory(corpus) / "records"
     path = folder / f"{topic}-{partition}.jsonl.gz"
     if not path.exists():
@@ -86,7 +87,7 @@ def records(
 
 
 def record(line: dict[str, Any]) -> ExpectedRecord:
-    """One line of a records file, or of what the live driver answers, which has the same form."""
+    """Parses a line of a records file, or an answer of the live driver, which has the same form."""
     return ExpectedRecord(
         offset=line["offset"],
         timestamp=line["timestamp"],
@@ -99,7 +100,8 @@ def record(line: dict[str, Any]) -> ExpectedRecord:
 
 
 def offsets(corpus: str) -> dict[tuple[str, int], ExpectedOffsets]:
-    """Beginning, end, last stable offset and largest timestamp of every partition."""
+    """Returns the start, end and last stable offsets and the largest timestamp of every
+    partition."""
     answers = {}
     for name, answer in _json(corpus, "offsets.json").items():
         largest = answer["max_timestamp"]
@@ -113,7 +115,7 @@ def offsets(corpus: str) -> dict[tuple[str, int], ExpectedOffsets]:
 
 
 def times(corpus: str) -> list[ExpectedTime]:
-    """Every timestamp that was looked up, and what the broker found."""
+    """Returns every timestamp that was looked up, and what the broker found."""
     with (directory(corpus) / "times.jsonl").open(encoding="utf-8") as lines:
         answers = [json.loads(line) for line in lines]
     return [
@@ -129,12 +131,12 @@ def times(corpus: str) -> list[ExpectedTime]:
 
 
 def topic_ids(corpus: str) -> dict[str, str]:
-    """Topic to topic id, in Kafka's URL-safe base64."""
+    """Returns the topic IDs by topic, in Kafka's URL-safe base64."""
     return {name: topic["topic_id"] for name, topic in _json(corpus, "partitions.json").items()}
 
 
 def topic_configs(corpus: str) -> dict[str, dict[str, str]]:
-    """For each topic the settings made on the topic itself, not those it has from its broker."""
+    """Returns the configs set on each topic itself, without those inherited from the broker."""
     return {
         name: {
             setting: config["value"]
@@ -146,7 +148,7 @@ def topic_configs(corpus: str) -> dict[str, dict[str, str]]:
 
 
 def damage() -> list[dict[str, Any]]:
-    """What was done to the files of kafka43-torn, in the words of its torn.json."""
+    """Returns what was done to the files of kafka43-torn, as described by its torn.json."""
     with (directory("kafka43-torn") / "torn.json").open(encoding="utf-8") as source:
         done: list[dict[str, Any]] = json.load(source)
     return done

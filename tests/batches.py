@@ -12,7 +12,7 @@ from kafkafs.storage.format.records.legacy_builder import MessageFields, build_m
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
-#: Timestamps that producers send, with some that are equal, negative or absurd.
+#: Timestamps that producers send, some of them equal, negative or absurd.
 TIMESTAMPS = st.one_of(
     st.integers(1_700_000_000_000, 1_700_000_100_000), st.integers(-1, 5), st.just((1 << 62) - 1)
 )
@@ -28,7 +28,7 @@ LEGACY_CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 def simple_records(
     draw: st.DrawFn, first: int = 0, min_size: int = 1, max_size: int = 6, *, gaps: bool = True
 ) -> list[SimpleRecord]:
-    """Records at ascending offsets from `first` on, with gaps as compaction leaves them."""
+    """Draws records at ascending offsets from `first` on, with gaps as compaction leaves them."""
     steps = st.integers(0, 3) if gaps else st.just(0)
     count = draw(st.integers(min_size, max_size))
     records = []
@@ -45,7 +45,7 @@ def simple_records(
 
 @st.composite
 def v2_batches(draw: st.DrawFn, base_offset: int = 0) -> tuple[bytes, list[SimpleRecord]]:
-    """A batch of magic 2 from `base_offset` on, and its records; sometimes one without any."""
+    """Draws a batch of magic 2 from `base_offset` on, and its records; sometimes there are none."""
     records = draw(simple_records(base_offset, min_size=0))
     last = records[-1].offset if records else base_offset
     appended = draw(st.booleans())
@@ -64,7 +64,8 @@ def v2_batches(draw: st.DrawFn, base_offset: int = 0) -> tuple[bytes, list[Simpl
 
 @st.composite
 def legacy_batches(draw: st.DrawFn, base_offset: int = 0) -> tuple[bytes, list[SimpleRecord]]:
-    """Messages of magic 0 or 1, single or in a wrapper, from `base_offset` on; their records."""
+    """Draws messages of magic 0 or 1, single or in a wrapper, from `base_offset` on; and their
+    records."""
     magic = draw(st.integers(0, 1))
     records = [
         SimpleRecord(record.timestamp, record.key, record.value, offset=record.offset)
@@ -80,13 +81,13 @@ def legacy_batches(draw: st.DrawFn, base_offset: int = 0) -> tuple[bytes, list[S
 
 
 def any_batches(base_offset: int = 0) -> st.SearchStrategy[tuple[bytes, list[SimpleRecord]]]:
-    """A batch of any magic and codec."""
+    """Draws a batch of any magic and codec."""
     return st.one_of(v2_batches(base_offset), legacy_batches(base_offset))
 
 
 @st.composite
 def logs(draw: st.DrawFn, max_batches: int = 6) -> bytes:
-    """Whole batches one after another, of any magic, offsets ascending."""
+    """Draws concatenated whole batches of any magic, with ascending offsets."""
     out = b""
     offset = draw(st.integers(0, 1 << 40))
     for _ in range(draw(st.integers(0, max_batches))):
@@ -96,7 +97,7 @@ def logs(draw: st.DrawFn, max_batches: int = 6) -> bytes:
     return out
 
 
-#: Changes to bytes: (what, where and what with, as fractions and numbers).
+#: Changes to bytes: (kind, position, how), the latter two as numbers to be scaled.
 MUTATIONS = st.lists(
     st.tuples(
         st.sampled_from(["flip", "set", "zero", "cut", "insert", "copy", "number"]),
@@ -110,7 +111,7 @@ _NUMBERS = (0, 1, -1, 0x7F, 0x80, 0x7FFFFFFF, -0x80000000, 0x7FFFFFFFFFFFFFFF, -
 
 
 def mutated(data: bytes, mutations: Sequence[tuple[str, int, int]]) -> bytes:
-    """`data` with changes as disks, crashes and malice make them."""
+    """Returns `data` with changes such as disks, crashes and attackers make."""
     changed = bytearray(data)
     for what, where, how in mutations:
         if changed:
@@ -163,7 +164,7 @@ _CHANGES: dict[str, Callable[[bytearray, int, int], None]] = {
 
 @st.composite
 def damaged_logs(draw: st.DrawFn) -> bytes:
-    """A log with damage in it, or bytes that never were one."""
+    """Draws a log with damage, or bytes that never were a log."""
     sound = draw(logs())
     if draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=300))

@@ -1,4 +1,4 @@
-"""For tests of the cleaner: what is to be cleaned, and what takes the place of a log's writer."""
+"""Helpers for tests of the cleaner: logs to clean, and a stand-in for a log's writer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CONFIG = TopicConfig(cleanup_policy=("compact",), delete_retention_ms=1000)
 
 
 def nothing() -> None:
-    """Nothing ends the pass."""
+    """Does not end the pass."""
 
 
 def log_to_clean(
@@ -34,13 +34,13 @@ def log_to_clean(
     check: Callable[[], None] = nothing,
     told: Callable[[int, int], None] = lambda done, total: None,
 ) -> LogToClean:
-    """A log of which no producer is active."""
+    """Returns a log without active producers."""
     return LogToClean(view, config, first_dirty, first_uncleanable, now_ms, lambda: (), check, told)
 
 
 @dataclass
 class Rewritten:
-    """A sink that keeps the bytes of all that stays, one after the other."""
+    """A sink that concatenates the bytes of everything retained."""
 
     data: bytearray = field(default_factory=bytearray)
 
@@ -67,7 +67,7 @@ class Rewritten:
 
 
 class Exchange:
-    """Puts cleaned segments in the place of old ones, where nobody else has the partition open."""
+    """Swaps cleaned segments in for old ones, for a partition that nothing else has open."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

@@ -1,4 +1,4 @@
-"""Columns to be written, looked at by way of the bytes that they are written as."""
+"""Decodes columns by way of the bytes that they are encoded to."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def decoded(data: bytes | memoryview) -> list[Columns]:
 
 
 def records(columns: RecordColumns) -> list[tuple[int, bytes | None, bytes | None, object]]:
-    """The records, by way of the bytes that they are written as."""
+    """Returns the records, by way of the bytes that they are encoded to."""
     if not len(columns):
         return []
     return [

@@ -12,14 +12,14 @@ import pytest
 
 from tests import answers
 
-# What a shell runs in its background ignores Ctrl-C, and so would all that tests start and end so.
+# Background jobs of a shell ignore Ctrl-C, and so would all processes started by the tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that are allowed more time than others begin first, so that none of them runs alone at
-    the end while other processes have nothing left to do."""
+    """Runs the tests with the longest timeouts first, so that none of them runs alone at the end
+    while other processes are idle."""
 
     def patience(item: pytest.Item) -> float:
         marker = item.get_closest_marker("timeout")
@@ -29,19 +29,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Corpora:
-    """The corpora, each unpacked on first use and then shared by all tests, which only read."""
+    """The corpora, each unpacked on first use and shared by all tests, which only read them."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._unpacked: dict[str, dict[str, tuple[int, ...]]] = {}
 
     def path(self, name: str) -> Path:
-        """The log directory `name` as its broker left it. To write, take `writable_corpus`."""
+        """Returns the log directory `name` as its broker left it. To write, use
+        `writable_corpus`."""
         directory = self._root / name
         if name not in self._unpacked:
             archives = [answers.DATA / place / f"{name}.tar.gz" for place in ("corpora", "others")]
             archive = next(path for path in archives if path.exists())
-            # GNU tar and not `tarfile`, because it keeps the holes of preallocated indexes.
+            # GNU tar rather than `tarfile`, because it keeps the holes of preallocated indexes.
             subprocess.run(
                 ["tar", "-xzf", archive, "-C", self._root, "--no-same-owner"], check=True
             )
@@ -49,7 +50,7 @@ class Corpora:
         return directory
 
     def changed(self) -> list[str]:
-        """What is no longer as it was unpacked: names of files and directories."""
+        """Returns the files and directories that are no longer as they were unpacked."""
         return [
             f"{name}/{path}"
             for name, before in self._unpacked.items()
@@ -58,10 +59,11 @@ class Corpora:
 
 
 def fingerprint(directory: Path) -> dict[str, tuple[int, ...]]:
-    """What `stat` says of everything under `directory`: a change of one byte, name or mode shows.
+    """Returns what `stat` reports for everything under `directory`: any changed byte, name or mode
+    shows.
 
-    The time of the last status change (ctime) is what makes this a proof: the kernel moves it on
-    every write, rename, truncation and chmod, and no program can set it back.
+    The proof is the time of the last status change (ctime): the kernel updates it on every write,
+    rename, truncation and chmod, and no program can set it back.
     """
     found: dict[str, tuple[int, ...]] = {}
     for folder, folders, files in os.walk(directory):
@@ -80,7 +82,7 @@ def fingerprint(directory: Path) -> dict[str, tuple[int, ...]]:
 
 
 def differences(before: dict[str, tuple[int, ...]], after: dict[str, tuple[int, ...]]) -> list[str]:
-    """The names whose fingerprints differ, or that only one side has."""
+    """Returns the names whose fingerprints differ, or that only one side has."""
     return sorted(
         name for name in before.keys() | after.keys() if before.get(name) != after.get(name)
     )
@@ -97,13 +99,13 @@ def corpora(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Corpora]:
 
 @pytest.fixture(scope="session")
 def corpus(corpora: Corpora) -> Callable[[str], Path]:
-    """`corpus(name)` is the unpacked log directory, shared by all tests and read-only for them."""
+    """`corpus(name)` is the unpacked log directory, shared by all tests and read-only."""
     return corpora.path
 
 
 @pytest.fixture
 def writable_corpus(corpora: Corpora, tmp_path: Path) -> Callable[[str], Path]:
-    """`writable_corpus(name)` is a copy of the test's own, to damage or to give to a broker."""
+    """`writable_corpus(name)` is a copy for one test, to damage or to give to a broker."""
 
     def copy(name: str) -> Path:
         target = tmp_path / name

@@ -1,20 +1,19 @@
-"""Faults of disks: system calls that fail, and what a power cut leaves.
+"""Disk faults: system calls that fail, and the states that a power cut may leave.
 
-`FailingCalls` lets one call fail. `RecordingCalls` notes every change below a directory, and
-`crash_states` gives the trees that a power cut may leave at any moment of it. The model of a disk
-is the weakest that POSIX and the file systems of Linux allow:
+`FailingCalls` lets one call fail. `RecordingCalls` records every change below a directory, and
+`crash_states` yields the trees that a power cut may leave at any moment of the recording. The model
+of a disk is the weakest that POSIX and the file systems of Linux allow:
 
-- A file's content and size are certain only as they were at its last fsync. What was done since is
-  kept, lost, or torn by sectors; the size may come without the content (zeros) and the other way.
-- A directory's names are certain only as they were at its last fsync. Of what was done to them
-  since, the first so many are kept, in order; one rename is one step.
-- Each directory is on its own: what was done later in one may be kept, and what was done earlier in
-  another, be it the one above, lost. An fsync of a file, or of another directory, makes no name
-  certain.
-- A file that was moved from one directory to another is in the old one, in the new one, or in both,
-  and never in none: what makes the loss of the old name certain makes the new one so, with what was
-  done before it in the new directory. So ext4, xfs and btrfs do, which log a rename as a whole;
-  POSIX does not say.
+- A file's content and size are certain only as of its last fsync. Later changes are kept, lost, or
+  torn by sectors; the size may change without the content (zeros) and vice versa.
+- A directory's names are certain only as of its last fsync. Of later changes, a prefix is kept, in
+  order; a rename is one step.
+- Directories are independent: a later change in one may be kept, and an earlier one in another,
+  even its parent, lost. An fsync of a file, or of another directory, makes no name certain.
+- A file that was moved between directories is in the old one, in the new one, or in both, but never
+  in neither: whatever makes the loss of the old name certain makes the new one certain, and earlier
+  changes to the new directory, too. ext4, xfs and btrfs do this, since they log a rename as a
+  whole; POSIX does not require it.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ T = TypeVar("T")
 
 
 class FailingCalls(Calls):
-    """Call number `at` (from 0) of the `kinds` asked for, all if none, fails with `errno`; if
-    `lasting`, all from then on. A write that fails has written half of its bytes."""
+    """Fails call number `at` (from 0) of the `kinds` given (all if empty) with `errno`; if
+    `lasting`, all calls from then on. A write that fails has written half of its bytes."""
 
     def __init__(
         self, at: int, errno: int, kinds: Collection[str] = (), lasting: bool = False
@@ -112,7 +111,7 @@ class FailingCalls(Calls):
         self._call("utime", path_of(fd), lambda: call(fd, mtime_ns))
 
 
-# What RecordingCalls notes. Files and directories are numbers, which are never used again.
+# What RecordingCalls records. Files and directories are numbers, which are never reused.
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +137,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """`name` came to stand for `node`, a new file or directory, or a file that is there."""
+    """`name` was given to `node`, a new file or directory, or an existing file."""
 
     directory: int
     name: str
@@ -161,7 +160,7 @@ class Rename:
 
 @dataclass(frozen=True, slots=True)
 class Unlink:
-    """A file's or a directory's name went. `arrival`: where it is now, if it was moved."""
+    """A name was removed. `arrival`: where the file is now, if it was moved."""
 
     directory: int
     name: str
@@ -178,7 +177,7 @@ class Sync:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that the test wants to remember as having happened here."""
+    """An event that the test wants to find again in a crash state."""
 
     what: object
 
@@ -187,11 +186,11 @@ Operation = Write | Truncate | Link | Rename | Unlink | Sync | Mark
 
 
 class RecordingCalls(Calls):
-    """Makes the calls and notes those that change something below `root`. Any thread may call; the
-    calls are made one at a time, so that their order is certain."""
+    """Makes the calls and records those that change something below `root`. Any thread may call;
+    the calls are serialized, so that their order is certain."""
 
     def __init__(self, root: Path) -> None:
-        """`root` exists, and what is in it counts as durable."""
+        """`root` exists; its contents count as durable."""
         self.operations: list[Operation] = []
         self.root = 0
         self.files: dict[int, bytes] = {}  # at the start
@@ -202,7 +201,7 @@ class RecordingCalls(Calls):
         self.root = self._take_up(root)
 
     def mark(self, what: object) -> None:
-        """Notes that `what` happened after the calls made so far."""
+        """Records that `what` happened after the calls made so far."""
         with self._lock:
             self.operations.append(Mark(what))
 
@@ -298,7 +297,7 @@ class _File:
     pending: list[Write | Truncate] = field(default_factory=list)
 
     def content(self, applied: int) -> bytearray:
-        """The durable content with the first `applied` of what is pending."""
+        """Returns the durable content with the first `applied` pending changes."""
         content = bytearray(self.durable)
         for operation in self.pending[:applied]:
             operation.apply(content)
@@ -316,32 +315,33 @@ class _Directory:
     pending: list[Link | Rename | Unlink] = field(default_factory=list)
 
     def names(self, applied: int) -> dict[str, int]:
-        """The durable names with the first `applied` of what is pending."""
+        """Returns the durable names with the first `applied` pending changes."""
         names = dict(self.durable)
         for operation in self.pending[:applied]:
             operation.apply(names)
         return names
 
     def count_to(self, arrival: Link) -> int:
-        """How much of what is pending has to be kept for a file that was moved here to be here."""
+        """Returns how many pending changes must be kept for a file that was moved here to be
+        here."""
         found = (at for at, each in enumerate(self.pending, 1) if each is arrival)
         return next(found, 0)
 
     def sync(self, count: int) -> None:
-        """Makes the first `count` of what is pending durable."""
+        """Makes the first `count` pending changes durable."""
         self.durable = self.names(count)
         del self.pending[:count]
 
 
 Content = Callable[[_File], bytes | bytearray]
-#: How much of what is pending in each directory is kept, in the order of their numbers.
+#: Returns how many pending changes are kept in a directory, given its number.
 Kept = Callable[[int, _Directory], int]
 
 
 @dataclass(frozen=True, slots=True)
 class CrashState:
     """A tree that a power cut may leave after the first `done` operations of a recording. `tree`
-    has the content of each file by its path, None for directories."""
+    has the content of each file by its path, and None for directories."""
 
     done: int
     how: str
@@ -349,7 +349,7 @@ class CrashState:
     tree: dict[str, bytes | None]
 
     def write_to(self, path: Path) -> None:
-        """Makes the tree in the empty directory `path`."""
+        """Writes the tree to the empty directory `path`."""
         for name, content in self.tree.items():
             if content is None:
                 (path / name).mkdir()
@@ -365,10 +365,10 @@ def crash_states(
     seed: int = 0,
     prefixes: Iterable[int] | None = None,
 ) -> Iterator[CrashState]:
-    """What a power cut may leave after each number of the operations, or after those numbers that
-    `prefixes` holds: all kept, all lost, names without content, content without names, all but the
-    names in one directory, only those, and `samples` mixtures made by chance. States that differ in
-    nothing come once."""
+    """Yields what a power cut may leave after each number of operations, or after those in
+    `prefixes`: all kept, all lost, names without content, content without names, all but the
+    names in one directory, only those, and `samples` random mixtures. Identical states are
+    yielded once."""
     disk = _Disk(recording)
     wanted = None if prefixes is None else frozenset(prefixes)
     before: tuple[object, ...] = ()
@@ -424,8 +424,8 @@ class _Disk:
             self.directories[each].sync(count)
 
     def _with_arrivals(self, counts: dict[int, int]) -> dict[int, int]:
-        """How much is kept in each directory when it is as much as `counts` says, and no file that
-        was moved is lost."""
+        """Returns how many changes to keep in each directory, given `counts`, so that no moved file
+        is lost."""
         left = list(counts)
         while left:
             number = left.pop()
@@ -439,7 +439,7 @@ class _Disk:
         return counts
 
     def changed_directories(self) -> list[int]:
-        """Those in which something is pending, unless they are gone for certain."""
+        """Returns the directories with pending changes, unless they are certainly deleted."""
         links = (each for above in self.directories.values() for each in above.pending)
         there = {each.node for each in links if isinstance(each, Link)} | {self.root}
         there.update(*(above.durable.values() for above in self.directories.values()))
@@ -470,7 +470,7 @@ class _Disk:
 def _choices(
     disk: _Disk, samples: int, chance: random.Random
 ) -> Iterator[tuple[str, Content, Kept]]:
-    """How a power cut may treat what is pending, each with a word for it."""
+    """Yields the ways in which a power cut may treat pending changes, each with a description."""
     yield "all kept", _all_content, _all_names
     yield "all lost", _no_content, _no_names
     yield "names without content", _no_content, _all_names
@@ -518,7 +518,7 @@ def _only(kept: int) -> Kept:
 
 
 def _torn(file: _File, chance: random.Random) -> bytes | bytearray:
-    """Sectors of two moments since the last fsync, and a size between theirs."""
+    """Returns sectors of two moments since the last fsync, and a size between theirs."""
     if not file.pending:
         return file.durable
     moments = sorted(chance.randint(0, len(file.pending)) for _ in range(2))

@@ -1,4 +1,4 @@
-"""Batches that were changed on purpose."""
+"""Batches that were tampered with."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from kafkafs.storage.format.records.record_columns import SimpleRecord
 
 
 def forged_pair(second_offset: int = 1, timestamp: int = 1_790_000_000_000) -> bytes:
-    """Batches of a record at offset 0 and `second_offset`, neither of which has the checksum that
-    it says; but what all bytes together give is what it would be if they had."""
+    """Returns batches of one record at offset 0 and one at `second_offset`. Neither matches its
+    checksum, but the CRC of all bytes is what it would be if both did."""
     first, second = (
         build_batch([SimpleRecord(timestamp, b"k", bytes(8))], BatchFields(base_offset=offset))
         for offset in (0, second_offset)
@@ -23,8 +23,9 @@ def forged_pair(second_offset: int = 1, timestamp: int = 1_790_000_000_000) -> b
 
 
 def _make_up_for(data: bytearray, at: int, wanted: int) -> None:
-    """Change the four bytes at `at` so that all have the wanted CRC, which is linear in them."""
-    basis: dict[int, tuple[int, int]] = {}  # by its highest bit: a change of the CRC, and by what
+    """Changes the four bytes at `at` so that the whole has the wanted CRC, which is linear in
+    them."""
+    basis: dict[int, tuple[int, int]] = {}  # by its highest bit: a change of the CRC, and its cause
     before = crc32c(data)
     for bit in range(32):
         changed = bytearray(data)

@@ -1,4 +1,4 @@
-"""What may become of a segment's index files: every way in which they may be wrong."""
+"""Damages a segment's index files in every possible way."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 LAYOUTS = {".index": struct.Struct(">ii"), ".timeindex": struct.Struct(">qi")}
 
-# Kinds of damage, each with a number that says how.
+# Kinds of damage, each with a number that parametrizes it.
 INDEX_DAMAGE = st.lists(
     st.tuples(
         st.integers(0, 7),  # which of the index files

@@ -1,4 +1,4 @@
-"""The kernels in both forms in one process: as they are in use, and their source uncompiled."""
+"""Both forms of the kernels in one process: the one in use, and the uncompiled source."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ NAMES = (
 
 
 def in_use(name: str) -> ModuleType:
-    """The kernel that the engine runs: compiled, unless KAFKAFS_KERNELS=python."""
+    """Returns the kernel that the engine runs: compiled, unless KAFKAFS_KERNELS=python."""
     module: ModuleType = getattr(kernels, name)
     return module
 
 
 @functools.cache
 def uncompiled(name: str) -> ModuleType:
-    """The kernel's source, run by Python."""
+    """Returns the kernel's source, run by Python."""
     path = Path(kernels.__file__).parent / f"{name}.py"
     loader = importlib.machinery.SourceFileLoader(f"uncompiled_{name}", str(path))
     spec = importlib.util.spec_from_loader(loader.name, loader)

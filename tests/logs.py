@@ -1,9 +1,9 @@
-"""Whole partition directories, written from batches the way a broker of Kafka 4.3 writes them.
+"""Writes whole partition directories from batches, as a broker of Kafka 4.3 does.
 
-Batches come as bytes (see `kafkafs.storage.format.records.builder`); everything else follows from
-them and from the topic's settings: where segments end, what the two indexes, the transaction index,
-the producer snapshots and the leader epoch file hold. `test_logs.py` proves it by writing
-partitions of a real broker once more from their batches and comparing every file.
+Batches are given as bytes (see `kafkafs.storage.format.records.builder`); everything else follows
+from them and from the topic's configs: where segments end, and the contents of the two indexes, the
+transaction index, the producer snapshots and the leader epoch file. `test_logs.py` proves it by
+rewriting partitions of a real broker from their batches and comparing every file.
 
 Rules: Kafka `UnifiedLog.append`, `LogSegment.append`, `RollParams`, `ProducerStateManager`.
 """
@@ -22,7 +22,7 @@ NO_TIMESTAMP = -1
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What a batch's header says. Old messages have no first offset or producer (-1)."""
+    """A batch's header. Old messages have no first offset or producer (-1)."""
 
     position: int
     data: bytes
@@ -38,7 +38,7 @@ class Header:
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """The size of the whole batch in bytes."""
         return len(self.data)
 
     @property
@@ -53,7 +53,7 @@ class Header:
 
 
 def walk(data: bytes) -> Iterator[Header]:
-    """The batches of a segment's bytes, by their headers; they must be whole."""
+    """Yields the headers of a segment's batches, which must be whole."""
     position = 0
     while position < len(data):
         (size,) = struct.unpack_from(">i", data, position + 8)
@@ -64,7 +64,7 @@ def walk(data: bytes) -> Iterator[Header]:
 
 
 def parse_header(batch: bytes, position: int = 0) -> Header:
-    """One batch's header, of whatever magic."""
+    """Parses one batch's header, of any magic."""
     offset, magic = struct.unpack_from(">q", batch)[0], batch[16]
     if magic < 2:
         timestamp = struct.unpack_from(">q", batch, 18)[0] if magic == 1 else NO_TIMESTAMP
@@ -81,7 +81,7 @@ def parse_header(batch: bytes, position: int = 0) -> Header:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """A topic's settings that shape its files, under Kafka's names; bytes and milliseconds."""
+    """A topic's configs that shape its files, under Kafka's names; bytes and milliseconds."""
 
     segment_bytes: int = 1 << 30
     segment_ms: int = 7 * 24 * 3600 * 1000
@@ -102,7 +102,8 @@ class Indexes:
     bytes_since_last: int = 0
 
     def add(self, header: Header) -> None:
-        """One batch was appended: more than `interval` bytes after the last entry it gets one."""
+        """Adds an appended batch, which gets an entry if it is more than `interval` bytes after the
+        last."""
         if header.max_timestamp > self.max_timestamp:
             self.max_timestamp = header.max_timestamp
             self.max_timestamp_offset = header.last_offset
@@ -113,23 +114,23 @@ class Indexes:
         self.bytes_since_last += header.size
 
     def add_time(self) -> None:
-        """The greatest timestamp so far: with every offset entry and when it is closed."""
+        """Adds the greatest timestamp so far: done with every offset entry and on closing."""
         if self.max_timestamp > (self.times[-1][0] if self.times else NO_TIMESTAMP):
             self.times.append((self.max_timestamp, self.max_timestamp_offset))
 
     def offset_bytes(self) -> bytes:
-        """The `.index` file, trimmed to its entries."""
+        """Returns the `.index` file, trimmed to its entries."""
         pack = struct.Struct(">ii").pack
         return b"".join(pack(offset - self.base_offset, at) for offset, at in self.offsets)
 
     def time_bytes(self) -> bytes:
-        """The `.timeindex` file, trimmed to its entries."""
+        """Returns the `.timeindex` file, trimmed to its entries."""
         pack = struct.Struct(">qi").pack
         return b"".join(pack(time, offset - self.base_offset) for time, offset in self.times)
 
 
 def rebuild_indexes(data: bytes, base_offset: int, interval: int) -> Indexes:
-    """The indexes of a closed segment, from its `.log`."""
+    """Returns the indexes of a closed segment, rebuilt from its `.log`."""
     indexes = Indexes(base_offset, interval)
     for header in walk(data):
         indexes.add(header)
@@ -154,7 +155,7 @@ class PartitionWriter:
         self._start_segment(base_offset)
 
     def append(self, batch: bytes) -> None:
-        """One batch, as one append; its offsets must follow those already there."""
+        """Appends one batch, whose offsets must follow the existing ones."""
         header = parse_header(batch, len(self._log))
         first = self.end_offset if header.magic < 2 else header.base_offset
         assert self.end_offset <= first <= header.last_offset
@@ -171,13 +172,13 @@ class PartitionWriter:
             self._aborted += self.producers.append(header)
 
     def roll(self, base_offset: int) -> None:
-        """Closes the active segment and starts the next, with the producers' state before it."""
+        """Closes the active segment and starts the next, with a producer snapshot."""
         self._close_segment()
         self._start_segment(base_offset)
         self._files[f"{base_offset:020}.snapshot"] = self.producers.snapshot()
 
     def close(self, clean: bool = True, topic_id: bytes = b"\x01" * 16) -> None:
-        """Writes all files. Not clean: the active indexes stay preallocated and sparse."""
+        """Writes all files. If not `clean`, the active indexes stay preallocated and sparse."""
         if clean:
             self._close_segment()
             if self.end_offset > self.bases[-1]:
@@ -247,7 +248,8 @@ def write_partition(
     clean: bool = True,
     topic_id: bytes = b"\x01" * 16,
 ) -> PartitionWriter:
-    """A partition directory with these batches; the writer tells `bases` and `end_offset`."""
+    """Writes a partition directory with these batches; the returned writer has `bases` and
+    `end_offset`."""
     writer = PartitionWriter(directory, settings, base_offset)
     for batch in batches:
         writer.append(batch)
@@ -267,8 +269,9 @@ def write_log_dir(
     clean: bool = True,
     is_own: bool = True,
 ) -> None:
-    """The files beside the partitions: identity, four checkpoints, the clean shutdown marker.
-    `is_own`: as kafkafs makes them, not as a KRaft broker does, whose cluster must know topics."""
+    """Writes the files besides the partitions: identity, four checkpoints, the clean shutdown
+    marker. `is_own`: as kafkafs creates them, not as a KRaft broker, whose cluster must know the
+    topics."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "meta.properties").write_text(
         f"#{'kafkafs' if is_own else ''}\n#Tue May 15 11:45:18 UTC 2018\n"
@@ -287,5 +290,5 @@ def write_log_dir(
 
 
 def write_checkpoint(path: Path, lines: list[str]) -> None:
-    """A checkpoint file of version 0 with these entries."""
+    """Writes a checkpoint file of version 0 with these entries."""
     path.write_text("".join(f"{line}\n" for line in ["0", str(len(lines)), *lines]))

@@ -1,7 +1,7 @@
-"""The producers of a partition as a broker keeps track of them: snapshots and aborted transactions.
+"""A partition's producer states as a broker tracks them: snapshots and aborted transactions.
 
 Rules: Kafka `ProducerStateManager`, `ProducerStateEntry`, `ProducerAppendInfo`, `AbortedTxn`.
-Nothing here expires or is checked; batches are taken as the broker took them.
+Nothing expires or is validated here; batches are accepted as the broker accepted them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ABORT = 0
 
 @dataclass(slots=True)
 class Producer:
-    """One producer's state. Sequence and offset are those of its last batch, -1 when unknown."""
+    """A producer's state. Sequence and offset are those of its last batch, -1 if unknown."""
 
     epoch: int
     last_sequence: int = -1
@@ -31,20 +31,20 @@ class Producer:
     txn_first_offset: int = -1
 
     def set_epoch(self, epoch: int) -> None:
-        """A new epoch forgets the batches of the one before."""
+        """Sets the epoch; a new one discards the batches of the previous epoch."""
         if epoch != self.epoch:
             self.epoch = epoch
             self.last_sequence, self.last_offset, self.offset_delta = -1, -1, 0
 
 
 class Producers:
-    """All producers of one partition, in the order in which they came."""
+    """All producers of one partition, in order of appearance."""
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
 
     def append(self, header: Header) -> list[bytes]:
-        """Takes one batch of magic 2; gives the transaction index entry it adds, if any."""
+        """Adds a batch of magic 2; returns the transaction index entry that it adds, if any."""
         if header.producer_id < 0:
             return []
         producer = self._producers.setdefault(header.producer_id, Producer(header.producer_epoch))
@@ -73,7 +73,7 @@ class Producers:
         return [struct.pack(">hqqqq", 0, header.producer_id, first, header.last_offset, stable)]
 
     def snapshot(self) -> bytes:
-        """The `.snapshot` file of this moment."""
+        """Returns the current `.snapshot` file."""
         body = struct.pack(">i", len(self._producers))
         for producer_id in _hash_map_order(list(self._producers)):
             p = self._producers[producer_id]
@@ -85,7 +85,7 @@ class Producers:
 
 
 def _read_marker(batch: bytes) -> tuple[int, int]:
-    """A marker's type and coordinator epoch; its record's lengths are known, so at fixed places."""
+    """Returns a marker's type and coordinator epoch, which are at fixed positions."""
     key, value = 61 + 5, 61 + 10
     return struct.unpack_from(">h", batch, key + 2)[0], struct.unpack_from(">i", batch, value + 2)[
         0
@@ -93,7 +93,7 @@ def _read_marker(batch: bytes) -> tuple[int, int]:
 
 
 def _hash_map_order(keys: list[int]) -> list[int]:
-    """Java's `HashMap<Long, …>` gives its keys by bucket, in a bucket in the order of insertion."""
+    """Returns the keys in the order of Java's `HashMap<Long, …>`: by bucket, then by insertion."""
     table = 16
     while len(keys) > table * 3 // 4:
         table *= 2

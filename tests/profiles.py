@@ -1,6 +1,6 @@
-"""How thoroughly properties are tried: fewer examples where each of them is slow.
+"""The number of hypothesis examples: fewer if each of them is slow.
 
-KAFKAFS_HYPOTHESIS=thorough tries each of them three hundred times, long five thousand times.
+KAFKAFS_HYPOTHESIS=thorough runs three hundred examples of each property, long five thousand.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from kafkafs.storage.format import kernels
 
 
 def use_profile() -> None:
-    """Settings for all tests of the session."""
+    """Selects the settings for all tests of the session."""
     # A slow example is no error: the machine is shared, and the kernels may run uncompiled or under
     # a sanitizer.
     common = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

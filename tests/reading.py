@@ -1,7 +1,8 @@
-"""Reading a partition in tests: opened without an engine, read whole, and compared with a model.
+"""Reads partitions in tests: opens them without an engine, reads them whole, and compares them with
+a model.
 
-The model is the truth for a log of which every record is known: lists and loops, no index, no
-search. What the engine answers must be what the model does, whatever became of the index files.
+The model is a list of all records of a log, searched by loops without an index. The engine must
+answer as the model does, whatever happened to the index files.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ UNCOMMITTED = Isolation.READ_UNCOMMITTED
 
 
 def open_log(directory: Path, start: int = 0, limits: ReadLimits | None = None) -> Log:
-    """The partition in `directory`, whose checkpointed log start offset is `start`."""
+    """Returns the partition in `directory`, whose checkpointed log start offset is `start`."""
     parent = DirFd(str(directory.parent))
     return Log(parent.child(directory.name), "topic", 0, lambda: start, ReadContext(limits))
 
 
 def open_view(directory: Path, start: int = 0, limits: ReadLimits | None = None) -> View:
-    """What is in the partition in `directory` now."""
+    """Returns the current view of the partition in `directory`."""
     return open_log(directory, start, limits).view()
 
 
 @dataclass(frozen=True, slots=True)
 class Plain:
-    """What a record holds, without the batch that it came in."""
+    """What a record holds, without its batch."""
 
     offset: int
     timestamp: int
@@ -53,7 +54,7 @@ class Plain:
 
 
 def written(batch: bytes, records: Sequence[SimpleRecord]) -> list[Plain]:
-    """What a reader must find of a batch that was built from `records`, their offsets given."""
+    """Returns what a reader must find in a batch built from `records`, which have offsets."""
     header = parse_header(batch)
     appended = header.magic > 0 and bool(header.attributes & 8)
     return [
@@ -72,7 +73,7 @@ def written(batch: bytes, records: Sequence[SimpleRecord]) -> list[Plain]:
 
 
 def plain(columns: Columns) -> list[Plain]:
-    """The records of columns, copied out of them."""
+    """Returns the records of columns, copied out of them."""
     return [Plain.of(columns.record(row)) for row in range(len(columns))]
 
 
@@ -83,7 +84,8 @@ def lines(
     end: int | None = None,
     isolation: Isolation = COMMITTED,
 ) -> tuple[bytes, list[tuple[int, int]]]:
-    """A field of the records as `View.lines` gives it, in one piece, and the damage told."""
+    """Returns a field of the records as `View.lines` yields it, concatenated, and the damage
+    reported."""
     text, damage = b"", []
     for part in view.lines(field, start, end, isolation):
         if isinstance(part, Damage):
@@ -102,7 +104,7 @@ def lines_by_columns(
     end: int | None = None,
     isolation: Isolation = COMMITTED,
 ) -> tuple[bytes, list[tuple[int, int]]]:
-    """The same from what `View.scan` gives."""
+    """Returns the same from what `View.scan` yields."""
     text, damage = b"", []
     for part in view.scan(start, end, isolation):
         if isinstance(part, Damage):
@@ -118,7 +120,7 @@ def read(
     end: int | None = None,
     isolation: Isolation = COMMITTED,
 ) -> list[Plain]:
-    """All records of a scan; damage is raised."""
+    """Returns all records of a scan; raises on damage."""
     return [record for part in view.read(start, end, isolation) for record in plain(part)]
 
 
@@ -128,7 +130,7 @@ def scan(
     end: int | None = None,
     isolation: Isolation = COMMITTED,
 ) -> tuple[list[Plain], list[Damage]]:
-    """What a scan finds: records, and damage."""
+    """Returns the records and the damage that a scan finds."""
     records: list[Plain] = []
     damage: list[Damage] = []
     for part in view.scan(start, end, isolation):
@@ -140,7 +142,7 @@ def scan(
 
 
 def find(view: View, offset: int, isolation: Isolation = COMMITTED) -> Plain | None:
-    """The record at `offset`, None where there is none; damage is raised."""
+    """Returns the record at `offset`, or None; raises on damage."""
     try:
         return Plain.of(view.find(offset, isolation))
     except OffsetNotFound:
@@ -148,18 +150,19 @@ def find(view: View, offset: int, isolation: Isolation = COMMITTED) -> Plain | N
 
 
 def first_since(records: Iterable[Plain], timestamp: int) -> int | None:
-    """The model's answer to a lookup by time."""
+    """Returns the model's answer to a lookup by time."""
     return next((record.offset for record in records if record.timestamp >= timestamp), None)
 
 
 def probes(timestamps: Iterable[int]) -> list[int]:
-    """Times to ask for: each one given, just before, just after, and far away on both sides."""
+    """Returns times to look up: each one given, just before, just after, and far away on both
+    sides."""
     near = {time + step for time in timestamps for step in (-1, 0, 1)}
     return sorted(near | {0, min(near, default=0) - 1000, max(near, default=0) + 1000})
 
 
 def check_against(view: View, records: Sequence[Plain], isolation: Isolation = COMMITTED) -> None:
-    """The view must answer every question as a log with exactly these records would."""
+    """Checks that the view answers every query as a log with exactly these records would."""
     assert read(view, isolation=isolation) == list(records)
     by_offset = {record.offset: record for record in records}
     for offset in range(view.start_offset - 2, view.end_offset + 2):

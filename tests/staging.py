@@ -1,4 +1,4 @@
-"""Staging for tests, as an executor does it."""
+"""Stages records for tests, as an executor does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALL, NONE = 1, 1 << 40
 
 @contextmanager
 def large_from(size: int) -> Iterator[None]:
-    """Lets staged segments from so many bytes on be taken into a log as they are."""
+    """Makes ingest take staged segments of at least `size` bytes into a log as they are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(placing, "_LARGE", size)
         yield
@@ -35,7 +35,7 @@ def stage(
     values: Mapping[TopicPartition, Iterable[Sequence[str]]],
     attempt: str = "0-0",
 ) -> list[StagedPart]:
-    """For each partition appends of several values each."""
+    """Stages, for each partition, appends of several values each."""
     place = StagingPlace(staging_path(str(log_dir)))
     directory = place.attempt(job, attempt)
     engine = Engine(str(log_dir))

@@ -1,4 +1,4 @@
-"""The corpora and the answers that come with them are whole, and fit each other."""
+"""The corpora and their answers are complete and match each other."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Two rules that keep errors and finalisers from holding threads, found in the source alone.
+"""Checks the source for two rules that keep errors and finalisers from holding threads.
 
-- An error that is kept somewhere is not raised itself: `fresh` makes a copy. Else the error keeps
-  the frames that it passes, one of them keeps the error, and all that these frames read with stays
-  open until the garbage collector runs, in the middle of anything.
-- A generator waits for no thread when it is closed, for the garbage collector may close it.
+- An error that is stored somewhere is not raised itself: `fresh` makes a copy. Otherwise the error
+  keeps the frames that it passes, one of them keeps the error, and everything that these frames
+  read with stays open until the garbage collector runs, at any time.
+- A generator does not wait for a thread when it is closed, because the garbage collector may close
+  it.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = ("storage", "mount", "kafkafs")
-#: Calls that wait for threads, or whose results do in `close` or where a `with` ends.
+#: Calls that wait for threads, or whose results do in `close` or at the end of a `with`.
 WAITING = {"ThreadPoolExecutor", "one_ahead", "side_by_side", "AppendsInFlight", "shutdown", "land"}
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def kept_errors(tree: ast.AST) -> Iterator[ast.Raise]:
-    """Each `raise` of an attribute, an element or a variable, unless the variable is an `except`'s,
-    or is deleted as the frame is left."""
+    """Yields each `raise` of an attribute, an element or a variable, unless an `except` binds the
+    variable or it is deleted when the frame is left."""
     for function in ast.walk(tree):
         if isinstance(function, Function):
             caught = {
@@ -54,7 +55,7 @@ def _deleted(function: Function) -> Iterator[str]:
 
 
 def waiting_generators(tree: ast.AST) -> Iterator[tuple[Function, str]]:
-    """Generators that wait for threads when they are closed: in a `finally` or a `with`."""
+    """Yields generators that wait for threads when they are closed: in a `finally` or a `with`."""
     for function in ast.walk(tree):
         if isinstance(function, Function) and _is_generator(function):
             for each in ast.walk(function):

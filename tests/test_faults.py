@@ -1,4 +1,4 @@
-"""The faults themselves: that what they say may happen to a disk is what happens in the tests."""
+"""The model of disk faults itself: the states that it claims are those that the tests get."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.faults import (
 
 
 def trees(recording: RecordingCalls, done: int, samples: int = 20) -> list[dict[str, bytes | None]]:
-    """What a power cut may leave after the first `done` operations."""
+    """Returns what a power cut may leave after the first `done` operations."""
     return [state.tree for state in crash_states(recording, samples, prefixes=[done])]
 
 
@@ -254,7 +254,7 @@ def test_all_kept_is_what_is_there(
 
 
 def change(root: Path, what: str, path: str, number: int) -> None:
-    """One step, if it is possible now."""
+    """Takes one step, if it is possible now."""
     above, _, name = path.rpartition("/")
     if what == "make":
         if not (root / "d").exists():

@@ -1,4 +1,4 @@
-"""`tests.logs` against partitions of real brokers: written once more, every file is the same."""
+"""`tests.logs` rewrites partitions of real brokers: every file is identical."""
 
 import json
 from collections.abc import Callable
@@ -20,12 +20,12 @@ from tests.logs import (
 )
 from tests.producers import Producers
 
-# What a later hand than the appending broker's left: deleted or cleaned segments, a raised start.
+# Changed after the append: segments deleted or cleaned, or the log start offset raised.
 NOT_AS_APPENDED = ("__cluster_metadata", "emptied", "gone")
 
 
 def settings_of(expected: Path, topic: str) -> TopicSettings:
-    """The settings under which the broker wrote `topic`."""
+    """Returns the configs under which the broker wrote `topic`."""
     topics = json.loads((expected / "partitions.json").read_text())
     configs = {
         name: int(config["value"])
@@ -43,7 +43,7 @@ def settings_of(expected: Path, topic: str) -> TopicSettings:
 
 
 def as_appended(log_dir: Path) -> list[Path]:
-    """The partition directories that hold what was appended, all of it and nothing else."""
+    """Returns the partition directories that hold exactly what was appended."""
     return [
         path
         for path in sorted(log_dir.iterdir())
@@ -53,7 +53,7 @@ def as_appended(log_dir: Path) -> list[Path]:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    """Every file but the topic's id."""
+    """Returns every file but the topic ID."""
     return {
         path.name: path.read_bytes()
         for path in directory.iterdir()
@@ -128,7 +128,7 @@ def test_full_indexes_end_a_segment(tmp_path: Path) -> None:
     writer = PartitionWriter(tmp_path, settings)
     for offset in range(8):
         writer.append(build_batch([SimpleRecord(offset)], BatchFields(offset)))
-    # The first batch has no entry, the last slot of the time index is kept for the roll.
+    # The first batch has no entry; the last slot of the time index is reserved for the roll.
     assert writer.bases == [0, 3, 6]
 
 

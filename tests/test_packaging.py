@@ -1,4 +1,4 @@
-"""What pip installs is whole: all layers, each kernel in both forms, no dependency too many."""
+"""The installed package is complete: all layers, each kernel in both forms, no extra dependency."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ PURE_MODE = "cython"
 
 
 def project() -> dict[str, Any]:
-    """The [project] table of pyproject.toml."""
+    """Returns the [project] table of pyproject.toml."""
     with (ROOT / "pyproject.toml").open("rb") as source:
         table: dict[str, Any] = tomllib.load(source)["project"]
     return table
 
 
 def distribution(requirement: str) -> str:
-    """The name in a requirement such as `pyarrow>=15`, as packages compare names."""
+    """Returns the normalized name in a requirement such as `pyarrow>=15`."""
     found = re.match(r"[A-Za-z0-9._-]+", requirement)
     assert found
     return re.sub(r"[-_.]+", "-", found[0]).lower()
 
 
 def foreign_imports() -> Iterator[tuple[str, str]]:
-    """(file, top-level module) for each import of a module that is neither ours nor Python's."""
+    """Yields (file, top-level module) for each import of a module that is neither ours nor
+    Python's."""
     for layer in LAYERS:
         for path in sorted((ROOT / layer).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -65,7 +66,7 @@ def test_dependencies_are_what_the_code_imports() -> None:
 
 
 def test_the_top_level_is_as_agreed() -> None:
-    """So that a reader finds the way from `ls`; dotfiles are free."""
+    """Keeps `ls` readable for newcomers; dotfiles are free."""
     agreed = {"pyproject.toml", "setup.py", "kafkafs", "mount", "storage", "tests", "examples"}
     agreed |= {"README.md", "LICENSE", "CHANGELOG.md"}
     made_by_tools = {"build", "dist", "kafkafs.egg-info"}
@@ -94,7 +95,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
         check=False,
         capture_output=True,
         text=True,
-        env={**os.environ, "CFLAGS": "-O0 -g0"},  # built in a quarter of the time
+        env={**os.environ, "CFLAGS": "-O0 -g0"},  # builds in a quarter of the time
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return target
@@ -135,7 +136,7 @@ class TestBuilt:
 
     @pytest.mark.parametrize("form", ["c", "python"])
     def test_the_installed_package_runs(self, wheel: Path, tmp_path: Path, form: str) -> None:
-        """Both forms of the kernels, away from the source tree and from what is installed of it."""
+        """Runs both forms of the kernels, away from the source tree and its installation."""
         install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
         subprocess.run([*install, "--target", tmp_path, wheel], check=True)
         program = (
@@ -157,11 +158,11 @@ class TestBuilt:
 
 
 def sources() -> set[str]:
-    """Every module of the three layers, by its installed path."""
+    """Returns every module of the three layers, by its installed path."""
     found = {path.relative_to(ROOT) for layer in LAYERS for path in (ROOT / layer).rglob("*.py")}
     return {str(path if path.parts[0] == "kafkafs" else "kafkafs" / path) for path in found}
 
 
 def is_kernel(name: str) -> bool:
-    """Whether this file of a wheel is the source of a kernel."""
+    """Returns whether this file of a wheel is the source of a kernel."""
     return name.startswith(KERNELS) and name.endswith(".py") and not name.endswith("__init__.py")

@@ -1,4 +1,4 @@
-"""The compiled kernels touch no byte that is not theirs: tests of storage, under sanitizers."""
+"""The compiled kernels access no memory out of bounds: storage tests, run under sanitizers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 KERNELS = "storage/format/kernels"
-#: Tests that give the kernels bytes and tables of every kind; what is made of them is for others.
+#: Tests that pass bytes and tables of every kind to the kernels.
 CHOSEN = (
     *("arrow", "batch", "builder", "codecs", "columns", "control", "decoder", "encoder", "fates"),
     *("glance", "index_builder", "index_file", "json_input", "kernels", "key_entries", "lines"),
@@ -25,7 +25,7 @@ CHOSEN = (
 def sanitized(tmp_path: Path) -> Path:
     """A copy of this tree whose kernels are built with the address and undefined sanitizers."""
     tree = tmp_path / "tree"
-    # What Cython has made of the kernels stays, where it is there: that spares a fifth of the time.
+    # Cython's output is kept if it exists, which saves a fifth of the time.
     leftovers = shutil.ignore_patterns(".*", "lib.*", "temp.*", "*.so", "*.egg-info", "__pycache__")
     shutil.copytree(ROOT, tree, symlinks=True, ignore=leftovers)
     subprocess.run(
@@ -38,7 +38,7 @@ def sanitized(tmp_path: Path) -> Path:
 
 
 def library(name: str) -> str:
-    """The path of one of the compiler's own shared libraries."""
+    """Returns the path of one of the compiler's own shared libraries."""
     found = subprocess.run(
         ["gcc", f"-print-file-name={name}"], check=True, capture_output=True, text=True
     )

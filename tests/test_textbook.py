@@ -1,4 +1,5 @@
-"""The example topic: every number that it is told to show, and that Kafka's rules made them."""
+"""The example topic shows all the numbers it is meant to show, and they follow from Kafka's
+rules."""
 
 import hashlib
 import json
@@ -37,7 +38,8 @@ def bases(partition: Path) -> list[int]:
 
 
 def entries(file: Path, width: int) -> list[tuple[int, int]]:
-    """An index as (int32, int32) or (int64, int32) pairs, offsets relative as they are stored."""
+    """Returns an index as (int32, int32) or (int64, int32) pairs, with offsets relative as
+    stored."""
     data = file.read_bytes()
     cut = width - 4
     return [
@@ -107,7 +109,7 @@ def test_the_time_is_found_from_the_time_entry_through_the_offset_entry(textbook
 
 
 def numbers(steps: Iterable[Step]) -> list[tuple[int, ...]]:
-    """Of each step the numbers that the literature gives."""
+    """Returns, for each step, the numbers given in the literature."""
     found: list[tuple[int, ...]] = []
     for step in steps:
         if isinstance(step, SegmentStep):

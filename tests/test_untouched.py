@@ -1,4 +1,4 @@
-"""Reading leaves no trace: no byte, no name, no time of a file or directory, not even of access."""
+"""Reading leaves no trace: no byte, name or time of a file or directory changes, not even atime."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log_dirs.engine import Engine
 from tests import answers, watched
 
-#: Older than any file: with it even a mount with `relatime` notes the next access.
+#: Older than any file: even a mount with `relatime` records the next access then.
 LONG_AGO_NS = 1_000_000_000 * 10**9
 ROOT = Path(__file__).parent.parent
 
 
 def log_dirs(corpus: Path) -> list[str]:
-    """The log directories of a corpus: itself, or those inside."""
+    """Returns the log directories of a corpus: itself, or those inside."""
     return sorted(str(path.parent) for path in corpus.rglob("meta.properties"))
 
 
 def read_everything(paths: list[str]) -> int:
-    """Asks an engine for all it can tell, in both isolation levels; how many records it gave."""
+    """Runs every query on an engine, in both isolation levels; returns the number of records
+    read."""
     engine = Engine(paths)
     views = [
         engine.log(topic, partition).view()
@@ -40,7 +41,7 @@ def read_everything(paths: list[str]) -> int:
 
 
 def read_view(view: View, isolation: Isolation) -> int:
-    """The same for one partition and level; what cannot be found is of no interest here."""
+    """Does the same for one partition and level, ignoring lookups that find nothing."""
     for offset in (view.start_offset, view.last(isolation) or 0):
         with suppress(StorageError):
             view.find(offset, isolation)
@@ -79,13 +80,13 @@ def test_the_watch_sees_a_file_opened_for_writing(tmp_path: Path) -> None:
 
 
 def run_watched(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """`python -m` with these arguments, which ends at the first attempt to write."""
+    """Runs `python -m` with these arguments; it exits at the first attempt to write."""
     command = [sys.executable, "-B", "-m", "tests.watched", *arguments]
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
 
 
 def times_and_more(path: Path) -> tuple[int | float, ...]:
-    """All that `stat` tells, the three times to the nanosecond."""
+    """Returns everything that `stat` reports, the three times to the nanosecond."""
     stat = path.lstat()
     return *stat, stat.st_atime_ns, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_blocks
 

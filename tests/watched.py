@@ -1,7 +1,8 @@
 """Runs a module as `python -m` does, and ends it at its first attempt to write to a file.
 
-`python -m tests.watched MODULE ARGUMENTS…`: Python tells of every file that it opens and of every
-name that it changes before it does so. Exit status 3 and a line on stderr say what was attempted.
+`python -m tests.watched MODULE ARGUMENTS…` uses an audit hook: Python reports every file that it
+opens and every name that it changes before doing so. Exits with status 3 and a line on stderr that
+says what was attempted.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ CHANGES = {
     "os.utime",
 }
 STATUS = 3
-#: How far the kernel reads ahead in a mount is set here, and is nothing of a log directory's.
+#: The kernel's read-ahead for a mount is set here; it does not belong to a log directory.
 READ_AHEAD = re.compile(r"/sys/class/bdi/\d+:\d+/read_ahead_kb")
 
 
 def watch(event: str, arguments: tuple[Any, ...]) -> None:
-    """The audit hook. It cannot be taken away again, hence a process of its own."""
+    """The audit hook. It cannot be removed, hence the separate process."""
     writes = event == "open" and arguments[2] & WRITING and not _is_elsewhere(arguments[0])
     if writes or event in CHANGES:
         print(f"attempted: {event} {arguments}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""Partitions written by the engine itself, for tests: opened, and opened again as after a crash."""
+"""Writes partitions with the engine itself, for tests: opened, and reopened as after a crash."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ NOW = 1_790_000_000_000  # September 2026
 
 
 class Unsynced(Calls):
-    """Calls without fsync, for the many files of a test that has other things to show."""
+    """Calls without fsync, for tests with many files that do not test durability."""
 
     def fsync(self, fd: int) -> None:
         pass
 
 
 def config(**changes: Any) -> TopicConfig:
-    """A topic's settings; `segment_bytes` may be small."""
+    """Returns a topic's configs; `segment_bytes` may be small."""
     if "segment_bytes" in changes:
         changes["internal_segment_bytes"] = changes.pop("segment_bytes")
     return TopicConfig(**changes)
@@ -40,8 +40,7 @@ def open_log(
     is_clean: bool = False,
     **options: Any,
 ) -> LogWriter:
-    """The partition in `path`, loaded as after a crash unless `is_clean`; a new one where there is
-    no such directory."""
+    """Opens or creates the partition in `path`, loading it as after a crash unless `is_clean`."""
     settings, clock = settings or TopicConfig(), clock or SetClock(NOW)
     path.mkdir(parents=True, exist_ok=True)
     directory = WritableDirFd(str(path))
@@ -55,11 +54,11 @@ def open_log(
 def batch(
     count: int = 1, timestamp: int = NOW, size: int = 100, value: bytes = b"", **fields: Any
 ) -> bytes:
-    """One of a producer's batches: `count` records whose values are `value` and `size` zeros."""
+    """Returns a producer's batch: `count` records whose values are `value` and `size` zeros."""
     records = [SimpleRecord(timestamp + n, b"k%d" % n, value + bytes(size)) for n in range(count)]
     return build_batch(records, BatchFields(**fields))
 
 
 def files(path: Path) -> dict[str, bytes]:
-    """What is in a partition's directory."""
+    """Returns the contents of a partition's directory."""
     return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
