@@ -1,4 +1,4 @@
-"""An open `append`, without a kernel: what is durable, and errors in the midst of a write."""
+"""An open `append` file, without a kernel: durability, and errors in the middle of a write."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ def test_a_partition_made_anew_under_the_same_name_is_another(engine: LogManager
 
 
 class Disk:
-    """Appends of more than `most` records are refused for no record in particular; `fails` is how
-    many of the others succeed before the disk is full."""
+    """Rejects appends of more than `most` records without naming one; `fails` other appends succeed
+    before the disk is full."""
 
     def __init__(self, patch: pytest.MonkeyPatch, most: int, fails: int) -> None:
         self.fails = fails
@@ -100,7 +100,7 @@ def test_what_was_appended_before_the_disk_was_full_is_taken(
     data = data[taken:]
     with pytest.raises(OSError, match="no space"):
         handle.write(0, data)
-    handle.flush()  # nothing of it is waiting
+    handle.flush()  # nothing of it is pending
     disk.fails = 100
     while data:
         data = data[handle.write(0, data) :]

@@ -1,4 +1,4 @@
-"""What the daemon logs."""
+"""The daemon's log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafkafs.mount.session.daemon import log_as_daemon
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Path]:
-    """The file that everything is logged to meanwhile."""
+    """The file that everything is logged to during a test."""
     root, path = logging.getLogger(), tmp_path / "log"
     level, handlers = root.level, list(root.handlers)
     log_as_daemon(MountOptions(log=str(path)))

@@ -1,4 +1,4 @@
-"""Deleting through the tree: what may stand in front of a log, and what disks do meanwhile."""
+"""Deleting through the tree: what may precede the first visible record, and disk faults."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ _TRANSACTION = BatchPlan(producer_id=5, producer_epoch=0, base_sequence=0, is_tr
 
 
 def begin(writer: LogWriter, sequence: int = 0) -> None:
-    """Two records of a transaction."""
+    """Appends two records of a transaction."""
     plan = replace(_TRANSACTION, base_sequence=sequence)
     writer.append_records(RecordColumns.from_values([b"t"] * 2), plan)
 
@@ -182,7 +182,7 @@ def test_files_that_were_removed_take_no_room(writable: Writable, tmp_path: Path
     fill(writable.create())
     writable.engine.set_topic_config("t", {"file.delete.delay.ms": "0"})
     offsets = writable.directory("t/0/offset")
-    for offset in range(_SEGMENTS * _EACH):  # opens all that there is
+    for offset in range(_SEGMENTS * _EACH):  # opens all segments
         offsets.child(str(offset))
     writable.partition.view().offset_for_time(0)
     writable.remove("25")
@@ -223,7 +223,7 @@ def test_a_disk_that_fails(tmp_path: Path) -> None:
 
 
 def test_a_power_cut(tmp_path: Path) -> None:
-    """Whatever it leaves, what was settled stays deleted, and no more than was removed is."""
+    """Whatever it leaves, what was settled stays deleted, and no more than was removed."""
     root = tmp_path / "data"
     mount = Writable(root)
     fill(mount.create())

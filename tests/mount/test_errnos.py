@@ -1,4 +1,4 @@
-"""Every error has its errno."""
+"""Every error has an errno."""
 
 from __future__ import annotations
 

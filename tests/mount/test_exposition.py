@@ -1,4 +1,4 @@
-"""`.kafkafs/metrics`: what is counted, and that Prometheus can read it."""
+"""`.kafkafs/metrics` counts correctly and can be parsed by Prometheus."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Labels = frozenset[tuple[str, str]]
 
 
 def samples(catalog: Catalog) -> dict[str, dict[Labels, float]]:
-    """The values by name and labels."""
+    """Returns the values by name and labels."""
     found: dict[str, dict[Labels, float]] = {}
     for family in text_string_to_metric_families(exposition(catalog).decode()):
         assert family.documentation
@@ -43,7 +43,7 @@ def value(found: Mapping[str, Mapping[Labels, float]], name: str, **labels: str)
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Topic a with two segments, which is compacted, and an empty topic b."""
+    """A compacted topic a with two segments, and an empty topic b."""
     with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("a", settings={"cleanup.policy": "compact"})
         engine.create_topic("b", 2)
@@ -66,7 +66,7 @@ def test_every_request_is_in_the_buckets_that_are_long_enough(durations: list[fl
     assert sum(counted.counts) == len(durations)
     assert counted.seconds == pytest.approx(sum(durations))
     for at, bound in enumerate(BOUNDS):
-        # A bucket ends just below its bound: of a duration the part below a microsecond is cut off.
+        # Durations are truncated to microseconds, so a bucket ends just below its bound.
         assert sum(counted.counts[: at + 1]) == sum(
             int(each * 1e6) < bound * 1e6 for each in durations
         )

@@ -1,4 +1,4 @@
-"""What `mount --check` says where FUSE cannot be used."""
+"""The messages of `mount --check` where FUSE cannot be used."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DOCKER: str = "Name:\tx\nCapEff:\t00000000a80425fb\n"
 
 @pytest.fixture
 def status(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine where all is well, as root; a test takes something away."""
+    """A machine without obstacles, as root; each test takes something away."""
     device, path = tmp_path / "fuse", tmp_path / "status"
     device.touch()
     path.write_text(_ALL)

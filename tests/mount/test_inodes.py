@@ -1,4 +1,4 @@
-"""Inode numbers: every part comes back, and nothing is given twice."""
+"""Inode numbers: every part can be decoded, and no number is given twice."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_places_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_recent_places_keep_their_numbers_while_they_are_used() -> None:
     places: RecentPlaces[str] = RecentPlaces(2)
     assert [places.number(name) for name in ("a", "b", "a")] == [0, 1, 0]
-    assert places.number("c") == 2  # instead of b, which was used longest ago
+    assert places.number("c") == 2  # replaces b, the least recently used
     assert (places[0], places[2]) == ("a", "c")
     with pytest.raises(Stale):
         places[1]

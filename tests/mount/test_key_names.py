@@ -1,4 +1,4 @@
-"""Names of keys: every key has one that the kernel takes, and it leads back."""
+"""Names of keys: every key has one that the kernel accepts, and it leads back to the key."""
 
 from __future__ import annotations
 

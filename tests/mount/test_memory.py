@@ -1,13 +1,13 @@
-"""Memory that was used is kept for a while and then given back."""
+"""Freed memory is kept for a while and then returned to the system."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-# What streams and caches do to a heap: pieces that come and go, and smaller things that stay
-# between them, too large for the gaps that importing left. Prints kB of resident memory with the
-# pieces, without them, and when they were given back.
+# Simulates the heap use of streams and caches: temporary chunks, with smaller permanent ones in
+# between that are too large for the gaps left by importing. Prints the resident memory in kB with
+# the chunks, after freeing them, and after trimming.
 _PROGRAM = """
 import re
 from pathlib import Path

@@ -49,7 +49,7 @@ def test_what_fstab_says_to_others() -> None:
 def test_only_writable_makes_a_mount_writable() -> None:
     assert not parse_options("rw").writable
     assert parse_options("rw,writable").writable
-    assert parse_options("ro,writable").writable  # what mount(8) adds by itself says nothing
+    assert parse_options("ro,writable").writable  # mount(8) adds "ro" by itself, so it is ignored
     assert parse_options("allow_other", MountOptions(writable=True)).writable  # `--rw`
 
 

@@ -1,4 +1,4 @@
-"""What is remembered of the values that were written last: never more than holds."""
+"""The cache of recently written values never returns anything but the latest value."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_whatever_happens_it_is_the_latest_value(keys: Keys) -> None:
 
 
 def inode_of(keys: Keys, name: str) -> int:
-    """As a look-up gives it, and a listing."""
+    """Returns the inode, which a lookup and a listing must agree on."""
     inode = keys.directory.child(name).attributes().inode
     listed = {entry.name: entry.attributes.inode for entry in keys.directory.list()}
     assert listed[name] == inode

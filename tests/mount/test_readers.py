@@ -1,4 +1,4 @@
-"""Open files as the event loop reads them: a reader and the thread that is ahead of it."""
+"""Open files as the event loop reads them: a reader, and the thread that reads ahead."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ READ = 250
 
 
 class SlowSource:
-    """Pieces of which one now and then takes its time."""
+    """Yields pieces, some of them slowly."""
 
     def __init__(self, slow: float) -> None:
-        """`slow`: which part of them."""
+        """`slow` is the share of slow pieces."""
         self._slow = slow
 
     def pieces(self, restart: int) -> Iterator[StreamPiece | CorruptError]:
@@ -46,7 +46,7 @@ class CountingReader(StreamReader):
 
 
 async def read_through(slow: float, pause: float) -> tuple[bytes, int]:
-    """What a reader gets who pauses before each read, and how often the loop was woken."""
+    """Returns what a reader gets that pauses before each read, and how often the loop was woken."""
     handle = StreamHandle(SlowSource(slow), lambda error: None)
     found = bytearray()
     with trio.fail_after(60):
@@ -62,7 +62,7 @@ async def read_through(slow: float, pause: float) -> tuple[bytes, int]:
 
 @pytest.mark.parametrize("slow", [0, 0.02, 0.5])
 def test_who_waits_for_a_piece_is_told_of_it(slow: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Little is made ahead, so that now the reader waits, and now the thread."""
+    """Little is read ahead, so sometimes the reader waits and sometimes the thread."""
     monkeypatch.setattr(streams, "READ_AHEAD", 3 * len(PIECE))
     for _ in range(3):
         found, _ = trio.run(read_through, slow, 0)
@@ -73,5 +73,5 @@ def test_nobody_is_woken_who_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(streams, "READ_AHEAD", 40 * len(PIECE))
     found, wakings = trio.run(read_through, 1, 0.004)
     assert found == PIECE * PIECES
-    # at the begin, when the thread ends, and where the machine held it up
+    # at the start, when the thread ends, and when the machine delayed it
     assert wakings < PIECES // 10

@@ -1,4 +1,4 @@
-"""The last messages, and that nobody can make two of one."""
+"""The log of recent messages, in which no text can look like two messages."""
 
 from __future__ import annotations
 

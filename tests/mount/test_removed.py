@@ -1,4 +1,4 @@
-"""Names that went with another one, as their remover finds them."""
+"""The removing process still finds the names that were removed along with another one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_it_is_forgotten_after_the_last_removal(two: Two) -> None:
     assert names.of(partition, 7, "6") is not None
     time.now += 2
     assert names.of(partition, 7, "6") is None
-    names.note_again(partition, 7, "6")  # which is nothing any more
+    names.note_again(partition, 7, "6")  # which is unknown by now
     assert names.of(partition, 7, "7") is None
 
 

@@ -1,4 +1,4 @@
-"""Settings and attributes as bytes."""
+"""Configs and attributes as bytes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kafkafs.mount.vfs import render
 from kafkafs.storage.format.files.properties import parse_properties
 
-#: Kafka's settings are ASCII. Beyond 16 bits a character takes two escapes, and few join them.
+#: Kafka's configs are ASCII. Characters above 16 bits need two escapes, which few parsers join.
 TEXT = st.text(st.characters(max_codepoint=0xFFFF, exclude_categories=["Cs"]))
 
 

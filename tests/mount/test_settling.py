@@ -1,4 +1,4 @@
-"""Deletions that are put on the disk together."""
+"""Deletions that are made durable together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KEYS = [("t", number) for number in range(5)]
 
 
 class Disk:
-    """Notes what is put on it; `error` is raised instead, and `busy` has to be put again."""
+    """Notes what is put on it. Raises `error` if set; what is `busy` has to be put again."""
 
     def __init__(self) -> None:
         self.puts: list[set[TopicPartition]] = []

@@ -1,4 +1,5 @@
-"""Sizes of streams are the sum of their parts, and reading by them gives slices of the whole."""
+"""The size of a stream is the sum of its parts, and reads at any position return slices of the
+whole."""
 
 from __future__ import annotations
 
@@ -75,13 +76,13 @@ def test_sizes_are_the_sums_of_all_pieces(
                 size = stream(measured, path).stream_size
                 assert size.measure(60.0)
                 assert size.exact == len(whole), path
-                # who reads a stream through has measured it, too
+                # reading a stream through also measures it
                 assert node.stream_size.look() == len(whole), path
 
 
 @pytest.fixture(scope="module")
 def rolled(tmp_path_factory: pytest.TempPathFactory) -> Tree:
-    """A partition of several segments with checkpoints close together."""
+    """A partition of several segments with closely spaced checkpoints."""
     live = LiveLog(tmp_path_factory.mktemp("rolled") / "live")
     for turn in range(4):
         live.append(40 + turn)
@@ -133,7 +134,7 @@ def test_what_is_appended_is_all_that_is_measured_anew(live: LiveLog) -> None:
     assert tree.catalog.stream_index.prefix(part).end == 6
     assert second.stream_size.measure(60.0)
     assert second.stream_size.exact == sum(len(value(each)) + 1 for each in range(live.end))
-    # what was looked up before is as it was, though the index now knows of more
+    # earlier handles keep their size, although the index has grown
     assert first.stream_size.exact == sum(len(value(each)) + 1 for each in range(6))
 
 
@@ -229,7 +230,7 @@ def test_what_compaction_would_leave_is_opened_while_a_cleaner_replaces_segments
     tree.catalog.previews.of(listed.partition)
     file = listed.fixed()
     assert isinstance(file, CompactedStream)
-    held = file.hold()  # as whoever opens it does first of all
+    held = file.hold()  # the first thing that an open does
     assert held is not None
     losses = listed.partition.seen().losses
     live.replace(0, [1])
@@ -285,7 +286,7 @@ def test_the_index_forgets_what_was_used_longest_ago() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 5)), min_size=1), st.data())
 def test_a_beginning_of_a_part(pieces: list[tuple[int, int]], data: st.DataObject) -> None:
-    """Up to any offset, what is known is a place where the part can be taken up."""
+    """For any offset, the known position is one from which the part can be resumed."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stream_index, "CHECKPOINT_DISTANCE", 40)
         measured, places, offset = MeasuredPart(0), {0: 0}, 0
@@ -309,7 +310,7 @@ def test_a_beginning_of_a_part(pieces: list[tuple[int, int]], data: st.DataObjec
 def test_speeds_are_learnt() -> None:
     speeds = sizes.Speeds()
     before = speeds.of("values")
-    speeds.learn("values", 1000, 1.0)  # says nothing
+    speeds.learn("values", 1000, 1.0)  # too little to learn from
     assert speeds.of("values") == before
     speeds.learn("values", 10 << 20, 1.0)
     assert speeds.of("values") == 10 << 20

@@ -1,4 +1,4 @@
-"""What `status.json` says where a mount that writes does not write."""
+"""`status.json` of partitions that a writable mount does not write to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUORUM = "__cluster_metadata"
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[LogManager]:
-    """With a topic, and a log of the quorum's that nobody but the quorum writes to."""
+    """An engine with a topic, and a metadata log that only the quorum writes to."""
     data = tmp_path / "data"
     with LogManager(str(data)) as before:
         before.create_topic("t")

@@ -1,4 +1,4 @@
-"""A stream read in any order gives what it would give read through, and damage fails once."""
+"""A stream returns the same bytes in any order of reads, and damage fails once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Part = bytes | CorruptError
 
 
 class ListSource:
-    """A stream of prepared parts; it can be started at each that is marked by its index."""
+    """A stream of prepared parts that can be started at each part, identified by its index."""
 
     def __init__(self, parts: list[Part], *, restartable: bool = True) -> None:
         self.parts = parts
@@ -44,7 +44,7 @@ def handle_of(source: ListSource, noted: list[CorruptError] | None = None) -> St
 
 
 def read_through(handle: StreamHandle, size: int) -> bytes:
-    """All that can be read, past damage."""
+    """Reads everything that can be read, past damage."""
     found = b""
     while True:
         try:
@@ -97,7 +97,7 @@ def test_damage_fails_once_and_hides_nothing(
                 failed.append(position)
                 continue
             assert whole[position:].startswith(found)
-            # less than was asked for only at the end, or before damage that was not told yet
+            # short reads happen only at the end, or before damage not yet reported
             if len(found) < count and position + len(found) < len(whole):
                 assert position + len(found) in places - set(failed)
         assert len(failed) == len(set(failed))
@@ -106,7 +106,7 @@ def test_damage_fails_once_and_hides_nothing(
 
 
 class small:  # noqa: N801
-    """Windows and distances so small that a test reaches their ends."""
+    """Patches windows and distances to be so small that a test reaches their limits."""
 
     def __init__(self, distance: int) -> None:
         self._patch = pytest.MonkeyPatch()
@@ -176,7 +176,7 @@ def test_a_thread_stays_ahead_and_stops(monkeypatch: pytest.MonkeyPatch) -> None
         handle = handle_of(ListSource([b"x" * 50] * 100))
         assert bytes(handle.read(0, 50)) == b"x" * 50
         handle.keep_ahead(lambda: made.append(1))
-        assert len(made) == 7  # 301 bytes ahead of 50 is the first with which it is content
+        assert len(made) == 7  # 301 bytes ahead of 50 is the first distance that suffices
         assert handle.at_hand(50, 300) == b"x" * 300
         assert handle.at_hand(400, 100) is None
 
@@ -217,7 +217,7 @@ def test_reading_while_another_thread_stays_ahead() -> None:
 
 @dataclass
 class Told:
-    """What is known of a stream's size: nothing but the bound that programs were told."""
+    """A stream's size of which only the reported bound is known."""
 
     reported: Reported
     exact: int | None = None
@@ -250,7 +250,7 @@ def test_a_program_that_stops_at_the_reported_size_has_all_bytes_or_an_error(
     whole = b"".join(part or b"" for part in parts)
     made: list[Part] = [CorruptError("x") if part is None else part for part in parts]
     size = told(bound)
-    if is_measured and None not in parts:  # by somebody else, since the bound was reported
+    if is_measured and None not in parts:  # by another reader, since the bound was reported
         size.reported.note_reached(len(whole))
         size.exact = len(whole)
     with small(5):
@@ -285,7 +285,7 @@ def test_a_program_that_reads_past_a_reported_size_gets_an_error_each_time() -> 
 
 @pytest.mark.parametrize("ends", [4096 + 100, 8192])
 def test_a_page_cache_does_not_take_damage_for_the_end(ends: int) -> None:
-    """Whatever repeats a read gets the bytes before damage; behind it no page is given."""
+    """Retried reads return the bytes before damage; no page after it is returned."""
     made: list[Part] = [b"x" * ends, CorruptError("crc"), b"y" * 9000]
     handle = StreamHandle(ListSource(made), lambda error: None, size=told(1 << 20))
     handle.guards_page_cache = True
@@ -305,7 +305,7 @@ def test_a_page_cache_does_not_take_damage_for_the_end(ends: int) -> None:
     for _ in range(3):
         with pytest.raises(CorruptError):
             handle.read(behind, 4096)
-    while True:  # a program that reads on where the damage lies is told of it, and goes on
+    while True:  # a program that continues at the damage gets the error, and can go on
         try:
             handle.read(ends, 4096)
         except Interrupted:

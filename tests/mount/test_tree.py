@@ -1,4 +1,4 @@
-"""The tree without FUSE: every corpus, against what Kafka's own consumer was given."""
+"""The tree without FUSE, for every corpus, compared with what Kafka's own consumer was given."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ PARTITIONS = [
 
 
 def log_dirs(corpus: Path) -> list[str]:
-    """The log directories of a corpus: itself, or those inside."""
+    """Returns the log directories of a corpus: itself, or those inside."""
     return sorted(str(path.parent) for path in corpus.rglob("meta.properties"))
 
 
 @pytest.fixture(scope="session")
 def tree(corpus: Callable[[str], Path]) -> Callable[..., Tree]:
-    """`tree(name, isolation)`: the tree of a corpus, shared by all tests."""
+    """`tree(name, isolation)` is the tree of a corpus, shared by all tests."""
     made: dict[tuple[str, str], Tree] = {}
 
     def make(name: str, isolation: str = answers.READ_COMMITTED) -> Tree:
@@ -67,7 +67,7 @@ def open_file(tree: Tree, path: str) -> Handle:
 
 
 def read(tree: Tree, path: str, at_once: int = 1 << 20) -> bytes:
-    """All of a file, by reads of `at_once` bytes."""
+    """Reads all of a file, `at_once` bytes at a time."""
     handle = open_file(tree, path)
     parts = []
     position = 0
@@ -100,7 +100,7 @@ def from_json(value: Any) -> bytes | None:
 
 
 def header_name(value: Any) -> str:
-    """A header's name as a consumer gives it: what is not UTF-8 has replacement characters."""
+    """Decodes a header's name as a consumer does, with replacement characters for invalid UTF-8."""
     found = from_json(value)
     assert found is not None
     return decode_utf8(found)
@@ -180,7 +180,7 @@ def target(tree: Tree, path: str) -> str:
 
 
 def check_record(tree: Tree, path: str, record: ExpectedRecord) -> None:
-    """All three files of a record."""
+    """Checks all three files of a record."""
     node = tree.resolve(path)
     found = node.attributes()
     assert read(tree, path) == (record.value or b"")
@@ -215,8 +215,8 @@ def test_every_offset_there_can_be(tree: Callable[..., Tree], topic: str, number
 
 @pytest.mark.parametrize("name", READ)
 def test_times(tree: Callable[..., Tree], name: str) -> None:
-    """Where Kafka names a data record, the same one; where it finds none for want of time stamps in
-    a leading segment, at least a record that is late enough."""
+    """Finds the same record as Kafka if that is a data record. If Kafka finds none because a
+    leading segment lacks timestamps, finds at least a record that is late enough."""
     shown = tree(name)
     served: dict[tuple[str, int], list[ExpectedRecord]] = {}
     for asked in answers.times(name):
@@ -267,7 +267,7 @@ def test_segments_are_the_files(
 
 
 def everything(tree: Tree) -> Iterator[tuple[str, Node]]:
-    """All nodes that are listed, with their paths, but few of many records."""
+    """Yields all listed nodes with their paths, but few of many records."""
 
     def below(path: str, directory: DirectoryNode) -> Iterator[tuple[str, Node]]:
         for entry in list(directory.list())[:40]:
@@ -275,7 +275,7 @@ def everything(tree: Tree) -> Iterator[tuple[str, Node]]:
             try:
                 node = tree.resolve(name)
                 found = node.attributes()
-            except CorruptError:  # a key of which a later record may be damaged, or a damaged range
+            except CorruptError:  # a later record of the key may be damaged, or the range is
                 assert any(part in name for part in ("/key/", "/latest/", "/range/"))
                 continue
             listed = entry.attributes
@@ -419,7 +419,7 @@ def test_settings_of_a_topic(tree: Callable[..., Tree]) -> None:
 
 @pytest.mark.parametrize("name", ["kafka43-torn", "kafka43-crash"])
 def test_everything_around_damage_is_served(tree: Callable[..., Tree], name: str) -> None:
-    """What the engine's scan finds readable is in every stream and in the listing."""
+    """Everything that the engine's scan finds readable is in every stream and in the listing."""
     shown = tree(name)
     damage = 0
     for topic, partitions in shown.catalog.topics().items():
@@ -442,7 +442,7 @@ def test_everything_around_damage_is_served(tree: Callable[..., Tree], name: str
 
 
 def read_past_damage(tree: Tree, path: str) -> tuple[bytes, int]:
-    """All of a stream that can be read, and how often that failed."""
+    """Returns everything that can be read of a stream, and the number of failures."""
     handle = open_file(tree, path)
     data, failures = b"", 0
     while True:

@@ -1,4 +1,4 @@
-"""What the watch tells the kernel to forget, and whom it wakes."""
+"""What the watch makes the kernel forget, and which waiters it wakes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.mounted.live import LiveLog
 
 
 class Kernel:
-    """Notes what it is told to forget."""
+    """Records what it is asked to forget."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.forgotten: list[tuple[int, bytes]] = []
@@ -28,7 +28,7 @@ class Kernel:
 
     def _forget(self, directory: int, name: bytes) -> None:
         self.forgotten.append((directory, name))
-        raise FileNotFoundError  # as when it did not know the name
+        raise FileNotFoundError  # as if it did not know the name
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def names(partition: MountedPartition) -> list[tuple[int, bytes]]:
 def run(
     tree: Tree, steps: Callable[[Watch], Awaitable[None]], open_nodes: tuple[Node, ...] = ()
 ) -> None:
-    """Runs a watch while `steps` go on, for at most some seconds."""
+    """Runs a watch during `steps`, for at most ten seconds."""
 
     async def main() -> None:
         watching = Watch(tree.catalog, lambda: open_nodes)
@@ -82,7 +82,7 @@ def test_growth_wakes_and_nothing_is_forgotten(live: LiveLog, tree: Tree, kernel
     tree.resolve("t/0/offset/0")
 
     async def steps(watching: Watch) -> None:
-        await watching.next_change(partition_of(tree)).wait()  # its first look
+        await watching.next_change(partition_of(tree)).wait()  # the first check
         change = watching.next_change(partition_of(tree))
         live.append()
         await change.wait()

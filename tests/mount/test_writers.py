@@ -20,13 +20,13 @@ from kafkafs.mount.writes.changes import Changes
 from kafkafs.storage.log_manager import LogManager
 from tests.reading import read
 
-#: Much older than now: a record with the present time behind it would roll the segment.
+#: So old that a record with the present time after it would roll the segment.
 OLD = b'{"value":"x","timestamp":1500000000000}\n'
 
 
 class Noting:
-    """Where each write of a handle was done, True for the event loop. The writer's clock goes on by
-    `seconds` in each, whatever it took: this machine may be slow."""
+    """Records where each write of a handle was done, True for the event loop. The writer's clock
+    advances by `seconds` in each, regardless of the real time, as this machine may be slow."""
 
     def __init__(self, handle: AppendHandle, monkeypatch: pytest.MonkeyPatch) -> None:
         self.in_loop: list[bool] = []
@@ -85,7 +85,7 @@ def test_the_loop_does_what_is_short_and_nobody_waits_for(
             assert await writer.write(0, 10 * OLD, is_alone) == 10 * len(OLD)
 
     trio.run(write)
-    # The first append to a segment tells how old it is.
+    # The first append to a segment determines its age.
     assert noting.in_loop[1:] == [in_loop] * 19
     assert len(read(engine.log("t", 0).view())) == 200
 

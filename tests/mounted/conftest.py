@@ -1,4 +1,4 @@
-"""Fixtures with a real mount. Everything under tests/mounted is marked so."""
+"""Fixtures with a real mount. All tests under tests/mounted are marked `mounted`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Mounting = Callable[..., Mount]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever stands in this directory needs /dev/fuse."""
+    """Marks the tests in this directory, which need /dev/fuse."""
     here = Path(__file__).parent
     for item in items:
         if item.path.is_relative_to(here):
@@ -51,7 +51,7 @@ def old(corpus: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def mount(tmp_path: Path) -> Iterator[Mounting]:
-    """`mount(log_dir, options, settings)` is a mount of the test's own."""
+    """`mount(log_dir, options, settings)` mounts it for one test."""
     with ExitStack() as stack:
 
         def start(
@@ -69,5 +69,5 @@ def mount(tmp_path: Path) -> Iterator[Mounting]:
 
 @pytest.fixture
 def live(tmp_path: Path) -> LiveLog:
-    """A log directory with one partition `t-0` of six records, which the test writes on."""
+    """A log directory with one partition `t-0` of six records, which the test appends to."""
     return LiveLog(tmp_path / "logs")

@@ -1,4 +1,4 @@
-"""Talking to `.kafkafs/control`."""
+"""Sends commands to `.kafkafs/control`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Row = dict[str, Any]
 
 
 class Conversation:
-    """An open handle of a mount's control."""
+    """An open handle of a mount's control file."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
@@ -25,7 +25,7 @@ class Conversation:
         assert os.write(self.fd, data) == len(data)
 
     def read(self) -> list[Row]:
-        """The answer, to its end."""
+        """Returns the answer, read to its end."""
         data = b""
         while True:
             try:
@@ -51,13 +51,13 @@ def conversation(point: Path) -> Iterator[Conversation]:
 
 
 def ask(point: Path, line: str) -> list[Row]:
-    """The answer to one line."""
+    """Returns the answer to one line."""
     with conversation(point) as handle:
         return handle.ask(line)
 
 
 def logged(point: Path, text: str) -> str:
-    """The first line of `.kafkafs/log` with `text` in it, once there is one."""
+    """Waits for a line with `text` in `.kafkafs/log`; returns the first one."""
     path = point / ".kafkafs/log"
     return wait_until(
         lambda: next((line for line in path.read_text().splitlines() if text in line), "")

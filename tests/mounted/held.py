@@ -1,6 +1,6 @@
-"""A daemon that does not find the size of any stream as long as a file exists.
+"""A daemon that does not find the size of any stream while a file exists.
 
-It stands for a log so large that finding its sizes takes long, however fast the machine is.
+It simulates a log so large that finding its sizes takes long, however fast the machine is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafkafs.mount.streams.stream_index import MeasuredPart, Part, StreamIndex
 
 
 def hold_sizes_back(while_it_exists: Path) -> None:
-    """For all streams of this process."""
+    """Patches all streams of this process."""
     patch = pytest.MonkeyPatch()
     find, measure = StreamIndex.find, StreamSize.measure
 

@@ -1,4 +1,4 @@
-"""Mounts in processes of their own, which end with the test whatever happens."""
+"""Mounts in separate processes, which end with the test whatever happens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 ROOT = Path(__file__).parent.parent.parent
-#: Far more than anything takes; a test that waits so long has failed.
+#: Far longer than any operation takes; a test that waits this long has failed.
 PATIENCE_SECONDS = 60.0
 #: Enough for what is promised within a second, on a machine that is busy with other things.
 SOON_SECONDS = 10.0
@@ -41,7 +41,8 @@ mount(sys.argv[1].split(","), sys.argv[2], options, foreground=True, make_engine
 
 
 def wait_until(condition: Callable[[], T], seconds: float = PATIENCE_SECONDS) -> T:
-    """What `condition` gives once that is true; AssertionError when it takes longer."""
+    """Returns the result of `condition` once it is true. Raises AssertionError if it takes
+    longer."""
     deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"not within {seconds} s"
@@ -50,7 +51,7 @@ def wait_until(condition: Callable[[], T], seconds: float = PATIENCE_SECONDS) ->
 
 
 def errno_of(call: Callable[..., object], *arguments: object) -> int:
-    """The number of the error that a call ends in, 0 for none."""
+    """Returns the errno that a call fails with, or 0."""
     try:
         call(*arguments)
     except OSError as error:
@@ -60,7 +61,7 @@ def errno_of(call: Callable[..., object], *arguments: object) -> int:
 
 @dataclass(slots=True)
 class Mount:
-    """A mount at `point`. `log` is what its daemon logged."""
+    """A mount at `point`. `log` is its daemon's log."""
 
     point: Path
     daemon: subprocess.Popen[bytes]
@@ -69,25 +70,25 @@ class Mount:
     expects_errors: bool = False
 
     def lines(self, level: str) -> list[str]:
-        """What was logged at `level`. A test that reads warnings expects them."""
+        """Returns the lines logged at `level`. A test that reads warnings expects them."""
         self.expects_warnings = True
         found = self.log.read_text(encoding="utf-8").splitlines()
         return [line for line in found if f" {level}: " in f" {line}"]
 
     def memory_kb(self, what: str) -> int:
-        """A line of the daemon's /proc status: VmRSS, VmHWM."""
+        """Returns a value of the daemon's /proc status: VmRSS, VmHWM."""
         status = Path(f"/proc/{self.daemon.pid}/status").read_text(encoding="utf-8")
         (line,) = [line for line in status.splitlines() if line.startswith(f"{what}:")]
         return int(line.split()[1])
 
     def cpu_seconds(self) -> float:
-        """What the daemon took of a processor so far, by itself and in the kernel."""
+        """Returns the processor time that the daemon has used, in user and kernel mode."""
         stat = Path(f"/proc/{self.daemon.pid}/stat").read_text(encoding="utf-8")
         fields = stat.rpartition(")")[2].split()  # from the third on, see proc(5)
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def end(self) -> int:
-        """Ends the daemon as SIGTERM does; its exit status."""
+        """Ends the daemon with SIGTERM; returns its exit status."""
         if self.daemon.poll() is None:
             self.daemon.send_signal(signal.SIGTERM)
         return self.daemon.wait(PATIENCE_SECONDS)
@@ -101,8 +102,8 @@ def start(
     settings: Mapping[str, str] | None = None,
     holding: Path | None = None,
 ) -> Mount:
-    """Starts a daemon and does not wait for it. `settings` are those of `-c`. `holding`: a file,
-    and as long as it exists the daemon finds no size of a stream."""
+    """Starts a daemon without waiting for it. `settings` are those of `-c`. While the file
+    `holding` exists, the daemon finds no size of a stream."""
     with log.open("wb") as file:
         dirs = ",".join(map(str, log_dirs))
         arguments = [dirs, str(point), options, json.dumps(dict(settings or {}))]
@@ -120,8 +121,8 @@ def mounted(
     settings: Mapping[str, str] | None = None,
     holding: Path | None = None,
 ) -> Iterator[Mount]:
-    """Mounts the directories at `place/mnt` while the block runs. The daemon must end with status 0
-    and must not have warned of anything that the test did not ask for."""
+    """Mounts the directories at `place/mnt` during the block. The daemon must exit with status 0
+    and must not have logged warnings that the test does not expect."""
     point = place / "mnt"
     point.mkdir()
     mount = start(log_dirs, point, options, place / "log", settings, holding)
@@ -141,8 +142,8 @@ def mounted(
 
 @contextmanager
 def waiting_for(told: Path, script: str, data: Path) -> Iterator[Mount]:
-    """A mount of `data` by a script that waits for the file `told` somewhere, or reads from it how
-    far it may go. It may not be mounted yet."""
+    """Mounts `data` with a script that waits for the file `told`, or reads from it how far it may
+    continue. May return before it is mounted."""
     point, log = told.parent / "mnt", told.parent / "log"
     point.mkdir()
     command = [sys.executable, "-c", script, str(data), str(point), str(told)]
@@ -155,7 +156,7 @@ def waiting_for(told: Path, script: str, data: Path) -> Iterator[Mount]:
 
 
 def clear(mount: Mount) -> None:
-    """Nothing is left of a mount, however it ended."""
+    """Removes a mount, however it ended."""
     if mount.daemon.poll() is None:
         mount.daemon.kill()
         mount.daemon.wait()
@@ -164,13 +165,13 @@ def clear(mount: Mount) -> None:
 
 
 def is_mounted(point: Path) -> bool:
-    """Also when the daemon behind it is dead."""
+    """Returns whether something is mounted, even if its daemon is dead."""
     mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
     return any(line.split()[4] == str(point) for line in mounts.splitlines())
 
 
 def sh(command: str, cwd: Path) -> str:
-    """What a shell prints. AssertionError with its errors when it fails."""
+    """Returns the output of a shell command. Raises AssertionError with its errors if it fails."""
     done = subprocess.run(
         ["bash", "-c", f"set -o pipefail; {command}"],
         cwd=cwd,

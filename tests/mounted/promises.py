@@ -1,4 +1,4 @@
-"""The sentences of `mount/SEMANTICS.md`, and which test stands for which."""
+"""The promises of `mount/SEMANTICS.md`, and the tests that quote them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SENTENCE = re.compile(r"- (\d+\.\d+) (.*)")
 
 
 def promise(*sentences: str) -> Callable[[Test], Test]:
-    """Quotes what a test proves, over it."""
+    """Quotes, above a test, the promises that it proves."""
 
     def mark(test: Test) -> Test:
         return test
@@ -26,13 +26,13 @@ def promise(*sentences: str) -> Callable[[Test], Test]:
 
 
 def promised() -> dict[str, str]:
-    """The sentences of the document, by number."""
+    """Returns the promises of the document, by number."""
     matches = map(_SENTENCE.fullmatch, DOCUMENT.read_text(encoding="utf-8").splitlines())
     return {match[1]: match[2] for match in matches if match}
 
 
 def quoted() -> list[str]:
-    """Every sentence that is quoted over a test here."""
+    """Returns every promise quoted above a test here."""
     found: list[str] = []
     for path in sorted(_HERE.glob("test_*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):

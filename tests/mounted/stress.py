@@ -1,13 +1,13 @@
-"""Many readers and writers, retention and the cleaner at once, through one writable mount.
+"""Runs many readers and writers, retention and the cleaner together, on one writable mount.
 
     python -m tests.mounted.stress DIR SECONDS
 
 Each writer appends lines "<writer> <number>" to one of the partitions of `log` and to a compacted
-topic; retention deletes the oldest segments of `log` all the while, and the cleaner cleans. Readers
-read streams, records, segments, listings, keys and states at random. What is wrong is printed:
-an EIO, a record lost, seen twice or out of order, a call that does not return, memory or
-descriptors that grow. What a mount holds for those that read and write depends on what they do at
-the moment; so they rest after a third of the time, and what it holds then it must hold at the end.
+topic, while retention deletes the oldest segments of `log` and the cleaner runs. Readers read
+streams, records, segments, listings, keys and states at random. It prints what goes wrong: an EIO,
+a record that is lost, duplicated or out of order, a call that does not return, growing memory or
+descriptors. The resources of a mount depend on what its users do at the moment, so all threads rest
+after a third of the time and at the end, and the two are compared.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from tests.mounted.conversing import ask
 from tests.mounted.mounting import Mount, mounted
 
 READERS, WRITERS, PARTITIONS = 64, 8, 4
-# Keys of the compacted topic, for each writer.
+# Keys of the compacted topic for each writer.
 KEYS = 50
-# What may happen to who looks at a log from which the oldest goes.
+# The errors that a reader may get while the oldest records are deleted.
 _GONE = (errno.ENOENT, errno.ESTALE, errno.EINTR)
-# How long one call may take before it counts as one that does not return.
+# The time after which a call counts as hanging.
 _HANGS_SECONDS = 60.0
-# How long until a daemon at rest has given its memory back; and how much more, in kB, it may have
-# at the end than at the first rest: caches fill, less than 16 MiB that are free it keeps, and of
-# pages that are free in part ever more come, up to some number.
+# The time until an idle daemon has returned its memory; and how much more memory, in kB, it may use
+# at the end than at the first rest: caches fill, it keeps less than 16 MiB of free memory, and
+# fragmentation grows up to some limit.
 _REST_SECONDS = SWEEP_SECONDS + 1
 _MAY_GROW = 48_000
-# Names that a reader lists.
+# The number of names that a reader lists.
 _LISTED = 5000
 _SETTINGS = {
     "log.initial.task.delay.ms": "100",
@@ -58,7 +58,7 @@ _SETTINGS = {
 
 
 def make(directory: Path) -> None:
-    """The topics: `log`, of which some megabytes stay, and `keys`."""
+    """Creates the topics: `log`, which keeps a few megabytes, and `keys`."""
     small = {"segment.bytes": "1048576", "file.delete.delay.ms": "1000"}
     with LogManager(str(directory)) as engine:
         engine.create_topic("log", PARTITIONS, {**small, "retention.bytes": "4194304"})
@@ -71,8 +71,9 @@ def make(directory: Path) -> None:
 
 @dataclass(slots=True)
 class Run:
-    """What is going on. `busy`: since when each thread is in a call; `written`: the lines that each
-    writer has appended; `problems`: what was wrong; `works`: set but while all rest."""
+    """The state of a run. `busy`: since when each thread is in a call; `written`: the lines that
+    each writer has appended; `problems`: what went wrong; `works`: cleared while all threads
+    rest."""
 
     point: Path
     ends_at: float
@@ -84,12 +85,12 @@ class Run:
 
     @property
     def goes_on(self) -> bool:
-        """Asked between calls: returns when the rest is over, if there is one."""
+        """Whether to continue; checked between calls. Waits while the threads rest."""
         self.works.wait()
         return time.monotonic() < self.ends_at and not self.problems
 
     def thread(self, work: Callable[[Run, int], None], number: int) -> threading.Thread:
-        """What does `work(self, number)`; what it raises is a problem."""
+        """Returns a thread for `work(self, number)`; an exception in it is a problem."""
 
         def done() -> None:
             try:
@@ -101,7 +102,7 @@ class Run:
 
     @contextmanager
     def call(self, what: str, *allowed: int) -> Iterator[None]:
-        """Counts a call and how long it takes; the errors in `allowed` are none."""
+        """Counts a call and measures its time; the errors in `allowed` are no problem."""
         name = threading.current_thread().name
         self.busy[name] = what, time.monotonic()
         self.calls[what] += 1
@@ -122,7 +123,7 @@ def writers_of(partition: int) -> list[int]:
 
 
 def write(run: Run, writer: int) -> None:
-    """Appends numbered lines, to `log` in one handle and to `keys` in one that is opened anew."""
+    """Appends numbered lines, to `log` through one handle and to `keys` through new ones."""
     log = run.point / f"log/{writer % PARTITIONS}/append"
     keys = run.point / f"keys/{writer % PARTITIONS}/append.jsonl"
     filling = "x" * 200
@@ -146,7 +147,7 @@ def write(run: Run, writer: int) -> None:
 
 
 def check_lines(run: Run, data: bytes, where: str) -> None:
-    """Each writer's numbers follow each other."""
+    """Checks that each writer's numbers are consecutive."""
     last: dict[bytes, int] = {}
     for line in data.splitlines():
         writer, number, _ = line.split(b" ", 2)
@@ -182,11 +183,11 @@ def read_segment(run: Run, partition: Path) -> None:
 
 def list_offsets(run: Run, partition: Path) -> None:
     with run.call("listing", *_GONE):
-        # Some of it: a slow reader may never come to the end of a log that grows.
+        # only a part: a slow reader may never reach the end of a growing log
         with os.scandir(partition / "offset") as entries:
             names = [entry.name for entry in islice(entries, _LISTED)]
         numbers = [int(name) for name in names if name.isdigit()]
-        # What is deleted meanwhile may be left out.
+        # Names deleted meanwhile may be missing.
         if any(before >= after for before, after in pairwise(numbers)):
             run.problems.append(f"{partition}/offset: out of order, or a name twice")
 
@@ -199,7 +200,7 @@ def read_status(run: Run, partition: Path) -> None:
 
 
 def read_key(run: Run, partition: Path) -> None:
-    """The latest value of a key is never one that is older than one seen before."""
+    """Checks that the value of a key is never older than one seen before."""
     writer = random.choice(writers_of(int(partition.name)))
     key = random.randrange(KEYS)
     path = run.point / f"keys/{partition.name}/key/{writer}-{key}"
@@ -228,7 +229,7 @@ def read(run: Run, reader: int) -> None:
 
 
 def follow(run: Run, partition: int) -> None:
-    """Each record once, in order, without a gap where nothing was deleted under the reader."""
+    """Checks that each record comes once, in order, without a gap where nothing was deleted."""
     last: dict[bytes, int] = {}
     begun = b""
     fd = os.open(run.point / f"log/{partition}/follow", os.O_RDONLY | os.O_NONBLOCK)
@@ -254,7 +255,7 @@ def follow(run: Run, partition: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of the daemon: kB of memory, and open descriptors."""
+    """The daemon's memory in kB, and its open descriptors."""
 
     memory: int
     descriptors: int
@@ -265,7 +266,7 @@ class Size:
 
 
 def stress(directory: Path, seconds: float, told: Callable[[str], object] = print) -> list[str]:
-    """Runs it in the new directory `directory`; what was wrong, nothing when all was well."""
+    """Runs the test in the new directory `directory`; returns the problems."""
     directory.mkdir()
     make(directory / "data")
     with mounted([directory / "data"], directory, "writable,maintain", _SETTINGS) as mount:
@@ -293,8 +294,8 @@ def stress(directory: Path, seconds: float, told: Callable[[str], object] = prin
 
 
 def _watch(run: Run, mount: Mount, told: Callable[[str], object]) -> tuple[list[Size], Size]:
-    """Looks at the daemon until the time is over; its sizes, once a tenth of the time, and at rest
-    after three of these."""
+    """Watches the daemon until the end; returns its sizes, ten of them, and that at rest after
+    three."""
     sizes: list[Size] = []
     rested = Size.of(mount)
     step = (run.ends_at - time.monotonic()) / 10
@@ -311,7 +312,7 @@ def _watch(run: Run, mount: Mount, told: Callable[[str], object]) -> tuple[list[
 
 
 def _rest(run: Run, mount: Mount, told: Callable[[str], object]) -> Size:
-    """Has all threads rest, which takes nothing of the run's time; the daemon's size then."""
+    """Lets all threads rest, without counting the time; returns the daemon's size then."""
     began = time.monotonic()
     run.works.clear()
     try:
@@ -324,7 +325,7 @@ def _rest(run: Run, mount: Mount, told: Callable[[str], object]) -> Size:
 
 
 def _rested(mount: Mount, told: Callable[[str], object]) -> Size:
-    """The daemon's size when nobody wants anything of it."""
+    """Returns the daemon's size after a time without requests."""
     time.sleep(_REST_SECONDS)
     size = Size.of(mount)
     told(f"{size} at rest")
@@ -332,7 +333,7 @@ def _rested(mount: Mount, told: Callable[[str], object]) -> Size:
 
 
 def _kept(before: Size, after: Size) -> list[str]:
-    """What a daemon at rest has and did not have before."""
+    """Returns the resources that a daemon at rest has and did not have before."""
     problems = []
     if after.memory > before.memory + _MAY_GROW:
         problems.append(f"memory at rest grew from {before.memory} kB to {after.memory} kB")
@@ -342,7 +343,7 @@ def _kept(before: Size, after: Size) -> list[str]:
 
 
 def _growth(sizes: list[Size]) -> list[str]:
-    """What grew from the second third of the time to the last one."""
+    """Returns what grew from the second third of the time to the last."""
     third = len(sizes) // 3
     if not third:
         return []
@@ -358,8 +359,8 @@ def _growth(sizes: list[Size]) -> list[str]:
 
 
 def _check_all(run: Run, mount: Mount) -> None:
-    """Every line that was written is there, or below the log start offset; each key has its last
-    value."""
+    """Checks that every line written is present, or below the log start offset, and that each key
+    has its last value."""
     for task in ("retention", "cleaner"):
         ask(mount.point, f"run {task}")
     runs = {task["task"]: task for task in ask(mount.point, "status")}

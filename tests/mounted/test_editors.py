@@ -1,4 +1,4 @@
-"""Editors that a person types into: nano at a terminal, and what vim leaves where keys are."""
+"""Interactive editors: nano in a terminal, and the files that vim creates among keys."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def data(tmp_path: Path) -> Path:
 
 @contextmanager
 def nano(path: Path, *options: str) -> Iterator[Terminal]:
-    """`path` being edited, the cursor at the end."""
+    """Edits `path`, with the cursor at the end."""
     with Terminal(["nano", "--ignorercfiles", *options, str(path)], _ENVIRONMENT) as terminal:
         terminal.wait_for("Exit")
         terminal.type(_END)

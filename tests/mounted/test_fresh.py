@@ -1,4 +1,4 @@
-"""No stale name, attribute or page on a writable mount, whoever had looked before."""
+"""A writable mount shows no stale name, attribute or page, whoever had read it before."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.mounted.mounting import errno_of, wait_until
 _END = 400
 _EACH = 50
 
-# Looks at everything again and again until its input ends: `start` is asked before and after each
-# look; what was gone before may not be seen, what is there afterwards must have been.
+# Reads everything repeatedly until its input ends. `start` is read before and after: names below
+# the first value must not be seen, and names above the second must be.
 _HAMMER = """
 import json, os, select, sys
 partition, values = sys.argv[1], json.loads(sys.argv[2])
@@ -82,7 +82,7 @@ def data(tmp_path: Path) -> Path:
 
 @contextmanager
 def hammering(partition: Path, count: int = 2) -> Iterator[None]:
-    """Processes look while the block runs; each must have looked, seeing nothing wrong."""
+    """Runs reading processes during the block; each must have read, and seen nothing wrong."""
     values = json.dumps([value(offset) for offset in range(_END)])
     command = [sys.executable, "-c", _HAMMER, str(partition), values]
     processes = [

@@ -1,7 +1,7 @@
-"""What any program may expect of a file system, on a writable mount: permissions, names, errors.
+"""A writable mount behaves as programs expect of a file system: permissions, names, errors.
 
-The cases are those that file systems are tested for everywhere (as pjdfstest does), as far as they
-apply to a tree in which most files cannot be made.
+The cases are those of common file system tests (such as pjdfstest), as far as they apply to a tree
+in which most files cannot be created.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _root() -> None:
 
 
 def _data(place: Path) -> Path:
-    """A log directory with three records with keys in the topic `t`, and an empty one `u`."""
+    """Returns a log directory with three keyed records in topic `t`, and an empty topic `u`."""
     with LogManager(str(place / "data")) as engine:
         engine.create_topic("t")
         columns = RecordColumns.from_values([b"a", b"b", b"c"], keys=[b"x", b"y", b"z"])
@@ -45,7 +45,7 @@ def _data(place: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def place() -> Iterator[Path]:
-    """A directory to which everybody has access, other than to pytest's."""
+    """A directory that everybody can access, unlike pytest's."""
     directory = Path(tempfile.mkdtemp(prefix="kafkafs-posix-"))
     directory.chmod(0o755)
     yield directory
@@ -65,7 +65,7 @@ def point(shared: Mount) -> Path:
 
 
 def as_nobody(calls: list[Call]) -> list[int]:
-    """The errnos of calls that a process of another user makes, 0 for those that work."""
+    """Returns the errnos of calls made by a process of another user, 0 for those that succeed."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -355,7 +355,7 @@ def test_descriptors(point: Path) -> None:
     path = point / "t/x"
     fd = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
     assert errno_of(os.read, fd, 1) == errno.EBADF
-    os.pwrite(fd, b"one", 100)  # O_APPEND counts, as Linux has it
+    os.pwrite(fd, b"one", 100)  # O_APPEND wins, as on Linux
     os.write(fd, b"two")
     os.close(fd)
     assert path.read_bytes() == b"onetwo"
@@ -388,7 +388,7 @@ _CHANGES = st.one_of(
 @given(st.lists(_CHANGES, max_size=20))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_a_file_is_what_was_written(point: Path, changes: list[tuple[str, int, bytes]]) -> None:
-    """Whatever is written, cut and read where, in any order, as fsx does it."""
+    """Writes, truncates and reads in any order, as fsx does."""
     path, model = point / "u/fsx", bytearray()
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
     for change, at, data in changes:
@@ -466,7 +466,7 @@ def test_hostile_names(point: Path, calls: list[tuple[str, str, bytes]]) -> None
 
 
 def _clear(point: Path) -> None:
-    """What the calls made is removed: files of editors, then topics without records."""
+    """Removes what the calls created: editors' files, then topics without records."""
     for topic in os.listdir(os.fsencode(point)):
         directory = os.path.join(os.fsencode(point), topic)
         for name in os.listdir(directory) if topic != b".kafkafs" else []:
@@ -479,7 +479,7 @@ def _clear(point: Path) -> None:
 @given(st.lists(st.one_of(st.binary(max_size=200), _HOSTILE), max_size=8))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_hostile_text(point: Path, lines: list[bytes]) -> None:
-    """Lines that are no JSON, no verbs and no settings, written to where such are expected."""
+    """Writes lines that are not JSON, verbs or configs to files that expect such."""
     text = b"\n".join(lines) + b"\n"
     for path in (point / "u/config.properties", point / ".kafkafs/control"):
         if path.exists():
@@ -489,7 +489,7 @@ def test_hostile_text(point: Path, lines: list[bytes]) -> None:
 
 
 def test_hostile_names_have_left_nothing(shared: Mount, place: Path) -> None:
-    """Nothing was made outside the topics, and each message is still one line of its own."""
+    """Nothing was created outside the topics, and each message is still a separate line."""
     assert shared.daemon.poll() is None
     assert (shared.point / "t/config.properties").exists()
     assert set(os.listdir(place)) <= {"data", "mnt", "log", "closed", "outside"}

@@ -22,7 +22,7 @@ from tests.mounted.promises import DOCUMENT
 
 FIRST, LAST = 100, 1899
 _ENVIRONMENT = {"PATH": os.environ["PATH"], "TERM": "xterm", "LANG": "C.UTF-8", "HOME": "/nowhere"}
-#: Programs that give all of `values` on their output; {tmp} is an empty directory.
+#: Programs that output all of `values`; {tmp} is an empty directory.
 WHOLE = {
     "cat": "cat values",
     "less": "less -f values",
@@ -42,7 +42,7 @@ WHOLE = {
         " '.import values t' 'select v from t order by rowid'"
     ),
 }
-#: Programs whose output follows from `values`.
+#: Programs whose output depends on `values`.
 DERIVED: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "head": ("head -n 5 values", lambda data: b"".join(data.splitlines(True)[:5])),
     "tail -n": ("tail -n 5 values", lambda data: b"".join(data.splitlines(True)[-5:])),
@@ -50,7 +50,7 @@ DERIVED: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
     "sort": ("LC_ALL=C sort values", lambda data: b"".join(sorted(data.splitlines(True)))),
     "md5sum": ("md5sum < values", lambda data: hashlib.md5(data).hexdigest().encode() + b"  -\n"),
 }
-#: Python that writes every value with a line break behind it, from whatever file has it.
+#: Python that writes every value and a line break, from any of the files.
 _WRITE = "import sys\ndef write(*data): sys.stdout.buffer.write(b''.join(data))\n"
 _BYTES = "write(*((v or b'') + b'\\n' for v in {}))"
 _TEXTS = "write(*((v or '').encode() + b'\\n' for v in {}))"
@@ -81,7 +81,7 @@ LIBRARIES = {
     "polars scan_ndjson": "import polars as p\n"
     + _TEXTS.format("p.scan_ndjson('records.jsonl').collect()['value']"),
 }
-#: The same from a range's `records.parquet`.
+#: The same for a range's `records.parquet`.
 PARQUET = {
     "pyarrow dataset": "import pyarrow.dataset as d\n"
     + _BYTES.format("d.dataset('records.parquet').to_table()['value'].to_pylist()"),
@@ -92,7 +92,7 @@ PARQUET = {
     "polars scan_parquet": "import polars as p\n"
     + _BYTES.format("p.scan_parquet('records.parquet').collect()['value']"),
 }
-#: Those that a person looks at.
+#: Interactive programs.
 SHOWN = ("tail -f", "vim", "nano")
 RECURSIVE = ("cp -r", "rsync -a", "tar", "zip -r", "grep -r", "diff -r")
 
@@ -107,7 +107,7 @@ def directory(
 
 @pytest.fixture(scope="module")
 def values() -> bytes:
-    """What `values` must have, by what a broker's consumer was given."""
+    """The expected contents of `values`, from what a broker's consumer was given."""
     records = answers.records("kafka43-clean", "orders", 0)
     inside = [record for record in records if FIRST <= record.offset <= LAST]
     return b"".join((record.value or b"") + b"\n" for record in inside)
@@ -151,7 +151,7 @@ def test_what_a_person_sees(directory: Path, values: bytes, tmp_path: Path) -> N
 
 
 def look(path: Path, values: bytes, tmp: Path) -> None:
-    """What `tail -f`, vim and nano show of `values`; the two that edit write it elsewhere."""
+    """Checks what `tail -f`, vim and nano show of `values`; the two editors write it elsewhere."""
     last = values.splitlines()[-1].decode()
     with Terminal(["tail", "-n", "2", "-f", str(path)], _ENVIRONMENT) as terminal:
         assert "truncated" not in terminal.wait_for(last)
@@ -180,7 +180,7 @@ def look(path: Path, values: bytes, tmp: Path) -> None:
 def test_streams_and_small_documents(
     corpus: Callable[[str], Path], directory: Path, tmp_path: Path
 ) -> None:
-    """The same programs with the files of a partition and of a topic."""
+    """Runs the same programs on the files of a partition and of a topic."""
     records = answers.records("kafka43-clean", "orders", 0)
     whole = b"".join((record.value or b"") + b"\n" for record in records)
     where = directory.parent.parent
@@ -215,14 +215,14 @@ def test_streams_and_small_documents(
     look(where / "values", whole, tmp_path)
 
 
-#: What says something else each time.
+#: Files that change with every read.
 _CHANGING = ("status.json", "why.json", "log", "metrics", "summary.json")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("top", ["t/0", ""], ids=["partition", "mount"])
 def test_whole_trees(top: str, tmp_path: Path) -> None:
-    """A copy of all files, whichever program makes it, and a match in each of them."""
+    """Every program copies all files, and finds a match in each of them."""
     live = LiveLog(tmp_path / "logs")
     with mounted([live.directory], tmp_path) as mount:
         where = mount.point / top
@@ -262,7 +262,7 @@ _RG = ("--no-config", "--hidden", "--no-ignore", "--follow")
 
 
 def tree(top: Path) -> dict[str, bytes]:
-    """The bytes of all files under a directory, links followed, read without regard to sizes."""
+    """Returns the bytes of all files under a directory, links followed, ignoring sizes."""
     found = {}
     for place, _, names in os.walk(top):
         for name in names:
@@ -295,5 +295,5 @@ def test_damage_is_an_error(program: str, damaged: Path, tmp_path: Path) -> None
         text = WHOLE.get(program) or DERIVED[program][0]
         command = ["bash", "-c", f"set -eo pipefail; {text.replace('{tmp}', str(tmp_path))}"]
     done = subprocess.run(command, cwd=damaged, capture_output=True, check=False, timeout=200)
-    # less shows the error as it shows a file, and leaves with 0
+    # less displays the error and exits with 0
     assert done.returncode != 0 or b"Input/output error" in done.stderr + done.stdout

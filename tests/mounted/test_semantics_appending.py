@@ -1,4 +1,4 @@
-"""What SEMANTICS.md promises of `append` and `append.jsonl`, sentence by sentence."""
+"""The promises of SEMANTICS.md about `append` and `append.jsonl`, one by one."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ FOREVER = str((1 << 63) - 1)
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A log directory with empty topics: `t` of two partitions, `small` with little room for a
-    record, and `keyed`, which is compacted."""
+    """A log directory with empty topics: `t` with two partitions, `small` with a low limit for
+    records, and the compacted `keyed`."""
     with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("t", 2, {"message.timestamp.before.max.ms": FOREVER})
         engine.create_topic("small", 1, {"max.message.bytes": "2000"})
@@ -39,7 +39,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def appended(data: Path, topic: str = "t", number: int = 0) -> list[Plain]:
-    """The records as the files have them."""
+    """Returns the records in the log files."""
     return read(Engine(str(data)).log(topic, number).view())
 
 
@@ -143,7 +143,7 @@ def test_when_lines_are_appended(data: Path, mount: Mounting) -> None:
 
 
 def _is_idle(pid: int) -> bool:
-    """Whether the process waits to read."""
+    """Returns whether the process waits to read."""
     return "pipe" in Path(f"/proc/{pid}/wchan").read_text(encoding="ascii")
 
 
@@ -182,8 +182,8 @@ def test_many_writers(data: Path, mount: Mounting) -> None:
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_random_writes_against_a_model(data: Path, mount: Mounting, seed: int) -> None:
-    """As fsx does: wherever writes are cut, and whatever else is done to the files, the records are
-    the lines of each open file."""
+    """As fsx does: wherever writes are split, and whatever else is done to the files, the records
+    are the lines of each open file."""
     source = random.Random(seed)
     path = mount(data, "writable").point / "t/0/append"
     flags = os.O_WRONLY | os.O_CREAT
@@ -220,7 +220,7 @@ def test_random_writes_against_a_model(data: Path, mount: Mounting, seed: int) -
     assert values(data) == expected
 
 
-# Random bytes with a line break in place of every tenth or so, and none where one was by chance.
+# Random bytes with a line break in place of about every tenth, and nowhere else.
 _FEW_BREAKS = bytes(10 if byte < 25 else 11 if byte == 10 else byte for byte in range(256))
 
 
@@ -283,7 +283,7 @@ def test_bad_lines(
     assert f"refused: {topic}/0/{name}: line {lines + 1}: " in told[0]
     assert why in told[0]
     if topic != "keyed":
-        path.write_bytes(good)  # the next one begins anew
+        path.write_bytes(good)  # a new handle starts afresh
         assert len(values(data, topic)) == lines + 1
 
 

@@ -1,4 +1,4 @@
-"""What SEMANTICS.md promises of writing, of logs that change and of mounting, by sentence."""
+"""The promises of SEMANTICS.md about writing, changing logs and mounting, one by one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.mounted.mounting import (
 )
 from tests.mounted.promises import promise
 
-#: The directories of which each name is one of a record's.
+#: The directories in which each name belongs to a record.
 RECORD_NAMES = ("offset", "key", "latest")
 
 # -- 10 Writing ---------------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def test_reading_leaves_no_trace(writable_corpus: Callable[[str], Path], mount: 
         os.utime(path, ns=(10**18, path.stat().st_mtime_ns))
     before = {path: all_times(path) for path in everything}
     mounted = mount(corpus)
-    # Every hundredth record or so by each of its names, and all of everything else.
+    # About every hundredth record by each of its names, and all of everything else.
     few = " ".join(f"! -path '*/{name}/*[!0]' ! -path '*/{name}/*[!0]0'" for name in RECORD_NAMES)
     files = f"find . -type f {few} -print0"
     attributes = "getfattr -d */*/offset/first */*/offset/last > /dev/null"
@@ -94,7 +94,7 @@ def test_reading_leaves_no_trace(writable_corpus: Callable[[str], Path], mount: 
 
 
 def all_times(path: Path) -> tuple[int | float, ...]:
-    """All that `stat` tells, the three times to the nanosecond."""
+    """Returns everything that `stat` reports, the three times to the nanosecond."""
     status = path.lstat()
     return *status, status.st_atime_ns, status.st_mtime_ns, status.st_ctime_ns
 
@@ -136,7 +136,7 @@ def test_removed_records(
         assert (offsets / name).read_bytes()
     assert len(list(os.scandir(offsets))) == 8
     held = [(offsets / name).open("rb") for name in names if is_open]
-    # What is looked up below a directory that a process is in must go, too.
+    # Names below a process's working directory must disappear, too.
     directory = os.open(offsets, os.O_RDONLY)
     try:
         {"segments": lambda: live.delete_before(2), "start": lambda: live.start_at(1)}.get(
@@ -238,7 +238,7 @@ except MountError as error:
 
 
 def mount_in_background(directory: Path, point: Path, options: str) -> tuple[int, str]:
-    """Exit status and output of the command that mounts."""
+    """Returns the exit status and output of the command that mounts."""
     command = [sys.executable, "-c", _MOUNT, str(directory), str(point), options]
     done = subprocess.run(
         command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=PATIENCE_SECONDS
@@ -307,7 +307,7 @@ def test_ending_while_in_use(live: LiveLog, mount: Mounting) -> None:
     mounted.daemon.send_signal(signal.SIGTERM)
     assert mounted.daemon.wait(PATIENCE_SECONDS) == 0
     assert not is_mounted(mounted.point)
-    with pytest.raises(OSError, match="not connected"):  # there is nobody to close it
+    with pytest.raises(OSError, match="not connected"):  # there is no daemon to close it
         os.close(file)
     reader.communicate(timeout=PATIENCE_SECONDS)
 

@@ -1,4 +1,4 @@
-"""What SEMANTICS.md promises of control, metrics and the log, sentence by sentence."""
+"""The promises of SEMANTICS.md about control, metrics and the log, one by one."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.mounted.promises import promise
 
 # A time long ago.
 THEN = 1_700_000_000_000
-# Retention and the cleaner do nothing by themselves while a test lasts.
+# Keeps retention and the cleaner from running by themselves during a test.
 QUIET: Mapping[str, str] = {
     "log.cleaner.enable": "false",
     "log.initial.task.delay.ms": "3600000",
@@ -38,8 +38,8 @@ QUIET: Mapping[str, str] = {
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Topic `old` with three segments of one record each, which retention would delete; `keys`,
-    compacted, with three segments of one key; and `t`."""
+    """Topic `old` with three segments of one record each, which retention would delete; the
+    compacted topic `keys`, with three segments of one key; and `t`."""
     clock = SetClock(THEN)
     with LogManager(str(tmp_path / "data"), clock=clock) as engine:
         engine.create_topic("old", settings={"segment.ms": "1000", "retention.ms": "3600000"})
@@ -55,7 +55,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def metrics(point: Path) -> dict[str, dict[str, float]]:
-    """Values by name, and by their labels as text: "topic=a partition=0"."""
+    """Returns the values by name, and by their labels as text: "topic=a partition=0"."""
     found: dict[str, dict[str, float]] = {}
     text = (point / ".kafkafs/metrics").read_text()
     for family in text_string_to_metric_families(text):
@@ -109,7 +109,7 @@ LINE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (INFO|WARNING|ERROR) 
 )
 def test_log(data: Path, mount: Mounting) -> None:
     mounted = mount(data, "writable", QUIET)
-    mounted.expects_errors = True  # a name that looks like one
+    mounted.expects_errors = True  # a name that looks like an error
     point = mounted.point
     hostile = "a\n2030-01-01T00:00:00.000Z ERROR all is lost\x1b[2J\r"
     assert errno_of(os.mkdir, point / "t" / hostile) != 0
@@ -359,13 +359,13 @@ def test_what_takes_long(tmp_path: Path, mount: Mounting) -> None:
     point = mount(slow_to_clean(tmp_path / "data"), "writable", SLOWLY).point
     with conversation(point) as handle:
         handle.write("compact keys force\n")
-        libc = ctypes.CDLL(None, use_errno=True)  # os.read comes again by itself
+        libc = ctypes.CDLL(None, use_errno=True)  # os.read retries by itself
         answer = ctypes.create_string_buffer(100)
         assert libc.read(handle.fd, answer, len(answer)) == -1, answer.value
         assert ctypes.get_errno() == errno.EINTR
         assert ask(point, "status")
         assert (point / "keys/0/offset/last").read_bytes()
-        # the cleaning that the handle waits for is still going on
+        # the cleaning that the handle waits for is still running
         assert (point / "keys/0/offset/350000").exists()
     wait_until(lambda: not (point / "keys/0/offset/350000").exists())
 
@@ -376,7 +376,7 @@ def test_what_takes_long(tmp_path: Path, mount: Mounting) -> None:
     " that they have without one; mounts that do not answer, and those of others, are passed by."
 )
 def test_the_cli(data: Path, mount: Mounting, tmp_path: Path) -> None:
-    """More of it in `tests/cli/test_mounted_engine.py`."""
+    """`tests/cli/test_mounted_engine.py` tests it further."""
     copy = shutil.copytree(data, tmp_path / "copy")
     point = mount(data, "writable", QUIET).point
     for command in (
@@ -406,7 +406,7 @@ def test_the_cli(data: Path, mount: Mounting, tmp_path: Path) -> None:
     assert not (point / "old/0/offset/0").exists()
 
 
-# A cleaner that takes some seconds for what `slow_to_clean` makes: it is held up after 300 ms.
+# Slows the cleaner down to some seconds for `slow_to_clean`: throttling starts after 300 ms.
 SLOWLY: Mapping[str, str] = {
     "log.cleaner.io.max.bytes.per.second": "50000000",
     "log.cleaner.enable": "false",
@@ -414,8 +414,8 @@ SLOWLY: Mapping[str, str] = {
 
 
 def slow_to_clean(directory: Path) -> Path:
-    """A topic `keys` with 400,000 records of many keys in segments of a megabyte: enough for
-    the rate to be looked at more than once."""
+    """Makes a topic `keys` with 400,000 records of many keys in segments of a megabyte: enough for
+    several checks of the rate."""
     keys = [b"key %d" % number for number in range(40_000)]
     with LogManager(str(directory)) as engine:
         settings = {"cleanup.policy": "compact", "segment.bytes": "1048576"}

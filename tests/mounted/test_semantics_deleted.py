@@ -1,4 +1,4 @@
-"""What SEMANTICS.md promises of what was deleted, sentence by sentence."""
+"""The promises of SEMANTICS.md about deleted records and topics, one by one."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _END = 50
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """The topics `t`, `empty` and `brief`, whose files are kept for two seconds; `t` and `brief`
-    have five segments of ten records each."""
+    """The topics `t`, `empty` and `brief`; `t` and `brief` have five segments of ten records each,
+    and deleted files of `brief` are kept for two seconds."""
     with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("t", settings={"retention.ms": "-1"})
         engine.create_topic("empty", 2)

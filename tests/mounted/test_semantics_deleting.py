@@ -1,4 +1,4 @@
-"""What SEMANTICS.md promises of deleting, sentence by sentence."""
+"""The promises of SEMANTICS.md about deleting, one by one."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def value(offset: int) -> bytes:
 
 
 def _fill(engine: LogManager, topic: str, partition: int = 0) -> None:
-    """`_SEGMENTS` segments of `_EACH` records, a second apart."""
+    """Appends `_SEGMENTS` segments of `_EACH` records, a second apart."""
     writer = engine.writer(topic, partition)
     for base in range(0, _END, _EACH):
         if base:
@@ -49,7 +49,7 @@ def _fill(engine: LogManager, topic: str, partition: int = 0) -> None:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """The topic `t` with two partitions that never become old."""
+    """The topic `t` with two partitions whose records never expire."""
     with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("t", 2, {"retention.ms": "-1"})
         _fill(engine, "t", 0)
@@ -70,7 +70,7 @@ def partition(mounted: Mount) -> Path:
 
 
 def listed(partition: Path) -> list[int]:
-    """The offsets in `offset`."""
+    """Returns the offsets in `offset`."""
     return sorted(int(name) for name in os.listdir(partition / "offset") if name.isdigit())
 
 
@@ -81,7 +81,7 @@ def start_of(partition: Path) -> int:
 
 
 def checkpointed(data: Path, partition: int = 0) -> int:
-    """The log start offset on the disk; that of the first segment where there is none."""
+    """Returns the checkpointed log start offset, or that of the first segment if there is none."""
     for line in (data / LOG_START_OFFSET_FILE).read_text().splitlines()[2:]:
         topic, number, offset = line.split()
         if (topic, int(number)) == ("t", partition):
@@ -90,7 +90,7 @@ def checkpointed(data: Path, partition: int = 0) -> int:
 
 
 def segments(data: Path, partition: int = 0) -> list[int]:
-    """The base offsets of the segments that are not deleted."""
+    """Returns the base offsets of the segments that are not deleted."""
     return sorted(int(path.stem) for path in (data / f"t-{partition}").glob("*.log"))
 
 
@@ -103,7 +103,7 @@ def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def finds(*paths: Path) -> list[bool]:
-    """Which of these another process finds."""
+    """Returns which of these another process finds."""
     code = "import os, sys; print(*(int(os.path.lexists(path)) for path in sys.argv[1:]))"
     done = run(sys.executable, "-c", code, *paths)
     return [found == "1" for found in done.stdout.split()]
@@ -294,7 +294,7 @@ def test_emptied(data: Path, partition: Path) -> None:
     assert errno_of(os.rmdir, keyless / "offset") == errno.ENOTEMPTY
     assert os.listdir(keyless / "key") == []
     before = os.listdir(partition)
-    os.chdir(partition / "offset")  # who is in it finds it again, too
+    os.chdir(partition / "offset")  # a process that is in it can still use it
     try:
         os.unlink("last")
         for name in directories:
@@ -315,7 +315,7 @@ def test_emptied(data: Path, partition: Path) -> None:
 
 @contextmanager
 def appending(partition: Path) -> Iterator[list[int]]:
-    """Appends records while the block runs, one by one; the number of them in the end."""
+    """Appends records one by one during the block; yields a list with their number at the end."""
     done: list[int] = []
     ends = threading.Event()
 
@@ -359,7 +359,7 @@ def test_open_files(data: Path, partition: Path) -> None:
     sizes = [os.fstat(fd).st_size for fd in opened]
     os.unlink(partition / "offset/70")
     wait_until(lambda: segments(data) == [60, 80])
-    time.sleep(1.1)  # whatever the kernel believed for a while
+    time.sleep(1.1)  # longer than the kernel caches anything
     assert finds(*(partition / name for name in names)) == [False, False, False, True]
     assert [os.fstat(fd).st_size for fd in opened] == sizes
     for fd, data_then in zip(opened, expected, strict=True):
@@ -457,7 +457,7 @@ def test_full_disk(small_disk: Path, mount: Mounting) -> None:
 
 
 def test_random(data: Path, partition: Path) -> None:
-    """Removals, appends and looks, against a model of where the log begins and ends."""
+    """Random removals, appends and lookups, against a model of where the log starts and ends."""
     chance = random.Random(17)
     begin, end = 0, _END
     for _ in range(200):

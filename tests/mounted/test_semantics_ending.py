@@ -1,4 +1,4 @@
-"""What SEMANTICS.md promises of how writable mounts end, sentence by sentence."""
+"""The promises of SEMANTICS.md about how writable mounts end, one by one."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ session.mount([sys.argv[1]], sys.argv[2], options, foreground=True, make_engine=
 
 
 def test_one_that_is_told_to_end_while_it_mounts_ends(data: Path, tmp_path: Path) -> None:
-    """Some thread of the engine may get the signal, and then it has its usual effect."""
+    """Any thread of the engine may get the signal, which then has its usual effect."""
     with waiting_for(tmp_path / "told", _MOUNTS_SLOWLY, data) as mount:
         wait_until(lambda: "mounting\n" in mount.log.read_text())
         by_sigterm(mount)
@@ -198,7 +198,7 @@ def test_umount_waits(data: Path, begin: Callable[[Path], Mount]) -> None:
 def test_umount_that_waits_too_long(
     data: Path, begin: Callable[[Path], Mount], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The sentence's second half, with less than a minute."""
+    """Tests the promise's second half, with less than a minute."""
     mount = begin(data)
     end = mountpoint._end
 
@@ -224,7 +224,7 @@ def test_ending_in_the_midst(tmp_path: Path, begin: Callable[..., Mount]) -> Non
     data = slow_to_clean(tmp_path / "data")
     before = set(latest(data))
     mount = begin(data, **SLOWLY)
-    # There is nobody to close it.
+    # There is no daemon to close it.
     with suppress(OSError), conversation(mount.point) as handle:
         handle.write("compact keys force\nexpire\n")
         time.sleep(0.5)
@@ -236,7 +236,7 @@ def test_ending_in_the_midst(tmp_path: Path, begin: Callable[..., Mount]) -> Non
 
 
 def latest(data: Path) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """The last value of each key."""
+    """Yields the last value of each key."""
     found: dict[bytes | None, bytes | None] = {}
     for record in records(data, "keys"):
         found[record[1]] = record[2]
@@ -244,7 +244,7 @@ def latest(data: Path) -> Iterator[tuple[bytes | None, bytes | None]]:
 
 
 def records(data: Path, topic: str) -> Iterator[tuple[int, bytes | None, bytes | None]]:
-    """Offset, key and value of each record."""
+    """Yields the offset, key and value of each record."""
     for part in Engine(str(data)).log(topic, 0).view().scan():
         assert not isinstance(part, Damage), part
         for row, offset in enumerate(part.offsets.tolist()):
@@ -259,8 +259,8 @@ def verify(data: Path) -> None:
 
 @dataclass(slots=True)
 class Told:
-    """What the kernel told those who wrote and deleted: the lines of each writer that were written
-    and synced, and the log start offset that was synced."""
+    """What writers and deleters were told: the lines that each writer has written and synced, and
+    the log start offset that was synced."""
 
     written: dict[int, int] = field(default_factory=dict)
     synced: dict[int, int] = field(default_factory=dict)
@@ -268,7 +268,7 @@ class Told:
     synced_start: int = 0
 
     def write(self, point: Path, writer: int) -> None:
-        """Appends the writer's next lines until the mount has gone."""
+        """Appends the writer's next lines until the mount ends."""
         number = self.written.setdefault(writer, 0)
         with suppress(OSError), open(point / "t/0/append", "wb", buffering=0) as file:
             while True:
@@ -280,7 +280,7 @@ class Told:
                 self.synced[writer] = number
 
     def delete(self, point: Path) -> None:
-        """Deletes records until the mount has gone."""
+        """Deletes records until the mount ends."""
         with suppress(OSError):
             directory = os.open(point / "t/0/offset", os.O_RDONLY)
             try:
@@ -317,7 +317,7 @@ def test_kills(data: Path, begin: Callable[[Path], Mount], rounds: int) -> None:
         for thread in work:
             thread.join()
         seen = told_in_order(data, told, begin)
-        # Who goes on begins behind what is there.
+        # Writers continue after what is present.
         told.written = dict(seen)
         told.synced = dict(seen)
     mount = begin(data)
@@ -329,8 +329,8 @@ def test_kills(data: Path, begin: Callable[[Path], Mount], rounds: int) -> None:
 
 
 def told_in_order(data: Path, told: Told, begin: Callable[[Path], Mount]) -> dict[int, int]:
-    """Mounts the directory anew and ends that; how many lines of each writer it has, or had before
-    they were deleted."""
+    """Remounts the directory and unmounts it; returns the number of lines that it has, or had
+    before their deletion, of each writer."""
     mountpoint.unmount(str(begin(data).point))
     view = Engine(str(data)).log("t", 0).view()
     assert told.synced_start <= view.start_offset <= told.start
@@ -339,7 +339,7 @@ def told_in_order(data: Path, told: Told, begin: Callable[[Path], Mount]) -> dic
     for _, _, value in records(data, "t"):
         assert value is not None
         writer, number = map(int, value.split())
-        # The first one seen may follow on deleted ones; all others follow on the one before.
+        # The first one present may follow deleted ones; each later one follows its predecessor.
         assert following.get(writer, number) == number
         following[writer] = number + 1
     for writer, synced in told.synced.items():
@@ -347,7 +347,7 @@ def told_in_order(data: Path, told: Told, begin: Callable[[Path], Mount]) -> dic
     return following
 
 
-# Seconds: as long as it takes that all tasks that run often have run a few times.
+# Seconds in which all frequent tasks run a few times.
 _IDLE = 30.0
 
 

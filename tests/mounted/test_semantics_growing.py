@@ -1,4 +1,4 @@
-"""What SEMANTICS.md promises of directories that grow while they are listed."""
+"""The promises of SEMANTICS.md about directories that grow while they are listed."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from tests.mounted.promises import promise
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _DIRECTORIES = ("offset", "time", "key", "segments", "dump", "compacted/offset", "compacted/latest")
-# Each record has a segment of its own, so that all directories grow.
+# One segment per record, so that all directories grow.
 _SETTINGS = {"segment.ms": "1", "retention.ms": "-1", "index.interval.bytes": "0"}
 _FIRST, _MORE = 50, 40
 
 
 class Listing:
-    """A directory that is read with a small buffer: it takes up its listing again and again."""
+    """Reads a directory with a small buffer, so that the listing is resumed again and again."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,4 +1,4 @@
-"""What SEMANTICS.md promises of streams, following, status and damage, sentence by sentence."""
+"""The promises of SEMANTICS.md about streams, following, status and damage, one by one."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STREAMS = ("values", "keys", "records.jsonl", "records.arrow")
 
 
 def lines(*offsets: int) -> bytes:
-    """What `values` has for the records of a LiveLog."""
+    """Returns what `values` has for the records of a LiveLog."""
     return b"".join(value(offset) + b"\n" for offset in offsets)
 
 
@@ -222,7 +222,7 @@ def test_sizes_that_are_not_known(
             os.pread(file, 10, len(whole) + 1)
         assert any("a read began at byte" in line for line in mounted.lines("WARNING"))
         os.lseek(file, 0, os.SEEK_SET)
-        # measured in the background, as the file is open and nobody reads
+        # measured in the background, since the file is open but idle
         wait_until(lambda: os.fstat(file).st_size == len(whole))
     finally:
         os.close(file)
@@ -234,7 +234,7 @@ def test_sizes_that_are_not_known(
 
 
 def opened_at_leisure(path: Path) -> bytes:
-    """What is in a file, read to its end without a look at its size."""
+    """Returns a file's bytes, read to its end without using its size."""
     file = os.open(path, os.O_RDONLY)
     try:
         return b"".join(iter(partial(os.read, file, 1 << 20), b""))
@@ -338,7 +338,7 @@ class Follower:
 
 @pytest.fixture
 def follow(live: LiveLog) -> Iterator[Callable[[Path], Follower]]:
-    """`follow(path)` reads until the partition is deleted, at the end of the test if not before."""
+    """`follow(path)` reads until the partition is deleted, at the latest at the end of the test."""
     followers: list[Follower] = []
 
     def start(path: Path) -> Follower:

@@ -1,4 +1,4 @@
-"""What SEMANTICS.md promises of why.json, sentence by sentence."""
+"""The promises of SEMANTICS.md about why.json, one by one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ HOUR_MS = 3_600_000
 
 
 def write(path: Path, **settings: str) -> tuple[int, int]:
-    """Topic t with a segment for every hour of the last five, the last but one with a transaction
-    that is left open: the time of the first record, and the producer's id."""
+    """Writes topic t with a segment for each of the last five hours, the last but one with an open
+    transaction. Returns the time of the first record, and the producer ID."""
     named = {name.replace("_", "."): value for name, value in settings.items()}
     first = time.time_ns() // 1_000_000 - 5 * HOUR_MS
     clock = SetClock(first)
@@ -94,7 +94,7 @@ def test_ratio_and_tombstones(corpus: Callable[[str], Path], mount: Mounting) ->
     assert found["compaction"]["minCleanableDirtyRatio"] == 0.01
     assert found["compaction"]["isEligible"] is True
     goes = {segment["compaction"]["tombstonesGoAt"] for segment in found["segments"]}
-    # One pass stamped all that it kept; what came after it has no horizon yet.
+    # One pass stamped all that it retained; later records have no horizon yet.
     assert len(goes) == 2
     assert None in goes
 

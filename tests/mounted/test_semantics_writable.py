@@ -1,4 +1,4 @@
-"""What SEMANTICS.md promises of writable mounts as such, sentence by sentence."""
+"""The promises of SEMANTICS.md about writable mounts in general, one by one."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_it_holds_the_directories(data: Path, mount: Mounting) -> None:
 def test_recovery(data: Path, mount: Mounting) -> None:
     log = data / "t-0" / f"{0:020}.log"
     whole = log.read_bytes()
-    log.write_bytes(whole + whole[: len(whole) // 2])  # an append that a crash cut short
+    log.write_bytes(whole + whole[: len(whole) // 2])  # an append cut short by a crash
     (data / ".kafka_cleanshutdown").unlink()
     point = mount(data, "writable").point
     assert log.read_bytes() == whole
@@ -204,7 +204,7 @@ OFTEN = {
 
 
 def old_and_keyed(tmp_path: Path) -> Path:
-    """Log directories with a topic `old`, which retention deletes, and one that is compacted."""
+    """Returns log directories with a topic `old`, which retention deletes, and a compacted one."""
     data = tmp_path / "data"
     with LogManager(str(data)) as engine:
         engine.create_topic("old", settings={"retention.ms": "1000"})
@@ -241,7 +241,7 @@ def test_rw_alone(data: Path, mount: Mounting) -> None:
 def test_opening_changes_little(
     writable_corpus: Callable[[str], Path], mount: Mounting, name: str
 ) -> None:
-    """More of it, also of crashes, in `tests/cli/test_untouched_dirs.py`."""
+    """`tests/cli/test_untouched_dirs.py` tests it further, also after crashes."""
     data = writable_corpus(name)
     before = fingerprint(data)
     assert os.listdir(mount(data, "writable").point)

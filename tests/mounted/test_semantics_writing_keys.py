@@ -1,4 +1,4 @@
-"""What SEMANTICS.md promises of writing to `key/`, sentence by sentence."""
+"""The promises of SEMANTICS.md about writing to `key/`, one by one."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ Pair = tuple[bytes | None, bytes | None]
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A log directory with empty topics: `c`, which is compacted, `t`, which is not, and `small`
-    with little room in a record."""
+    """A log directory with empty topics: the compacted `c`, `t`, which is not compacted, and
+    `small` with a low limit for records."""
     with LogManager(str(tmp_path / "data")) as engine:
         engine.create_topic("c", 1, {"cleanup.policy": "compact"})
         engine.create_topic("t", 1)
@@ -34,7 +34,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def pairs(data: Path, topic: str = "c") -> list[Pair]:
-    """Key and value of the records as the files have them."""
+    """Returns key and value of the records in the log files."""
     return [(r.key, r.value) for r in read(Engine(str(data)).log(topic, 0).view())]
 
 
@@ -169,7 +169,7 @@ def test_large_values(data: Path, mount: Mounting) -> None:
     assert errno_of(os.write, file, b"x") == errno.EFBIG
     assert errno_of(os.close, file) == errno.EFBIG
     file = os.open(key, os.O_WRONLY | os.O_TRUNC)
-    os.write(file, b"x" * 990)  # what is around it in a batch makes it too large
+    os.write(file, b"x" * 990)  # the batch overhead makes it too large
     assert errno_of(os.close, file) == errno.EFBIG
     assert errno_of(os.truncate, key, 1 << 40) == errno.EFBIG
     assert pairs(data, "small") == [(b"K", b"small")]
@@ -283,8 +283,8 @@ def test_what_others_may(data: Path, mount: Mounting) -> None:
 def test_random_operations_on_keys_and_lines_against_a_model(
     data: Path, mount: Mounting, seed: int
 ) -> None:
-    """As fsx does: whatever order reads, writes and truncations come in, a key's file has the bytes
-    that a file would have, and the log has what was closed."""
+    """As fsx does: whatever the order of reads, writes and truncations, a key's file has the bytes
+    of an ordinary file, and the log has what was closed."""
     source = random.Random(seed)
     point = mount(data, "writable").point / "c/0"
     content: dict[str, bytearray] = {}  # of keys with a value
@@ -314,7 +314,7 @@ def test_random_operations_on_keys_and_lines_against_a_model(
 
 
 def _step(source: random.Random, file: int, model: bytearray, *, appends: bool) -> None:
-    """One operation on a file and on the bytes that it should have. The first ones change it."""
+    """Makes one random operation on a file and its model. `write` and `truncate` change them."""
     at, size = source.randrange(3000), source.randrange(1, 2000)
     kind = source.choice(["write", "write", "truncate", "read", "dup"])
     if kind == "write" or not model:

@@ -1,4 +1,4 @@
-"""Everyday programs on a mount, alone and many at a time."""
+"""Everyday programs on a mount, one at a time and many in parallel."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_ctrl_c_ends_who_follows(live: LiveLog, mount: Mounting, program: str) -
     assert reader.stdout is not None
     if program == "cat":
         assert reader.stdout.readline() == value(0) + b"\n"
-    # Long enough in its waiting read to have been sent back with EINTR and to have come again.
+    # Long enough for its blocking read to have failed with EINTR and been repeated.
     time.sleep(1.3)
     assert reader.poll() is None
     reader.send_signal(signal.SIGINT)
@@ -122,7 +122,7 @@ def test_ctrl_c_ends_who_follows(live: LiveLog, mount: Mounting, program: str) -
 
 
 def test_many_readers_at_once(clean: Path, records: list[answers.ExpectedRecord]) -> None:
-    """More than there are threads, of all kinds of file."""
+    """More readers than there are threads, on all kinds of file."""
     values = b"".join((record.value or b"") + b"\n" for record in records)
     where = clean / "orders" / "0"
 
@@ -139,7 +139,7 @@ def test_many_readers_at_once(clean: Path, records: list[answers.ExpectedRecord]
 
 
 def test_many_followers(live: LiveLog, mount: Mounting) -> None:
-    """More than there are threads, and all others are still answered."""
+    """More followers than there are threads, while all other requests are still answered."""
     point = mount(live.directory).point
     path = point / "t" / "0" / "follow"
     files = [os.open(path, os.O_RDONLY) for _ in range(100)]
@@ -165,7 +165,7 @@ def test_many_followers(live: LiveLog, mount: Mounting) -> None:
 
 
 def test_one_file_opened_many_times(clean: Path, records: list[answers.ExpectedRecord]) -> None:
-    """Small files are given to the kernel when they are opened: never while somebody reads them."""
+    """Small files are passed to the kernel on open, but never while another process reads them."""
     path = clean / "orders" / "0" / "offset" / "17"
 
     def read(_turn: int) -> bytes:

@@ -1,6 +1,6 @@
-"""Streams whose size is not known yet: whatever a program trusts, it never loses bytes silently.
+"""Streams whose size is not known yet: whatever a program relies on, it never loses bytes silently.
 
-The daemons here find no size as long as a file exists (`held.py`), so that nothing depends on time.
+The daemons here find no size while a file exists (`held.py`), so nothing depends on timing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.mounted.mounting import Mount, mounted, sh, wait_until
 from tests.mounted.promises import promise
 
 PROGRAM_SECONDS = 100.0
-#: Programs that read to the end; their output is all of the file {f}. {tmp} is an empty directory.
+#: Programs that read to the end; they output all of the file {f}. {tmp} is an empty directory.
 READERS = {
     "cat": "cat {f}",
     "cp": "cp {f} {tmp}/v; cat {tmp}/v",
@@ -29,7 +29,7 @@ READERS = {
     "split": "split -b 1000000 -a 4 {f} {tmp}/part.; cat {tmp}/part.*",
     "shutil.copy": "python -c \"import shutil; shutil.copy('{f}', '{tmp}/v')\"; cat {tmp}/v",
 }
-#: Those that go by the size, map the file, or have the kernel copy it.
+#: Programs that use the size, map the file, or have the kernel copy it.
 TRUSTING = {
     "rsync": "rsync {f} {tmp}/v; cat {tmp}/v",
     "tar": "tar -cf {tmp}/t {f}; tar -xOf {tmp}/t",
@@ -104,12 +104,13 @@ def run(program: str, name: str, where: Path, place: Path) -> subprocess.Complet
 
 
 def is_loud(done: subprocess.CompletedProcess[bytes]) -> bool:
-    """Whether a program told of an error. zip takes one for the end of the file, and warns."""
+    """Returns whether a program reported an error. zip takes one for the end of the file, and
+    warns."""
     return done.returncode != 0 or b"zip warning" in done.stderr + done.stdout
 
 
 def records_of(script: str, where: Path, place: Path) -> int | None:
-    """What Python counts; None if it ends with an error."""
+    """Returns the count that Python prints; None if it fails."""
     done = run("python -c '" + script.replace("'", "'\\''") + "'", "", where, place)
     return int(done.stdout) if done.returncode == 0 else None
 
@@ -121,7 +122,7 @@ def live(tmp_path: Path) -> LiveLog:
 
 @pytest.fixture
 def hold(tmp_path: Path) -> Path:
-    """As long as this file exists no size is found."""
+    """No size is found while this file exists."""
     path = tmp_path / "hold"
     path.touch()
     return path
@@ -129,7 +130,7 @@ def hold(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def mount(live: LiveLog, hold: Path, tmp_path: Path) -> Iterator[Callable[[], Mount]]:
-    """Mounts the log when it has been written."""
+    """`mount()` mounts the log once it has been written."""
     with ExitStack() as stack:
 
         def start() -> Mount:
@@ -153,7 +154,7 @@ def test_samples_that_mislead(live: LiveLog, mount: Callable[[], Mount], tmp_pat
     where = mounted.point / "t" / "0"
     for name, program in (READERS | TRUSTING).items():
         before = (where / "values").stat()
-        live.append()  # nobody has read anything of this state of the log
+        live.append()  # so that this state of the log is unread
         wait_until(lambda: (where / "values").stat().st_ino != before.st_ino)  # noqa: B023
         assert (where / "values").stat().st_size < len(live.lines())
         done = run(program, "values", where, tmp_path)
@@ -210,7 +211,7 @@ def test_while_the_size_is_sought(
 
 
 def await_size(path: Path) -> None:
-    """Until the size of a stream is known; a bound is a multiple of 64 KiB."""
+    """Waits until the size of a stream is known; a bound is a multiple of 64 KiB."""
     with path.open("rb") as file:
         wait_until(lambda: os.fstat(file.fileno()).st_size % 65536)
 
@@ -252,13 +253,13 @@ def test_damage_that_was_not_known_when_the_stream_was_opened(
 def test_sizes_of_dumps(live: LiveLog, mount: Callable[[], Mount], tmp_path: Path) -> None:
     live.roll()
     live.append(12_000)
-    live.append_large(1 << 22)  # what comes before it suggests much less
+    live.append_large(1 << 22)  # the data before it suggests a much smaller size
     where = mount().point / "t" / "0" / "dump"
     short, long = "00000000000000000000.log.txt", f"{6:020}.log.txt"
     assert set(os.listdir(where)) >= {short, long}
     for name in (short, long):
         done = run("cat {f}", name, where, tmp_path)
-        while done.returncode:  # the bound grows until it is none too small
+        while done.returncode:  # the bound grows until it is large enough
             assert b"Input/output error" in done.stderr
             done = run("cat {f}", name, where, tmp_path)
         assert done.stdout.startswith(b"Log starting offset: ")
