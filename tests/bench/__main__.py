@@ -111,7 +111,7 @@ def _parser() -> argparse.ArgumentParser:
     plan = Plan()
     parser = argparse.ArgumentParser(
         prog="tests/bench/run.sh",
-        description="Measures kafkafs against its peers. Status 1 when a target was missed.",
+        description="Measures kafkafs against its peers. Exits with 1 if a target is missed.",
     )
     add = parser.add_argument
     add("--rows", type=_rows, default=list(ROWS), metavar="LIST", help="such as 1,3-5 (all)")
@@ -135,8 +135,8 @@ def _parser() -> argparse.ArgumentParser:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument("--markdown", action="store_true", help="print a Markdown table")
-    add("--output", type=Path, metavar="FILE", help="write what is printed to FILE too")
-    add("--clean", action="store_true", help="remove the generated logs, and do nothing else")
+    add("--output", type=Path, metavar="FILE", help="also write the output to FILE")
+    add("--clean", action="store_true", help="remove the generated logs and exit")
     return parser
 
 

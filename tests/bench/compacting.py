@@ -77,7 +77,7 @@ def preview(plan: Plan) -> Outcomes:
             plan.repetitions,
         )
     yield versus(
-        17, "cat compacted/records.jsonl, never asked before",
+        17, "cat compacted/records.jsonl, first read",
         (seconds["ours"], seconds["pass"]), "the compaction itself", 1,
     )  # fmt: skip
 
@@ -117,9 +117,9 @@ def _against_kafka(row: int, codec: Codec, target: float, plan: Plan) -> Outcome
         with _holding(scratch / "broker", source, names, codec) as (broker, client):
             seconds = race({"ours": Call(ours), _PEER: Call(theirs)}, plan.repetitions)
     if left["ours"] != left[_PEER]:
-        raise AssertionError("the two retained different records")
+        raise AssertionError("kafkafs and Kafka retained different records")
     work = f"{plan.compacted / 1e6:g} M records, {plan.keys / 1e6:g} M keys, {codec.kafka_name}"
-    same = "segments are the same to the byte" if codec is Codec.NONE else "same records retained"
+    same = "segments are byte-identical" if codec is Codec.NONE else "same records retained"
     return versus(
         row, f"compact {work}",
         (seconds["ours"], seconds[_PEER]), _PEER, target,

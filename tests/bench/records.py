@@ -97,7 +97,7 @@ def listing(plan: Plan) -> Outcomes:
         amount=plan.listed / 1e3, unit="k names/s",
     )  # fmt: skip
     yield Outcome(
-        7, "daemon's growth meanwhile", Figure(growth / 2**20, "MiB"),
+        7, "daemon's growth during the listing", Figure(growth / 2**20, "MiB"),
         limit=Figure(_FLAT_MIB, "MiB"), note=f"{before / 2**20:.0f} MiB resident before",
     )  # fmt: skip
 

@@ -63,11 +63,11 @@ def unclean(plan: Plan) -> Outcomes:
         }
         seconds = race(contenders, plan.repetitions)
     if len(results) != 1:
-        raise AssertionError(f"the two came to different results: {results}")
+        raise AssertionError(f"kafkafs and Kafka recovered differently: {results}")
     yield versus(
         13, f"recovery of an unclean log of {size / 2**30:.2f} GiB",
         (seconds["ours"], seconds[_PEER]), _PEER, 2,
-        note="log, indexes and snapshot are the same to the byte afterwards",
+        note="log, indexes and snapshot are byte-identical afterwards",
     )  # fmt: skip
 
 
@@ -84,7 +84,7 @@ def many(plan: Plan) -> Outcomes:
         seconds = race(contenders, plan.repetitions)
     note = ""
     if fitting != plan:
-        note = f"no more than that: a broker keeps every .log open, and may open {_limit():,} files"
+        note = f"a broker keeps every .log open, and cannot open more than {_limit():,} files"
     yield versus(
         14, f"open {fitting.partitions:,} clean partitions × {plan.segments} segments",
         (seconds["ours"], seconds[_PEER]), _PEER, 5, note=note,
@@ -165,7 +165,7 @@ def _loaded_in(broker: Broker) -> float:
         if found is not None:
             return int(found[1]) / 1000
         time.sleep(0.1)
-    raise RuntimeError(f"{broker.output}: no word of the logs being loaded")
+    raise RuntimeError(f"{broker.output}: no line about loading the logs")
 
 
 def _broker(scratch: Path, log_dir: Path) -> Broker:

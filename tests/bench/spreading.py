@@ -78,7 +78,7 @@ def _against_the_cleaner(spark: SparkSession, partitions: int, plan: Plan) -> Ou
             plan.repetitions,
         )
     if left["tasks"] != left["cleaner"]:
-        raise AssertionError("the two left different segments")
+        raise AssertionError("Spark and the cleaner left different segments")
     where = f"in {partitions} partitions" if partitions > 1 else "in one partition"
     return versus(
         35,
@@ -88,7 +88,7 @@ def _against_the_cleaner(spark: SparkSession, partitions: int, plan: Plan) -> Ou
         1.5,
         amount=dirty / 1e6,
         unit="MB/s",
-        note="segments are the same to the byte",
+        note="segments are byte-identical",
     )
 
 

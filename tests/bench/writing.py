@@ -150,8 +150,8 @@ def read_beside_writers(plan: Plan) -> Outcomes:
     rate = _WRITERS * _LINES_AT_ONCE / _PAUSE
     yield versus(
         20, f"cat values while {_WRITERS} writers append", (seconds["ours"], seconds["idle"]),
-        "nobody writing", 0.7, amount=count * (VALUE_BYTES + 1) / 1e9, unit="GB/s",
-        note=f"they append at most {rate:,.0f} records a second together",
+        "no writers", 0.7, amount=count * (VALUE_BYTES + 1) / 1e9, unit="GB/s",
+        note=f"they append at most {rate:,.0f} records per second in total",
     )  # fmt: skip
 
 

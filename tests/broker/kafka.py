@@ -139,7 +139,7 @@ class Broker:
     def pid(self) -> int:
         """The process ID of the running JVM. Raises KafkaError if there is none."""
         if self._process is None:
-            raise KafkaError("the broker does not run")
+            raise KafkaError("the broker is not running")
         return self._process.pid
 
     def start(self) -> None:
@@ -177,7 +177,7 @@ class Broker:
         except subprocess.TimeoutExpired as error:
             self._process.kill()
             self._process.wait()
-            raise KafkaError(f"no stop within {STOP_SECONDS} s: {self._tail()}") from error
+            raise KafkaError(f"not stopped within {STOP_SECONDS} s: {self._tail()}") from error
         finally:
             self._process = None
 

@@ -186,7 +186,7 @@ def test_a_thread_ends_when_the_reader_goes_elsewhere() -> None:
         handle = handle_of(ListSource([b"x" * 50] * 100))
         handle.read(2000, 50)
         assert handle.at_hand(0, 50) is None
-        handle.keep_ahead(lambda: pytest.fail("nobody wants more of this"))
+        handle.keep_ahead(lambda: pytest.fail("the reader has moved on"))
 
 
 def test_a_thread_ends_when_the_disk_fails() -> None:

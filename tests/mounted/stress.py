@@ -152,7 +152,7 @@ def check_lines(run: Run, data: bytes, where: str) -> None:
     for line in data.splitlines():
         writer, number, _ = line.split(b" ", 2)
         if int(number) != last.get(writer, int(number) - 1) + 1:
-            run.problems.append(f"{where}: {line[:30]!r} follows on {last[writer]}")
+            run.problems.append(f"{where}: {line[:30]!r} follows {last[writer]}")
             return
         last[writer] = int(number)
 
@@ -189,7 +189,7 @@ def list_offsets(run: Run, partition: Path) -> None:
         numbers = [int(name) for name in names if name.isdigit()]
         # Names deleted meanwhile may be missing.
         if any(before >= after for before, after in pairwise(numbers)):
-            run.problems.append(f"{partition}/offset: out of order, or a name twice")
+            run.problems.append(f"{partition}/offset: unordered or duplicate names")
 
 
 def read_status(run: Run, partition: Path) -> None:
@@ -305,7 +305,7 @@ def _watch(run: Run, mount: Mount, told: Callable[[str], object]) -> tuple[list[
         told(f"{sizes[-1]}, {sum(run.calls.values())} calls, {sum(run.written)} lines in log")
         for name, (what, since) in list(run.busy.items()):
             if time.monotonic() - since > _HANGS_SECONDS:
-                run.problems.append(f"{name} is in {what} for too long")
+                run.problems.append(f"{name} hangs in {what}")
         if len(sizes) == 3:
             rested = _rest(run, mount, told)
     return sizes, rested
@@ -375,10 +375,10 @@ def _check_all(run: Run, mount: Mount) -> None:
         writers = writers_of(partition)
         there = first + data.count(b"\n")
         if there != sum(run.written[each] for each in writers):
-            run.problems.append(f"log/{partition}: {there} records were appended in all")
+            run.problems.append(f"log/{partition}: {there} records, not as many as written")
         for writer in writers:
             if int(last.get(b"%d" % writer, -1)) != run.written[writer] - 1:
-                run.problems.append(f"writer {writer}: the last of its lines is not the last there")
+                run.problems.append(f"writer {writer}: its last line is missing")
             for key in range(KEYS):
                 expected = run.written[writer] - KEYS + key
                 path = mount.point / f"keys/{partition}/key/{writer}-{key}"
@@ -392,7 +392,7 @@ def main(arguments: list[str]) -> int:
         problems = stress(directory, float(arguments[1]), lambda text: print(text, flush=True))
     finally:
         shutil.rmtree(directory.parent, ignore_errors=True)
-    print("\n".join(problems) or "all is well")
+    print("\n".join(problems) or "no problems")
     return 1 if problems else 0
 
 

@@ -1,4 +1,4 @@
-"""A writable mount shows no stale name, attribute or page, whoever had read it before."""
+"""A writable mount shows no stale name, attribute or page, whichever process had read it before."""
 
 from __future__ import annotations
 

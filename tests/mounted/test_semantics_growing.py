@@ -76,7 +76,7 @@ def test_a_listing_of_what_grows_ends(tmp_path: Path, mount: Mounting) -> None:
         grow(_MORE)
     for name, listing in listings.items():
         found = set(listing.names) - {".", ".."}
-        assert not listing.goes_on, f"{name} has no end"
+        assert not listing.goes_on, f"the listing of {name} does not end"
         assert found == there[name], name
         assert len(found) >= _FIRST - 1, name
     offset = listings["offset"]
