@@ -16,8 +16,8 @@ from .nodes.offsets import OffsetDirectory
 from .nodes.partition import PartitionDirectory, member_by_number, member_node
 from .nodes.ranges import range_node
 from .nodes.record import RECORD_FILES
-from .nodes.scratch import ScratchNode
 from .nodes.segments import segment_file_by_inode
+from .nodes.small_files import ScratchNode
 from .nodes.times import TimeLink, first_since
 from .nodes.top import RootDirectory, top_node
 from .nodes.topic import DIRECTORY_NUMBER, SETTINGS_NUMBER, TopicDirectory

@@ -1,4 +1,4 @@
-"""Renders `status.json` of a partition and of the whole mount."""
+"""Renders `status.json` of a partition and of the whole mount, and a partition's `why.json`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any, Protocol
 
 from kafkafs.storage.config.kafka import reader_config, texts
 from kafkafs.storage.errors import CorruptError, LogDirOffline, UnknownPartition
+from kafkafs.storage.io.retry import look_again
 from kafkafs.storage.log.read.log import Log
 from kafkafs.storage.log.read.view import View
+from kafkafs.storage.operations.why import Why, why
 from kafkafs.storage.segment.segment import Segment
 
 from ..catalog import Catalog
@@ -114,6 +116,19 @@ def _damage(log: Log) -> list[dict[str, Any]]:
 
 def _damaged(error: CorruptError) -> dict[str, Any]:
     return {"file": error.file, "position": error.position, "what": error.what}
+
+
+def partition_why(catalog: Catalog, partition: MountedPartition) -> bytes:
+    """Returns `<topic>/<partition>/why.json`, which explains retention and compaction as of now."""
+    key = (partition.topic, partition.number)
+
+    def look() -> Why:
+        view = partition.view()
+        checkpoint = catalog.engine.partition_dir(*key).log_dir.cleaner_offsets.get(key)
+        config = catalog.engine.topic_config(partition.topic).config
+        return why(view, config, checkpoint, catalog.clock.now_ms())
+
+    return render.status(look_again(look).as_json())
 
 
 def mount_status(catalog: Catalog) -> bytes:

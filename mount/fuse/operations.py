@@ -10,7 +10,7 @@ import errno
 import logging
 import os
 import resource
-from collections import OrderedDict, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import wraps
 from time import perf_counter
@@ -41,11 +41,10 @@ from ..vfs.errnos import (
     errno_of,
 )
 from ..vfs.handles import Handle, Table
-from .asked import Asked
+from .caches import LastLookups, PageCache, RecentRecords
 from .entries import Owner
 from .listing import Lister
 from .measuring import Measuring
-from .page_cache import PageCache
 from .readers import AheadThreads, FollowReader, PreparedStreamReader, Reader, StreamReader
 from .waiting import Waiting
 from .watch import Watch
@@ -57,8 +56,6 @@ T = TypeVar("T")
 OperationsT = TypeVar("OperationsT", bound="Operations")
 Handler = Callable[Concatenate[OperationsT, P], Coroutine[Any, Any, T]]
 
-# How many looked-up small records are kept: a record that was looked up is usually opened next.
-_RECENT: Final = 16384
 # When a call in the event loop takes longer than this because it read from the disk, calls run in
 # threads for some time: page cache misses seldom come alone.
 _LONG_SECONDS: Final = 0.002
@@ -113,7 +110,7 @@ class Operations(pyfuse3.Operations):
         self._files: Table[Reader] = Table()
         self._directories: Table[Lister] = Table()
         self._listers: defaultdict[int, set[Lister]] = defaultdict(set)  # by inode
-        self._recent: OrderedDict[int, RecordFile] = OrderedDict()
+        self._recent = RecentRecords()
         self._disk_until = 0.0
         self._blocks = _blocks_read()
         self._told_last = ""
@@ -123,7 +120,7 @@ class Operations(pyfuse3.Operations):
         self._ranges = Waiting(nursery, _MEASURING_THREADS)
         wait_ms = reader_config(tree.catalog.engine.settings).kafkafs_size_wait_ms
         self._measuring = Measuring(nursery, wait_ms / 1000)
-        self._asked = Asked()
+        self._lookups = LastLookups()
         self._much = trio.CapacityLimiter(_MUCH_THREADS)
         self.watch = Watch(tree.catalog, self._open_nodes)
         self.metrics = tree.catalog.metrics
@@ -176,8 +173,8 @@ class Operations(pyfuse3.Operations):
                 self._disk_until = ended + _DISK_SECONDS
 
     async def _node(self, inode: int) -> Node:
-        recent = self._recent.get(inode)
-        if recent is not None and recent.still_holds():
+        recent = self._recent.find(inode)
+        if recent is not None:
             return recent
         return await self._run(self._tree.is_near(inode), self._tree.node, inode)
 
@@ -195,13 +192,6 @@ class Operations(pyfuse3.Operations):
         if pending is not None:
             await self._ranges.wait(pending)
 
-    def _remember(self, node: Node) -> None:
-        if isinstance(node, RecordFile) and node.is_at_hand:
-            self._recent[node.inode] = node
-            self._recent.move_to_end(node.inode)
-            if len(self._recent) > _RECENT:
-                self._recent.popitem(last=False)
-
     # -- names and attributes -------------------------------------------------------------------
 
     @handler
@@ -218,9 +208,9 @@ class Operations(pyfuse3.Operations):
             raise NameTooLong
         for lister in self._listers.get(parent_inode, ()):
             lister.was_looked_up = True
-        asked = self._asked.find(pid, parent_inode, name)
-        if asked is not None:
-            return self._owner.entry(asked.attributes())
+        last = self._lookups.find(pid, parent_inode, name)
+        if last is not None:
+            return self._owner.entry(last.attributes())
         offsets = self._tree.directory(parent_inode)
         if offsets is not None and name.isdigit():
             entry = self._record_entry(offsets, name)
@@ -240,11 +230,11 @@ class Operations(pyfuse3.Operations):
         await self._measured(node)
         if not node.is_fixed:
             node = await trio.to_thread.run_sync(node.fixed)
-        self._remember(node)
+        self._recent.note(node)
         if isinstance(node, MeasuredFile) and (size := node.stream_size) is not None:
             await self._measuring.find(size)
         if isinstance(node, FixedFile) and not (self.is_writable and node.shows_records):
-            self._asked.note(pid, parent_inode, name, node)
+            self._lookups.note(pid, parent_inode, name, node)
         return self._owner.entry(node.attributes())
 
     def _record_entry(self, offsets: DirectoryNode, name: bytes) -> pyfuse3.EntryAttributes | None:
@@ -259,7 +249,7 @@ class Operations(pyfuse3.Operations):
             self._note_call(started)
         if not isinstance(node, ValueFile) or not node.still_holds():
             return None
-        self._remember(node)
+        self._recent.note(node)
         return self._owner.record_entry(node)
 
     @handler
@@ -302,7 +292,7 @@ class Operations(pyfuse3.Operations):
 
     async def _xattrs(self, inode: int) -> Mapping[str, bytes]:
         node = await self._node(inode)
-        self._remember(node)
+        self._recent.note(node)
         return node.xattrs()
 
     @handler
@@ -318,14 +308,14 @@ class Operations(pyfuse3.Operations):
     # -- files ----------------------------------------------------------------------------------
 
     async def open_reading(self, inode: int, flags: int, pid: int) -> pyfuse3.FileInfo:
-        self._asked.forget(pid)
+        self._lookups.forget(pid)
         node = await self._node(inode)
         if not isinstance(node, File):
             raise WrongKind
         await self._measured(node)
         if isinstance(node, RecordFile) and node.is_at_hand:
-            self._remember(node)
-            self._page_cache.offer(node)
+            self._recent.note(node)
+            self._page_cache.store(node)
             return pyfuse3.FileInfo(fh=self._files.add(Reader(node, node.open())))
         held: object = None
         if isinstance(node, MeasuredFile):

@@ -92,7 +92,7 @@ class Watch:
 
     def _sweep(self) -> None:
         try:
-            self._catalog.engine.let_go_of_removed()
+            self._catalog.engine.close_removed()
         except (StorageError, OSError) as error:
             logger.debug("removed files could not be closed: %s", error)
         memory.give_back()

@@ -18,7 +18,7 @@ from ..vfs import render
 from ..vfs.errnos import NoSuchName, NotPermitted, Stale
 from ..vfs.inodes import NUMBER_BITS, InodeKind, pack
 from ..writes.changes import Changes
-from .computed import ComputedFile
+from .small_files import ComputedFile
 
 # These files have hashes of their names as numbers, above the numbers of fixed names.
 _FIRST_NUMBER: Final = 1 << (NUMBER_BITS - 1)

@@ -39,8 +39,7 @@ from ..vfs.errnos import NoSuchName, Stale
 from ..vfs.handles import BytesHandle, Handle
 from ..vfs.inodes import Inode, InodeKind, segment_file_name, segment_kind
 from ..vfs.lifetimes import BRIEFLY, NOT_AT_ALL
-from .member import Member, MemberDirectory
-from .removed import RemovedName
+from .member import Member, MemberDirectory, RemovedName
 from .segments import removed_file, status, statuses
 from .stream import latest_file
 

@@ -8,10 +8,12 @@ from time import monotonic
 from kafkafs.storage.errors import printable
 
 from ..catalog import Catalog
-from ..node import Attributes, DirectoryNode, directory_attributes
+from ..node import FILE_MODE, Attributes, DirectoryNode, File, directory_attributes
 from ..partition import MountedPartition, Scope
-from ..vfs.errnos import NotEmpty, ReadOnly, WrongKind
+from ..vfs.errnos import NotEmpty, ReadOnly, Stale, WrongKind
+from ..vfs.handles import Handle
 from ..vfs.inodes import InodeKind
+from ..vfs.lifetimes import NOT_AT_ALL
 from ..writes.changes import Changes
 from ..writes.removed import Removed
 
@@ -128,3 +130,17 @@ class FixedDirectory(DirectoryInPartition):
         if not lists_nothing and not deletions.is_emptied(self.partition):
             raise NotEmpty(f"{printable(name)} is not empty")
         deletions.bury(directory.inode)
+
+
+class RemovedName(File):
+    """The stand-in for a name that no longer exists but may still be removed by a process: one
+    empty file for all such names of a partition."""
+
+    def __init__(self, partition: MountedPartition) -> None:
+        self.inode = member_inode(partition, Member.REMOVED)
+
+    def attributes(self) -> Attributes:
+        return Attributes(self.inode, FILE_MODE, 0, 0, NOT_AT_ALL, NOT_AT_ALL)
+
+    def open(self, *, waits: bool = True) -> Handle:
+        raise Stale

@@ -31,9 +31,8 @@ from ..partition import MountedPartition, Scope
 from ..vfs.errnos import NoSuchName, NotPermitted
 from ..vfs.inodes import NUMBER_BITS, NUMBER_MASK, InodeKind, pack
 from ..vfs.lifetimes import BRIEFLY, FOR_EVER, NOT_AT_ALL
-from .member import Member, MemberDirectory
+from .member import Member, MemberDirectory, RemovedName
 from .record import JsonFile, KeyFile, RecordFile, ValueFile, mtime_ns
-from .removed import RemovedName
 from .times import first_since
 
 _SUFFIXES: Final[dict[str, type[RecordFile]]] = {"": ValueFile, "json": JsonFile, "key": KeyFile}

@@ -9,20 +9,18 @@ from typing import Final
 from kafkafs.storage.errors import UnknownPartition
 
 from ..catalog import Catalog
-from ..documents.status import partition_status
-from ..documents.why import partition_why
+from ..documents.status import partition_status, partition_why
 from ..node import Attributes, DirEntryRun, Node, directory_attributes, missing, rows_of
 from ..partition import MountedPartition
 from ..vfs.errnos import Stale
 from . import append, compacted
-from .computed import ComputedFile
 from .dump import DumpDirectory
 from .keys import KeyDirectory
-from .member import FixedDirectory, Member, changed_ns, member_inode
+from .member import FixedDirectory, Member, RemovedName, changed_ns, member_inode
 from .offsets import OffsetDirectory, RecordLink
 from .ranges import RangesDirectory
-from .removed import RemovedName
 from .segments import SegmentsDirectory
+from .small_files import ComputedFile
 from .stream import FollowFile, stream_file
 from .times import TimeDirectory
 from .writable_keys import WritableKeyDirectory

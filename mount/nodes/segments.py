@@ -26,8 +26,7 @@ from ..vfs.errnos import Busy, NoSuchName, NotPermitted, Stale
 from ..vfs.handles import FileHandle, Handle
 from ..vfs.inodes import NUMBER_MASK, Inode, InodeKind, segment_file_name, segment_kind
 from ..vfs.lifetimes import BRIEFLY, FOR_EVER, NOT_AT_ALL
-from .member import Member, MemberDirectory
-from .removed import RemovedName
+from .member import Member, MemberDirectory, RemovedName
 
 # The files whose removal removes their segment.
 _REMOVABLE: Final = (FileKind.LOG, FileKind.INDEX, FileKind.TIMEINDEX)

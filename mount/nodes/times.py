@@ -27,8 +27,7 @@ from ..partition import MountedPartition, Scope
 from ..vfs.errnos import NoSuchName
 from ..vfs.inodes import InodeKind
 from ..vfs.lifetimes import NOT_AT_ALL
-from .member import Member, MemberDirectory
-from .removed import RemovedName
+from .member import Member, MemberDirectory, RemovedName
 
 _ROWS: Final = 4096
 

@@ -23,10 +23,8 @@ from ..node import (
 from ..vfs import render
 from ..vfs.errnos import NoSuchName, NotPermitted, Stale
 from ..vfs.inodes import ROOT, InodeKind, pack
-from .computed import ComputedFile
-from .control import ControlFile
 from .deleted import DeletedDirectory, is_deleted_number
-from .recent_log import RecentLogFile
+from .small_files import ComputedFile, ControlFile, RecentLogFile
 from .topic import SETTINGS, TopicDirectory
 
 ABOUT = ".kafkafs"

@@ -31,10 +31,8 @@ from ..writes.changes import Changes
 from ..writes.scratch import ScratchHandle, refuse_number
 from ..writes.topic_changes import refuse_quorum
 from ..writes.topic_settings import TopicSettingsFile
-from .computed import ComputedFile
 from .partition import PartitionDirectory
-from .scratch import ScratchNode
-from .settings import SettingsNode
+from .small_files import ComputedFile, ScratchNode, SettingsNode
 
 SETTINGS = "config.properties"
 DIRECTORY_NUMBER, SETTINGS_NUMBER = range(2)

@@ -188,7 +188,7 @@ def test_files_that_were_removed_take_no_room(writable: Writable, tmp_path: Path
     writable.remove("25")
     offsets.sync()
     writable.engine.run("deletion")
-    writable.engine.context.let_go_of_removed()
+    writable.engine.context.close_removed()
     here = [
         os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _is_open(fd)
     ]

@@ -1,4 +1,5 @@
-"""A followed partition, without FUSE: each record once, in order, whatever happens to its files."""
+"""Following a partition, without FUSE: each record comes once, in order, whatever happens to its
+files."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from kafkafs.mount.streams.following import FollowHandle
 from kafkafs.mount.tree import Tree
 from kafkafs.mount.vfs.errnos import ReadInterrupted, WouldBlock
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
+from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_log_dir, write_partition
 
 
@@ -28,7 +29,7 @@ def lines(*offsets: int) -> bytes:
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
-    """One partition `t-0` with offsets 0 to 5 in segments of two batches."""
+    """A partition `t-0` with offsets 0 to 5 in segments of two batches."""
     directory = tmp_path / "logs"
     write_log_dir(directory, {("t", 0): 6})
     size = len(batch(0)) * 2

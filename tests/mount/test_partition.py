@@ -1,4 +1,4 @@
-"""What gets other inode numbers when a log changes, and what keeps its own."""
+"""Which inode numbers change when a log changes, and which stay."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from kafkafs.mount.tree import Tree
 from kafkafs.mount.vfs.errnos import Stale
 from kafkafs.storage.errors import OffsetNotFound
 from kafkafs.storage.format.layout import MAX_OFFSET
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
+from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_checkpoint, write_log_dir, write_partition
 
 
@@ -24,7 +24,7 @@ def batch(offset: int, value: bytes = b"value") -> bytes:
 
 @pytest.fixture
 def log_dir(tmp_path: Path) -> Path:
-    """One partition `t-0` with offsets 0 to 5 in segments of two batches, written long ago."""
+    """A partition `t-0` with offsets 0 to 5 in segments of two batches, written long ago."""
     directory = tmp_path / "logs"
     write_log_dir(directory, {("t", 0): 6})
     size = len(batch(0)) * 2
@@ -34,7 +34,7 @@ def log_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tree(log_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Tree:
-    """A tree that looks again each time, where it would believe for a moment what it saw last."""
+    """A tree that checks the disk every time instead of trusting a recent check."""
     monkeypatch.setattr("kafkafs.mount.partition.FRESH_SECONDS", 0.0)
     return Tree(Engine(str(log_dir)))
 
@@ -110,7 +110,7 @@ def test_a_log_cut_back_and_filled_again_has_new_numbers_for_records(
     with log.open("r+b") as file:
         file.truncate(0)
         file.write(batch(4, b"other") + batch(5, b"again"))
-    os.utime(log, ns=(0, 0))  # a change that the clock tells, which ticks more slowly than this
+    os.utime(log, ns=(0, 0))  # an mtime change, in spite of the coarse clock
     assert log.stat().st_size == 2 * size
     after = numbers(tree)
     same = [one == other for one, other in zip(before, after, strict=True)]
@@ -134,7 +134,7 @@ def test_a_listing_goes_on_after_a_replacement(log_dir: Path, tree: Tree) -> Non
         [0, 1, 2, 3],
         [0, 2, 3, 9],
         [7],
-        # so near the end that several rows have the same place to go on, one a gap in front of it
+        # so near the end that several rows share a place to resume at; one follows a gap
         [MAX_OFFSET - 8, MAX_OFFSET - 6, MAX_OFFSET - 5],
     ],
 )
@@ -154,13 +154,13 @@ def test_a_listing_tells_of_each_record_what_looking_it_up_tells(
     places = [row[4] for row in rows]
     assert places == sorted(places)
     for place in places:
-        if place < MAX_OFFSET:  # which those share that have no place of their own
+        if place < MAX_OFFSET:  # shared by rows without a place of their own
             rest = [row[0] for run in node.runs(place) for row in run.rows]
             assert rest == [row[0] for row in rows if row[4] > place]
 
 
 def test_an_open_stream_holds_its_segments_and_no_longer(tmp_path: Path) -> None:
-    """More segments than the engine itself keeps open."""
+    """Uses more segments than the engine itself keeps open."""
     count = 600
     directory = tmp_path / "logs"
     write_log_dir(directory, {("t", 0): count})
@@ -181,7 +181,7 @@ def test_an_open_stream_holds_its_segments_and_no_longer(tmp_path: Path) -> None
 
 
 def test_offsets_beyond_a_window(tmp_path: Path) -> None:
-    """36 bits are not enough for these, and still no two share a number."""
+    """These need more than 36 bits, and still no two share a number."""
     first = (1 << 36) - 2
     directory = tmp_path / "logs"
     write_log_dir(directory, {("t", 0): first + 5})

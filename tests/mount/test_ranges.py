@@ -1,4 +1,4 @@
-"""Ranges as the tree has them, without a mount."""
+"""Ranges in the tree, without a mount."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from kafkafs.mount.streams import ranges
 from kafkafs.mount.tree import Tree
 from kafkafs.mount.vfs.errnos import Ending, NoSuchName, NoSuchRange, Stale
 from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log_dirs.engine import Engine
+from tests.building import BatchFields, build_batch
 from tests.logs import write_log_dir, write_partition
 from tests.mounted.live import LiveLog, value
 
@@ -83,7 +83,7 @@ def test_sizes_are_listed_when_they_are_known(tree: Tree) -> None:
 
 @pytest.fixture
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """An entry for each scan that is begun."""
+    """Has an entry for each scan that is started."""
     begun: list[int] = []
     scan, lines = View.scan, View.lines
 

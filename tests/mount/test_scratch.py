@@ -1,4 +1,4 @@
-"""Files in memory: as a model has them, within their bounds."""
+"""Scratch files in memory behave as a model does, within their bounds."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIZES = st.integers(0, 70_000)
 
 
 class Scratch(RuleBasedStateMachine):
-    """Two dictionaries beside the files: names, and bytes of what is named or open."""
+    """A model of two dictionaries: names, and the bytes of files that are named or open."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class Scratch(RuleBasedStateMachine):
                 self._forget(replaced)
 
     def _forget(self, inode: int) -> None:
-        """What has neither a name nor is open is gone."""
+        """Drops a file that has no name and is not open."""
         named = inode in self.names.values()
         if not named and all(inode != of for _, of in self.handles):
             del self.bytes[inode]
@@ -118,7 +118,7 @@ def test_bounds() -> None:
     files = ScratchFiles()
     for number in range(MAX_FILES):
         files.create(1, f"f{number}")
-    with pytest.raises(NoSpace, match="32 files"):
+    with pytest.raises(NoSpace, match="32 scratch files"):
         files.create(1, "more")
     file = files.create(2, "large")
     with pytest.raises(TooLarge):

@@ -1,4 +1,4 @@
-"""What is written to `config.properties`, as changes of settings."""
+"""Writes to `config.properties`, as changes of configs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def shown(own: dict[str, str], cluster: dict[str, str], run: dict[str, str]) -> 
 
 
 def changed(own: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:
-    """A topic's own settings after changes."""
+    """Returns a topic's own configs after the changes."""
     kept = {name: text for name, text in own.items() if name not in changes}
     return {**kept, **{name: text for name, text in changes.items() if text is not None}}
 
@@ -46,7 +46,7 @@ def test_what_is_shown_changes_nothing(
 def test_what_is_written_counts(
     own: dict[str, str], cluster: dict[str, str], wanted: dict[str, str]
 ) -> None:
-    """Whatever was there before; and what is left out is the cluster's, or the default."""
+    """Overrides any previous configs; what is omitted has the cluster's value or the default."""
     now = shown(own, cluster, {})
     changes = differences("t", parse("t", render.properties(wanted)), now, own)
     after = shown(changed(own, changes), cluster, {}).changed
@@ -59,19 +59,21 @@ def test_what_is_written_counts(
 def test_what_was_said_for_the_run_stays() -> None:
     now = shown({"retention.ms": "1"}, {}, {"retention.ms": "5"})
     assert differences("t", parse("t", b"retention.ms=5"), now, {"retention.ms": "1"}) == {}
-    with pytest.raises(Invalid, match=r"t/config.properties, line 2: retention.ms: was given"):
+    with pytest.raises(
+        Invalid, match=r"t/config.properties, line 2: retention.ms: was set with -c"
+    ):
         differences("t", parse("t", b"\nretention.ms=6"), now, {"retention.ms": "1"})
 
 
 def test_what_nobody_understands_stays() -> None:
-    """A setting of a later Kafka in the file of settings is not shown, and so not taken back."""
+    """Configs of a later Kafka in the stored file are not shown, and therefore not removed."""
     own = {"later.setting": "1", "retention.ms": "5"}
     assert differences("t", {}, shown(own, {}, {}), own) == {"retention.ms": None}
 
 
 @given(st.binary())
 def test_any_bytes(data: bytes) -> None:
-    """Are settings, or refused with one line that can be logged."""
+    """They are configs, or rejected with a message of one line."""
     reason = ""
     try:
         found = parse("t", data)

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.record_columns import SimpleRecord
+from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_checkpoint, write_log_dir, write_partition
 
 TIMESTAMP = 1_526_384_718_000
@@ -20,7 +20,7 @@ def value(offset: int) -> bytes:
 
 
 def batch(offset: int, count: int = 1) -> bytes:
-    """A batch with a record for each offset; times are seconds apart."""
+    """Returns a batch with a record for each offset, a second apart."""
     records = [
         SimpleRecord(TIMESTAMP + 1000 * at, b"key %d" % at, value(at))
         for at in range(offset, offset + count)
@@ -48,14 +48,14 @@ class LiveLog:
         return max(self.partition.glob("*.log"))
 
     def append(self, count: int = 1) -> list[int]:
-        """Writes records behind the others; their offsets."""
+        """Appends records; returns their offsets."""
         with self.active().open("ab") as file:
             file.write(batch(self.end, count))
         self.end += count
         return list(range(self.end - count, self.end))
 
     def append_large(self, size: int) -> None:
-        """Writes a record with a value of so many letters, which takes little room in the log."""
+        """Appends a record with a value of `size` letters, which takes little space in the log."""
         record = SimpleRecord(TIMESTAMP + 1000 * self.end, b"key %d" % self.end, b"x" * size)
         fields = BatchFields(base_offset=self.end, codec=Codec.ZSTD)
         with self.active().open("ab") as file:
@@ -64,8 +64,8 @@ class LiveLog:
         self.end += 1
 
     def append_misleading(self) -> int:
-        """Writes segments of small records, and of a large one wherever a sample of the log does
-        not look; how many bytes `values` has of them at least."""
+        """Appends segments of small records, with large ones where sampling of the log misses them.
+        Returns the least number of bytes that `values` has of them."""
         for number in range(24):
             self.roll()
             if number % 3 == 1:
@@ -76,27 +76,28 @@ class LiveLog:
         return 8 << 20
 
     def lines(self) -> bytes:
-        """What `values` has of all records, if they were written here and none has gone."""
+        """Returns the contents of `values`, if all records were written here and none was
+        deleted."""
         large = {offset: b"x" * size for offset, size in self.large.items()}
         return b"".join(large.get(at, value(at)) + b"\n" for at in range(self.end))
 
     def roll(self) -> None:
-        """Begins a new segment at the end."""
+        """Starts a new segment at the end."""
         self.log(self.end).touch()
 
     def delete_before(self, base_offset: int) -> None:
-        """Renames older segments away, as retention does."""
+        """Renames older segments to `.deleted`, as retention does."""
         for path in sorted(self.partition.iterdir()):
             base = path.name.partition(".")[0]
             if base.isdigit() and int(base) < base_offset and path.suffix != ".snapshot":
                 path.rename(f"{path}.deleted")
 
     def start_at(self, offset: int) -> None:
-        """Moves the log's start, as DeleteRecords does."""
+        """Moves the log start offset, as DeleteRecords does."""
         write_checkpoint(self.directory / "log-start-offset-checkpoint", [f"t 0 {offset}"])
 
     def replace(self, base_offset: int, kept: Iterable[int]) -> None:
-        """Puts a cleaned segment in the place of one, with only the `kept` offsets."""
+        """Swaps in a cleaned segment with only the `kept` offsets."""
         swap = self.log(base_offset).with_suffix(".log.swap")
         swap.write_bytes(b"".join(map(batch, kept)))
         for suffix in (".index", ".timeindex"):
@@ -104,7 +105,7 @@ class LiveLog:
         os.replace(swap, self.log(base_offset))
 
     def damage(self, offset: int) -> Path:
-        """Flips a bit in the batch of an offset that the constructor wrote; its file."""
+        """Flips a bit in the batch of an offset written by the constructor; returns its file."""
         log, size = self.log(offset // 2 * 2), len(batch(0))
         data = bytearray(log.read_bytes())
         data[offset % 2 * size + size - 3] ^= 4
@@ -112,11 +113,11 @@ class LiveLog:
         return log
 
     def delete(self) -> None:
-        """Renames the partition's directory away, as the deletion of its topic does."""
+        """Renames the partition's directory, as the deletion of its topic does."""
         self.partition.rename(self.directory / f"t-0.{'0' * 32}-delete")
 
     def create(self, values: Iterable[bytes]) -> None:
-        """Makes the partition anew with other records."""
+        """Recreates the partition with other records."""
         shutil.rmtree(self.partition, ignore_errors=True)
         batches = [
             build_batch([SimpleRecord(TIMESTAMP, None, value)], BatchFields(base_offset=at))

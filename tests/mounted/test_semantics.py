@@ -1,4 +1,4 @@
-"""What SEMANTICS.md promises of names, records, times and segments, sentence by sentence."""
+"""The promises of SEMANTICS.md about names, records, times and segments, one by one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.format.messages.internal_topics import DECODERS, as_text
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.io.disk import DirFd
 from kafkafs.storage.segment.dump.dump import Dump, DumpOptions, is_known
 from tests import answers
 from tests.answers import READ_UNCOMMITTED, ExpectedRecord
+from tests.building import BatchFields, build_batch
 from tests.logs import write_log_dir, write_partition
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import LiveLog, value
@@ -36,7 +36,7 @@ def expected(
 
 
 def test_every_promise_has_its_test() -> None:
-    """And nothing is quoted that is not promised, or no longer in these words."""
+    """Also, nothing else is quoted, and the wording is the same."""
     assert sorted(set(quoted())) == sorted(promised().values())
 
 
@@ -374,7 +374,7 @@ def test_memory_of_a_listing(many: Mount) -> None:
 
 
 def lookups(mount: Mount) -> int:
-    """How often the kernel has asked the daemon for a name."""
+    """Returns the number of lookups that the kernel has requested."""
     for line in (mount.point / ".kafkafs" / "metrics").read_text().splitlines():
         if line.startswith("kafkafs_request_seconds_count") and '"lookup"' in line:
             return int(float(line.split()[-1]))
@@ -414,7 +414,7 @@ class Dirent(ctypes.Structure):
 
 
 class DirectoryStream:
-    """opendir and what belongs to it, of which Python offers only a part."""
+    """The opendir family of calls, of which Python offers only a part."""
 
     def __init__(self, path: Path) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -471,7 +471,7 @@ def test_taking_up_a_listing(clean: Path, path: str) -> None:
 @pytest.mark.parametrize("path", ["", "orders", "orders/0", "orders/0/offset", ".kafkafs"])
 def test_block_size_of_directories(clean: Path, path: str) -> None:
     assert (clean / path).stat().st_blksize == 1 << 18
-    # what a listing of the directory above said of it must be the same
+    # must equal what a listing of the parent directory reported
     assert os.listdir((clean / path).parent)
     assert (clean / path).stat().st_blksize == 1 << 18
 
@@ -695,7 +695,7 @@ def test_attributes_of_segments(live: LiveLog, mount: Mounting) -> None:
     " isolation hides."
 )
 def test_dumps(clean: Path, corpus: Callable[[str], Path]) -> None:
-    """That these lines are Kafka's is for tests/broker/test_dump.py."""
+    """tests/broker/test_dump.py checks that these lines are Kafka's."""
     internal = ("__cluster_metadata-0", "__consumer_offsets-1", "__transaction_state-0")
     for name in ("txn-0", "compacted-0", *internal):
         topic, number = name.rsplit("-", 1)

@@ -1,4 +1,4 @@
-"""What SEMANTICS.md promises of `compacted`, by sentence."""
+"""The promises of SEMANTICS.md about `compacted`, one by one."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests import answers
+from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_log_dir, write_partition
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import TIMESTAMP, LiveLog, value
@@ -33,7 +33,7 @@ from tests.mounted.mounting import (
 )
 from tests.mounted.promises import promise
 
-#: Of the topics that a broker compacted, those of which it would leave the same on any other day.
+#: Topics compacted by a broker whose result does not depend on the date.
 TIMELESS = sorted(set(answers.topic_configs("compact-before")) - {"cmp-lag", "cmp-delete"})
 STREAMS = ("records.jsonl", "values", "keys")
 
@@ -49,12 +49,12 @@ def status(partition: Path) -> dict[str, Any]:
 
 
 def times_found(mount: Mount) -> int:
-    """How often the daemon found what would be left of a partition."""
+    """Returns how often the daemon computed what would be left of a partition."""
     return mount.log.read_text(encoding="utf-8").count("what compaction would leave")
 
 
 def times_counted(mount: Mount) -> int:
-    """How often it counted what would go apart from that."""
+    """Returns how often it counted removed records separately."""
     return mount.log.read_text(encoding="utf-8").count("what compaction would remove")
 
 
@@ -121,7 +121,7 @@ def test_latest(clean: Path, corpus: Callable[[str], Path], mount: Mounting) -> 
         here, there = partition / "compacted" / "latest" / name, partition / "key" / name
         assert os.path.samefile(here, there)
         assert here.read_bytes() == there.read_bytes()
-    # what retention would delete has no latest record any more
+    # records that retention would delete are not in latest/
     settings = {
         "cleanup.policy": "compact,delete",
         "retention.bytes": "100000",
@@ -134,7 +134,7 @@ def test_latest(clean: Path, corpus: Callable[[str], Path], mount: Mounting) -> 
     assert set(left) == kept
     gone = set(names) - kept
     assert not any((expiring / "compacted" / "latest" / name).exists() for name in gone)
-    # a tombstone stays for a while, as a record without a value
+    # a tombstone is retained for a while, as a record without a value
     tombs = mount(corpus("compact-after")).point / "cmp-tomb" / "0"
     text = (tombs / "compacted" / "records.jsonl").read_text()
     lines = [json.loads(line) for line in text.splitlines()]
@@ -175,7 +175,8 @@ def test_what_may_not_be_cleaned(
 
 
 def write_open_transaction(directory: Path) -> None:
-    """A log directory with `t-0`: one key in 30 segments, a transaction is open from 10 on."""
+    """Writes a log directory with `t-0`: one key in 30 segments, and a transaction open from 10
+    on."""
     batches = [
         build_batch(
             [SimpleRecord(TIMESTAMP, b"key", value(at))],
@@ -242,7 +243,7 @@ def test_summary(corpus: Callable[[str], Path], mount: Mounting) -> None:
 # -- while it is computed -----------------------------------------------------------------------
 
 
-# A daemon that computes step by step: as many steps as the file `told` allows.
+# A daemon that computes step by step, as many steps as the file `told` allows.
 _HELD_BACK = """
 import itertools, sys, time
 from pathlib import Path
@@ -268,8 +269,8 @@ mount([sys.argv[1]], sys.argv[2], parse_options(""), foreground=True, make_engin
 
 @contextmanager
 def held_back(where: Path) -> Iterator[tuple[Mount, Callable[[int], None]]]:
-    """A mount of a directory with `t-0`, 600 records of 200 keys in segments each of which is
-    a step; and what allows a number of steps. None are allowed at first."""
+    """Mounts a directory with `t-0`, 600 records of 200 keys in segments that are one step each.
+    Yields the mount and a function that allows a number of steps, at first none."""
 
     def allow(steps: int) -> None:
         told.with_suffix(".new").write_text(str(steps))
@@ -338,7 +339,7 @@ def test_counted_when_asked(live: LiveLog, corpus: Callable[[str], Path], mount:
     others = mount(corpus("compact-before"))
     for topic in ("cmp-txn", "cmp-delete"):  # markers are counted with the rest, sizes are needed
         assert (others.point / topic / "0" / "compacted" / "values").read_bytes()
-        expected = {"cmp-txn": {1}, "cmp-delete": {0, 1}}  # none once retention has taken all
+        expected = {"cmp-txn": {1}, "cmp-delete": {0, 1}}  # none once retention has deleted all
         assert summary(others.point / topic / "0")["passes"] in expected[topic]
     assert (times_found(others), times_counted(others)) == (2, 0)
 

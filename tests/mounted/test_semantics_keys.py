@@ -1,4 +1,4 @@
-"""What SEMANTICS.md promises of keys, sentence by sentence."""
+"""The promises of SEMANTICS.md about keys, one by one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests import answers
+from tests.building import BatchFields, build_batch
 from tests.logs import write_log_dir, write_partition
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import TIMESTAMP, LiveLog, value
@@ -23,7 +23,7 @@ CLEAN = "kafka43-clean"
 
 
 def append(live: LiveLog, key: bytes | None, content: bytes | None) -> int:
-    """Writes a record; its offset."""
+    """Appends a record; returns its offset."""
     record = SimpleRecord(TIMESTAMP + 1000 * live.end, key, content)
     with live.active().open("ab") as file:
         file.write(build_batch([record], BatchFields(base_offset=live.end)))

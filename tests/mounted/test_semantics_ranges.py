@@ -1,4 +1,4 @@
-"""What SEMANTICS.md promises of ranges, sentence by sentence."""
+"""The promises of SEMANTICS.md about ranges, one by one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from tests import answers
+from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_log_dir, write_partition
 from tests.mounted.conftest import Mounting
 from tests.mounted.live import TIMESTAMP, LiveLog, value
@@ -29,7 +29,7 @@ FILES = (*TEXTS, "records.arrow", "records.parquet")
 
 
 def lines(*offsets: int) -> bytes:
-    """What `values` has for the records of a LiveLog."""
+    """Returns what `values` has for the records of a LiveLog."""
     return b"".join(value(offset) + b"\n" for offset in offsets)
 
 
@@ -39,7 +39,7 @@ def arrow_table(path: Path) -> pa.Table:
 
 
 def segments(partition: Path) -> list[int]:
-    """Base offsets."""
+    """Returns the base offsets."""
     return sorted(int(path.stem) for path in (partition / "segments").glob("*.log"))
 
 
@@ -160,7 +160,7 @@ def test_sizes(ranges: Path, live: LiveLog) -> None:
 
 
 def test_listing_leaves_an_open_file_its_size(ranges: Path) -> None:
-    """The kernel takes the sizes in a listing for those of the files, also where one is mapped."""
+    """The kernel takes the sizes in a listing as those of the files, even if one is mapped."""
     with (
         (ranges / "0-5" / "values").open("rb") as file,
         mmap.mmap(file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ) as mapped,
@@ -183,7 +183,7 @@ def test_ways_of_reading(clean: Path, tmp_path: Path) -> None:
         path = clean / "orders/0/range/10-6000" / name
         data = path.read_bytes()
         assert len(data) == path.stat().st_size > 20_000
-        before = -reads(clean) + 2 * reads(clean)  # asking takes reads, too
+        before = -reads(clean) + 2 * reads(clean)  # reading the counter counts, too
         with path.open("rb") as file:
             for _ in range(50):
                 position, size = chance.randrange(len(data)), chance.randrange(200_000)
@@ -198,7 +198,7 @@ def test_ways_of_reading(clean: Path, tmp_path: Path) -> None:
 
 
 def reads(point: Path) -> int:
-    """How often the kernel has asked for bytes."""
+    """Returns the number of reads that the kernel has requested."""
     text = (point / ".kafkafs/metrics").read_text()
     [count] = re.findall(r'^kafkafs_request_seconds_count\{operation="read"\} (\d+)', text, re.M)
     return int(count)
@@ -286,7 +286,7 @@ def test_damage_in_a_range(live: LiveLog, mount: Mounting) -> None:
 
 
 def test_damage_that_comes_later(live: LiveLog, mount: Mounting) -> None:
-    """Of a file that has a size already a read fails, however often it is tried."""
+    """If a file already has a size, a read of damage fails, however often it is repeated."""
     mounting = mount(live.directory)
     path = mounting.point / "t/0/range/0-5/values"
     with path.open("rb", buffering=0) as file:
@@ -339,7 +339,7 @@ def test_memory(large: Path, tmp_path: Path) -> None:
 
 
 def read_through(path: Path) -> int:
-    """How many bytes there are, none of which is kept; as many as `stat` says."""
+    """Returns the number of bytes read, discarding them; it must equal the size in `stat`."""
     with path.open("rb", buffering=0) as file:
         count = 0
         while data := file.read(1 << 20):
@@ -351,7 +351,7 @@ def read_through(path: Path) -> int:
 
 @pytest.mark.slow
 def test_large_files_from_any_position(large: Path, tmp_path: Path) -> None:
-    """Where reading begins anew, far from where it was, the same bytes come."""
+    """Reading restarted far from the last position returns the same bytes."""
     chance = random.Random(4)
     with mounted([large], tmp_path) as mount:
         for name in FILES:
@@ -383,7 +383,7 @@ def test_temporary_files(large: Path, tmp_path: Path, monkeypatch: pytest.Monkey
         kept = temporary_files(mount.daemon.pid, temporary)
         assert kept
         assert os.listdir(temporary) == []
-        for path, size in zip(paths, sizes, strict=True):  # made again, where they had to go
+        for path, size in zip(paths, sizes, strict=True):  # rebuilt if they were evicted
             assert len(path.read_bytes()) == size
         opened = []
         while (error := errno_of(lambda: opened.append(paths[len(opened)].open("rb")))) == 0:
@@ -396,6 +396,6 @@ def test_temporary_files(large: Path, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def temporary_files(pid: int, directory: Path) -> list[str]:
-    """What the process has open there."""
+    """Returns the files that the process has open there."""
     links = [str(fd.readlink()) for fd in Path(f"/proc/{pid}/fd").iterdir()]
     return [link for link in links if link.startswith(str(directory))]

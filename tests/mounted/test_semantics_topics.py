@@ -1,4 +1,4 @@
-"""What SEMANTICS.md promises of topics and settings on writable mounts, sentence by sentence."""
+"""The promises of SEMANTICS.md about topics and configs on writable mounts, one by one."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
 from kafkafs.storage.log_manager import LogManager
+from tests.building import BatchFields, build_batch
 from tests.mounted.conftest import Mounting
 from tests.mounted.conversing import ask, conversation
 from tests.mounted.mounting import SOON_SECONDS, Mount, errno_of, mounted, sh, wait_until
@@ -29,7 +29,7 @@ _EDITED = "retention.ms=7000\nsegment.bytes=2097152\n"
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log directory that nearly all tests share; each has topics of its own."""
+    """A log directory shared by nearly all tests; each uses its own topics."""
     return tmp_path_factory.mktemp("topics") / "data"
 
 
@@ -42,7 +42,7 @@ def shared(data: Path) -> Iterator[Mount]:
 
 @pytest.fixture
 def topic(shared: Mount) -> Path:
-    """The directory of a topic with three records and two settings."""
+    """The directory of a topic with three records and two configs."""
     path = shared.point / f"t{len(os.listdir(shared.point))}"
     path.mkdir()
     (path / "0/append").write_bytes(b"a\nb\nc\n")
@@ -52,14 +52,14 @@ def topic(shared: Mount) -> Path:
 
 @pytest.fixture
 def other(topic: Path) -> Path:
-    """The directory of another one, which is empty."""
+    """The directory of another topic, which is empty."""
     path = topic.with_name(f"{topic.name}-other")
     path.mkdir()
     return path
 
 
 def _made(data: Path, *topics: str) -> Path:
-    """A log directory with empty topics."""
+    """Returns a log directory with empty topics."""
     with LogManager(str(data)) as engine:
         for topic in topics:
             engine.create_topic(topic)
@@ -67,7 +67,7 @@ def _made(data: Path, *topics: str) -> Path:
 
 
 def settings_of(data: Path, topic: Path) -> dict[str, str]:
-    """What the engine makes of what lies on the disk."""
+    """Returns the topic's configs as the engine reads them from disk."""
     return Engine(str(data)).topic_config(topic.name).changed
 
 
@@ -76,7 +76,7 @@ def refusals(mount: Mount) -> list[str]:
 
 
 def closing(path: Path, text: str, flags: int = os.O_TRUNC) -> int:
-    """Writes `text` into a file; the number of the error that close gives, 0 for none."""
+    """Writes `text` to a file; returns the errno of close, or 0."""
     fd = os.open(path, os.O_WRONLY | flags)
     os.write(fd, text.encode())
     return errno_of(os.close, fd)
@@ -152,7 +152,7 @@ def test_rmdir_of_a_topic(data: Path, shared: Mount, topic: Path) -> None:
 
 
 def test_rmdir_leaves_what_nobody_sees(tmp_path: Path, mount: Mounting) -> None:
-    """An open transaction may yet be committed; what is damaged may be repaired."""
+    """An open transaction may still be committed; damage may be repaired."""
     data = tmp_path / "data"
     with LogManager(str(data)) as engine:
         for topic in ("open", "damaged"):
@@ -220,10 +220,10 @@ def test_rmdir_races_with_appends(shared: Mount) -> None:
     " kernel keeps names."
 )
 def test_a_topic_made_again(topic: Path) -> None:
-    """The kernel says ENOENT by itself of names in a directory that rmdir(2) was called for. If it
-    has looked the directory up anew in between, it holds two of it, and asks the daemon about names
-    in the other one. ESTALE is the right answer then: it makes the kernel look up a path from its
-    beginning, where the new topic is."""
+    """The kernel returns ENOENT by itself for names in a directory that was removed by rmdir(2). If
+    it has looked the directory up again in between, it has two entries for it, and asks the daemon
+    about names in the other one. ESTALE is the right answer then: it makes the kernel resolve the
+    path from its beginning, where the new topic is."""
     gone = (errno.ENOENT, errno.ESTALE)
     old = os.open(topic, os.O_DIRECTORY)
     settings = os.open(topic / "config.properties", os.O_WRONLY)
@@ -652,7 +652,8 @@ def test_any_editor(data: Path, topic: Path, tmp_path: Path, editor: str) -> Non
 
 
 def _come_and_go(point: Path, number: int, rounds: int) -> None:
-    """Makes and removes a topic that others make and remove, too, and looks at it."""
+    """Creates, reads and removes a topic that other processes create and remove at the same
+    time."""
     topic = point / "shared"
     allowed = {errno.EEXIST, errno.ENOENT, errno.ENOTEMPTY, errno.EINVAL, errno.ESTALE}
     for at in range(rounds):
@@ -711,7 +712,7 @@ def test_a_cluster_that_does_not_know_the_topic(
     assert sorted(path.name for path in data.iterdir()) == before
     log = (with_cluster.point / ".kafkafs/log").read_text()
     assert "belongs to a KRaft cluster" in log
-    # Also where another directory of that broker has the cluster's metadata.
+    # Also if another directory of that broker has the cluster's metadata.
     second = mount(writable_corpus("kafka43-two-dirs") / "dir2", "writable").point
     assert errno_of(os.mkdir, second / "new") == errno.EPERM
     for field in ("", ', "unregistered": false'):
