@@ -67,7 +67,8 @@ class Rewritten:
 
 
 class Exchange:
-    """Swaps cleaned segments in for old ones, for a partition that nothing else has open."""
+    """A callable that swaps cleaned segments in for old ones, in a partition that nothing else has
+    open."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory

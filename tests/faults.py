@@ -34,8 +34,8 @@ T = TypeVar("T")
 
 
 class FailingCalls(Calls):
-    """Fails call number `at` (from 0) of the `kinds` given (all if empty) with `errno`; if
-    `lasting`, all calls from then on. A write that fails has written half of its bytes."""
+    """System calls of which number `at` (from 0) of the `kinds` given (all if empty) fails with
+    `errno`; if `lasting`, all from then on. A write that fails has written half of its bytes."""
 
     def __init__(
         self, at: int, errno: int, kinds: Collection[str] = (), lasting: bool = False
@@ -186,7 +186,7 @@ Operation = Write | Truncate | Link | Rename | Unlink | Sync | Mark
 
 
 class RecordingCalls(Calls):
-    """Makes the calls and records those that change something below `root`. Any thread may call;
+    """System calls that are recorded if they change something below `root`. Any thread may call;
     the calls are serialized, so that their order is certain."""
 
     def __init__(self, root: Path) -> None:
@@ -334,7 +334,7 @@ class _Directory:
 
 
 Content = Callable[[_File], bytes | bytearray]
-#: Returns how many pending changes are kept in a directory, given its number.
+#: The number of pending changes that are kept in a directory, given its number.
 Kept = Callable[[int, _Directory], int]
 
 

@@ -1,9 +1,9 @@
 """Writes whole partition directories from batches, as a broker of Kafka 4.3 does.
 
-Batches are given as bytes (see `kafkafs.storage.format.records.builder`); everything else follows
-from them and from the topic's configs: where segments end, and the contents of the two indexes, the
-transaction index, the producer snapshots and the leader epoch file. `test_logs.py` proves it by
-rewriting partitions of a real broker from their batches and comparing every file.
+Batches are given as bytes (see `tests.building`); everything else follows from them and from the
+topic's configs: where segments end, and the contents of the two indexes, the transaction index, the
+producer snapshots and the leader epoch file. `test_logs.py` proves it by rewriting partitions of a
+real broker from their batches and comparing every file.
 
 Rules: Kafka `UnifiedLog.append`, `LogSegment.append`, `RollParams`, `ProducerStateManager`.
 """
@@ -139,7 +139,7 @@ def rebuild_indexes(data: bytes, base_offset: int, interval: int) -> Indexes:
 
 
 class PartitionWriter:
-    """Appends batches to a partition, then closes it cleanly or leaves it as a crash does.
+    """A partition that is written batch by batch, then closed cleanly or left as a crash does.
 
     Everything is kept in memory until `close`.
     """

@@ -48,7 +48,8 @@ def _mounted(
     mounted: dict[Path, mounts.Mounted],
     wanted: dict[Path, list[int]],
 ) -> Outcomes:
-    """Every repetition uses different records, because the kernel caches what it has looked up."""
+    """Uses different records in every repetition, because the kernel caches what it has looked
+    up."""
     rounds = plan.repetitions + 2
     contenders: dict[str, Contender] = {}
     for log, mount in mounted.items():

@@ -26,7 +26,7 @@ WARM_UPS = 2
 
 
 class Contender(Protocol):
-    """Does a piece of work and measures how long it takes."""
+    """A piece of work that measures how long it takes."""
 
     def measure(self) -> float:
         """Does the work once. Returns the seconds."""

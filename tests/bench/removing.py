@@ -22,7 +22,7 @@ _TARGET = 0.5
 
 
 def oldest(plan: Plan) -> Outcomes:
-    """Each turn has its own partition, or directory of files."""
+    """Row 21: each turn has its own partition, or directory of files."""
     turns = WARM_UPS + plan.repetitions
     names = [str(number) for number in range(plan.removed)]
     with tempfile.TemporaryDirectory(prefix="kafkafs-bench-") as place:

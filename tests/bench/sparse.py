@@ -89,7 +89,7 @@ def _write_small_files(partition: Path, end_offset: int) -> None:
 
 
 class _Writer:
-    """Writes the segments of a partition, all of the same shape."""
+    """A writer of a partition whose segments all have the same shape."""
 
     BATCH = build(0, _RECORDS, Codec.NONE)
     BATCHES = SEGMENT_BYTES // len(BATCH)

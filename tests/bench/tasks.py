@@ -175,7 +175,7 @@ def _gzip_ways() -> list[Callable[[memoryview], object]]:
 
 
 def _snappy_ways() -> list[Callable[[memoryview], object]]:
-    """Raw blocks; the loop has to parse the few bytes of framing around them."""
+    """Decompresses raw blocks; the loop has to parse the few bytes of framing around them."""
     import cramjam
 
     room = bytearray(_CHUNK_BYTES)

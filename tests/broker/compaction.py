@@ -99,8 +99,8 @@ AGAIN = tuple(name for name in SHAPES if name not in ("lag", "open"))
 
 
 class Workload:
-    """Sends records by a seed, in rounds with a pass after each; `scale` sets the amount. Topics
-    are sent to in parallel, and each has its own random generator, so the order does not matter."""
+    """Records sent by a seed, in rounds with a pass after each; `scale` sets the amount. Topics are
+    sent to in parallel, and each has its own random generator, so the order does not matter."""
 
     def __init__(self, seed: int, scale: int) -> None:
         self.now_ms = time.time_ns() // 1_000_000
@@ -124,7 +124,7 @@ class Workload:
 
 @dataclass
 class _Sender:
-    """Sends to one topic."""
+    """The sender to one topic."""
 
     name: str
     shape: Shape
@@ -273,7 +273,7 @@ Batch = tuple[BatchHeader, list[Record]]
 class Cleaned:
     """What a pass has left of a topic: how far it was cleaned; the segment files by name, with
     mtimes in ms, except the indexes of the active segment; and their batches, with records if the
-    files are compressed. Headers have nothing that may differ between two compressors."""
+    files are compressed. The headers exclude what may differ between two compressors."""
 
     offset: int | None
     files: Mapping[str, bytes]

@@ -30,7 +30,8 @@ class Message:
 
 
 class Driver:
-    """Commands start at once and run in parallel; `submit` does not wait for the answer.
+    """Kafka's client in a process. Commands start at once and run in parallel; `submit` does not
+    wait for the answer.
 
     Producers are named and stay open as long as the driver. The name of one made with
     `transactional=True` is its transactional.id. Closing the driver does not end their

@@ -125,7 +125,7 @@ def check_that_much_was_done(rounds: Sequence[Round]) -> None:
     headers = [header for header, _ in batches]
     assert any(not header.record_count for header in headers)
     assert any(header.is_control and header.has_delete_horizon for header in headers)
-    # Empty values were removed after the horizon, but the batch remains.
+    # Tombstones with a horizon were removed, but their batch remains.
     assert any(
         header.has_delete_horizon and records and all(record.value for record in records)
         for header, records in batches

@@ -31,7 +31,7 @@ def mount(mount_readers: dict[str, MountReader]) -> MountReader:
 
 
 class Follower:
-    """Reads a following file in a separate thread and notes when each line came."""
+    """A thread that reads a following file and notes when each line came."""
 
     def __init__(self, path: Path) -> None:
         self.lines: list[bytes] = []

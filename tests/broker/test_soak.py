@@ -63,7 +63,7 @@ VERBS = (
 
 @dataclass
 class Load:
-    """Sends records to every topic of LOADED without pauses."""
+    """A load on every topic of LOADED without pauses."""
 
     driver: Driver
     running: dict[str, Future[Any]] = field(default_factory=dict)

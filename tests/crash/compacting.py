@@ -43,7 +43,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """This many passes were made."""
+    """The number of passes just made."""
 
     passes: int
 

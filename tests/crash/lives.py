@@ -60,7 +60,7 @@ def messages(data: bytes | bytearray) -> Iterator[Any]:
 
 
 class Lives(ABC):
-    """Runs one life after another. `tally` counts how they ended."""
+    """One life after another; `tally` counts how they ended."""
 
     #: The longest time until the kill, in seconds after the start or after opening.
     longest: ClassVar[float]

@@ -64,8 +64,8 @@ def test_a_partition_made_anew_under_the_same_name_is_another(engine: LogManager
 
 
 class Disk:
-    """Rejects appends of more than `most` records without naming one; `fails` other appends succeed
-    before the disk is full."""
+    """A disk that rejects appends of more than `most` records without naming one; `fails` other
+    appends succeed before it is full."""
 
     def __init__(self, patch: pytest.MonkeyPatch, most: int, fails: int) -> None:
         self.fails = fails

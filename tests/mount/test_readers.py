@@ -23,7 +23,7 @@ READ = 250
 
 
 class SlowSource:
-    """Yields pieces, some of them slowly."""
+    """A source of pieces, some of them slow."""
 
     def __init__(self, slow: float) -> None:
         """`slow` is the share of slow pieces."""

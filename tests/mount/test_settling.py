@@ -16,7 +16,8 @@ _KEYS = [("t", number) for number in range(5)]
 
 
 class Disk:
-    """Notes what is put on it. Raises `error` if set; what is `busy` has to be put again."""
+    """A disk that notes what is put on it. Raises `error` if set; what is `busy` has to be put
+    again."""
 
     def __init__(self) -> None:
         self.puts: list[set[TopicPartition]] = []

@@ -106,7 +106,7 @@ def test_damage_fails_once_and_hides_nothing(
 
 
 class small:  # noqa: N801
-    """Patches windows and distances to be so small that a test reaches their limits."""
+    """Windows and distances so small that a test reaches their limits."""
 
     def __init__(self, distance: int) -> None:
         self._patch = pytest.MonkeyPatch()

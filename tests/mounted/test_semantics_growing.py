@@ -20,7 +20,7 @@ _FIRST, _MORE = 50, 40
 
 
 class Listing:
-    """Reads a directory with a small buffer, so that the listing is resumed again and again."""
+    """A directory read with a small buffer, so that the listing is resumed again and again."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -316,7 +316,7 @@ def test_full_reads(clean: Path) -> None:
 
 
 class Follower:
-    """Reads a followed file in a thread."""
+    """A thread that reads a followed file."""
 
     def __init__(self, path: Path) -> None:
         self.data = b""
