@@ -60,7 +60,7 @@ class LogDirectories(_ForReading):
     @property
     def topics(self) -> dict[str, list[int]]:
         """The existing topics by name, each with the numbers of its partitions."""
-        self._engine.let_go_now_and_then()
+        self._engine.close_removed_if_due()
         return {topic: list(numbers) for topic, numbers in self._engine.topics().items()}
 
     def __getitem__(self, topic_partition: tuple[str, int]) -> Partition:
@@ -74,7 +74,7 @@ class LogDirectories(_ForReading):
         except ValueError:
             what = f"directory[TOPIC, NUMBER], not directory[{topic_partition!r}]"
             raise TypeError(f"a partition is {what}") from None
-        self._engine.let_go_now_and_then()
+        self._engine.close_removed_if_due()
         return self._engine.log(topic, operator.index(number))
 
     def __iter__(self) -> Iterator[Partition]:
@@ -155,7 +155,7 @@ class Partition(_ForReading):
     @property
     def end_offset(self) -> int:
         """The log end offset: the offset of the next record to be appended."""
-        self._engine.let_go_now_and_then()
+        self._engine.close_removed_if_due()
         return self._log.view().end_offset
 
     @property
@@ -241,7 +241,7 @@ class Partition(_ForReading):
         ahead: bool,
     ) -> Generator[Columns]:
         """Yields the columns in `span`. `ahead`: another thread reads and checks the next ones."""
-        self._engine.let_go_now_and_then()
+        self._engine.close_removed_if_due()
         level = _isolation(isolation)
         view = self._log.view()
         low, high = span.offsets(view, level)

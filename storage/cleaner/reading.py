@@ -11,8 +11,8 @@ from ..format.records import batch as b
 from ..format.records.batch import BatchTable
 from ..format.records.columns import Columns
 from ..format.records.decoder import BadBatch, Decoder
-from ..log.read.damage import misplaced
 from ..log.read.lookup import extent_from
+from ..log.read.scan import misplaced
 from ..segment.extent import Fault
 from ..segment.segment import Segment
 from ..segment.walk import BatchRun, read_runs

@@ -30,7 +30,7 @@ from .cluster_metadata import ALL_BROKERS, ClusterMetadata, MetadataImage
 from .log_dir import LogDir, LogDirs, PartitionDir
 
 #: How often to check whether open files were removed.
-LET_GO_SECONDS = 2.0
+CLOSE_REMOVED_SECONDS = 2.0
 
 
 class Engine:
@@ -54,7 +54,7 @@ class Engine:
         self.latest = LatestRecords(reader.kafkafs_key_cache_bytes)
         self._logs: dict[tuple[str, int], tuple[PartitionDir, Log]] = {}
         self._lock = threading.Lock()  # guards _logs
-        self._let_go_at = monotonic()
+        self._closed_removed_at = monotonic()
         self._metadata: tuple[Log, ClusterMetadata] | None = None
 
     def topics(self) -> Mapping[str, list[int]]:
@@ -94,7 +94,7 @@ class Engine:
             is_there = self._is_there()
             return [log for key, (found, log) in self._logs.items() if is_there(key, found)]
 
-    def let_go_of_removed(self) -> None:
+    def close_removed(self) -> None:
         """Drops partitions that no longer exist, and closes removed files and directories unless
         they are still being read. To be called periodically."""
         with self._lock:  # a partition found meanwhile must not be mistaken for a removed one
@@ -102,16 +102,16 @@ class Engine:
             gone = [key for key, (found, _) in self._logs.items() if not is_there(key, found)]
             for key in gone:
                 del self._logs[key]
-        self.context.let_go_of_removed()
+        self.context.close_removed()
 
-    def let_go_now_and_then(self) -> None:
-        """Calls `let_go_of_removed`, unless that was done recently: for calls that read the
+    def close_removed_if_due(self) -> None:
+        """Calls `close_removed`, unless that was done recently: for calls that read the
         directories anyway, where no background thread does it."""
         now = monotonic()
-        if now - self._let_go_at >= LET_GO_SECONDS:
-            self._let_go_at = now
+        if now - self._closed_removed_at >= CLOSE_REMOVED_SECONDS:
+            self._closed_removed_at = now
             with suppress(StorageError, OSError):  # the caller will hit it, too, if it matters
-                self.let_go_of_removed()
+                self.close_removed()
 
     def _is_there(self) -> Callable[[tuple[str, int], PartitionDir], bool]:
         """Returns a predicate: is a partition's directory still the one that was found?"""

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 import kafkafs
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log_dirs import engine
+from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_log_dir, write_partition
 
 TOPICS = 100
@@ -43,7 +43,7 @@ def test_deleted_topics_are_let_go_of_at_the_next_look(
     names = [f"t{number}" for number in range(TOPICS)]
     for name in names:
         make(directory, name)
-    monkeypatch.setattr(engine, "LET_GO_SECONDS", 1e9)
+    monkeypatch.setattr(engine, "CLOSE_REMOVED_SECONDS", 1e9)
     with kafkafs.open(directory) as opened:
         kept = Opened(opened)
         kept.kept.scan().read_all()
@@ -57,7 +57,7 @@ def test_deleted_topics_are_let_go_of_at_the_next_look(
         assert len(os.listdir("/proc/self/fd")) > before + TOPICS
         for name in names:
             shutil.rmtree(directory / f"{name}-0")
-        monkeypatch.setattr(engine, "LET_GO_SECONDS", 0)
+        monkeypatch.setattr(engine, "CLOSE_REMOVED_SECONDS", 0)
         look(kept)
         look(kept)  # what is opened by the first look is not let go of by it
         assert len(os.listdir("/proc/self/fd")) <= before + 16

@@ -328,7 +328,7 @@ def test_writable_directories_close_idle_files(
     directory: kafkafs.WritableLogDirectories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[None] = []
-    monkeypatch.setattr(directory._writable, "let_go_now_and_then", lambda: calls.append(None))
+    monkeypatch.setattr(directory._writable, "close_removed_if_due", lambda: calls.append(None))
     assert directory["orders", 0].partition == 0
     assert len(calls) == 1
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.errors import ConfigError, LogDirError, UnknownPartition, UnknownTopic
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.log_dirs.engine import Engine
+from tests.building import BatchFields, build_batch
 from tests.conftest import differences, fingerprint
 from tests.logs import write_log_dir, write_partition
 from tests.reading import read, scan
@@ -65,7 +65,7 @@ def test_a_partition_that_is_removed_leaves_nothing_open(root: Path) -> None:
     assert len(read(kept.view())) == len(read(removed.view())) == 4
     assert any(f"{root}/orders-1" in path for path in open_below(root))
     shutil.rmtree(root / "orders-1")
-    engine.let_go_of_removed()
+    engine.close_removed()
     assert [path for path in open_below(root) if "orders-1" in path] == []
     assert engine.opened() == [kept]
     assert engine.log("orders", 0) is kept

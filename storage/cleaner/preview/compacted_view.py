@@ -93,7 +93,7 @@ class CompactedView:
     ) -> Generator[Columns | Damage]:
         """Yields the records that would be retained, as `View.scan` does."""
         low = self.start_offset if start is None else max(start, self.start_offset)
-        for part in self.view.scan(low, end, isolation, ahead=ahead, choose=self._left_of):
+        for part in self.view.scan(low, end, isolation, ahead=ahead, select=self._left_of):
             if isinstance(part, Columns):
                 part = part.where(self.preview.mask(part.offsets))
                 if not len(part):

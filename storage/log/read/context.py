@@ -92,9 +92,9 @@ class ReadContext:
         # Markers of the segments read last; those of a long log would not all fit.
         self.markers: FileCache[tuple[tuple[int, int], tuple[int, int]], Markers] = FileCache(32)
         self._decoders: list[Decoder] = []  # idle; append and pop are atomic
-        self._rooms: list[LookupBuffers] = []  # idle, too
+        self._lookup_buffers: list[LookupBuffers] = []  # idle, too
 
-    def let_go_of_removed(self) -> None:
+    def close_removed(self) -> None:
         """Closes removed files and directories that are not being read: the kernel frees their
         disk space only then. Call it from time to time."""
         self.files.drop_values(is_removed)
@@ -112,14 +112,14 @@ class ReadContext:
             if len(self._decoders) < 4 and decoder.nbytes < 16 << 20:
                 self._decoders.append(decoder)
 
-    def take_room(self) -> LookupBuffers:
-        """Acquires buffers for a point lookup. Return them with `give_back`; omitting that, after
-        an error, is harmless."""
+    def acquire_buffers(self) -> LookupBuffers:
+        """Acquires buffers for a point lookup. Return them with `release_buffers`; omitting that,
+        after an error, is harmless."""
         try:
-            return self._rooms.pop()
+            return self._lookup_buffers.pop()
         except IndexError:
             return LookupBuffers()
 
-    def give_back(self, room: LookupBuffers) -> None:
-        if len(self._rooms) < 4:
-            self._rooms.append(room)
+    def release_buffers(self, buffers: LookupBuffers) -> None:
+        if len(self._lookup_buffers) < 4:
+            self._lookup_buffers.append(buffers)

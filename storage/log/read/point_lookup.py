@@ -52,7 +52,7 @@ class FoundBatch(NamedTuple):
         return self.header[b.ATTRIBUTES]
 
 
-def point_lookup(segment: Segment, offset: int, room: LookupBuffers) -> FoundBatch | None:
+def point_lookup(segment: Segment, offset: int, buffers: LookupBuffers) -> FoundBatch | None:
     """Returns the first batch with a last offset >= ``offset``, if one read finds it."""
     index = segment.files.offset_index()
     if index is None:
@@ -61,11 +61,11 @@ def point_lookup(segment: Segment, offset: int, room: LookupBuffers) -> FoundBat
     found, position, middle, end = index.around(offset, size)
     if offset > found and middle - position > _WORTH_SKIPPING:
         # Every large batch has an entry, so the batch requested is the second entry's.
-        seen = _look(segment, offset, middle, end, found, found + 1, room)
+        seen = _look(segment, offset, middle, end, found, found + 1, buffers)
         if seen is not None:
             return seen
     highest = found if position else MAX_OFFSET
-    return _look(segment, offset, position, end, segment.base_offset - 1, highest, room)
+    return _look(segment, offset, position, end, segment.base_offset - 1, highest, buffers)
 
 
 def _look(
@@ -75,7 +75,7 @@ def _look(
     end: int,
     previous: int,
     highest: int,
-    room: LookupBuffers,
+    buffers: LookupBuffers,
 ) -> FoundBatch | None:
     """Looks from ``start`` to just after ``end``, both batch positions. The first batch's base
     offset must be above ``previous`` and at most ``highest``."""
@@ -86,11 +86,11 @@ def _look(
     data = memoryview(log.read(start, size))
     limit = MAX_OFFSET if segment.is_active else segment.next_base
     row = headers.find_batch(
-        data, start, previous, highest, offset, segment.size, limit, room.headers
+        data, start, previous, highest, offset, segment.size, limit, buffers.headers
     )
     if row < 0:
         return None
-    header = room.headers[row].tolist()
+    header = buffers.headers[row].tolist()
     begin = header[b.POSITION] - start
     batch = data[begin : begin + header[b.SIZE]]
     if len(batch) < header[b.SIZE] or crc32c(batch[CRC_COVERS_FROM:]) != header[b.CRC]:
@@ -98,11 +98,19 @@ def _look(
     return FoundBatch(row, header, batch, log.path)
 
 
-def value_in(seen: FoundBatch, offset: int, room: LookupBuffers) -> tuple[int, bytes | None] | None:
+def value_in(
+    seen: FoundBatch, offset: int, buffers: LookupBuffers
+) -> tuple[int, bytes | None] | None:
     """Returns timestamp and value of the record at ``offset`` in an uncompressed batch; None if
     there is no such record, or if any record is malformed."""
     is_there, timestamp, start, size = records.find_record(
-        seen.data, room.headers, seen.row, offset, room.offsets, room.timestamps, room.spans
+        seen.data,
+        buffers.headers,
+        seen.row,
+        offset,
+        buffers.offsets,
+        buffers.timestamps,
+        buffers.spans,
     )
     if not is_there:
         return None

@@ -31,14 +31,21 @@ from ...segment.extent import Fault
 from ...segment.segment import HeldFile, Segment
 from . import lookup
 from .context import ReadContext
-from .damage import lost_batch, lost_between, misplaced
 from .point_lookup import FoundBatch, LookupBuffers, point_lookup, value_in
-from .scan import Choose, Wanted, are_within, within
+from .scan import (
+    BatchSelector,
+    ScanRequest,
+    are_within,
+    lost_batch,
+    lost_between,
+    misplaced,
+    within,
+)
 from .segments import Segments
 from .transactions import AbortedTransactions, Isolation
 
 # Limit on consecutive faults that are reported; the last one then stands for the rest.
-_FAULTS_TOLD = 1000
+_MAX_REPORTED_FAULTS = 1000
 
 
 class HiddenBatch(StrEnum):
@@ -115,17 +122,17 @@ class View:
         isolation: Isolation = Isolation.READ_COMMITTED,
         *,
         ahead: bool = False,
-        choose: Choose | None = None,
+        select: BatchSelector | None = None,
     ) -> Generator[Columns | Damage]:
         """Yields records with ``start`` <= offset < ``end`` that the isolation shows, in order.
 
         Columns are valid until the next item is read. Unreadable bytes yield a ``Damage``, and the
         scan continues after them. ``ahead``: another thread reads and checks the next data; useful
-        for large reads with idle processors. ``choose`` selects batches; those of magic 2 that it
+        for large reads with idle processors. ``select`` selects batches; those of magic 2 that it
         excludes are not decoded.
         """
-        wanted = Wanted(isolation, None, ahead, choose)
-        return cast(Generator[Columns | Damage], self._scan(start, end, wanted))
+        request = ScanRequest(isolation, None, ahead, select)
+        return cast(Generator[Columns | Damage], self._scan(start, end, request))
 
     def lines(
         self,
@@ -138,19 +145,19 @@ class View:
     ) -> Generator[Lines | Columns | Damage]:
         """As ``scan``, but yields lines of one field, KEY_START or VALUE_START, wherever possible,
         which halves the cost. Lines remain valid."""
-        return self._scan(start, end, Wanted(isolation, field, ahead, None))
+        return self._scan(start, end, ScanRequest(isolation, field, ahead, None))
 
     def _scan(
-        self, start: int | None, end: int | None, wanted: Wanted
+        self, start: int | None, end: int | None, request: ScanRequest
     ) -> Generator[Lines | Columns | Damage]:
         # Control records are never returned: no Kafka consumer gets them, under any isolation.
-        bound = self.bound(wanted.isolation)
+        bound = self.bound(request.isolation)
         low = self.start_offset if start is None else max(start, self.start_offset)
         high = bound if end is None else min(end, bound)
         for segment in self.segments.from_offset(low):
             if segment.base_offset >= high or low >= high:
                 break
-            yield from self._scan_segment(segment, low, high, wanted)
+            yield from self._scan_segment(segment, low, high, request)
         is_asked = end is None or end > self.end_offset
         if self.tail is not None and is_asked and bound == self.end_offset:
             yield Damage(self.tail.error, self.end_offset, -1)
@@ -168,18 +175,18 @@ class View:
             yield part
 
     def _scan_segment(
-        self, segment: Segment, start: int, end: int, wanted: Wanted
+        self, segment: Segment, start: int, end: int, request: ScanRequest
     ) -> Generator[Lines | Columns | Damage]:
         limit = self.context.limits.max_batch_bytes
         position = lookup.position_for(segment, start, limit)
-        fates = self._fates(wanted.isolation)
+        fates = self._fates(request.isolation)
         reached = segment.base_offset  # offsets below are read, skipped or lost
         faults: list[Fault] = []
         path = segment.path
         with self.context.decoder() as decoder:
-            for run in wanted.runs(lookup.extent_from(segment, position, limit)):
+            for run in request.runs(lookup.extent_from(segment, position, limit)):
                 if isinstance(run, Fault):
-                    if len(faults) < _FAULTS_TOLD:
+                    if len(faults) < _MAX_REPORTED_FAULTS:
                         faults.append(run)
                     continue
                 if faults:
@@ -187,9 +194,9 @@ class View:
                     yield from lost_between(faults, reached, resumed, start, end)
                     faults = []
                 table = self._visible(run.table, segment, start, end, fates)
-                if wanted.choose is not None:
-                    table = table.select(wanted.choose(table))
-                field = wanted.field
+                if request.select is not None:
+                    table = table.select(request.select(table))
+                field = request.field
                 if field is None or not are_within(table, start, end):
                     parts: Decoded = decoder.decode(run.data, run.base, table, path)
                 else:
@@ -292,9 +299,9 @@ class View:
     def _point_lookup(self, segment: Segment, offset: int) -> tuple[Columns, int] | None:
         """Returns the result of ``locate`` if a point lookup finds it, else None."""
         context = self.context
-        room = context.take_room()
-        found = self._plain_batch(segment, offset, room)
-        context.give_back(room)
+        buffers = context.acquire_buffers()
+        found = self._plain_batch(segment, offset, buffers)
+        context.release_buffers(buffers)
         if found is None:
             return None
         key = (segment.files.identity, tuple(found.header))
@@ -309,10 +316,12 @@ class View:
         row = columns.row_of(offset)
         return (columns, row) if row >= 0 else None
 
-    def _plain_batch(self, segment: Segment, offset: int, room: LookupBuffers) -> FoundBatch | None:
+    def _plain_batch(
+        self, segment: Segment, offset: int, buffers: LookupBuffers
+    ) -> FoundBatch | None:
         """Returns the batch of ``offset`` if a point lookup finds it and it is plain: uncompressed,
         not transactional, no control batch."""
-        found = point_lookup(segment, offset, room)
+        found = point_lookup(segment, offset, buffers)
         if found is None or len(found.data) > self.context.limits.max_batch_bytes:
             return None
         if found.attributes & (CODEC_MASK | CONTROL_MASK | TRANSACTIONAL_MASK):
@@ -327,10 +336,10 @@ class View:
         if not self.start_offset <= offset < self.bound(isolation):
             return None
         segment = self.segments[max(self.segments.floor_index(offset), 0)]
-        room = self.context.take_room()
-        found = self._plain_batch(segment, offset, room)
-        value = value_in(found, offset, room) if found is not None else None
-        self.context.give_back(room)
+        buffers = self.context.acquire_buffers()
+        found = self._plain_batch(segment, offset, buffers)
+        value = value_in(found, offset, buffers) if found is not None else None
+        self.context.release_buffers(buffers)
         return value
 
     def _check_range(self, offset: int, isolation: Isolation) -> None:
