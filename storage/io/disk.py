@@ -268,6 +268,10 @@ class OpenFile:
     def stat(self) -> os.stat_result:
         return os.fstat(self.fd)
 
+    def holds(self, data: bytes) -> bool:
+        """Whether `data` is the file's whole content."""
+        return self.size() == len(data) and self.read(0, len(data)) == data
+
     def size(self) -> int:
         """Returns the current size in bytes."""
         return os.lseek(self.fd, 0, os.SEEK_END)  # the file offset is not used

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from struct import Struct
+from typing import Final
 
 from ...errors import CorruptError
 from ..checksum import crc32c
@@ -19,6 +20,9 @@ HEADER = Struct(">hIi")  # version, CRC-32C of everything after it, number of en
 ENTRY = Struct(">qhiqiqiq")  # the fields of ProducerSnapshotEntry
 _CRC_COVERS_FROM = 6
 _COUNT = Struct(">i")
+
+# Limit on the size of a file: more than a million producers.
+MAX_SNAPSHOT_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)

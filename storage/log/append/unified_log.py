@@ -10,9 +10,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from typing import Final
 
 from ...errors import OffsetOutOfRange, PolicyViolation, StorageError
+from ...format.files.names import FileKind, segment_file
+from ...format.layout import MAX_INT32, MAX_OFFSET
 from ...io.durable import WritableFile
 from ...segment.segment_writer import SegmentWriter
 from ...segment.stored import StoredSegment
@@ -21,9 +24,11 @@ from ..delete.deletions import NEVER_MS, UNKNOWN_MS, Cause, DeletedRange, Deleti
 from ..delete.leftovers import find_leftovers
 from ..delete.retention import RetentionPlan, RetentionState, Rule
 from ..load.loaded import LoadedLog, LoadedSegment
-from ..load.reload import reload_producers
+from ..load.loading_segment import LoadingSegment
+from ..load.producer_rebuild import ProducerRebuild, Snapshots
 from ..state.epochs import LeaderEpochFile
 from ..state.producers import ProducerStateManager
+from ..state.snapshots import read_snapshot
 from .health import offline
 from .local_log import LocalLog, Rolled
 
@@ -328,12 +333,30 @@ class UnifiedLog:
             raise offline(self.local.directory.path, error) from error
 
     def _reload_producers(self) -> None:
+        """Rebuilds the producers of a log that was truncated, from the newest snapshot and the
+        batches after it, and updates the snapshots on disk to match (UnifiedLog.truncateTo)."""
         local = self.local
-        self.producers = reload_producers(
-            local.directory,
-            [(segment.base_offset, segment.size) for segment in local.segments],
-            local.snapshots,
-            (self.start_offset, local.end_offset),
-            self.producers.expiration_ms,
-            local.clock.now_ms(),
-        )
+        snapshots = Snapshots(local.snapshots.offsets, partial(read_snapshot, local.directory))
+        expiration_ms, now_ms = self.producers.expiration_ms, local.clock.now_ms()
+        rebuild = ProducerRebuild(snapshots, self.start_offset, expiration_ms, now_ms)
+        loaded = rebuild.at(local.end_offset, self._loading_segments(), is_clean=False)
+        local.snapshots.change(snapshots.written, snapshots.gone)
+        local.snapshots.start_moved(self.start_offset)
+        self.producers = loaded.producers
+
+    def _loading_segments(self) -> list[LoadingSegment]:
+        local = self.local
+        limits = [segment.base_offset for segment in local.segments[1:]] + [MAX_OFFSET]
+        return [
+            LoadingSegment(
+                local.directory,
+                segment.base_offset,
+                segment_file(segment.base_offset, FileKind.LOG),
+                segment_file(segment.base_offset, FileKind.INDEX),
+                0,
+                segment.size,
+                limit,
+                MAX_INT32,
+            )
+            for segment, limit in zip(local.segments, limits, strict=True)
+        ]

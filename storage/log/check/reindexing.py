@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ...config.kafka import TopicConfig
 from ...errors import CorruptError, fresh
 from ...format.files.names import FileKind, segment_file
-from ...format.layout import MAX_INT32, MAX_OFFSET
+from ...format.layout import MAX_OFFSET
 from ...format.records import batch as b
 from ...io.disk import DirFd
 from ...segment.check.verify import SegmentFacts
@@ -20,10 +21,11 @@ from ...segment.extent import Extent
 from ...segment.index_builder import IndexBuilder
 from ...segment.rebuild import Rebuild
 from ...segment.txn_index import format_aborted_txns
-from ..load.loading_segment import LoadingSegment
-from ..load.producer_rebuild import MAX_SNAPSHOT_BYTES, ProducerRebuild, Snapshots
+from ..load.loading_segment import LoadingSegment, check_log_size
+from ..load.producer_rebuild import ProducerRebuild, Snapshots
 from ..read.context import ReadLimits
 from ..state.producers import EXPIRATION_MS
+from ..state.snapshots import read_snapshot
 from .sound import is_zero
 from .verify import Listed
 
@@ -48,9 +50,7 @@ def rebuild_indexes(
     SegmentGone if it no longer exists."""
     base = facts.base_offset
     file = directory.open(segment_file(base, FileKind.LOG))
-    if facts.size > MAX_INT32:
-        what = f"{facts.size} bytes, more than the {MAX_INT32} that a segment can have"
-        raise CorruptError(what, file.path)
+    check_log_size(facts.size, file.path)
     limit = MAX_OFFSET if facts.next_base < 0 else facts.next_base
     extent = Extent(file, base, 0, facts.size, limits.max_batch_bytes, limit_offset=limit)
     builder = IndexBuilder(base, config.index_interval_bytes, config.segment_index_bytes)
@@ -76,7 +76,7 @@ def rebuild_aborts(
     segments = [_segment(directory, facts, limits) for facts in listed.segments(True)]
     if not segments:
         return
-    snapshots = Snapshots(listed.snapshots, lambda offset: _read_snapshot(directory, offset))
+    snapshots = Snapshots(listed.snapshots, partial(read_snapshot, directory))
     first = segments[0].base_offset
     rebuild = ProducerRebuild(snapshots, log_start, EXPIRATION_MS, now_ms)
     producers = rebuild.at(first, (), False).producers
@@ -95,10 +95,6 @@ def _segment(directory: DirFd, facts: SegmentFacts, limits: ReadLimits) -> Loadi
     return LoadingSegment(directory, facts.base_offset, name, "", 0, facts.size, limit, size)
 
 
-def _read_snapshot(directory: DirFd, offset: int) -> bytes:
-    return directory.read_small(segment_file(offset, FileKind.SNAPSHOT), MAX_SNAPSHOT_BYTES)
-
-
 def stale_indexes(
     directory: DirFd, base_offset: int, wanted: Mapping[FileKind, bytes]
 ) -> Sequence[FileKind]:
@@ -112,7 +108,6 @@ def stale_indexes(
             if data or kind is not FileKind.TXNINDEX:
                 stale.append(kind)
             continue
-        file = directory.open(name)
-        if file.size() != len(data) or file.read(0, len(data)) != data:
+        if not directory.open(name).holds(data):
             stale.append(kind)
     return stale

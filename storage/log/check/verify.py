@@ -11,19 +11,27 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import pairwise
 
-from ...errors import CorruptError
-from ...format.files.names import FileKind, FileState, parse_segment_file, segment_file
+import numpy as np
+
+from ...errors import CorruptError, SegmentGone
+from ...format.files.checkpoints import EpochEntry
+from ...format.files.names import (
+    LEADER_EPOCH_FILE,
+    FileKind,
+    FileState,
+    parse_segment_file,
+    segment_file,
+)
+from ...format.records import batch as b
+from ...format.records.batch import BatchHeader, BatchTable
 from ...format.records.decoder import Decoder
 from ...io.disk import DirectoryEntry, DirFd
 from ...segment.check.verify import SegmentCheck, SegmentFacts
 from ...segment.check.verify_digest import CheckedSegment
-from ...segment.check.verify_index import Finding
+from ...segment.check.verify_index import BEYOND_END, Finding
 from ..read.context import ReadLimits
-from ..state.epochs import read_leader_epochs
-from .verify_aborts import Aborts
-from .verify_epochs import EpochCheck
-from .verify_gaps import Gaps
-from .verify_producers import ProducerCheck
+from ..state.epochs import LeaderEpochFileCache, read_epoch_entries, read_leader_epochs
+from .verify_producers import AbortCheck, ProducerCheck
 
 _INDEXES = (FileKind.INDEX, FileKind.TIMEINDEX, FileKind.TXNINDEX)
 
@@ -83,7 +91,7 @@ class LogCheck:
         check = self._find_checked(facts) or SegmentCheck(
             self._directory, facts, self._decoder, self._limits.max_batch_bytes
         )
-        aborts = Aborts(self._start_offset)
+        aborts = AbortCheck(self._start_offset)
         for table in check.tables():
             gaps.batches(check, table)
             epochs.batches(check, table)
@@ -92,7 +100,7 @@ class LogCheck:
         self.end_offset = check.next_offset
         entries = check.aborted() if FileKind.TXNINDEX in facts.files else []
         knows_all = gaps.has_all and producers.knows_all
-        check.findings += aborts.held_against(entries, facts, check, knows_all)
+        check.findings += aborts.findings(entries, facts, check, knows_all)
         yield from sorted(check.findings)
 
     def _orphans(self, listed: Listed) -> Iterator[Finding]:
@@ -103,6 +111,122 @@ class LogCheck:
             for base in sorted(listed.files[kind] - listed.sizes.keys()):
                 name = segment_file(base, kind)
                 yield Finding(self._directory.path_of(name), -1, "its .log is missing")
+
+
+class EpochCheck:
+    """The check of `leader-epoch-checkpoint` against the epochs in the batches."""
+
+    def __init__(self, directory: DirFd, start_offset: int) -> None:
+        """Epochs before `start_offset` are no longer known, nor are those before the first entry:
+        the log start rises in this file and in its own checkpoint at different times, so a crash
+        may restore deleted segments."""
+        self._directory = directory
+        self._start_offset = start_offset
+        self._path = directory.path_of(LEADER_EPOCH_FILE)
+        self._entries: list[EpochEntry] | None = None
+        self._latest = -1
+
+    def read(self) -> Iterator[Finding]:
+        """Yields what is wrong with the file itself."""
+        try:
+            self._entries = read_epoch_entries(self._directory)
+        except SegmentGone:
+            self._entries = []
+            return
+        except CorruptError as error:
+            yield Finding(self._path, error.position, error.what)
+            return
+        before = EpochEntry(-1, -1)
+        for entry in self._entries:
+            if entry.epoch <= before.epoch or entry.start_offset <= before.start_offset:
+                one, other = (f"{e.epoch} from offset {e.start_offset} on" for e in (entry, before))
+                yield Finding(self._path, -1, f"epoch {one} does not follow epoch {other}")
+            before = entry
+
+    def batches(self, check: CheckedSegment, table: BatchTable) -> None:
+        epochs = table.column(b.LEADER_EPOCH)
+        is_served = table.column(b.BASE_OFFSET) >= self._first_offset()
+        rows = np.flatnonzero((table.column(b.MAGIC) > 1) & (epochs >= 0) & is_served)
+        if not len(rows):
+            return
+        found = epochs[rows]
+        changes = np.flatnonzero(np.diff(found, prepend=-2))
+        ends = np.append(changes[1:], len(rows)) - 1
+        known = None if self._entries is None else LeaderEpochFileCache.assigned(self._entries)
+        for first, last in zip(rows[changes].tolist(), rows[ends].tolist(), strict=True):
+            header = table[first]
+            if header.leader_epoch < self._latest:
+                what = f"leader epoch {header.leader_epoch} after epoch {self._latest}"
+                check.tell(header, what)
+            self._latest = max(self._latest, header.leader_epoch)
+            if known is not None:
+                self._compare(check, known, header)
+                if last > first:
+                    self._compare(check, known, table[last])
+
+    def _first_offset(self) -> int:
+        """Returns the offset below which no epochs are known."""
+        first = self._entries[0].start_offset if self._entries else 0
+        return max(self._start_offset, first)
+
+    @staticmethod
+    def _compare(check: CheckedSegment, known: LeaderEpochFileCache, header: BatchHeader) -> None:
+        told = known.epoch_of(header.base_offset)
+        if told == header.leader_epoch:
+            told = known.epoch_of(header.last_offset)
+        if told != header.leader_epoch:
+            says = f"epoch {told}" if told >= 0 else "none"
+            what = f"leader epoch {header.leader_epoch}, {LEADER_EPOCH_FILE} says {says}"
+            check.tell(header, what)
+
+    def finish(self, end_offset: int) -> Iterator[Finding]:
+        for entry in self._entries or ():
+            if entry.start_offset > end_offset:
+                where = f"begins at offset {entry.start_offset}, the log ends at {end_offset}"
+                about = f"epoch {entry.epoch}"
+                yield Finding(self._path, -1, f"{about} {where}", f"{about} {BEYOND_END}")
+
+
+class Gaps:
+    """Offsets that are in no batch, though there is no sign of compaction. `has_all`: every offset
+    so far has its record."""
+
+    def __init__(self, base_offset: int) -> None:
+        self.has_all = True
+        self._next = base_offset
+        self._found: list[Finding] = []
+        self._is_compacted = False
+        self._is_behind_damage = False
+        self._faults = 0  # seen in the current segment
+
+    def batches(self, check: CheckedSegment, table: BatchTable) -> None:
+        bases, lasts = table.column(b.BASE_OFFSET), table.column(b.LAST_OFFSET)
+        counts = table.column(b.RECORD_COUNT)
+        self._is_behind_damage |= check.faults > self._faults
+        self._faults = check.faults
+        before = np.concatenate(([self._next - 1], lasts[:-1]))
+        # A wrapper records neither its first offset nor its number of records.
+        is_wrapper = counts < 0
+        missing = np.flatnonzero((bases != before + 1) & ~is_wrapper)
+        if (is_wrapper | (counts != lasts - bases + 1)).any():
+            self._is_compacted, self.has_all = True, False
+        for row in missing.tolist():
+            self.has_all = False
+            if row or not self._is_behind_damage:
+                first, last = int(before[row]) + 1, int(bases[row]) - 1
+                what = f"the offsets {first} to {last} before it are in no batch"
+                self._found.append(Finding(check.path, int(table.rows[row, b.POSITION]), what))
+        self._is_behind_damage = False
+        self._next = int(lasts[-1]) + 1
+
+    def end_of(self, check: CheckedSegment) -> None:
+        """Notes the end of a segment."""
+        self._is_behind_damage |= check.faults > self._faults
+        self._faults = 0
+        self.has_all &= check.faults == 0
+
+    def findings(self) -> list[Finding]:
+        return [] if self._is_compacted else self._found
 
 
 class Listed:

@@ -1,12 +1,15 @@
-"""Compares the producers in a partition's snapshots with those in its batches.
+"""Compares the producers in a partition's snapshots, and the aborted transactions in its
+transaction indexes, with those in its batches.
 
-After a crash Kafka rebuilds them from the log start offset on, though segments below it may still
-exist: a producer's batches below it may or may not be included.
+After a crash Kafka rebuilds both from the log start offset on, though segments below it may still
+exist. A producer's batches below it may or may not be included; a transaction whose records are all
+deleted has no entry, and another may seem to begin at its first remaining record.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -17,14 +20,74 @@ from ...format.messages.control import EndTxnMarker
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
 from ...io.disk import DirFd
+from ...segment.check.verify import SegmentFacts
 from ...segment.check.verify_digest import CheckedSegment
 from ...segment.check.verify_index import BEYOND_END, Finding
-from ..load.producer_rebuild import MAX_SNAPSHOT_BYTES
+from ...segment.txn_index import AbortedTxn
 from ..state.producers import ProducerStateManager
-from .verify_aborts import Aborts
+from ..state.snapshots import read_snapshot
 
 # With this time as the present, no producer has expired.
 _BEFORE_ALL_MS = -(1 << 62)
+
+
+@dataclass(slots=True)
+class AbortCheck:
+    """The check of a segment's `.txnindex`.
+
+    Collects the transactions that a segment's markers end: producer and outcome by marker offset.
+    `aborted`: those that need an entry according to the log; `without_records`: the markers of
+    those whose records all lie below the log start offset."""
+
+    start_offset: int
+    ends: dict[int, tuple[int, bool]] = field(default_factory=dict)
+    aborted: dict[int, AbortedTxn] = field(default_factory=dict)
+    without_records: set[int] = field(default_factory=set)
+
+    def findings(
+        self,
+        entries: list[tuple[int, AbortedTxn]],
+        facts: SegmentFacts,
+        check: CheckedSegment,
+        knows_all: bool,
+    ) -> Iterator[Finding]:
+        """Compares the `.txnindex` with the log. `knows_all`: the log has everything that the
+        entries were made from; otherwise a transaction may have begun before it."""
+        path = check.path.removesuffix(FileKind.LOG) + FileKind.TXNINDEX
+        before = facts.base_offset - 1
+        for position, entry in entries:
+            what = self._wrong(entry, before, check, knows_all)
+            if what:
+                about = f"entry of producer {entry.producer_id}, marker at {entry.last_offset}"
+                yield Finding(path, position, f"{about}: {what}")
+            before = max(before, entry.last_offset)
+        told = {entry.last_offset for _, entry in entries} | self.without_records
+        for offset, txn in self.aborted.items():
+            if offset not in told and check.faults == 0:
+                what = (
+                    f"no entry for the transaction of producer {txn.producer_id}, aborted from "
+                    f"offset {txn.first_offset} to {offset}"
+                )
+                yield Finding(path, -1, what)
+
+    def _wrong(self, entry: AbortedTxn, before: int, check: CheckedSegment, knows_all: bool) -> str:
+        if entry.last_offset <= before:
+            return f"it is not above offset {before}"
+        if not 0 <= entry.first_offset < entry.last_offset:
+            return f"it begins at offset {entry.first_offset}"
+        if check.faults == 0 and self.ends.get(entry.last_offset) != (entry.producer_id, True):
+            return "it has no ABORT marker"
+        right = self.aborted.get(entry.last_offset)
+        if knows_all and right is not None and right != entry and not self._may_differ(right):
+            return (
+                f"first offset {entry.first_offset} and last stable offset "
+                f"{entry.last_stable_offset}, the log says {right.first_offset} and "
+                f"{right.last_stable_offset}"
+            )
+        return ""
+
+    def _may_differ(self, right: AbortedTxn) -> bool:
+        return min(right.first_offset, right.last_stable_offset) < self.start_offset
 
 
 class ProducerCheck:
@@ -49,7 +112,7 @@ class ProducerCheck:
                 self.knows_all = True
 
     def batches(
-        self, check: CheckedSegment, table: BatchTable, aborts: Aborts, has_all: bool
+        self, check: CheckedSegment, table: BatchTable, aborts: AbortCheck, has_all: bool
     ) -> None:
         """Adds batches. `has_all`: all offsets up to here have been seen."""
         new = table.select(table.column(b.MAGIC) > 1)
@@ -130,9 +193,8 @@ class ProducerCheck:
 
     def _read(self, offset: int) -> bytes | None:
         """Reads a snapshot; None, after adding a finding, if it cannot be read."""
-        name = segment_file(offset, FileKind.SNAPSHOT)
         try:
-            data = self._directory.read_small(name, MAX_SNAPSHOT_BYTES)
+            data = read_snapshot(self._directory, offset)
             parse_producer_snapshot(data)
         except CorruptError as error:
             self._find(offset, error.position, error.what)

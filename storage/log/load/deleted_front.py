@@ -91,7 +91,7 @@ class DeletedFrontFinder:
         writes = [
             WriteFile(_deleted(base, kind), data, why)
             for kind, data in wanted.items()
-            if not self._holds(_deleted(base, kind), data)
+            if not self._directory.open(_deleted(base, kind)).holds(data)
         ]
         return FoundDeleted(base, size, tuple(kinds)), epochs, writes
 
@@ -104,10 +104,6 @@ class DeletedFrontFinder:
         except CorruptError:
             return False
         return is_right and not index.has_stray_bytes
-
-    def _holds(self, name: str, data: bytes) -> bool:
-        file = self._directory.open(name)
-        return file.size() == len(data) and file.read(0, len(data)) == data
 
 
 def _deleted(base: int, kind: FileKind) -> str:

@@ -18,10 +18,9 @@ from ...segment.segment import Segment
 from ...segment.walk import walk_headers
 from ..read.lookup import extent_from, position_for
 from ..read.markers import read_end_txn_marker
-from ..read.tail import newest_snapshots
 from ..read.view import View
 from ..state.producers import EXPIRATION_MS, ProducerStateManager
-from .producer_rebuild import MAX_SNAPSHOT_BYTES
+from ..state.snapshots import read_snapshot, snapshot_offsets
 
 
 def producers_of(
@@ -47,11 +46,11 @@ def _load_newest(producers: ProducerStateManager, view: View, now_ms: int) -> No
     start."""
     directory = view.segments[0].files.directory
     producers.clear(view.start_offset)
-    for offset, name in newest_snapshots(directory):
+    for offset in reversed(snapshot_offsets(directory)):
         if not view.start_offset < offset <= view.end_offset:
             continue
         try:
-            producers.load(directory.read_small(name, MAX_SNAPSHOT_BYTES), offset, now_ms)
+            producers.load(read_snapshot(directory, offset), offset, now_ms)
         except (CorruptError, SegmentGone, OSError):
             continue
         return

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from ...errors import CorruptError, SegmentGone
-from ...format.layout import MAX_OFFSET
+from ...format.layout import MAX_INT32, MAX_OFFSET
 from ...format.messages.control import EndTxnMarker
 from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
@@ -17,6 +17,12 @@ from ...segment.offset_index import OffsetIndex
 from ...segment.walk import walk_headers
 from ..read.lookup import header_at
 from ..read.markers import read_end_txn_marker
+
+
+def check_log_size(size: int, path: str) -> None:
+    """Raises CorruptError if a `.log` of `size` bytes has 2 GiB or more: positions are int32."""
+    if size > MAX_INT32:
+        raise CorruptError(f"{size} bytes, more than the {MAX_INT32} that a segment can have", path)
 
 
 @dataclass(frozen=True, slots=True)

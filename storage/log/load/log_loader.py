@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from ...config.kafka import TopicConfig
 from ...errors import CorruptError
 from ...format.files.names import FileKind
+from ...format.files.snapshot import MAX_SNAPSHOT_BYTES
 from ...format.layout import MAX_INT32, MAX_OFFSET
 from ...format.records import batch as b
 from ...io.disk import DirFd, OpenFile
@@ -38,9 +39,9 @@ from ..state.epochs import NO_EPOCHS, LeaderEpochFileCache, read_leader_epochs
 from ..state.producers import EXPIRATION_MS, ProducerStateManager
 from .deleted_front import DeletedFront, DeletedFrontFinder
 from .loaded import FoundDeleted
-from .loading_segment import LoadingSegment, Rebuilt
+from .loading_segment import LoadingSegment, Rebuilt, check_log_size
 from .partition_files import PartitionFiles
-from .producer_rebuild import MAX_SNAPSHOT_BYTES, LoadedProducers, ProducerRebuild, Snapshots
+from .producer_rebuild import LoadedProducers, ProducerRebuild, Snapshots
 from .recovery_actions import Action, Stages, apply_stages
 from .recovery_steps import RecoverySteps
 
@@ -181,9 +182,7 @@ class LogLoader:
 
     def _segment(self, base: int, log: str, index: str, limit: int) -> LoadingSegment:
         size = self._files.log_sizes[log]
-        if size > MAX_INT32:
-            what = f"{size} bytes, more than the {MAX_INT32} that a segment can have"
-            raise CorruptError(what, self._directory.path_of(log))
+        check_log_size(size, self._directory.path_of(log))
         limits = self._limits
         return LoadingSegment(
             self._directory, base, log, index, 0, size, limit, limits.max_batch_bytes

@@ -17,9 +17,6 @@ from ...format.records import batch as b
 from ...format.records.batch import BatchHeader, BatchTable
 from ..state.producers import ProducerStateManager
 
-# Enough for several hundred thousand producers.
-MAX_SNAPSHOT_BYTES = 32 << 20
-
 
 class Batches(Protocol):
     """A segment as the source of producer batches."""

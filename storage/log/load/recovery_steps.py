@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from ...format.files.checkpoints import format_leader_epochs
 from ...format.files.names import LEADER_EPOCH_FILE, FileKind, parse_segment_file, segment_file
-from ...io.disk import OpenFile
 from ..state.epochs import LeaderEpochFileCache
 from .loading_segment import LoadingSegment
 from .partition_files import Part, PartitionFiles
@@ -84,13 +83,9 @@ class RecoverySteps:
 
     def _write(self, base: int, kind: FileKind, data: bytes, why: str) -> None:
         """Writes a file unless it already has that content."""
-        if self._files.has(base, kind) and _holds(self._files.open(base, kind), data):
+        if self._files.has(base, kind) and self._files.open(base, kind).holds(data):
             return
         self._files.add(WriteFile(segment_file(base, kind), data, why))
-
-
-def _holds(file: OpenFile, data: bytes) -> bool:
-    return file.size() == len(data) and file.read(0, len(data)) == data
 
 
 def _file_base(segment: LoadingSegment) -> int:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...errors import CorruptError, SegmentGone
-from ...format.files.names import FileKind, FileState, parse_segment_file, segment_file
 from ...format.files.snapshot import parse_producer_snapshot
 from ...format.layout import MAX_OFFSET
 from ...format.records import batch as b
@@ -22,13 +21,12 @@ from ...segment.extent import Extent, Fault
 from ...segment.salvage import is_sound, read_checksum_error
 from ...segment.segment import Segment
 from ...segment.walk import walk_headers
+from ..state.snapshots import read_snapshot, snapshot_offsets
 from .lookup import extent_from, header_at, position_for
 from .transactions import advance_open_transactions
 
 # Data that looks torn may be in the middle of a broker's write; after this time it is not.
 _SETTLED_NS = 1_000_000_000
-# Enough for several hundred thousand producers.
-_MAX_SNAPSHOT_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +71,13 @@ def walk_from_start(directory: DirFd, segments: Sequence[Segment], max_batch_byt
 def _newest_state(directory: DirFd, segments: Sequence[Segment], highest: int) -> Tail:
     """Loads the newest readable snapshot up to ``highest``; else an empty state at the start."""
     start = segments[0].base_offset
-    for offset, name in newest_snapshots(directory):
+    for offset in reversed(snapshot_offsets(directory)):
         if offset > highest:
             continue
         if offset < start:
             break
         try:
-            entries = parse_producer_snapshot(directory.read_small(name, _MAX_SNAPSHOT_BYTES))
+            entries = parse_producer_snapshot(read_snapshot(directory, offset))
         except (CorruptError, SegmentGone, OSError):
             continue
         open_transactions = {
@@ -89,20 +87,6 @@ def _newest_state(directory: DirFd, segments: Sequence[Segment], highest: int) -
         }
         return Tail(offset, open_transactions)
     return Tail(start)
-
-
-def newest_snapshots(directory: DirFd) -> list[tuple[int, str]]:
-    """Returns offsets and names of a partition's producer snapshots, newest first."""
-    names = (parse_segment_file(entry.name) for entry in directory.list())
-    offsets = [
-        name.base_offset
-        for name in names
-        if name and name.kind is FileKind.SNAPSHOT and name.state is FileState.LIVE
-    ]
-    return [
-        (offset, segment_file(offset, FileKind.SNAPSHOT))
-        for offset in sorted(offsets, reverse=True)
-    ]
 
 
 def advance(tail: Tail, segments: Sequence[Segment], max_batch_bytes: int) -> Tail:

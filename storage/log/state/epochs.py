@@ -148,7 +148,15 @@ def read_leader_epochs(directory: DirFd) -> LeaderEpochFileCache:
     Raises CorruptError if the file is malformed.
     """
     try:
-        entries = read_value(directory, LEADER_EPOCH_FILE, _MAX_BYTES, parse_leader_epochs)
+        entries = read_epoch_entries(directory)
     except SegmentGone:
         return LeaderEpochFileCache()
     return LeaderEpochFileCache.assigned(entries)
+
+
+def read_epoch_entries(directory: DirFd) -> list[EpochEntry]:
+    """Reads the entries as they are in the file, which may contradict each other.
+
+    Raises SegmentGone if the file is absent, and CorruptError if it is malformed.
+    """
+    return read_value(directory, LEADER_EPOCH_FILE, _MAX_BYTES, parse_leader_epochs)

@@ -1,4 +1,4 @@
-"""The ``.snapshot`` files of a partition that is being written.
+"""The ``.snapshot`` files of a partition, and those of one that is being written.
 
 Follows Kafka's ``ProducerStateManager``. A snapshot is written at every roll, for the base of the
 new segment, and at a clean shutdown, for the log's end; it is deleted with the segment of its base.
@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ...format.files.names import FileKind, FileState, parse_segment_file, segment_file
+from ...format.files.snapshot import MAX_SNAPSHOT_BYTES
+from ...io.disk import DirFd
 from ...io.durable import WritableDirFd, WritableFile
 from .producers import ProducerStateManager
 
@@ -31,7 +33,7 @@ class SnapshotFiles:
         """`offsets`: those of the existing snapshots, None to list the directory."""
         self._directory = directory
         self.newest = start_offset
-        self._offsets = _listed(directory) if offsets is None else set(offsets)
+        self._offsets = set(snapshot_offsets(directory) if offsets is None else offsets)
         self.start_moved(start_offset)
 
     @property
@@ -99,11 +101,16 @@ class SnapshotFiles:
         self._offsets.discard(offset)
 
 
-def _listed(directory: WritableDirFd) -> set[int]:
-    return {
+def snapshot_offsets(directory: DirFd) -> list[int]:
+    """Returns the offsets of a partition's snapshots, ascending."""
+    names = (parse_segment_file(entry.name) for entry in directory.list())
+    return sorted(
         name.base_offset
-        for entry in directory.list()
-        if (name := parse_segment_file(entry.name)) is not None
-        and name.kind is FileKind.SNAPSHOT
-        and name.state is FileState.LIVE
-    }
+        for name in names
+        if name and name.kind is FileKind.SNAPSHOT and name.state is FileState.LIVE
+    )
+
+
+def read_snapshot(directory: DirFd, offset: int) -> bytes:
+    """Returns the content of a snapshot. Raises SegmentGone if there is none."""
+    return directory.read_small(segment_file(offset, FileKind.SNAPSHOT), MAX_SNAPSHOT_BYTES)

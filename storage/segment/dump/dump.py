@@ -20,7 +20,7 @@ from ...format.files.names import (
     parse_segment_file,
     segment_file,
 )
-from ...format.files.snapshot import parse_producer_snapshot
+from ...format.files.snapshot import MAX_SNAPSHOT_BYTES, parse_producer_snapshot
 from ...format.layout import RECORD_BATCH_OVERHEAD
 from ...format.messages.internal_topics import RecordDecoder, as_text
 from ...format.records import batch as b
@@ -37,8 +37,6 @@ from ..walk import BatchRun, read_runs
 from .dump_lines import batch_line, metadata_of, producer_line, txn_line
 
 _NO_TIMESTAMP: Final = -1
-# A snapshot takes 46 bytes for each producer.
-_MAX_SNAPSHOT_BYTES: Final = 64 << 20
 # Findings of one kind listed per file: a compacted log may have millions of gaps.
 _MOST_FINDINGS: Final = 10_000
 
@@ -103,7 +101,7 @@ class Dump:
             case FileKind.TXNINDEX:
                 return map(txn_line, TransactionIndex(file).entries())
             case FileKind.SNAPSHOT:
-                data = directory.read_small(name, _MAX_SNAPSHOT_BYTES)
+                data = directory.read_small(name, MAX_SNAPSHOT_BYTES)
                 return map(producer_line, parse_producer_snapshot(data))
 
     def _complain(self, heading: str, *lines: str) -> None:
