@@ -15,14 +15,11 @@ from typing import Any, Final
 
 import click
 
-from kafkafs import __version__
-from kafkafs.storage.errors import did_you_mean
+from kafkafs import (__version__)
+from kafkafs.storage.errors import (did_you_mean)
 
-from .support import failures, progress
-from .support.verb import debug_option
-
-PROGRAM: Final = "kafkafs"
-COMPLETE_VARIABLE: Final = "_KAFKAFS_COMPLETE"
+from .support import (failures, progress, shells)
+from .support.verb import (debug_option)
 
 # Maps each verb to the module that defines it, as `command`; in the order of the help.
 VERBS: Final = {
@@ -46,7 +43,7 @@ VERBS: Final = {
     "spark": "spark",
     "completion": "completion",
 }
-#: The verbs that can change log directories; all others only read them.
+#: The verbs that can change log directories.
 WRITING: Final = frozenset(
     (
         *("mount", "topic", "append", "expire", "compact", "purge", "undelete", "recover"),
@@ -62,11 +59,11 @@ class Program(click.Group):
         return list(VERBS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Lists the verbs that only read and the verbs that can write in separate sections."""
+        """Lists the verbs that change no log and those that can in separate sections."""
         helps = {name: self._short_help(ctx, name) for name in VERBS}
         reading = [row for row in helps.items() if row[0] not in WRITING]
         writing = [row for row in helps.items() if row[0] in WRITING]
-        for title, rows in (("Verbs that only read", reading), ("Verbs that write", writing)):
+        for title, rows in (("Verbs that change no log", reading), ("Verbs that write", writing)):
             with formatter.section(title):
                 formatter.write_dl(rows)
 
@@ -93,7 +90,8 @@ class Program(click.Group):
 
     def main(self, *args: Any, **extra: Any) -> Any:
         progress.guard_output()
-        extra.update(prog_name=PROGRAM, complete_var=COMPLETE_VARIABLE, standalone_mode=False)
+        extra.update(prog_name=shells.PROGRAM, complete_var=shells.COMPLETE_VARIABLE)
+        extra.update(standalone_mode=False)
         try:
             code = super().main(*args, **extra)
         except click.exceptions.NoArgsIsHelpError as error:
@@ -112,8 +110,7 @@ class Program(click.Group):
     def _main_shell_completion(
         self, ctx_args: MutableMapping[str, Any], prog_name: str, complete_var: str | None = None
     ) -> None:
-        if os.environ.get(COMPLETE_VARIABLE):
-            importlib.import_module("kafkafs.cli.support.shells").register()
+        shells.register()
         super()._main_shell_completion(ctx_args, prog_name, complete_var)
 
 

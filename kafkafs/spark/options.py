@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kafkafs.storage.errors import LogDirError
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.errors import (LogDirError)
+from kafkafs.storage.io.local_path import (local_path)
+from kafkafs.storage.log.read.transactions import (Isolation)
 
 #: Special offsets for the end of the log and its start (ListOffsetsRequest).
 LATEST: Final = -1
@@ -101,9 +101,9 @@ class ReadOptions:
         pattern = texts.get("subscribePattern", _pattern)
         assigned = texts.get("assign", _partitions)
         strategies = {"subscribe": topics, "subscribePattern": pattern, "assign": assigned}
-        chosen = [name for name, value in strategies.items() if value is not None]
-        if len(chosen) > 1:
-            raise OptionError(chosen[1], f"cannot be combined with {chosen[0]}")
+        given_names = [name for name, value in strategies.items() if value is not None]
+        if len(given_names) > 1:
+            raise OptionError(given_names[1], f"cannot be combined with {given_names[0]}")
         starting = _limit(texts, "starting", LATEST if streaming else EARLIEST)
         ending = _limit(texts, "ending", LATEST)
         if streaming:

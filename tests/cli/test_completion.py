@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from kafkafs.cli.main import COMPLETE_VARIABLE, cli
-from kafkafs.cli.support import shells
-from kafkafs.cli.support.path_completion import paths_from
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.cli.main import (cli)
+from kafkafs.cli.support import (shells)
+from kafkafs.cli.support.path_completion import (paths_from)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from tests.building import BatchFields, build_batch
 from tests.cli.terminal import Terminal
 from tests.logs import write_log_dir, write_partition
 
@@ -43,7 +43,7 @@ def test_words_of_a_line(line: str, words: list[str]) -> None:
 
 def completed(line: str, shell: str = "fish", **environment: str) -> list[tuple[str, str]]:
     """Type and value of each answer to a shell."""
-    variables = {COMPLETE_VARIABLE: f"{shell}_complete", "COMP_LINE": line, **environment}
+    variables = {shells.COMPLETE_VARIABLE: f"{shell}_complete", "COMP_LINE": line, **environment}
     result = CliRunner(env=variables).invoke(cli, [])
     assert result.stderr == ""
     answers = [answer.split("\t") for answer in result.stdout.splitlines() if answer]

@@ -14,12 +14,12 @@ import pytest
 from click.testing import Result
 
 import kafkafs as package
-from kafkafs.cli import verbs as verb_modules
-from kafkafs.cli.main import VERBS, WRITING, called_by_mount_fuse, cli
-from kafkafs.cli.support import failures
-from kafkafs.cli.support.verb import Verb
-from kafkafs.mount.vfs import errnos
-from kafkafs.storage import errors
+from kafkafs.cli import (verbs as verb_modules)
+from kafkafs.cli.main import (VERBS, WRITING, called_by_mount_fuse, cli)
+from kafkafs.cli.support import (failures)
+from kafkafs.cli.support.verb import (Verb)
+from kafkafs.mount.vfs import (errnos)
+from kafkafs.storage import (errors)
 
 Kafkafs = Callable[..., Result]
 Corpus = Callable[[str], Path]
@@ -270,9 +270,9 @@ def test_mount_fuse_is_told_from_a_person() -> None:
     assert not called_by_mount_fuse([])
 
 
-def test_the_help_tells_verbs_that_write_from_those_that_only_read(kafkafs: Kafkafs) -> None:
+def test_the_help_tells_verbs_that_write_from_those_that_change_nothing(kafkafs: Kafkafs) -> None:
     text = kafkafs("--help").stdout
-    reading, writing = text.split("Verbs that only read:")[1].split("Verbs that write:")
+    reading, writing = text.split("Verbs that change no log:")[1].split("Verbs that write:")
     assert set(re.findall(r"^  (\w+)  ", writing, re.M)) == WRITING
     assert set(re.findall(r"^  (\w+)  ", reading, re.M)) == VERBS.keys() - WRITING
     for verb in VERBS.keys() - WRITING:

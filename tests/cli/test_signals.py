@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.log_dirs.engine import (Engine)
+from kafkafs.storage.log_manager import (LogManager)
 from tests.mounted.mounting import PATIENCE_SECONDS, wait_until
 from tests.mounted.test_semantics_control import slow_to_clean
 from tests.reading import read
@@ -21,7 +21,7 @@ CLEAN = ".kafka_cleanshutdown"
 ENDINGS = [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)]
 _CLOSES_SLOWLY = """
 import sys, time
-from kafkafs.cli.support.signals import ending_in_order
+from kafkafs.cli.support.opening import ending_in_order
 with ending_in_order():
     try:
         print("open", flush=True)
@@ -129,7 +129,7 @@ def test_what_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
 def test_outside_of_a_block_they_mean_what_they_did() -> None:
     script = """
 import signal
-from kafkafs.cli.support.signals import ending_in_order
+from kafkafs.cli.support.opening import ending_in_order
 with ending_in_order():
     pass
 print(*(int(signal.getsignal(each)) for each in (signal.SIGTERM, signal.SIGHUP)))

@@ -23,26 +23,26 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from kafkafs.spark import jobs
-from kafkafs.spark.jobs import tasks
-from kafkafs.spark.jobs.compact import cutting as compact_cutting
-from kafkafs.spark.jobs.compact.compact import CompactionJob, CompactOptions
-from kafkafs.spark.jobs.places import JobLogDirs
-from kafkafs.spark.jobs.report import Report
-from kafkafs.storage.cleaner.preview.compacted_view import REASONS
-from kafkafs.storage.cleaner.split import key_entries, split_pass, split_plan
-from kafkafs.storage.clock import SetClock
-from kafkafs.storage.errors import LogDirError, LogDirLocked
-from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.format.records.encoder import BatchPlan
-from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
-from kafkafs.storage.io.durable import replaced
-from kafkafs.storage.log.read.transactions import Isolation
-from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.log_manager import LogManager
-from kafkafs.storage.operations import compaction
-from kafkafs.storage.operations.verify import Verifier
-from kafkafs.storage.transactions.producer import TransactionalProducer
+from kafkafs.spark import (jobs)
+from kafkafs.spark.jobs import (tasks)
+from kafkafs.spark.jobs.compact import (cutting as compact_cutting)
+from kafkafs.spark.jobs.compact.compact import (CompactionJob, CompactOptions)
+from kafkafs.spark.jobs.places import (JobLogDirs)
+from kafkafs.spark.jobs.report import (Report)
+from kafkafs.storage.cleaner.preview.compacted_view import (REASONS)
+from kafkafs.storage.cleaner.split import (key_entries, split_pass, split_plan)
+from kafkafs.storage.clock import (SetClock)
+from kafkafs.storage.errors import (LogDirError, LogDirLocked)
+from kafkafs.storage.format.layout import (Codec)
+from kafkafs.storage.format.records.encoder import (BatchPlan)
+from kafkafs.storage.format.records.record_columns import (RecordColumns, SimpleRecord)
+from kafkafs.storage.io.durable import (replaced)
+from kafkafs.storage.log.read.transactions import (Isolation)
+from kafkafs.storage.log_dirs.engine import (Engine)
+from kafkafs.storage.log_manager import (LogManager)
+from kafkafs.storage.operations import (compaction)
+from kafkafs.storage.operations.verify import (Verifier)
+from kafkafs.storage.transactions.producer import (TransactionalProducer)
 from tests.faults import FailingCalls
 from tests.storage.test_cleaning_corpora import PASSES_MS
 from tests.writing import Unsynced
@@ -575,7 +575,7 @@ def test_the_job_as_a_function(spark: SparkSession, tmp_path: Path) -> None:
         [(TOPIC, 1)],
         force=True,
         configs=SETTINGS,
-        told=lambda *how_far: told.append(how_far),
+        on_progress=lambda *how_far: told.append(how_far),
     )
     assert [(row["topic"], row["partition"]) for row in report.rows] == [(TOPIC, 1)]
     assert report.rows[0]["bytes_after"] < report.rows[0]["bytes"]

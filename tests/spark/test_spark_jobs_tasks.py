@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from kafkafs.spark.jobs.notes import Notes, OtherJob
-from kafkafs.spark.jobs.tasks import evenly, grouped, run
+from kafkafs.spark.jobs.notes import (Notes, OtherJob)
+from kafkafs.spark.jobs.tasks import (evenly, grouped, run)
 
 
 def test_units_that_have_so_much_together() -> None:
@@ -64,7 +64,7 @@ def _work(unit: int) -> int:
 def test_results_progress_and_errors(spark: SparkSession) -> None:
     told: list[tuple[int, int]] = []
     units = list(range(6))
-    found = run(spark, "test", units, _work, told=lambda *now: told.append(now))
+    found = run(spark, "test", units, _work, on_progress=lambda *now: told.append(now))
     assert found == [unit * unit for unit in units]
     assert told[-1] in ((5, 6), (6, 6))
     assert told == sorted(told)

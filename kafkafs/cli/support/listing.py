@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, BinaryIO, Final
 
-from kafkafs.mount.node import DirectoryNode, DirEntryRun, Link, Node, Row, rows_of
-from kafkafs.mount.nodes.offsets import OffsetDirectory
-from kafkafs.mount.vfs.lifetimes import NOT_AT_ALL
+from kafkafs.mount.node import (DirectoryNode, DirEntryRun, Link, Node, Row, rows_of)
+from kafkafs.mount.nodes.offsets import (OffsetDirectory)
+from kafkafs.mount.vfs.timeouts import (NOT_AT_ALL)
 
-from ..verbs.stat import kind, known_size
-from .failures import Failure, warn
-from .output import aligned, json_line, line, shown, size_text, time_text
+from .attributes import (kind, known_size)
+from .failures import (Failure, warn)
+from .output import (aligned, json_line, line, shown, size_text, time_text)
 
 # The number of names that are held and aligned together: listing ten million records takes the
 # memory of a thousand.

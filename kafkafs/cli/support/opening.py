@@ -3,42 +3,48 @@
 from __future__ import annotations
 
 import logging
+import os
 import posixpath
+import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from kafkafs.mount.vfs.errnos import NoSuchName, TreeError
-from kafkafs.storage.errors import StorageError, UnknownPartition, UnknownTopic
+from kafkafs.mount.vfs.errnos import (NoSuchName, TreeError)
+from kafkafs.storage.concurrency.interruption import (interrupt)
+from kafkafs.storage.errors import (StorageError, UnknownPartition, UnknownTopic)
 
-from . import failures, output
-from .params import Config, plain_path
-from .signals import ending_in_order
+from . import (failures, output)
+from .words import (Config, plain_path)
 
 if TYPE_CHECKING:
-    from kafkafs.mount.node import Node
-    from kafkafs.mount.tree import Tree
-    from kafkafs.storage.errors import CorruptError
-    from kafkafs.storage.format.files.checkpoints import MetaProperties
-    from kafkafs.storage.log.load.log_loader import RecoveryPlan
-    from kafkafs.storage.log_dirs.engine import Engine
-    from kafkafs.storage.log_manager import LogManager
+    from kafkafs.mount.node import (Node)
+    from kafkafs.mount.tree import (Tree)
+    from kafkafs.storage.errors import (CorruptError)
+    from kafkafs.storage.format.files.checkpoints import (MetaProperties)
+    from kafkafs.storage.log.load.log_loader import (RecoveryPlan)
+    from kafkafs.storage.log_dirs.engine import (Engine)
+    from kafkafs.storage.log_manager import (LogManager)
 
 # The limit of Linux. Links in the tree lead to records, so one step is normal.
 _MAX_LINKS = 40
 # How long to wait for an unmounted daemon to release its directories, and how often to check.
 _ENDING_SECONDS = 30.0
 _LOOK_SECONDS = 0.05
+# Sent by Ctrl-C, by a shutdown or `timeout`, and by a closed terminal.
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_CLOSING: Final = b"kafkafs: closing the log directories\n"
 
 
 def open_engine(log_dirs: tuple[str, ...], configs: Iterable[Config] = ()) -> Engine:
     """Opens the directories read-only, without a lock. Raises LogDirError and ConfigError."""
-    from kafkafs.storage.log_dirs.engine import Engine
+    from kafkafs.storage.log_dirs.engine import (Engine)
 
     return Engine(log_dirs, dict(configs))
 
@@ -56,7 +62,7 @@ def open_writable(
     """Locks the directories and recovers partitions after an unclean shutdown. `recovered` receives
     their plans; losses are reported on stderr. For `owner`, `finds_deleted`, `maintain`,
     `unregistered` and the exceptions see LogManager."""
-    from kafkafs.storage.log_manager import LogManager
+    from kafkafs.storage.log_manager import (LogManager)
 
     lost: list[tuple[tuple[str, int], CorruptError]] = []
 
@@ -65,13 +71,13 @@ def open_writable(
         if recovered is not None:
             recovered(key, plan)
 
-    with output.bar("opening partitions") as told:
+    with output.bar("opening partitions") as on_progress:
         engine = _when_free(
             lambda: LogManager(
                 log_dirs,
                 dict(configs),
                 owner=owner,
-                loaded=told,
+                loaded=on_progress,
                 recovered=note,
                 finds_deleted=finds_deleted,
                 maintain=maintain,
@@ -81,6 +87,35 @@ def open_writable(
     for (topic, number), fault in sorted(lost, key=itemgetter(0)):
         failures.warn(f"{topic}-{number}: truncated by recovery: {fault}")
     return engine
+
+
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """Makes terminating signals raise KeyboardInterrupt in the block, in the main thread, after the
+    current change is complete, so that the block can close its log directories. Later signals only
+    print a message. After the block, the first signal takes its normal effect. Signals that are
+    ignored stay ignored, as nohup(1) requires."""
+    heard: list[int] = []
+
+    def end(number: int, _: FrameType | None) -> None:
+        heard.append(number)
+        if len(heard) == 1:
+            interrupt()
+        else:
+            os.write(2, _CLOSING)  # not print(), which the signal may have interrupted
+
+    before = {each: signal.getsignal(each) for each in _ENDING}
+    usual = (signal.SIG_DFL, signal.default_int_handler)
+    mine = [each for each, handler in before.items() if handler in usual]
+    for each in mine:
+        signal.signal(each, end)
+    try:
+        yield
+    finally:
+        for each in mine:
+            signal.signal(each, before[each])
+        if heard:
+            os.kill(os.getpid(), heard[0])
 
 
 @contextmanager
@@ -95,7 +130,7 @@ def writing(
     """Opens the engine as `open_writable` does and closes it cleanly after the block, even if a
     signal ends the process. NotClosed after a durable change is only a warning: if it failed the
     verb, users would repeat it, and append the records twice."""
-    from kafkafs.storage.errors import NotClosed
+    from kafkafs.storage.errors import (NotClosed)
 
     try:
         with (
@@ -112,8 +147,8 @@ def writing(
 def _when_free(open_engine: Callable[[], LogManager]) -> LogManager:
     """Opens the engine, waiting for a daemon that still holds the directories after umount(8):
     umount(8) returns before the daemon has written everything."""
-    from kafkafs.mount.session.mount_table import is_ending
-    from kafkafs.storage.errors import LogDirLocked
+    from kafkafs.mount.session.mount_table import (is_ending)
+    from kafkafs.storage.errors import (LogDirLocked)
 
     deadline = time.monotonic() + _ENDING_SECONDS
     waits = False
@@ -140,10 +175,10 @@ def open_tree(
 ) -> Tree:
     """Returns the tree that a mount of the directories would show, as of the time `at` (ms since
     1970) if given."""
-    from kafkafs.mount.options import MountOptions
-    from kafkafs.mount.tree import Tree
-    from kafkafs.storage.clock import SetClock
-    from kafkafs.storage.log.read.transactions import Isolation
+    from kafkafs.mount.options import (MountOptions)
+    from kafkafs.mount.tree import (Tree)
+    from kafkafs.storage.clock import (SetClock)
+    from kafkafs.storage.log.read.transactions import (Isolation)
 
     # The verb reports damage itself; the tree's log is for mounts.
     logging.getLogger("kafkafs").addHandler(logging.NullHandler())
@@ -171,7 +206,7 @@ def refuse_at(paths: Iterable[str]) -> None:
 
 def resolve(tree: Tree, path: str) -> Node:
     """Returns the node at `path`, following links."""
-    from kafkafs.mount.node import Link
+    from kafkafs.mount.node import (Link)
 
     for _ in range(_MAX_LINKS):
         node = tree.resolve(path)

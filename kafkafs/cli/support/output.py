@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import codecs
 import json
 import os
@@ -11,11 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, Protocol, TypeVar
 
-from kafkafs.storage.clock import time_text as time_text
-from kafkafs.storage.errors import printable
+from kafkafs.storage.clock import (time_text as time_text)
+from kafkafs.storage.errors import (printable)
 
-from .failures import Failure
-from .progress import bar as bar
+from .failures import (Failure)
+from .progress import (bar as bar)
 
 Item = TypeVar("Item")
 
@@ -100,14 +99,6 @@ def json_line(value: Any) -> bytes:
 def shown(name: str) -> str:
     """Returns `name`, with control characters escaped if stdout is a terminal."""
     return printable(name) if is_terminal() else name
-
-
-def bytes_as_json(value: bytes) -> str | dict[str, str]:
-    """Returns a string if `value` is UTF-8, else {"base64": "…"}."""
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return {"base64": base64.b64encode(value).decode("ascii")}
 
 
 def bytes_as_text(value: bytes) -> str:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-Config = tuple[str, str]  # a name and its value
-Selected = tuple[str, int | None]  # a topic and one of its partitions, or None for all
+from .words import (Config, plain_path)
 
-_PARTITION_DIGITS: Final = 10  # of an int32
+if TYPE_CHECKING:
+    from kafkafs.storage.log_dirs.selection import (Selection)
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
 
@@ -36,8 +37,8 @@ class LocalFile(click.File):
 
 def local_path(value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
     """Calls `storage.local_path` and turns its LogDirError into a usage error."""
-    from kafkafs.storage.errors import LogDirError
-    from kafkafs.storage.io import local_path
+    from kafkafs.storage.errors import (LogDirError)
+    from kafkafs.storage.io import (local_path)
 
     try:
         return local_path.local_path(value)
@@ -75,12 +76,12 @@ def partition_argument(function: Function) -> Function:
 
 
 def selection_argument(function: Function) -> Function:
-    """Adds `selection`: any number of topics and partitions; None stands for all of a topic's."""
+    """Adds `selection`, a Selection of any number of topics and partitions."""
     return click.argument(
         "selection",
         nargs=-1,
         metavar="[TOPIC[/PARTITION]]...",
-        callback=lambda ctx, parameter, values: tuple(map(_split_selected, values)),
+        callback=lambda ctx, parameter, values: _parse_selection(*values),
         shell_complete=complete_partition,
     )(function)
 
@@ -194,25 +195,20 @@ def json_option(what: str) -> Callable[[Function], Function]:
     return click.option("--json", "as_json", is_flag=True, help=f"Print {what}.")
 
 
-def plain_path(path: str) -> str:
-    """Returns `path` without redundant slashes and dots."""
-    return "/".join(part for part in path.split("/") if part not in ("", "."))
-
-
 def _split_partition(value: str) -> tuple[str, int]:
-    topic, partition = _split_selected(value)
-    if partition is None:
+    names = _parse_selection(value).names
+    if len(names) != 1 or names[0][1] is None:
         raise click.BadParameter(f"{value!r} is not TOPIC/PARTITION")
-    return topic, partition
+    return names[0][0], names[0][1]
 
 
-def _split_selected(value: str) -> Selected:
-    topic, slash, number = plain_path(value).partition("/")
-    if not slash and topic:
-        return topic, None
-    if not (topic and number.isascii() and number.isdigit()) or len(number) > _PARTITION_DIGITS:
-        raise click.BadParameter(f"{value!r} is not TOPIC/PARTITION")
-    return topic, int(number)
+def _parse_selection(*values: str) -> Selection:
+    from kafkafs.storage.log_dirs.selection import (Selection)
+
+    try:
+        return Selection.of(*(plain_path(part) for value in values for part in value.split(",")))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def split_log_dirs(
@@ -239,7 +235,7 @@ def _split_configs(
 
 
 def _parse_time(_ctx: click.Context, _parameter: click.Parameter, value: str | None) -> int | None:
-    from kafkafs.storage.clock import milliseconds
+    from kafkafs.storage.clock import (milliseconds)
 
     if value is None:
         return None
@@ -281,7 +277,7 @@ def complete_tree_path(
     ctx: click.Context, _parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Completes a path inside the log directories given earlier on the command line."""
-    from .path_completion import paths_from
+    from .path_completion import (paths_from)
 
     log_dirs = ctx.params.get("log_dirs")
     return paths_from(log_dirs, incomplete) if log_dirs else []
@@ -291,7 +287,7 @@ def complete_topic(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Completes a topic of the log directories given earlier."""
-    from .path_completion import topics_from
+    from .path_completion import (topics_from)
 
     log_dirs = ctx.params.get("log_dirs")
     return topics_from(log_dirs, incomplete) if log_dirs else []
@@ -301,7 +297,7 @@ def complete_partition(
     ctx: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Completes a topic, or after `TOPIC/` a partition, of the log directories given earlier."""
-    from .path_completion import partitions_from
+    from .path_completion import (partitions_from)
 
     log_dirs = ctx.params.get("log_dirs")
     return partitions_from(log_dirs, incomplete) if log_dirs else []
@@ -309,7 +305,7 @@ def complete_partition(
 
 def complete_config(incomplete: str, topic: bool = False) -> list[CompletionItem]:
     """Completes the name of a config, or only of a topic config."""
-    from kafkafs.storage.config.kafka import SETTINGS, TOPIC_SETTINGS
+    from kafkafs.storage.config.kafka import (SETTINGS, TOPIC_SETTINGS)
 
     names = TOPIC_SETTINGS if topic else SETTINGS
     fitting = [name for name in sorted(names) if name.startswith(incomplete)]

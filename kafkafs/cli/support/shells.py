@@ -15,6 +15,9 @@ from typing import Any, ClassVar, Final
 
 from click.shell_completion import CompletionItem, ShellComplete, add_completion_class
 
+PROGRAM: Final = "kafkafs"
+COMPLETE_VARIABLE: Final = "_KAFKAFS_COMPLETE"
+
 # Names without special meaning in any shell. Others are not offered: an untrusted log directory
 # must not be able to put `$(…)` on a command line.
 _HARMLESS: Final = re.compile(r"[\w./:%@+=,^-]*")
@@ -77,6 +80,9 @@ complete --no-files --keep-order --command %(prog_name)s --arguments '(%(complet
 
 
 class _Shell(ShellComplete):
+    """What the shells have in common. Click's own scripts know no incomplete values, so a space
+    would follow each directory, and bash would insert the text before a `:` twice."""
+
     def get_completion_args(self) -> tuple[list[str], str]:
         """Returns the words before the cursor, and the incomplete word at the cursor."""
         words = split(os.environ.get("COMP_LINE", ""))
@@ -126,9 +132,9 @@ def register() -> None:
         add_completion_class(shell)
 
 
-def script(shell: str, program: str, variable: str, command: Any) -> str:
-    """Returns the script that makes `shell` complete `program`."""
-    return SHELLS[shell](command, {}, program, variable).source()
+def script(shell: str, command: Any) -> str:
+    """Returns the script that makes `shell` complete the program."""
+    return SHELLS[shell](command, {}, PROGRAM, COMPLETE_VARIABLE).source()
 
 
 def split(line: str) -> list[str]:

@@ -14,25 +14,19 @@ from typing import IO, TYPE_CHECKING, Final
 
 import click
 
-from ..support import failures, output, progress
-from ..support.params import (
-    Config,
-    LocalFile,
-    configs_option,
-    json_option,
-    log_dirs_argument,
-    partition_argument,
-)
-from ..support.verb import Verb
+from ..support import (failures, output, progress)
+from ..support.params import (LocalFile, configs_option, json_option, log_dirs_argument, partition_argument)
+from ..support.verb import (Verb)
+from ..support.words import (Config)
 
 if TYPE_CHECKING:
-    from kafkafs.storage.format.records.encoder import BatchPlan
-    from kafkafs.storage.format.records.record_columns import RecordColumns
-    from kafkafs.storage.lines.text_input import Parse
-    from kafkafs.storage.log.append.appending import LogAppendInfo
-    from kafkafs.storage.log_manager import LogManager
+    from kafkafs.storage.format.records.encoder import (BatchPlan)
+    from kafkafs.storage.format.records.record_columns import (RecordColumns)
+    from kafkafs.storage.lines.text_input import (Parse)
+    from kafkafs.storage.log.append.appending import (LogAppendInfo)
+    from kafkafs.storage.log_manager import (LogManager)
 
-    from ..support.mounted_engine import MountedEngine
+    from ..support.mounted_engine import (MountedEngine)
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -122,14 +116,14 @@ def command(
     before it are kept, the lines after it are not read. All appended records are on disk when the
     command exits. No broker may be running on LOG_DIRS.
     """
-    from kafkafs.storage.errors import LogDirLocked
-    from kafkafs.storage.format.layout import Codec
-    from kafkafs.storage.format.records.encoder import BatchPlan
-    from kafkafs.storage.lines.line_appender import LineAppender
-    from kafkafs.storage.log_dirs.selection import choose
+    from kafkafs.storage.errors import (LogDirLocked)
+    from kafkafs.storage.format.layout import (Codec)
+    from kafkafs.storage.format.records.encoder import (BatchPlan)
+    from kafkafs.storage.lines.line_appender import (LineAppender)
+    from kafkafs.storage.log_dirs.selection import (Selection)
 
-    from ..support import mounted_engine
-    from ..support.opening import open_engine, writing
+    from ..support import (mounted_engine)
+    from ..support.opening import (open_engine, writing)
 
     parse = _parser(form, key_separator)
     plan = BatchPlan(batch_bytes=batch_size, codec=Codec[compression.upper()])
@@ -141,7 +135,7 @@ def command(
 
     with closing(open_engine(log_dirs, configs)) as looking:
         # Invalid arguments must fail before anything is changed.
-        choose(looking.topics(), [partition])
+        Selection((partition,)).partitions(looking.topics())
     try:
         try:
             with (
@@ -258,7 +252,7 @@ def append_lines(
 ) -> None:
     """Appends every line of `file` within `linger` seconds of its arrival. Raises BadInput at an
     invalid line."""
-    from kafkafs.storage.errors import BadLine
+    from kafkafs.storage.errors import (BadLine)
 
     total = _size(file)
     for data in whole_lines(file, linger):
@@ -325,7 +319,7 @@ def _appender(
 ) -> Iterator[Callable[[RecordColumns], LogAppendInfo]]:
     """Yields a function that appends records, with the current time where they have no timestamp.
     In a transaction all of them are appended or, if the block raises, none."""
-    from kafkafs.storage.transactions.producer import TransactionalProducer
+    from kafkafs.storage.transactions.producer import (TransactionalProducer)
 
     writer = engine.writer(*partition)
     if not in_transaction:
@@ -339,7 +333,7 @@ def _appender(
 
 
 def _parser(form: str, key_separator: str | None) -> Parse:
-    from kafkafs.storage.lines import json_input, text_input
+    from kafkafs.storage.lines import (json_input, text_input)
 
     if key_separator is None:
         return json_input.parse_json if form == "jsonl" else text_input.parse_values

@@ -7,22 +7,16 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ..support.params import (
-    Config,
-    complete_tree_path,
-    json_option,
-    log_dirs_argument,
-    plain_path,
-    reading_options,
-)
-from ..support.verb import Verb
+from ..support.params import (complete_tree_path, json_option, log_dirs_argument, reading_options)
+from ..support.verb import (Verb)
+from ..support.words import (Config, plain_path)
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log.read.log import Log
-    from kafkafs.storage.log.read.transactions import Isolation
-    from kafkafs.storage.log.read.view import View
+    from kafkafs.storage.log.read.log import (Log)
+    from kafkafs.storage.log.read.transactions import (Isolation)
+    from kafkafs.storage.log.read.view import (View)
 
-    from ..support.lookup_report import LookupReport
+    from ..support.lookup_report import (LookupReport)
 
 _LINKS: Final = ("first", "last")
 
@@ -73,7 +67,7 @@ def command(
     A missing, stale or wrong index only makes the walk longer. The exit code is 1 if there is no
     such record; the steps show why.
     """
-    from ..support.output import binary, json_line, line
+    from ..support.output import (binary, json_line, line)
 
     report = look_up(log_dirs, configs, isolation, path)
     out = binary()
@@ -88,10 +82,10 @@ def look_up(
     log_dirs: tuple[str, ...], configs: tuple[Config, ...], isolation: str, path: str
 ) -> LookupReport:
     """Runs the lookup of `path` and returns its steps."""
-    from kafkafs.storage.io.retry import look_again
-    from kafkafs.storage.log.read.transactions import Isolation
+    from kafkafs.storage.io.retry import (look_again)
+    from kafkafs.storage.log.read.transactions import (Isolation)
 
-    from ..support.opening import open_engine
+    from ..support.opening import (open_engine)
 
     question = parse(path)
     log = open_engine(log_dirs, configs).log(question.topic, question.partition)
@@ -99,10 +93,10 @@ def look_up(
 
 
 def _look_up(log: Log, question: LookupRequest, level: Isolation) -> LookupReport:
-    from kafkafs.storage.errors import CorruptError, OffsetNotFound
-    from kafkafs.storage.log.read.explain import explain_offset, explain_time
+    from kafkafs.storage.errors import (CorruptError, OffsetNotFound)
+    from kafkafs.storage.log.read.explain import (explain_offset, explain_time)
 
-    from ..support.lookup_report import LookupReport
+    from ..support.lookup_report import (LookupReport)
 
     view = log.view()
     question = _resolved(question, view, level)
@@ -153,7 +147,7 @@ def _resolved(question: LookupRequest, view: View, level: Isolation) -> LookupRe
 
 def parse(path: str) -> LookupRequest:
     """Parses a path of the tree. Raises click.BadParameter if it has neither of the two forms."""
-    from kafkafs.storage.clock import milliseconds
+    from kafkafs.storage.clock import (milliseconds)
 
     match path.split("/"):
         case [topic, partition, "offset", name] if _is_number(partition):

@@ -16,21 +16,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..support import failures, output
-from ..support.params import (
-    Function,
-    LocalPath,
-    configs_option,
-    json_option,
-    log_dirs_argument,
-    selection_argument,
-)
+from ..support import (failures, output)
+from ..support.params import (Function, LocalPath, configs_option, json_option, log_dirs_argument, selection_argument)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kafkafs.spark.jobs.report import Report, Row
-    from kafkafs.spark.jobs.tasks import Told
+    from kafkafs.spark.jobs.report import (Report, Row)
+    from kafkafs.spark.jobs.tasks import (OnProgress)
 
 # Maps each job to the module that defines it, as `command`; in the order of the help.
 JOBS: Final = {
@@ -60,7 +53,7 @@ _LIGHT: Final = {
 _SHOWN: Final = 1000  # the most findings printed as text
 
 # A job to run in a session; it reports its progress.
-Job = Callable[["SparkSession", "Told"], "Report"]
+Job = Callable[["SparkSession", "OnProgress"], "Report"]
 
 
 class Jobs(click.Group):
@@ -132,8 +125,12 @@ def state_option(function: Function) -> Function:
 
 def run(what: str, master: str | None, as_json: bool, job: Job) -> int:
     """Runs the job in a new session, prints its report, and returns the exit code."""
-    with session(f"kafkafs spark {what}", master) as spark, output.bar(what) as told, _told():
-        report = job(spark, told)
+    with (
+        session(f"kafkafs spark {what}", master) as spark,
+        output.bar(what) as on_progress,
+        _failing(),
+    ):
+        report = job(spark, on_progress)
     lines = _json_lines(report) if as_json else _lines(report)
     output.binary().writelines(lines)
     return report.exit_code
@@ -158,7 +155,7 @@ def session(name: str, master: str | None) -> Iterator[SparkSession]:
             builder = builder.config(option, value)
     if master is not None:
         builder = builder.master(master)
-    with _told():
+    with _failing():
         spark = builder.getOrCreate()
     try:
         yield spark
@@ -167,14 +164,14 @@ def session(name: str, master: str | None) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _failing() -> Iterator[None]:
     """Turns errors of jobs, and of Spark itself, into a Failure."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
-    from kafkafs.spark.jobs.notes import OtherJob
-    from kafkafs.spark.options import OptionError
-    from kafkafs.spark.read.planning import DataLoss
+    from kafkafs.spark.jobs.notes import (OtherJob)
+    from kafkafs.spark.options import (OptionError)
+    from kafkafs.spark.read.planning import (DataLoss)
 
     try:
         yield
@@ -187,14 +184,16 @@ def _told() -> Iterator[None]:
 def cause(text: str) -> str:
     """Extracts the cause of a task's failure from Spark's message: the last line of the innermost
     Python traceback, or the first line of the message if there is no traceback."""
-    told = ""
+    last_line = ""
     in_traceback = False
     for line in text.splitlines():
         if line.startswith("Traceback"):
             in_traceback = True
         elif in_traceback and line and not line[0].isspace():
-            told, in_traceback = line, False
-    return told or next((line for line in text.splitlines() if line.strip()), "no reason given")
+            last_line, in_traceback = line, False
+    return last_line or next(
+        (line for line in text.splitlines() if line.strip()), "no reason given"
+    )
 
 
 def _refuse_without_java() -> None:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from ..support.params import Config, LocalPath, Selected
-from ..support.verb import Verb
-from .spark import job_options, run
+from ..support.params import (LocalPath)
+from ..support.verb import (Verb)
+from ..support.words import (Config)
+from .spark import (job_options, run)
+
+if TYPE_CHECKING:
+    from kafkafs.storage.log_dirs.selection import (Selection)
 
 
 @click.command(
@@ -45,7 +51,7 @@ from .spark import job_options, run
 )
 def command(
     log_dirs: tuple[str, ...],
-    selection: tuple[Selected, ...],
+    selection: Selection,
     configs: tuple[Config, ...],
     master: str | None,
     as_json: bool,
@@ -60,20 +66,20 @@ def command(
     new segments of a partition when all of them are complete. After the job is killed, each
     partition is still valid for a broker, and the same command resumes the job.
     """
-    from kafkafs.spark.jobs.compact.compact import compact
+    from kafkafs.spark.jobs.compact.compact import (compact)
 
     return run(
         "compact",
         master,
         as_json,
-        lambda spark, told: compact(
+        lambda spark, report: compact(
             spark,
             log_dirs,
-            selection,
+            selection.names,
             force=force,
             split_bytes=split_bytes,
             staging=staging,
             configs=dict(configs),
-            told=told,
+            on_progress=report,
         ),
     )

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support.params import ISOLATION_LEVELS, Config, Selected
-from ..support.verb import Verb
-from .spark import job_options, output_option, run
+from ..support.params import (ISOLATION_LEVELS)
+from ..support.verb import (Verb)
+from ..support.words import (Config)
+from .spark import (job_options, output_option, run)
 
 if TYPE_CHECKING:
-    from kafkafs.spark.jobs.export_files import Format
+    from kafkafs.spark.jobs.export_files import (Format)
+    from kafkafs.storage.log_dirs.selection import (Selection)
 
 _FORMATS = ("parquet", "arrow", "jsonl")
 
@@ -48,7 +50,7 @@ _FORMATS = ("parquet", "arrow", "jsonl")
 @job_options
 def command(
     log_dirs: tuple[str, ...],
-    selection: tuple[Selected, ...],
+    selection: Selection,
     configs: tuple[Config, ...],
     master: str | None,
     as_json: bool,
@@ -65,21 +67,21 @@ def command(
     --permissive, only the damaged records are omitted. Repeating the command resumes an unfinished
     export as planned, or adds what was written to LOG_DIRS since a finished one.
     """
-    from kafkafs.spark.jobs import export
+    from kafkafs.spark.jobs import (export)
 
     return run(
         "export",
         master,
         as_json,
-        lambda spark, told: export(
+        lambda spark, report: export(
             spark,
             log_dirs,
             output,
-            selection,
+            selection.names,
             format=file_format,
             isolation=isolation,
             permissive=permissive,
             configs=dict(configs),
-            told=told,
+            on_progress=report,
         ),
     )

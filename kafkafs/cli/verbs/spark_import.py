@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from ..support.params import Config, LocalPath, Selected
-from ..support.verb import Verb
-from .spark import job_options, run
+from ..support.params import (LocalPath)
+from ..support.verb import (Verb)
+from ..support.words import (Config)
+from .spark import (job_options, run)
+
+if TYPE_CHECKING:
+    from kafkafs.storage.log_dirs.selection import (Selection)
 
 
 @click.command(
@@ -37,7 +43,7 @@ from .spark import job_options, run
 @job_options
 def command(
     log_dirs: tuple[str, ...],
-    selection: tuple[Selected, ...],
+    selection: Selection,
     configs: tuple[Config, ...],
     master: str | None,
     as_json: bool,
@@ -51,19 +57,19 @@ def command(
 
     The import is atomic. If it is interrupted, the same command resumes it.
     """
-    from kafkafs.spark.jobs import import_
+    from kafkafs.spark.jobs import (import_)
 
     return run(
         "import",
         master,
         as_json,
-        lambda spark, told: import_(
+        lambda spark, report: import_(
             spark,
             log_dirs,
             source,
-            selection,
+            selection.names,
             unregistered=unregistered,
             configs=dict(configs),
-            told=told,
+            on_progress=report,
         ),
     )

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from ..support.params import Config, Selected, split_log_dirs
-from ..support.verb import Verb
-from .spark import job_options, output_option, run
+from ..support.params import (split_log_dirs)
+from ..support.verb import (Verb)
+from ..support.words import (Config)
+from .spark import (job_options, output_option, run)
+
+if TYPE_CHECKING:
+    from kafkafs.storage.log_dirs.selection import (Selection)
 
 
 @click.command(
@@ -33,7 +39,7 @@ from .spark import job_options, output_option, run
 @job_options
 def command(
     log_dirs: tuple[str, ...],
-    selection: tuple[Selected, ...],
+    selection: Selection,
     configs: tuple[Config, ...],
     master: str | None,
     as_json: bool,
@@ -46,13 +52,19 @@ def command(
 
     Data that both have lost, or that was left out of one, is reported, with exit code 1.
     """
-    from kafkafs.spark.jobs import merge
+    from kafkafs.spark.jobs import (merge)
 
     return run(
         "merge",
         master,
         as_json,
-        lambda spark, told: merge(
-            spark, log_dirs, other, output, selection, configs=dict(configs), told=told
+        lambda spark, report: merge(
+            spark,
+            log_dirs,
+            other,
+            output,
+            selection.names,
+            configs=dict(configs),
+            on_progress=report,
         ),
     )

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from ..support.params import Config, Selected
-from ..support.verb import Verb
-from .spark import job_options, run
+from ..support.verb import (Verb)
+from ..support.words import (Config)
+from .spark import (job_options, run)
+
+if TYPE_CHECKING:
+    from kafkafs.storage.log_dirs.selection import (Selection)
 
 
 @click.command(
@@ -24,7 +29,7 @@ from .spark import job_options, run
 @job_options
 def command(
     log_dirs: tuple[str, ...],
-    selection: tuple[Selected, ...],
+    selection: Selection,
     configs: tuple[Config, ...],
     master: str | None,
     as_json: bool,
@@ -36,11 +41,13 @@ def command(
     A damaged segment keeps its indexes and is reported, with exit code 1. The job can be killed at
     any time without harm; the same command continues it.
     """
-    from kafkafs.spark.jobs import reindex
+    from kafkafs.spark.jobs import (reindex)
 
     return run(
         "reindex",
         master,
         as_json,
-        lambda spark, told: reindex(spark, log_dirs, selection, configs=dict(configs), told=told),
+        lambda spark, report: reindex(
+            spark, log_dirs, selection.names, configs=dict(configs), on_progress=report
+        ),
     )

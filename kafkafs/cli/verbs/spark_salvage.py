@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from ..support.params import Config, Selected
-from ..support.verb import Verb
-from .spark import job_options, output_option, run
+from ..support.verb import (Verb)
+from ..support.words import (Config)
+from .spark import (job_options, output_option, run)
+
+if TYPE_CHECKING:
+    from kafkafs.storage.log_dirs.selection import (Selection)
 
 
 @click.command(
@@ -28,7 +33,7 @@ from .spark import job_options, output_option, run
 @job_options
 def command(
     log_dirs: tuple[str, ...],
-    selection: tuple[Selected, ...],
+    selection: Selection,
     configs: tuple[Config, ...],
     master: str | None,
     as_json: bool,
@@ -41,13 +46,13 @@ def command(
     Intact batches after damage, which recovery would truncate, are kept. If the job is killed, the
     same command resumes it with the remaining segments.
     """
-    from kafkafs.spark.jobs import salvage
+    from kafkafs.spark.jobs import (salvage)
 
     return run(
         "salvage",
         master,
         as_json,
-        lambda spark, told: salvage(
-            spark, log_dirs, output, selection, configs=dict(configs), told=told
+        lambda spark, report: salvage(
+            spark, log_dirs, output, selection.names, configs=dict(configs), on_progress=report
         ),
     )

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support.params import ISOLATION_LEVELS, Config, LocalPath, Selected
-from ..support.verb import Verb
-from .spark import job_options, run
+from ..support.params import (ISOLATION_LEVELS, LocalPath)
+from ..support.verb import (Verb)
+from ..support.words import (Config)
+from .spark import (job_options, run)
 
 if TYPE_CHECKING:
-    from kafkafs.spark.jobs.stats import By
+    from kafkafs.spark.jobs.stats import (By)
+    from kafkafs.storage.log_dirs.selection import (Selection)
 
 _BY = ("topic", "partition", "hour", "prefix")
 
@@ -41,7 +43,10 @@ _BY = ("topic", "partition", "hour", "prefix")
     help=f"Group by these columns: {', '.join(_BY)}.",
 )
 @click.option(
-    "--prefix-bytes", type=click.IntRange(1), help="The prefix is the first N bytes of the key."
+    "--prefix-bytes",
+    metavar="N",
+    type=click.IntRange(1),
+    help="The prefix is the first N bytes of the key.",
 )
 @click.option("--separator", metavar="TEXT", help="The prefix is the part of the key before TEXT.")
 @click.option(
@@ -61,7 +66,7 @@ _BY = ("topic", "partition", "hour", "prefix")
 @job_options
 def command(
     log_dirs: tuple[str, ...],
-    selection: tuple[Selected, ...],
+    selection: Selection,
     configs: tuple[Config, ...],
     master: str | None,
     as_json: bool,
@@ -77,23 +82,23 @@ def command(
     An hour is given by its start in ms since 1970 (UTC). Without --prefix-bytes or --separator, the
     prefix is the whole key. Damage is skipped and reported, with exit code 1.
     """
-    from kafkafs.spark.jobs import stats
+    from kafkafs.spark.jobs import (stats)
 
     return run(
         "stats",
         master,
         as_json,
-        lambda spark, told: stats(
+        lambda spark, report: stats(
             spark,
             log_dirs,
-            selection,
+            selection.names,
             by=by,
             prefix_bytes=prefix_bytes or 0,
             separator=(separator or "").encode(),
             output=output,
             isolation=isolation,
             configs=dict(configs),
-            told=told,
+            on_progress=report,
         ),
     )
 

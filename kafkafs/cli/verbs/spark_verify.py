@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from ..support.params import Config, Selected
-from ..support.verb import Verb
-from .spark import job_options, run, state_option
+from ..support.verb import (Verb)
+from ..support.words import (Config)
+from .spark import (job_options, run, state_option)
+
+if TYPE_CHECKING:
+    from kafkafs.storage.log_dirs.selection import (Selection)
 
 
 @click.command(
@@ -25,7 +30,7 @@ from .spark import job_options, run, state_option
 @state_option
 def command(
     log_dirs: tuple[str, ...],
-    selection: tuple[Selected, ...],
+    selection: Selection,
     configs: tuple[Config, ...],
     master: str | None,
     as_json: bool,
@@ -35,13 +40,13 @@ def command(
     rules. Print the same findings as `kafkafs verify`, and a table of the partitions. The exit code
     is 1 if there are findings. Nothing is changed.
     """
-    from kafkafs.spark.jobs import verify
+    from kafkafs.spark.jobs import (verify)
 
     return run(
         "verify",
         master,
         as_json,
-        lambda spark, told: verify(
-            spark, log_dirs, selection, configs=dict(configs), state=state, told=told
+        lambda spark, report: verify(
+            spark, log_dirs, selection.names, configs=dict(configs), state=state, on_progress=report
         ),
     )

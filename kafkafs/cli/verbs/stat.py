@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import stat as modes
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 import click
 
-from ..support.params import (
-    Config,
-    json_option,
-    log_dirs_argument,
-    paths_argument,
-    reading_options,
-)
-from ..support.verb import Verb
-
-if TYPE_CHECKING:
-    from kafkafs.mount.node import Node
-
-# A stream's size is computed only if that is expected to take no longer than this.
-_SIZE_SECONDS: Final = 1.0
+from ..support.params import (json_option, log_dirs_argument, paths_argument, reading_options)
+from ..support.verb import (Verb)
+from ..support.words import (Config)
 
 
 @click.command(
@@ -60,8 +48,9 @@ def command(
     Values that are not UTF-8 are printed as 0x and hexadecimal digits, in JSON as
     {"base64": "…"}.
     """
-    from ..support.opening import for_each, open_tree, resolve
-    from ..support.output import binary, json_line, line
+    from ..support.attributes import (describe)
+    from ..support.opening import (for_each, open_tree, resolve)
+    from ..support.output import (binary, json_line, line)
 
     tree = open_tree(log_dirs, configs, isolation)
     out = binary()
@@ -77,52 +66,8 @@ def command(
     return for_each(paths or ("",), print_attributes)
 
 
-def known_size(node: Node) -> int | None:
-    """Returns the size of a file, None if it is endless or its size would take long to compute."""
-    from kafkafs.mount.node import MeasuredFile
-    from kafkafs.mount.nodes.stream import FollowFile
-
-    file = node.fixed()
-    if isinstance(file, FollowFile):
-        return None
-    if not isinstance(file, MeasuredFile):
-        return file.attributes().size
-    size = file.stream_size
-    if size is not None and size.seconds_left() <= _SIZE_SECONDS:
-        size.measure(_SIZE_SECONDS)
-    return file.exact
-
-
-def describe(node: Node, path: str) -> dict[str, Any]:
-    """Returns the attributes as `stat --json` prints them."""
-    from kafkafs.mount.node import Link
-
-    from ..support.output import bytes_as_json
-
-    found = node.attributes()
-    facts: dict[str, Any] = {
-        "path": path or "/",
-        "kind": kind(found.mode),
-        "mode": f"{modes.S_IMODE(found.mode):04o}",
-        "size": known_size(node) if modes.S_ISREG(found.mode) else found.size,
-        "mtime": found.mtime_ns // 1_000_000,
-        "inode": str(found.inode),  # exceeds the 53 bits of a number in JavaScript and jq
-    }
-    if isinstance(node, Link):
-        facts["target"] = node.target()
-    facts["xattrs"] = {name: bytes_as_json(value) for name, value in node.xattrs().items()}
-    return facts
-
-
-def kind(mode: int) -> str:
-    """Returns the file type of a mode as a word."""
-    if modes.S_ISDIR(mode):
-        return "directory"
-    return "link" if modes.S_ISLNK(mode) else "file"
-
-
 def _lines(facts: Mapping[str, Any], xattrs: Mapping[str, bytes]) -> Iterator[str]:
-    from ..support.output import bytes_as_text, shown, time_text
+    from ..support.output import (bytes_as_text, shown, time_text)
 
     yield shown(facts["path"])
     rows = [(name, str(facts[name])) for name in ("kind", "mode", "size", "mtime", "inode")]

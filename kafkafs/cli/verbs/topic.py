@@ -8,19 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..support.params import (
-    Config,
-    configs_option,
-    human_option,
-    json_option,
-    log_dirs_argument,
-    topics_argument,
-)
-from ..support.verb import Verb
-from . import topic_change, topic_config
+from ..support.params import (configs_option, human_option, json_option, log_dirs_argument, topics_argument)
+from ..support.verb import (Verb)
+from ..support.words import (Config)
+from . import (topic_change, topic_config)
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.engine import Engine
+    from kafkafs.storage.log_dirs.engine import (Engine)
 
 
 @click.group(short_help="List, create, delete and configure topics.")
@@ -90,8 +84,8 @@ def list_topics(
 
     A partition that cannot be read is reported on stderr, with exit code 1.
     """
-    from ..support.opening import open_engine
-    from ..support.output import binary, json_line, line
+    from ..support.opening import (open_engine)
+    from ..support.output import (binary, json_line, line)
 
     engine = open_engine(log_dirs, configs)
     chosen = _chosen(engine, topics)
@@ -117,8 +111,8 @@ def _summarize(
     engine: Engine, topics: Sequence[str], *, are_named: bool
 ) -> tuple[list[PartitionSummary], int]:
     """Returns the summaries of all readable partitions, and the exit code."""
-    from ..support.opening import for_each_partition
-    from ..support.output import progress
+    from ..support.opening import (for_each_partition)
+    from ..support.output import (progress)
 
     there = {**engine.topics(), **{name: [number] for name, number in engine.log_dirs.strays()}}
     partitions = [(topic, number) for topic in topics for number in there.get(topic, ())]
@@ -163,7 +157,7 @@ def _is_stray(engine: Engine, topic: str) -> bool:
 
 def _topic_id(engine: Engine, topic: str) -> str:
     """Returns the topic's id, "" if it has none or was deleted in the meantime."""
-    from kafkafs.storage.errors import UnknownTopic
+    from kafkafs.storage.errors import (UnknownTopic)
 
     try:
         return engine.topic_id(topic)
@@ -172,7 +166,7 @@ def _topic_id(engine: Engine, topic: str) -> str:
 
 
 def _table(engine: Engine, summaries: Sequence[PartitionSummary], human: bool) -> Iterator[str]:
-    from ..support.output import aligned, shown, size_text
+    from ..support.output import (aligned, shown, size_text)
 
     ids = {topic: _topic_id(engine, topic) for topic in {summary.topic for summary in summaries}}
     rows = [("TOPIC", "PARTITION", "START", "STABLE", "END", "SEGMENTS", "SIZE", "TOPIC ID")]

@@ -11,22 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..support import failures, output
-from ..support.params import (
-    Config,
-    configs_option,
-    json_option,
-    log_dirs_argument,
-    short_configs_option,
-    topic_config_option,
-    topics_argument,
-)
-from ..support.verb import Verb
+from ..support import (failures, output)
+from ..support.params import (configs_option, json_option, log_dirs_argument, short_configs_option, topic_config_option, topics_argument)
+from ..support.verb import (Verb)
+from ..support.words import (Config)
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.engine import Engine
+    from kafkafs.storage.log_dirs.engine import (Engine)
 
-    from ..support.mounted_engine import MountedEngine
+    from ..support.mounted_engine import (MountedEngine)
 
 
 @click.command(
@@ -88,11 +81,11 @@ def create(
     does not serve them. A topic is therefore created in the directories of a KRaft cluster only if
     the cluster knows it by TOPIC and --topic-id, or with --unregistered.
     """
-    from kafkafs.storage.errors import LogDirLocked, Unregistered
-    from kafkafs.storage.format.files.checkpoints import MetaProperties
+    from kafkafs.storage.errors import (LogDirLocked, Unregistered)
+    from kafkafs.storage.format.files.checkpoints import (MetaProperties)
 
-    from ..support import mounted_engine
-    from ..support.opening import writing
+    from ..support import (mounted_engine)
+    from ..support.opening import (writing)
 
     owner = None
     if cluster_id is not None and node_id is not None:
@@ -131,10 +124,10 @@ def _check_new(
 ) -> None:
     """Raises a StorageError if the new topic is invalid. The directories are only read, so that a
     command with invalid arguments changes nothing; new directories have no topics yet."""
-    from kafkafs.storage.config.kafka import Configs, checked_topic_config, run_settings
-    from kafkafs.storage.topics.topics import refuse_in_engine, refuse_new_topic
+    from kafkafs.storage.config.kafka import (Configs, checked_topic_config, run_settings)
+    from kafkafs.storage.topics.topics import (refuse_in_engine, refuse_new_topic)
 
-    from ..support.opening import open_engine
+    from ..support.opening import (open_engine)
 
     refuse_new_topic(topic, partitions, topic_id)
     checked_topic_config(Configs(run=run_settings(configs), topic_file=config))
@@ -165,10 +158,10 @@ def delete(log_dirs: tuple[str, ...], topics: tuple[str, ...], configs: tuple[Co
     deleted them after file.delete.delay.ms, and `kafkafs purge` immediately. No broker may be
     running on LOG_DIRS.
     """
-    from kafkafs.storage.topics.topics import changeable_partitions
+    from kafkafs.storage.topics.topics import (changeable_partitions)
 
-    from ..support.mounted_engine import change
-    from ..support.opening import open_engine
+    from ..support.mounted_engine import (change)
+    from ..support.opening import (open_engine)
 
     def there(mounted: MountedEngine) -> int:
         return _delete_each(topics, partial(_ask_to_delete, mounted))
@@ -189,8 +182,8 @@ def _ask_to_delete(mounted: MountedEngine, topic: str) -> None:
 
 
 def _can_be_deleted(engine: Engine, topic: str) -> bool:
-    from kafkafs.storage.errors import StorageError
-    from kafkafs.storage.topics.topics import changeable_partitions
+    from kafkafs.storage.errors import (StorageError)
+    from kafkafs.storage.topics.topics import (changeable_partitions)
 
     try:
         return bool(changeable_partitions(engine, topic))
@@ -200,7 +193,7 @@ def _can_be_deleted(engine: Engine, topic: str) -> bool:
 
 def _delete_each(topics: tuple[str, ...], delete: Callable[[str], object]) -> int:
     """Deletes every topic, reporting errors without stopping, and returns the exit code."""
-    from kafkafs.storage.errors import SettingsStay, StorageError
+    from kafkafs.storage.errors import (SettingsStay, StorageError)
 
     code = 0
     for topic in dict.fromkeys(topics):

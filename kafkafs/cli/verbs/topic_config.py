@@ -9,23 +9,16 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from ..support import failures, output
-from ..support.params import (
-    Config,
-    complete_config,
-    complete_topic,
-    configs_option,
-    json_option,
-    log_dirs_argument,
-    topic_config_option,
-)
-from ..support.verb import Verb
+from ..support import (failures, output)
+from ..support.params import (complete_config, complete_topic, configs_option, json_option, log_dirs_argument, topic_config_option)
+from ..support.verb import (Verb)
+from ..support.words import (Config)
 
 if TYPE_CHECKING:
-    from kafkafs.storage.log_dirs.engine import Engine
-    from kafkafs.storage.log_manager import LogManager
+    from kafkafs.storage.log_dirs.engine import (Engine)
+    from kafkafs.storage.log_manager import (LogManager)
 
-    from ..support.mounted_engine import MountedEngine
+    from ..support.mounted_engine import (MountedEngine)
 
 Row = tuple[str, str, str]
 
@@ -78,7 +71,7 @@ def command(
     metadata. To make changes, no broker may be running on LOG_DIRS. An invalid config is reported
     on stderr, with exit code 1.
     """
-    from ..support.opening import open_engine
+    from ..support.opening import (open_engine)
 
     changes = {**dict(add_config), **dict.fromkeys(delete_config)}
     if changes:
@@ -104,10 +97,10 @@ def _changed(
     configs: tuple[Config, ...],
 ) -> dict[str, Any]:
     """Makes the changes and returns the resulting configs as JSON."""
-    from kafkafs.storage.config.topic_file import changed_settings
-    from kafkafs.storage.topics.topics import changeable_partitions
+    from kafkafs.storage.config.topic_file import (changed_settings)
+    from kafkafs.storage.topics.topics import (changeable_partitions)
 
-    from ..support.mounted_engine import change
+    from ..support.mounted_engine import (change)
 
     def check(engine: Engine) -> None:
         changeable_partitions(engine, topic)

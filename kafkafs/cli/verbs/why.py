@@ -7,20 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..support import output
-from ..support.params import (
-    Config,
-    as_of_option,
-    configs_option,
-    human_option,
-    json_option,
-    log_dirs_argument,
-    partition_argument,
-)
-from ..support.verb import Verb
+from ..support import (output)
+from ..support.params import (as_of_option, configs_option, human_option, json_option, log_dirs_argument, partition_argument)
+from ..support.verb import (Verb)
+from ..support.words import (Config)
 
 if TYPE_CHECKING:
-    from kafkafs.storage.operations.why import SegmentWhy, Standing, Why
+    from kafkafs.storage.operations.why import (SegmentWhy, Standing, Why)
 
 
 @click.command(
@@ -80,11 +73,11 @@ def _explain(
     partition: tuple[str, int],
     at: int | None,
 ) -> Why:
-    from kafkafs.storage.clock import SystemClock
-    from kafkafs.storage.io.retry import look_again
-    from kafkafs.storage.operations.why import why
+    from kafkafs.storage.clock import (SystemClock)
+    from kafkafs.storage.io.retry import (look_again)
+    from kafkafs.storage.operations.why import (why)
 
-    from ..support.opening import open_engine
+    from ..support.opening import (open_engine)
 
     engine = open_engine(log_dirs, configs)
     now_ms = SystemClock().now_ms() if at is None else at
@@ -138,14 +131,14 @@ def _rows(found: Why, human: bool) -> Iterator[tuple[str, ...]]:
 
 
 def _retention(found: SegmentWhy) -> str:
-    from .expire import fate_text
+    from .expire import (fate_text)
 
     text = fate_text(found.outlook)
     return f"expired: {text}" if found.outlook.rule is not None else text
 
 
 def _compaction(standing: Standing) -> tuple[str, str]:
-    from kafkafs.storage.cleaner.plan import Bound
+    from kafkafs.storage.cleaner.plan import (Bound)
 
     words = {Bound.CLEAN: "clean", Bound.DIRTY: "dirty"}
     text = words.get(standing.bound, f"held back: {standing.bound}")

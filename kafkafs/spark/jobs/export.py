@@ -19,22 +19,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kafkafs.storage.errors import StorageError, fresh
-from kafkafs.storage.format.records.columns import Columns, Damage
-from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.errors import (StorageError, fresh)
+from kafkafs.storage.format.records.columns import (Columns, Damage)
+from kafkafs.storage.io.durable import (TEMPORARY_SUFFIX, WritableDirFd)
+from kafkafs.storage.io.local_path import (local_path)
+from kafkafs.storage.log.read.transactions import (Isolation)
+from kafkafs.storage.log_dirs.selection import (Selected)
 
-from ..options import ReadOptions
-from ..read.planning import DataLoss, OffsetRange, assigned, plan, refuse_within_log_dir
-from ..read.reading import Reading
-from .export_files import NO_DATE, FileWriter, Format, suffix_of, writer_of
-from .export_notes import NOTES, VERSION, ExportPlan, read_plan, unit_name
-from .notes import Notes, OtherJob
-from .places import JobLogDirs, Selected
-from .ranges import options_for
-from .report import Report, Row
-from .tasks import Told, run, silent
+from ..options import (ReadOptions)
+from ..read.planning import (DataLoss, OffsetRange, assigned, plan, refuse_within_log_dir)
+from ..read.reading import (Reading)
+from .export_files import (NO_DATE, FileWriter, Format, suffix_of, writer_of)
+from .export_notes import (NOTES, VERSION, ExportPlan, read_plan, unit_name)
+from .notes import (Notes, OtherJob)
+from .places import (JobLogDirs)
+from .ranges import (options_for)
+from .report import (Report, Row)
+from .tasks import (OnProgress, run, silent)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +68,7 @@ def export(
     isolation: str = "read_committed",
     permissive: bool = False,
     configs: Mapping[str, str] | None = None,
-    told: Told = silent,
+    on_progress: OnProgress = silent,
 ) -> Report:
     """Writes the records of `log_dirs`, or of the selected `topics` (and partitions), to the
     directory `output`; without a selection, Kafka's internal topics are omitted.
@@ -102,7 +103,7 @@ def export(
         permissive=permissive,
     )
     work = partial(_export, Export(output, reading, format, notes))
-    done = run(spark, "export", ranges, work, lambda each: each.size, told)
+    done = run(spark, "export", ranges, work, lambda each: each.size, on_progress)
     report = _report(ranges, done)
     if not any("failed" in result for result in done):
         WritableDirFd(output).write_atomically(SUCCESS, b"")

@@ -25,19 +25,18 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Final
 
-from kafkafs.storage.config.kafka import Configs, check_topic_settings, lag_conflict, topic_config
-from kafkafs.storage.errors import ConfigError, CorruptError, LogDirError, SegmentGone, printable
-from kafkafs.storage.format.files.names import METADATA_TOPIC, is_legal_topic
-from kafkafs.storage.format.layout import MAX_INT32, MAX_OFFSET
-from kafkafs.storage.format.primitives import is_uuid_text
-from kafkafs.storage.io.disk import DirFd
-from kafkafs.storage.log_dirs.selection import choose
+from kafkafs.storage.config.kafka import (Configs, check_topic_settings, lag_conflict, topic_config)
+from kafkafs.storage.errors import (ConfigError, CorruptError, LogDirError, SegmentGone, printable)
+from kafkafs.storage.format.files.names import (METADATA_TOPIC, is_legal_topic)
+from kafkafs.storage.format.layout import (MAX_INT32, MAX_OFFSET)
+from kafkafs.storage.format.primitives import (is_uuid_text)
+from kafkafs.storage.io.disk import (DirFd)
+from kafkafs.storage.log_dirs.selection import (Selected, Selection)
 
-from ..options import TopicPartition
-from ..read.planning import OffsetRange
-from .export_files import FORMATS, NO_DATE
-from .notes import JOB_NOTE, read_note, unit_note
-from .places import Selected
+from ..options import (TopicPartition)
+from ..read.planning import (OffsetRange)
+from .export_files import (FORMATS, NO_DATE)
+from .notes import (JOB_NOTE, read_note, unit_note)
 
 #: The directory of the notes in the output; Spark and others ignore such names.
 NOTES: Final = "_kafkafs"
@@ -161,7 +160,7 @@ def read_plan(source: str) -> ExportPlan:
     return ExportPlan(ranges, empty, dict(_configs(plan["configs"])))
 
 
-def read_export(source: str, chosen: Sequence[Selected] = ()) -> ExportedLogs:
+def read_export(source: str, topics: Sequence[Selected] = ()) -> ExportedLogs:
     """Reads a finished export, or the selected topics and partitions of it.
 
     Raises LogDirError if the directory is missing; CorruptError if a note is malformed (naming note
@@ -178,7 +177,7 @@ def read_export(source: str, chosen: Sequence[Selected] = ()) -> ExportedLogs:
     for topic, number in sorted(found):
         numbers.setdefault(topic, []).append(number)
     partitions = []
-    for key in choose(numbers, chosen):
+    for key in Selection(tuple(topics)).partitions(numbers):
         ranges = tuple(_exported_range(source, each) for each in found[key])
         start = ranges[0].range.start if ranges else plan.empty[key]
         end = ranges[-1].range.end if ranges else start

@@ -21,47 +21,36 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from kafkafs.storage.config.kafka import TopicConfig
-from kafkafs.storage.errors import CorruptError, Refused, StorageError
-from kafkafs.storage.format.layout import MAX_INT32, Codec, TimestampType
-from kafkafs.storage.format.records.arrow import to_record_columns
-from kafkafs.storage.format.records.batch import Bytes, Int64s
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.encoder import BatchPlan, encode
-from kafkafs.storage.format.records.record_columns import SimpleRecord
-from kafkafs.storage.ingest.commit_file import IngestWrite, StagedPart
-from kafkafs.storage.ingest.segment_series import SealedSegment
-from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, staging_path
-from kafkafs.storage.ingest.two_phase import place
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log.append.writer import LogWriter
-from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.log_manager import LogManager
-from kafkafs.storage.topics.topics import refuse_in_engine, refuse_unregistered
+from kafkafs.storage.config.kafka import (TopicConfig)
+from kafkafs.storage.errors import (CorruptError, Refused, StorageError)
+from kafkafs.storage.format.layout import (Codec, TimestampType)
+from kafkafs.storage.format.records import (batch as b)
+from kafkafs.storage.format.records.arrow import (to_record_columns)
+from kafkafs.storage.format.records.batch import (Bytes, Int64s)
+from kafkafs.storage.format.records.encoder import (BatchPlan, Encoded, empty_batch, encode)
+from kafkafs.storage.ingest.commit_file import (IngestWrite, StagedPart)
+from kafkafs.storage.ingest.segment_series import (SealedSegment)
+from kafkafs.storage.ingest.staging import (StagedWriter, StagingPlace, staging_path)
+from kafkafs.storage.ingest.two_phase import (place)
+from kafkafs.storage.io.local_path import (local_path)
+from kafkafs.storage.log.append.writer import (LogWriter)
+from kafkafs.storage.log_dirs.engine import (Engine)
+from kafkafs.storage.log_dirs.selection import (Selected)
+from kafkafs.storage.log_manager import (LogManager)
+from kafkafs.storage.topics.topics import (refuse_in_engine, refuse_unregistered)
 
-from .export_files import SCHEMA, read_file
-from .export_notes import (
-    ExportedLogs,
-    ExportedPartition,
-    ExportedRange,
-    check_file,
-    read_export,
-    unit_name,
-)
-from .notes import Notes
-from .places import JobLogDirs, Selected
-from .report import Report
-from .tasks import Told, run, silent
+from .export_files import (SCHEMA, read_file)
+from .export_notes import (ExportedLogs, ExportedPartition, ExportedRange, check_file, read_export, unit_name)
+from .notes import (Notes)
+from .places import (JobLogDirs)
+from .report import (Report)
+from .tasks import (OnProgress, run, silent)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _COLUMNS: Final = ("topic", "partition", "records", "bytes", "startOffset", "endOffset")
 _STAGED: Final = "notes"
-# Runs of records without gaps in their offsets are encoded together; runs with fewer records than
-# this, as compaction leaves them, are combined into batches.
-_RUN: Final = 32
-_BATCH_RECORDS: Final = 200
 # The most offsets that one batch without records covers: a segment holds fewer than 2**31.
 _MOST_COVERED: Final = 1 << 30
 
@@ -102,7 +91,7 @@ def import_(
     *,
     unregistered: bool = False,
     configs: Mapping[str, str] | None = None,
-    told: Told = silent,
+    on_progress: OnProgress = silent,
 ) -> Report:
     """Writes the export in the directory `source`, or the selected `topics` (and partitions) of it,
     to `log_dirs`, which are created if missing. Missing topics and partitions are created with the
@@ -136,7 +125,7 @@ def import_(
             for unit in _units(engine, each, source, configs[each.topic])
         ]
         staging = _staging(place_, source, job)
-        done = run(spark, "import", units, partial(_stage, staging), _size, told)
+        done = run(spark, "import", units, partial(_stage, staging), _size, on_progress)
         parts = [_part(result) for result in done]
         with _made(engine, exported, write):
             place(engine, write, [part for part in parts if part is not None and part.segments])
@@ -242,11 +231,11 @@ def _refuse_unregistered(place_: JobLogDirs, exported: ExportedLogs) -> None:
 def _made(engine: LogManager, exported: ExportedLogs, write: IngestWrite) -> Iterator[None]:
     """Creates the missing topics and partitions for the commit in the block. If it fails, new
     topics are deleted again, unless the write is already committed."""
-    wanted = _starts(exported)
+    requested = _starts(exported)
     there = engine.topics()
-    new = [topic for topic in wanted if topic not in there]
+    new = [topic for topic in requested if topic not in there]
     try:
-        for topic, starts in wanted.items():
+        for topic, starts in requested.items():
             if topic in new:
                 configs = exported.configs.get(topic, {})
                 engine.create_topic(topic, sorted(starts), configs, carried_over=True)
@@ -260,7 +249,7 @@ def _made(engine: LogManager, exported: ExportedLogs, write: IngestWrite) -> Ite
             if not engine.placements.is_pending(write):
                 for topic in new:
                     if topic in engine.topics():
-                        engine.delete_unchanged_topic(topic, wanted[topic])
+                        engine.delete_unchanged_topic(topic, requested[topic])
         raise
 
 
@@ -343,87 +332,46 @@ def _covering(made: Iterable[_Batches], begin: int, end: int) -> Iterator[Bytes]
 def _without_records(begin: int, end: int) -> Iterator[bytes]:
     while begin < end:
         last = min(end, begin + _MOST_COVERED) - 1
-        yield build_batch([], BatchFields(base_offset=begin, last_offset=last))
+        yield empty_batch(begin, last)
         begin = last + 1
 
 
 def _batches(table: pa.Table, codec: Codec) -> Iterator[_Batches]:
-    """Yields batches of the records, with their offsets and timestamp types."""
+    """Yields batches of the records, which may have gaps in their offsets, as compaction leaves
+    them. Those that are yielded together have no gaps between them."""
     if not table.num_rows:
         return
     offsets = table.column("offset").to_numpy()
     kinds = table.column("timestampType").to_numpy()
     records = to_record_columns(table.select(["key", "value", "timestamp", "headers"]))
-    edges = _edges(offsets, kinds, records.timestamps)
-    short: list[tuple[int, int]] = []  # runs to be combined into one batch
-    for low, high in pairwise(edges):
-        if high - low < _RUN:
-            is_other = bool(short) and not _go_together(short[0][0], low, kinds, records.timestamps)
-            if is_other or (short and not _fits_in_batch(offsets, short[0][0], high)):
-                yield _with_gaps(table, short[0][0], short[-1][1], codec)
-                short = []
-            short.append((low, high))
-            continue
-        if short:
-            yield _with_gaps(table, short[0][0], short[-1][1], codec)
-            short = []
-        plan = BatchPlan(base_offset=int(offsets[low]), codec=codec)
+    for low, high in pairwise(_edges(kinds, records.timestamps)):
+        plan = BatchPlan(codec=codec)
         if kinds[low] == TimestampType.LOG_APPEND_TIME:
             plan = BatchPlan(
-                base_offset=int(offsets[low]),
                 codec=codec,
                 timestamp_type=TimestampType.LOG_APPEND_TIME,
                 append_time=int(records.timestamps[low]),
             )
-        data = encode(records.slice(low, high), plan).data
-        yield int(offsets[low]), int(offsets[high - 1]), data
-    if short:
-        yield _with_gaps(table, short[0][0], short[-1][1], codec)
+        yield from _runs(encode(records.slice(low, high), plan, offsets[low:high]))
 
 
-def _edges(offsets: Int64s, kinds: Any, timestamps: Int64s) -> list[int]:
-    """Returns where runs that can share a batch begin: after a gap, at another timestamp type or,
-    with log append time, at another timestamp. The last element is the number of records."""
-    begins = np.diff(offsets) != 1
-    begins |= np.diff(kinds) != 0
+def _edges(kinds: Any, timestamps: Int64s) -> list[int]:
+    """Returns where runs that can share a batch begin: at another timestamp type or, with log
+    append time, at another timestamp. The last element is the number of records."""
+    begins = np.diff(kinds) != 0
     is_appended = kinds[1:] == TimestampType.LOG_APPEND_TIME
     begins |= is_appended & (np.diff(timestamps) != 0)
-    return [0, *(np.flatnonzero(begins) + 1).tolist(), len(offsets)]
+    return [0, *(np.flatnonzero(begins) + 1).tolist(), len(kinds)]
 
 
-def _go_together(one: int, other: int, kinds: Any, timestamps: Int64s) -> bool:
-    """Returns whether two records may be in the same batch."""
-    if kinds[one] != kinds[other]:
-        return False
-    return bool(kinds[one] != TimestampType.LOG_APPEND_TIME or timestamps[one] == timestamps[other])
-
-
-def _fits_in_batch(offsets: Int64s, low: int, high: int) -> bool:
-    return bool(high - low <= _BATCH_RECORDS and offsets[high - 1] - offsets[low] <= MAX_INT32)
-
-
-def _with_gaps(table: pa.Table, low: int, high: int, codec: Codec) -> _Batches:
-    """Returns one batch of some records, whose offsets may have gaps."""
-    rows = table.slice(low, high - low)
-    times = rows.column("timestamp").cast(pa.int64()).fill_null(-1).to_pylist()
-    kind = rows.column("timestampType")[0].as_py()
-    made = [
-        SimpleRecord(time_, key, value, [(h["key"], h["value"]) for h in headers or ()], offset)
-        for time_, key, value, headers, offset in zip(
-            times,
-            *(rows.column(name).to_pylist() for name in ("key", "value", "headers", "offset")),
-            strict=True,
-        )
-    ]
-    fields = BatchFields(base_offset=made[0].offset, codec=codec)
-    if kind == TimestampType.LOG_APPEND_TIME:
-        fields = BatchFields(
-            base_offset=made[0].offset,
-            codec=codec,
-            timestamp_type=TimestampType.LOG_APPEND_TIME,
-            max_timestamp=times[0],
-        )
-    return made[0].offset, made[-1].offset, build_batch(made, fields)
+def _runs(made: Encoded) -> Iterator[_Batches]:
+    """Yields the batches, cut where there is a gap between two of them."""
+    first, last = made.table.column(b.BASE_OFFSET), made.table.column(b.LAST_OFFSET)
+    starts = made.table.column(b.POSITION)
+    gaps = (np.flatnonzero(first[1:] != last[:-1] + 1) + 1).tolist()
+    for low, high in pairwise([0, *gaps, len(first)]):
+        end = int(starts[high]) if high < len(first) else len(made.data)
+        yield int(first[low]), int(last[high - 1]), made.data[int(starts[low]) : end]
 
 
 # -- on the driver ---------------------------------------------------------------------------------

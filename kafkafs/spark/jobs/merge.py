@@ -14,29 +14,22 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from kafkafs.storage.errors import LogDirError
-from kafkafs.storage.format.files.names import LEADER_EPOCH_FILE, METADATA_TOPIC
-from kafkafs.storage.format.layout import MAX_INT32, MAX_OFFSET
-from kafkafs.storage.io.durable import WritableFile
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log.check.replicas import (
-    FIRST,
-    SECOND,
-    Merging,
-    Parting,
-    Replica,
-    Taken,
-    find_parting,
-)
-from kafkafs.storage.log.check.sound import Lost
-from kafkafs.storage.log.check.verify import Listed
-from kafkafs.storage.log_dirs.log_dir import PartitionDir
+from kafkafs.storage.errors import (LogDirError)
+from kafkafs.storage.format.files.names import (LEADER_EPOCH_FILE, METADATA_TOPIC)
+from kafkafs.storage.format.layout import (MAX_INT32, MAX_OFFSET)
+from kafkafs.storage.io.durable import (WritableFile)
+from kafkafs.storage.io.local_path import (local_path)
+from kafkafs.storage.log.check.replicas import (FIRST, SECOND, Merging, Parting, Replica, Taken, find_parting)
+from kafkafs.storage.log.check.sound import (Lost)
+from kafkafs.storage.log.check.verify import (Listed)
+from kafkafs.storage.log_dirs.log_dir import (PartitionDir)
+from kafkafs.storage.log_dirs.selection import (Selected, Selection)
 
-from .new_log_dir import Key, NewLogDir, Settled
-from .notes import Notes
-from .places import JobLogDirs, Selected
-from .report import Report, Row
-from .tasks import Told, run, silent
+from .new_log_dir import (Key, NewLogDir, Settled)
+from .notes import (Notes)
+from .places import (JobLogDirs)
+from .report import (Report, Row)
+from .tasks import (OnProgress, run, silent)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +69,7 @@ def merge(
     topics: Sequence[Selected] = (),
     *,
     configs: Mapping[str, str] | None = None,
-    told: Told = silent,
+    on_progress: OnProgress = silent,
 ) -> Report:
     """Creates the log directory `output` from the replicas in `log_dirs` and in `other`, of all
     partitions or of the selected `topics` (and partitions); a partition that only one has is taken
@@ -103,7 +96,7 @@ def merge(
     for unit in units:
         target.make_partition(partitions[unit.is_in][unit.key], without=(LEADER_EPOCH_FILE,))
     work = partial(_merge, places, target, notes)
-    done = run(spark, "merge", units, work, lambda unit: unit.size, told)
+    done = run(spark, "merge", units, work, lambda unit: unit.size, on_progress)
     settled = [
         Settled(unit.key, *result["settled"]) for unit, result in zip(units, done, strict=True)
     ]
@@ -114,10 +107,8 @@ def merge(
 def _partitions(place: JobLogDirs, topics: Sequence[Selected]) -> dict[Key, PartitionDir]:
     """Returns the existing partitions; a selected one need not be in both places."""
     every = {(found.topic, found.partition): found for found in place.partitions()}
-    if not topics:
-        return every
-    wanted = {(topic, number) for topic, number in topics}
-    return {key: found for key, found in every.items() if {key, (key[0], None)} & wanted}
+    selection = Selection(tuple(topics))
+    return {key: found for key, found in every.items() if selection.includes(*key)}
 
 
 def _refuse_unknown(places: Sequence[JobLogDirs], topics: Sequence[Selected]) -> None:
@@ -175,7 +166,7 @@ def _merge(
     result = _write(target, unit.key, merging, (first, second), parting)
     settled = target.settle(places[unit.is_in], unit.key, unit.start_offset)
     result["settled"] = [settled.start_offset, settled.end_offset, settled.segments, settled.size]
-    result["wrong"] = [*result["wrong"], *_told(unit.key, merging, parting)]
+    result["wrong"] = [*result["wrong"], *_findings(unit.key, merging, parting)]
     notes.put(name, result)
     return result
 
@@ -273,7 +264,7 @@ def _hole(key: Key, first: int, after: int) -> Row:
     }
 
 
-def _told(key: Key, merging: Merging, parting: Parting) -> Iterator[Row]:
+def _findings(key: Key, merging: Merging, parting: Parting) -> Iterator[Row]:
     """Yields what is missing at the end, and where the two replicas diverge."""
     about = {"topic": key[0], "partition": key[1]}
     for lost in merging.lost:

@@ -15,20 +15,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkafs.storage.config.kafka import broker_config
-from kafkafs.storage.config.topic_file import TOPIC_SETTINGS_FILE
-from kafkafs.storage.errors import LogDirError, SegmentGone, fresh
-from kafkafs.storage.format.files import names
-from kafkafs.storage.format.files.checkpoints import format_clean_shutdown, format_offsets
-from kafkafs.storage.format.files.names import FileKind, segment_file
-from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd, WritableFile
-from kafkafs.storage.log.load import log_loader as recovery
-from kafkafs.storage.log_dirs.log_dir import LogDir, PartitionDir
+from kafkafs.storage.config.kafka import (broker_config)
+from kafkafs.storage.config.topic_file import (TOPIC_SETTINGS_FILE)
+from kafkafs.storage.errors import (LogDirError, SegmentGone, fresh)
+from kafkafs.storage.format.files import (names)
+from kafkafs.storage.format.files.checkpoints import (format_clean_shutdown, format_offsets)
+from kafkafs.storage.format.files.names import (FileKind, segment_file)
+from kafkafs.storage.io.durable import (TEMPORARY_SUFFIX, WritableDirFd, WritableFile)
+from kafkafs.storage.log.load import (log_loader as recovery)
+from kafkafs.storage.log_dirs.log_dir import (LogDir, PartitionDir)
 
-from ..read.planning import refuse_within_log_dir
-from .notes import Notes
-from .places import JobLogDirs
-from .tasks import Told, run
+from ..read.planning import (refuse_within_log_dir)
+from .notes import (Notes)
+from .places import (JobLogDirs)
+from .tasks import (OnProgress, run)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -124,7 +124,11 @@ class NewLogDir:
             raise
 
     def settle_all(
-        self, spark: SparkSession, place: JobLogDirs, partitions: Sequence[PartitionDir], told: Told
+        self,
+        spark: SparkSession,
+        place: JobLogDirs,
+        partitions: Sequence[PartitionDir],
+        on_progress: OnProgress,
     ) -> list[Settled]:
         """Recovers all partitions in tasks; small ones share a task."""
         works = []
@@ -134,7 +138,9 @@ class NewLogDir:
             size = sum(entry.stat.st_size for entry in listed if entry.stat is not None)
             works.append((key, found.log_dir.log_start_offsets.get(key, 0), size))
         work = partial(_settle, self, place)
-        return run(spark, "settle the new partitions", works, work, lambda each: each[2], told)
+        return run(
+            spark, "settle the new partitions", works, work, lambda each: each[2], on_progress
+        )
 
     def settle(self, place: JobLogDirs, key: Key, start_offset: int) -> Settled:
         """Recovers a partition whose `.log` files are all written. Idempotent."""

@@ -11,11 +11,11 @@ import json
 import os
 from typing import Any, Final
 
-from kafkafs.storage.errors import CorruptError, LogDirError, SegmentGone
-from kafkafs.storage.io.disk import DirFd
-from kafkafs.storage.io.durable import WritableDirFd
+from kafkafs.storage.errors import (CorruptError, LogDirError, SegmentGone)
+from kafkafs.storage.io.disk import (DirFd)
+from kafkafs.storage.io.durable import (WritableDirFd)
 
-from .places import replace_file
+from .places import (replace_file)
 
 _MOST_BYTES: Final = 1 << 30
 JOB_NOTE: Final = "job.json"
@@ -45,9 +45,11 @@ class Notes:
             notes._write(JOB_NOTE, job)
             return notes, job
         same = {key: value for key, value in known.items() if key != "plan"}
-        wanted = {key: value for key, value in json.loads(json.dumps(job)).items() if key != "plan"}
-        if same != wanted:
-            names = [key for key in wanted if same.get(key) != wanted[key]] or ["job"]
+        requested = {
+            key: value for key, value in json.loads(json.dumps(job)).items() if key != "plan"
+        }
+        if same != requested:
+            names = [key for key in requested if same.get(key) != requested[key]] or ["job"]
             why = f"it has the notes of an unfinished job with different {names[0]}"
             raise OtherJob(f"{path}: {why}; remove it to start over")
         return notes, known

@@ -7,15 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.log_dirs.log_dir import PartitionDir
-from kafkafs.storage.log_dirs.selection import choose
+from kafkafs.storage.io.durable import (TEMPORARY_SUFFIX, WritableDirFd)
+from kafkafs.storage.io.local_path import (local_path)
+from kafkafs.storage.log_dirs.engine import (Engine)
+from kafkafs.storage.log_dirs.log_dir import (PartitionDir)
+from kafkafs.storage.log_dirs.selection import (Selected, Selection)
 
-from ..read.planning import find_log_dirs
+from ..read.planning import (find_log_dirs)
 
-Selected = tuple[str, int | None]  # a topic, and one of its partitions or None for all
 Config = tuple[str, str]
 
 
@@ -41,11 +40,14 @@ class JobLogDirs:
         Raises LogDirError or ConfigError."""
         return _engine(self)
 
-    def partitions(self, chosen: Sequence[Selected] = ()) -> list[PartitionDir]:
+    def partitions(self, topics: Sequence[Selected] = ()) -> list[PartitionDir]:
         """Returns the directories of the selected partitions, or of all, by topic and number.
         Raises UnknownTopic or UnknownPartition."""
         engine = self.engine()
-        return [engine.partition_dir(*key) for key in choose(engine.topics(), chosen)]
+        return [
+            engine.partition_dir(*key)
+            for key in Selection(tuple(topics)).partitions(engine.topics())
+        ]
 
 
 @lru_cache(maxsize=4)

@@ -6,9 +6,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from ..options import ReadOptions
-from ..read.planning import INTERNAL_TOPICS
-from .places import JobLogDirs, Selected
+from kafkafs.storage.log_dirs.selection import (Selected)
+
+from ..options import (ReadOptions)
+from ..read.planning import (INTERNAL_TOPICS)
+from .places import (JobLogDirs)
 
 
 def options_for(place: JobLogDirs, topics: Sequence[Selected], isolation: str) -> ReadOptions:

@@ -15,18 +15,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkafs.storage.errors import CorruptError, SegmentGone
-from kafkafs.storage.format.files.names import FileKind, segment_file
-from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd
-from kafkafs.storage.io.lock import DirectoryLock
-from kafkafs.storage.log.check.reindexing import rebuild_aborts, rebuild_indexes, stale_indexes
-from kafkafs.storage.log.check.verify import Listed
-from kafkafs.storage.log_dirs.log_dir import PartitionDir
-from kafkafs.storage.segment.check.verify import SegmentFacts
+from kafkafs.storage.errors import (CorruptError, SegmentGone)
+from kafkafs.storage.format.files.names import (FileKind, segment_file)
+from kafkafs.storage.io.durable import (TEMPORARY_SUFFIX, WritableDirFd)
+from kafkafs.storage.io.lock import (DirectoryLock)
+from kafkafs.storage.log.check.reindexing import (rebuild_aborts, rebuild_indexes, stale_indexes)
+from kafkafs.storage.log.check.verify import (Listed)
+from kafkafs.storage.log_dirs.log_dir import (PartitionDir)
+from kafkafs.storage.log_dirs.selection import (Selected)
+from kafkafs.storage.segment.check.verify import (SegmentFacts)
 
-from .places import JobLogDirs, Selected, replace_file
-from .report import Report, Row
-from .tasks import Told, run, silent
+from .places import (JobLogDirs, replace_file)
+from .report import (Report, Row)
+from .tasks import (OnProgress, run, silent)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -64,7 +65,7 @@ def reindex(
     topics: Sequence[Selected] = (),
     *,
     configs: Mapping[str, str] | None = None,
-    told: Told = silent,
+    on_progress: OnProgress = silent,
 ) -> Report:
     """Rebuilds the indexes of all segments in `log_dirs`, or of the selected `topics` (and
     partitions), as recovery would. Damaged segments are `wrong` in the report and keep their
@@ -82,7 +83,7 @@ def reindex(
             _remove_leftovers(found)
         units = [unit for found in partitions for unit in _units(found)]
         work = partial(_reindex, place)
-        done = run(spark, "reindex", units, work, lambda unit: unit.facts.size, told)
+        done = run(spark, "reindex", units, work, lambda unit: unit.facts.size, on_progress)
         with_producers = _with_producers(units, done)
         ends = run(
             spark,
@@ -90,7 +91,7 @@ def reindex(
             list(with_producers.items()),
             partial(_reindex_aborts, place),
             lambda each: each[1] // 100,  # headers only
-            told,
+            on_progress,
         )
     return _report(partitions, units, done, dict(zip(with_producers, ends, strict=True)))
 
@@ -158,11 +159,11 @@ def _writable(place: JobLogDirs, key: Key) -> WritableDirFd:
 
 
 def _replace(
-    directory: WritableDirFd, base: int, wanted: Mapping[FileKind, bytes]
+    directory: WritableDirFd, base: int, rebuilt: Mapping[FileKind, bytes]
 ) -> tuple[str, ...]:
-    stale = [segment_file(base, kind) for kind in stale_indexes(directory, base, wanted)]
+    stale = [segment_file(base, kind) for kind in stale_indexes(directory, base, rebuilt)]
     for name in stale:
-        data = wanted[FileKind(os.path.splitext(name)[1])]
+        data = rebuilt[FileKind(os.path.splitext(name)[1])]
         replace_file(directory, name, data)
     return tuple(stale)
 

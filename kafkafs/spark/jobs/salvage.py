@@ -12,17 +12,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkafs.storage.format.files.names import METADATA_TOPIC, FileKind, segment_file
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log.check.sound import Lost, Sound, sound_batches
-from kafkafs.storage.log.check.verify import Listed
-from kafkafs.storage.log_dirs.log_dir import PartitionDir
+from kafkafs.storage.format.files.names import (METADATA_TOPIC, FileKind, segment_file)
+from kafkafs.storage.io.local_path import (local_path)
+from kafkafs.storage.log.check.sound import (Lost, Sound, sound_batches)
+from kafkafs.storage.log.check.verify import (Listed)
+from kafkafs.storage.log_dirs.log_dir import (PartitionDir)
+from kafkafs.storage.log_dirs.selection import (Selected)
 
-from .new_log_dir import Key, NewLogDir, Settled
-from .notes import Notes
-from .places import JobLogDirs, Selected
-from .report import Report, Row
-from .tasks import Told, run, silent
+from .new_log_dir import (Key, NewLogDir, Settled)
+from .notes import (Notes)
+from .places import (JobLogDirs)
+from .report import (Report, Row)
+from .tasks import (OnProgress, run, silent)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +58,7 @@ def salvage(
     topics: Sequence[Selected] = (),
     *,
     configs: Mapping[str, str] | None = None,
-    told: Told = silent,
+    on_progress: OnProgress = silent,
 ) -> Report:
     """Creates the log directory `output` from what is intact in `log_dirs`, or in the selected
     `topics` (and partitions). What is lost is `wrong` in the report: file, position and offsets.
@@ -74,9 +75,14 @@ def salvage(
         target.make_partition(found)
     units = [unit for found in partitions for unit in _units(found)]
     done = run(
-        spark, "salvage", units, partial(_copy, place, target, notes), lambda unit: unit.size, told
+        spark,
+        "salvage",
+        units,
+        partial(_copy, place, target, notes),
+        lambda unit: unit.size,
+        on_progress,
     )
-    settled = target.settle_all(spark, place, partitions, told)
+    settled = target.settle_all(spark, place, partitions, on_progress)
     target.finish(settled, place.engine().log_dirs.dirs[0], notes)
     return _report(units, done, settled)
 

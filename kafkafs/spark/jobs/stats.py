@@ -16,19 +16,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from kafkafs.storage.errors import StorageError
-from kafkafs.storage.format.records.arrow import to_record_batch
-from kafkafs.storage.format.records.columns import KEY_SIZE, VALUE_SIZE, Columns
-from kafkafs.storage.io.durable import TEMPORARY_SUFFIX, WritableDirFd
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log.read.transactions import Isolation
+from kafkafs.storage.errors import (StorageError)
+from kafkafs.storage.format.records.arrow import (to_record_batch)
+from kafkafs.storage.format.records.columns import (KEY_SIZE, VALUE_SIZE, Columns)
+from kafkafs.storage.io.durable import (TEMPORARY_SUFFIX, WritableDirFd)
+from kafkafs.storage.io.local_path import (local_path)
+from kafkafs.storage.log.read.transactions import (Isolation)
+from kafkafs.storage.log_dirs.selection import (Selected)
 
-from ..read.planning import DataLoss, OffsetRange, plan
-from ..read.reading import Reading
-from .places import JobLogDirs, Selected
-from .ranges import options_for
-from .report import Report, Row
-from .tasks import Told, collect, silent, spread
+from ..read.planning import (DataLoss, OffsetRange, plan)
+from ..read.reading import (Reading)
+from .places import (JobLogDirs)
+from .ranges import (options_for)
+from .report import (Report, Row)
+from .tasks import (OnProgress, collect, silent, spread)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +80,7 @@ def stats(
     output: str | None = None,
     isolation: str = "read_committed",
     configs: Mapping[str, str] | None = None,
-    told: Told = silent,
+    on_progress: OnProgress = silent,
 ) -> Report:
     """Counts the records of `log_dirs`, or of the selected `topics` (and partitions); without a
     selection, Kafka's internal topics are omitted. With `output`, the rows are also written to a
@@ -97,7 +98,7 @@ def stats(
         partial(_count_all, reading, grouping)
     )
     tasks = max(min(len(ranges), 4 * spark.sparkContext.defaultParallelism), 1)
-    summed = collect(spark, "stats", parts.reduceByKey(_added, tasks), told)
+    summed = collect(spark, "stats", parts.reduceByKey(_added, tasks), on_progress)
     wrong: list[Row] = [row for key, rows in summed if key == _WRONG for row in rows]
     groups = sorted(
         (each for each in summed if each[0] != _WRONG), key=lambda each: _order(each[0])

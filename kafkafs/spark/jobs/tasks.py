@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from ..workers import spare_collections
+from ..workers import (spare_collections)
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
@@ -23,7 +23,7 @@ Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
 #: Called with the progress of a job: tasks done, and tasks known so far, 0 while there are none.
-Told = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 # Bytes of small segments that share a task: at most, and at least, because a task has overhead.
 TASK_BYTES: Final = 128 << 20
@@ -42,13 +42,15 @@ def run(
     units: Sequence[Unit],
     work: Callable[[Unit], Result],
     size: Callable[[Unit], int] = lambda unit: TASK_BYTES,
-    told: Told = silent,
+    on_progress: OnProgress = silent,
 ) -> list[Result]:
     """Returns the results of `work` for all units, in their order. `what` is shown in Spark's UI;
     `size` returns the bytes of a unit, by which small units share a task."""
     if not units:
         return []
-    return collect(spark, what, spread(spark, units, size).flatMap(partial(_each, work)), told)
+    return collect(
+        spark, what, spread(spark, units, size).flatMap(partial(_each, work)), on_progress
+    )
 
 
 def spread(
@@ -103,15 +105,17 @@ def grouped(
         yield group
 
 
-def collect(spark: SparkSession, what: str, rdd: RDD[Result], told: Told = silent) -> list[Result]:
+def collect(
+    spark: SparkSession, what: str, rdd: RDD[Result], on_progress: OnProgress = silent
+) -> list[Result]:
     """Returns all elements of an RDD. If it is interrupted, the tasks are cancelled."""
-    return watched(spark, what, rdd.collect, told)
+    return watched(spark, what, rdd.collect, on_progress)
 
 
 def watched(
-    spark: SparkSession, what: str, action: Callable[[], Result], told: Told = silent
+    spark: SparkSession, what: str, action: Callable[[], Result], on_progress: OnProgress = silent
 ) -> Result:
-    """Returns the result of `action`, which starts Spark jobs; calls `told` with their progress."""
+    """Returns the result of `action`, which starts Spark jobs; reports their progress."""
     context = spark.sparkContext
     group = f"kafkafs-{uuid.uuid4()}"
     results: list[Result] = []
@@ -129,7 +133,7 @@ def watched(
     try:
         while thread.is_alive():
             thread.join(_LOOK_SECONDS)
-            told(*_progress(context, group))
+            on_progress(*_progress(context, group))
     except BaseException:
         context.cancelJobGroup(group)
         raise

@@ -14,22 +14,23 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
-from kafkafs.storage.errors import SegmentGone, UnknownPartition, UnknownTopic
-from kafkafs.storage.format.files.names import METADATA_TOPIC
-from kafkafs.storage.format.records.decoder import Decoder
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log.check.verify import Listed
-from kafkafs.storage.log_dirs.log_dir import PartitionDir
-from kafkafs.storage.operations.verify import Verifier, fingerprint
-from kafkafs.storage.segment.check.verify import SegmentCheck, SegmentFacts
-from kafkafs.storage.segment.check.verify_digest import DigestCheck, SegmentDigest
-from kafkafs.storage.segment.check.verify_index import Finding
+from kafkafs.storage.errors import (SegmentGone, UnknownPartition, UnknownTopic)
+from kafkafs.storage.format.files.names import (METADATA_TOPIC)
+from kafkafs.storage.format.records.decoder import (Decoder)
+from kafkafs.storage.io.local_path import (local_path)
+from kafkafs.storage.log.check.verify import (Listed)
+from kafkafs.storage.log_dirs.log_dir import (PartitionDir)
+from kafkafs.storage.log_dirs.selection import (Selected)
+from kafkafs.storage.operations.verify import (Verifier, fingerprint)
+from kafkafs.storage.segment.check.verify import (SegmentCheck, SegmentFacts)
+from kafkafs.storage.segment.check.verify_digest import (DigestCheck, SegmentDigest)
+from kafkafs.storage.segment.check.verify_index import (Finding)
 
-from ..read.planning import refuse_within_log_dir
-from .notes import Notes
-from .places import JobLogDirs, Selected
-from .report import Report, Row
-from .tasks import Told, collect, silent, spread
+from ..read.planning import (refuse_within_log_dir)
+from .notes import (Notes)
+from .places import (JobLogDirs)
+from .report import (Report, Row)
+from .tasks import (OnProgress, collect, silent, spread)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,7 +88,7 @@ def verify(
     *,
     configs: Mapping[str, str] | None = None,
     state: str | None = None,
-    told: Told = silent,
+    on_progress: OnProgress = silent,
 ) -> Report:
     """Checks `log_dirs`, or the selected `topics` (and partitions). With a directory `state`,
     segments that an earlier run noted there are not read again."""
@@ -110,7 +111,7 @@ def verify(
         .groupByKey(_reducers(spark, partitions))
         .map(partial(_judge, place, str(uuid.uuid4())))
     )
-    found = {result.key: result for result in collect(spark, "verify", judged, told)}
+    found = {result.key: result for result in collect(spark, "verify", judged, on_progress)}
     return _report(partitions, units, beside if not topics else [], metadata, found)
 
 

@@ -16,20 +16,14 @@ from dataclasses import dataclass, field, replace
 from itertools import accumulate, pairwise
 from typing import Final
 
-from kafkafs.storage.errors import (
-    CorruptError,
-    LogDirError,
-    UnknownPartition,
-    UnknownTopic,
-    printable,
-)
-from kafkafs.storage.format.files.names import META_PROPERTIES_FILE
-from kafkafs.storage.log.read.view import View
-from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.log_dirs.log_dir import PartitionDir
-from kafkafs.storage.segment.segment import Segment
+from kafkafs.storage.errors import (CorruptError, LogDirError, UnknownPartition, UnknownTopic, printable)
+from kafkafs.storage.format.files.names import (META_PROPERTIES_FILE)
+from kafkafs.storage.log.read.view import (View)
+from kafkafs.storage.log_dirs.engine import (Engine)
+from kafkafs.storage.log_dirs.log_dir import (PartitionDir)
+from kafkafs.storage.segment.segment import (Segment)
 
-from ..options import EARLIEST, LATEST, OffsetRangeLimit, OptionError, ReadOptions, TopicPartition
+from ..options import (EARLIEST, LATEST, OffsetRangeLimit, OptionError, ReadOptions, TopicPartition)
 
 LOGGER: Final = logging.getLogger("kafkafs.spark")
 
@@ -111,12 +105,12 @@ def plan(log_dirs: Sequence[str], options: ReadOptions) -> list[OffsetRange]:
     engine = open_engine(log_dirs, options)
     try:
         check_topics(engine.topics(), options)
-        chosen = assigned(engine.topics(), options)
+        selected = assigned(engine.topics(), options)
         for limit in (options.starting, options.ending):
-            check_named(limit, chosen)
+            check_named(limit, selected)
         spans = [
             span
-            for topic, partition in chosen
+            for topic, partition in selected
             for span in _spans(engine, topic, partition, options)
         ]
         return _ranges(spans, options)
@@ -179,12 +173,12 @@ def assigned(topics: Mapping[str, list[int]], options: ReadOptions) -> list[Topi
     return [(topic, number) for topic in sorted(names) for number in topics.get(topic, ())]
 
 
-def check_named(limit: OffsetRangeLimit, chosen: Iterable[TopicPartition]) -> None:
+def check_named(limit: OffsetRangeLimit, selected: Iterable[TopicPartition]) -> None:
     """Raises OptionError unless a limit per partition names exactly the partitions that are read,
     as Spark requires."""
     if limit.everywhere is not None:
         return
-    if differing := sorted(limit.each.keys() ^ set(chosen)):
+    if differing := sorted(limit.each.keys() ^ set(selected)):
         topic, partition = differing[0]
         is_named = differing[0] in limit.each
         why = "is named, but not read" if is_named else "is read, but not named"

@@ -14,23 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from kafkafs.storage.errors import UnknownPartition, UnknownTopic
-from kafkafs.storage.log.read.view import View
+from kafkafs.storage.errors import (UnknownPartition, UnknownTopic)
+from kafkafs.storage.log.read.view import (View)
 
-from ..options import ReadOptions, TopicPartition
-from .planning import (
-    OffsetRange,
-    assigned,
-    bound,
-    check_named,
-    check_topics,
-    cut,
-    open_engine,
-    recreated,
-    report_loss,
-)
-from .positions import PartitionOffsets
-from .topic_ids import by_topic, read_ids
+from ..options import (ReadOptions, TopicPartition)
+from .planning import (OffsetRange, assigned, bound, check_named, check_topics, cut, open_engine, recreated, report_loss)
+from .positions import (PartitionOffsets)
+from .topic_ids import (by_topic, read_ids)
 
 _GO_ON: Final = (
     "Start a query with a checkpoint of its own, or set the option failOnDataLoss to false to"
@@ -136,8 +126,8 @@ class Stream:
         """Returns the ends of all existing partitions. The ids are read first: if a topic is
         created again before its ends are read, they count as those of the old one, which is then
         reported as lost."""
-        chosen = assigned(self._engine.topics(), self._options)
-        ids = read_ids(self._engine, chosen)
+        selected = assigned(self._engine.topics(), self._options)
+        ids = read_ids(self._engine, selected)
         views = {key: self._view(key) for key in ids}
         isolation = self._options.isolation
         ends = {key: view.bound(isolation) for key, view in views.items() if view is not None}

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from kafkafs.storage.errors import CorruptError, SegmentGone, UnknownPartition, UnknownTopic
-from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.errors import (CorruptError, SegmentGone, UnknownPartition, UnknownTopic)
+from kafkafs.storage.log_dirs.engine import (Engine)
 
-from ..options import TopicPartition
+from ..options import (TopicPartition)
 
 # How often contradicting ids are read: if a topic is created again while its partitions are read
 # one after another, some have the old id and others the new one.
@@ -38,9 +38,9 @@ def read_ids(engine: Engine, keys: Iterable[TopicPartition]) -> dict[TopicPartit
     Raises CorruptError if a partition.metadata is malformed, or if partitions of one topic have
     different ids.
     """
-    wanted = list(keys)
+    selected = list(keys)
     for attempt in range(1, _ATTEMPTS + 1):
-        read = ((key, id_of(engine, key)) for key in wanted)
+        read = ((key, id_of(engine, key)) for key in selected)
         ids = {key: topic_id for key, topic_id in read if topic_id is not None}
         different = _different(ids)
         if different is None:

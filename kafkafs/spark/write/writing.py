@@ -13,31 +13,26 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from kafkafs.storage.clock import SystemClock
-from kafkafs.storage.config.kafka import TopicConfig
-from kafkafs.storage.errors import LogDirLocked, StorageError, UnknownPartition, UnknownTopic
-from kafkafs.storage.format.records.arrow import to_record_columns
-from kafkafs.storage.format.records.batch import Int64s
-from kafkafs.storage.format.records.encoder import BatchPlan
-from kafkafs.storage.format.records.record_columns import RecordColumns, partitions_of
-from kafkafs.storage.ingest.commit_file import (
-    STAGING_SUFFIX,
-    IngestWrite,
-    StagedPart,
-    read_placements,
-)
-from kafkafs.storage.ingest.staging import StagedWriter, StagingPlace, finish_all, staging_path
-from kafkafs.storage.ingest.two_phase import place
-from kafkafs.storage.io.disk import DirFd
-from kafkafs.storage.io.durable import WritableDirFd
-from kafkafs.storage.io.lock import who_holds
-from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.log_dirs.log_dir import check_is_log_dir
-from kafkafs.storage.log_manager import LogManager
-from kafkafs.storage.topics.topics import refuse_in_engine, refuse_new_topic
+from kafkafs.storage.clock import (SystemClock)
+from kafkafs.storage.config.kafka import (TopicConfig)
+from kafkafs.storage.errors import (LogDirLocked, StorageError, UnknownPartition, UnknownTopic)
+from kafkafs.storage.format.records.arrow import (to_record_columns)
+from kafkafs.storage.format.records.batch import (Int64s)
+from kafkafs.storage.format.records.encoder import (BatchPlan)
+from kafkafs.storage.format.records.record_columns import (RecordColumns, partitions_of)
+from kafkafs.storage.ingest.commit_file import (STAGING_SUFFIX, IngestWrite, StagedPart, read_placements)
+from kafkafs.storage.ingest.staging import (StagedWriter, StagingPlace, finish_all, staging_path)
+from kafkafs.storage.ingest.two_phase import (place)
+from kafkafs.storage.io.disk import (DirFd)
+from kafkafs.storage.io.durable import (WritableDirFd)
+from kafkafs.storage.io.lock import (who_holds)
+from kafkafs.storage.log_dirs.engine import (Engine)
+from kafkafs.storage.log_dirs.log_dir import (check_is_log_dir)
+from kafkafs.storage.log_manager import (LogManager)
+from kafkafs.storage.topics.topics import (refuse_in_engine, refuse_new_topic)
 
-from ..read.planning import LOGGER
-from .job_names import is_stale
+from ..read.planning import (LOGGER)
+from .job_names import (is_stale)
 
 # How much of the input is grouped by partition at a time. With less, batches of many partitions
 # would not be full.
@@ -128,11 +123,11 @@ class TaskWriter:
         records = to_record_columns(table)
         now_ms = self._clock.now_ms()
         for topic, rows in self._by_topic(table):
-            chosen = _chosen(records, rows)
-            partitions = self._partitions(topic, table, rows, chosen)
+            selected = _selected(records, rows)
+            partitions = self._partitions(topic, table, rows, selected)
             for partition, part in _grouped(partitions):
                 writer = self._writer(topic, partition)
-                writer.append_records(_chosen(chosen, part), self._target.plan, now_ms)
+                writer.append_records(_selected(selected, part), self._target.plan, now_ms)
 
     def _by_topic(self, table: pa.Table) -> Iterator[tuple[_Topic, _Rows | None]]:
         """Yields the topics with their rows, None for all rows."""
@@ -232,7 +227,7 @@ def _chunks(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(found).combine_chunks()
 
 
-def _chosen(records: RecordColumns, rows: _Rows | None) -> RecordColumns:
+def _selected(records: RecordColumns, rows: _Rows | None) -> RecordColumns:
     if rows is None:
         return records
     if isinstance(rows, slice):

@@ -22,33 +22,33 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from kafkafs.storage.cleaner.cleaning import CleaningResult
-from kafkafs.storage.cleaner.fates import RecordRetention
-from kafkafs.storage.cleaner.manager import CleaningCandidate, Replace
-from kafkafs.storage.cleaner.plan import COMPACT, LogToClean
-from kafkafs.storage.cleaner.preview.compacted_view import REASONS
-from kafkafs.storage.cleaner.split.split_pass import Copied, StagedSegment
-from kafkafs.storage.cleaner.split.split_plan import Plan, Shape, fingerprint
-from kafkafs.storage.errors import CleaningAborted, CorruptError, SegmentGone, StorageError
-from kafkafs.storage.format.files.names import FileKind, FileState, partition_dir, segment_file
-from kafkafs.storage.io.durable import WritableDirFd
-from kafkafs.storage.io.local_path import local_path
-from kafkafs.storage.log.delete.replacing import discard_cleaned
-from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.log_dirs.log_dir import TopicPartition
-from kafkafs.storage.log_dirs.selection import choose
-from kafkafs.storage.log_manager import LogManager
-from kafkafs.storage.segment.stored import FILES
+from kafkafs.storage.cleaner.cleaning import (CleaningResult)
+from kafkafs.storage.cleaner.fates import (RecordRetention)
+from kafkafs.storage.cleaner.manager import (CleaningCandidate, Replace)
+from kafkafs.storage.cleaner.plan import (COMPACT, LogToClean)
+from kafkafs.storage.cleaner.preview.compacted_view import (REASONS)
+from kafkafs.storage.cleaner.split.split_pass import (Copied, StagedSegment)
+from kafkafs.storage.cleaner.split.split_plan import (Plan, Shape, fingerprint)
+from kafkafs.storage.errors import (CleaningAborted, CorruptError, SegmentGone, StorageError)
+from kafkafs.storage.format.files.names import (FileKind, FileState, partition_dir, segment_file)
+from kafkafs.storage.io.durable import (WritableDirFd)
+from kafkafs.storage.io.local_path import (local_path)
+from kafkafs.storage.log.delete.replacing import (discard_cleaned)
+from kafkafs.storage.log_dirs.engine import (Engine)
+from kafkafs.storage.log_dirs.log_dir import (TopicPartition)
+from kafkafs.storage.log_dirs.selection import (Selected, Selection)
+from kafkafs.storage.log_manager import (LogManager)
+from kafkafs.storage.segment.stored import (FILES)
 
-from ...read.planning import refuse_within_log_dir
-from .. import tasks
-from ..places import JobLogDirs, Selected
-from ..report import Report, Row
-from ..tasks import Told, silent
-from . import pieces
-from .cutting import how_many_to_cut
-from .pieces import Failed, LargePartition, WholePass, map_bytes
-from .staging import Staging
+from ...read.planning import (refuse_within_log_dir)
+from .. import (tasks)
+from ..places import (JobLogDirs)
+from ..report import (Report, Row)
+from ..tasks import (OnProgress, silent)
+from . import (pieces)
+from .cutting import (how_many_to_cut)
+from .pieces import (Failed, LargePartition, WholePass, map_bytes)
+from .staging import (Staging)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -106,7 +106,7 @@ def compact(
     split_bytes: int | None = None,
     staging: str | None = None,
     configs: Mapping[str, str] | None = None,
-    told: Told = silent,
+    on_progress: OnProgress = silent,
 ) -> Report:
     """Compacts the logs in `log_dirs`, or of the selected `topics` (and partitions), that Kafka's
     cleaner would clean now; with `force` also those that are not due. The report has a row for each
@@ -123,12 +123,12 @@ def compact(
         staging = os.path.abspath(local_path(staging))
     processors = spark.sparkContext.defaultParallelism
     options = CompactOptions(force, split_bytes, staging, processors)
-    run = partial(tasks.run, spark, told=told)
+    run = partial(tasks.run, spark, on_progress=on_progress)
     place = JobLogDirs.of(log_dirs, configs)
     if staging is not None:
         refuse_within_log_dir(staging, place.log_dirs)
     there = place.engine().topics()  # opening for writing would create missing directories
-    named = choose(there, topics) if topics else []
+    named = Selection(tuple(topics)).partitions(there) if topics else []
     if named and not any(_is_compacted(place.engine(), key) for key in named):
         # With invalid arguments the job neither locks nor changes anything.
         wrong = [_wrong(key, _NOT_COMPACTED) for key in named]
@@ -147,10 +147,10 @@ class _Log:
     tasks that clean it, 0 if there is nothing to clean; `plan`: only if it is cleaned in pieces;
     `result`: set after its new segments are swapped in."""
 
-    chosen: CleaningCandidate
+    candidate: CleaningCandidate
     log: LogToClean
     before: tuple[int, int]
-    is_wanted: bool
+    is_due: bool
     tasks: int = 0
     staging: str = ""
     plan: Plan | None = None
@@ -158,11 +158,11 @@ class _Log:
 
     @property
     def key(self) -> TopicPartition:
-        return self.chosen.key
+        return self.candidate.key
 
     @property
     def log_dir(self) -> str:
-        return os.path.dirname(self.chosen.writer.path)
+        return os.path.dirname(self.candidate.writer.path)
 
     @property
     def segments(self) -> tuple[tuple[int, int], ...]:
@@ -201,10 +201,10 @@ class CompactionJob:
     def compact(self, topics: Sequence[Selected]) -> Report:
         """Compacts the selected logs; see the module's `compact`."""
         named = {topic for topic, _ in topics}
-        chosen = choose(self._engine.topics(), topics)
-        logs = [log for key in chosen for log in self._log(key, key[0] in named)]
-        wanted = sorted((e for e in logs if e.is_wanted), key=lambda each: each.size, reverse=True)
-        small, large = self._small_and_large(wanted)
+        selected = Selection(tuple(topics)).partitions(self._engine.topics())
+        logs = [log for key in selected for log in self._log(key, key[0] in named)]
+        due = sorted((e for e in logs if e.is_due), key=lambda each: each.size, reverse=True)
+        small, large = self._small_and_large(due)
         staging = Staging(self._place.log_dirs, self._options.staging)
         self._stage(staging, small, large)
         wave_bytes = _WAVE_BYTES * self._options.processors
@@ -215,7 +215,7 @@ class CompactionJob:
         staging.remove()
         rows = [row for each in logs for row in self._rows(each)]
         totals = {"partitions": len(logs), "changed": len(rows)}
-        return Report("compact", _COLUMNS, rows, self._wrong, len(wanted), totals=totals)
+        return Report("compact", _COLUMNS, rows, self._wrong, len(due), totals=totals)
 
     # -- selection ------------------------------------------------------------------------------
 
@@ -232,9 +232,9 @@ class CompactionJob:
             self._engine.cleaner.retain(key, writer)
             found = self._candidate(key)
             planned = found.plan
-            is_wanted = planned.first_dirty < planned.first_uncleanable
-            is_wanted &= planned.is_eligible or self._options.force
-            yield _Log(found, self._engine.cleaner.log_to_clean(found), before, is_wanted)
+            is_due = planned.first_dirty < planned.first_uncleanable
+            is_due &= planned.is_eligible or self._options.force
+            yield _Log(found, self._engine.cleaner.log_to_clean(found), before, is_due)
         except (StorageError, OSError) as error:
             self._note(key, error)
 
@@ -327,8 +327,8 @@ class CompactionJob:
         processor, or so many that none has more than _MOST_RANGE_BYTES."""
         total = sum(map(_size, units))
         even = total // (self._options.processors * _RANGES_A_PROCESSOR)
-        wanted = min(max(even, 1), _MOST_RANGE_BYTES)
-        return lambda unit: _size(unit) * tasks.TASK_BYTES // wanted
+        share = min(max(even, 1), _MOST_RANGE_BYTES)
+        return lambda unit: _size(unit) * tasks.TASK_BYTES // share
 
     def _shape(self, each: _Log, total: int) -> Shape:
         """Returns how the partition is divided; if an earlier job started it, in the same way as
@@ -377,7 +377,7 @@ class CompactionJob:
         self, each: _Log, segments: Sequence[StagedSegment], result: CleaningResult
     ) -> None:
         """Swaps in the new segments, oldest first, and writes the cleaner checkpoint."""
-        directory = each.chosen.writer.directory
+        directory = each.candidate.writer.directory
         expected = fingerprint(each.log)
 
         def work(log: LogToClean, exchange: Replace) -> CleaningResult:
@@ -389,8 +389,8 @@ class CompactionJob:
             return result
 
         try:
-            each.result = self._engine.cleaner.clean_by(each.chosen, work)
-            self._engine.cleaner.retain(each.key, each.chosen.writer)
+            each.result = self._engine.cleaner.clean_by(each.candidate, work)
+            self._engine.cleaner.retain(each.key, each.candidate.writer)
         except (StorageError, OSError) as error:
             self._note(each.key, error)
 
