@@ -25,8 +25,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_log_dir, write_partition
 
 TOPIC = "textbook"

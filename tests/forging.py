@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kafkafs.storage.format.checksum import crc32c
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.format.checksum import (crc32c)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from tests.building import BatchFields, build_batch
 
 
 def forged_pair(second_offset: int = 1, timestamp: int = 1_790_000_000_000) -> bytes:
@@ -23,7 +23,7 @@ def forged_pair(second_offset: int = 1, timestamp: int = 1_790_000_000_000) -> b
 
 
 def _make_up_for(data: bytearray, at: int, wanted: int) -> None:
-    """Changes the four bytes at `at` so that the whole has the wanted CRC, which is linear in
+    """Changes the four bytes at `at` so that all bytes have the CRC `wanted`, which is linear in
     them."""
     basis: dict[int, tuple[int, int]] = {}  # by its highest bit: a change of the CRC, and its cause
     before = crc32c(data)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.layout import Codec, ControlType
-from kafkafs.storage.format.records.builder import BatchFields, build_batch, build_end_txn_marker
-from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.format.layout import (Codec, ControlType)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from tests.building import BatchFields, build_batch, build_end_txn_marker
 from tests.logs import (
     PartitionWriter,
     TopicSettings,

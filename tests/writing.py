@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kafkafs.storage.clock import Clock, SetClock
-from kafkafs.storage.config.kafka import TopicConfig
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.record_columns import SimpleRecord
-from kafkafs.storage.io.durable import Calls, WritableDirFd
-from kafkafs.storage.log.append.writer import LogWriter
-from kafkafs.storage.log.load import log_loader as recovery
+from kafkafs.storage.clock import (Clock, SetClock)
+from kafkafs.storage.config.kafka import (TopicConfig)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.io.durable import (Calls, WritableDirFd)
+from kafkafs.storage.log.append.writer import (LogWriter)
+from kafkafs.storage.log.load import (log_loader as recovery)
+from tests.building import BatchFields, build_batch
 
 NOW = 1_790_000_000_000  # September 2026
 

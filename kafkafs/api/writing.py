@@ -17,23 +17,23 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from kafkafs.storage.clock import milliseconds
+from kafkafs.storage.clock import (milliseconds)
 
-from .reading import LogDirectories, Partition, Time
+from .reading import (LogDirectories, Partition, Time)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kafkafs.storage.format.records.columns import Record
-    from kafkafs.storage.format.records.encoder import BatchPlan
-    from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
-    from kafkafs.storage.log.append.appending import LogAppendInfo
-    from kafkafs.storage.log.append.writer import LogWriter
-    from kafkafs.storage.log.read.log import Log
-    from kafkafs.storage.log.state.producers import OpenTransaction
-    from kafkafs.storage.log_manager import LogManager
-    from kafkafs.storage.operations.compaction import Compaction
-    from kafkafs.storage.transactions.producer import TransactionalProducer
+    from kafkafs.storage.format.records.columns import (Record)
+    from kafkafs.storage.format.records.encoder import (BatchPlan)
+    from kafkafs.storage.format.records.record_columns import (RecordColumns, SimpleRecord)
+    from kafkafs.storage.log.append.appending import (LogAppendInfo)
+    from kafkafs.storage.log.append.writer import (LogWriter)
+    from kafkafs.storage.log.read.log import (Log)
+    from kafkafs.storage.log.state.producers import (OpenTransaction)
+    from kafkafs.storage.log_manager import (LogManager)
+    
+    from kafkafs.storage.transactions.producer import (TransactionalProducer)
 
 BATCH_SIZE: Final = 16384  # bytes; the default of Kafka's producer
 
@@ -131,9 +131,10 @@ class WritableLogDirectories(LogDirectories):
         logs, raises the first error: CorruptError for damage in a log, which is then no longer
         cleaned; CleaningAborted if a log is truncated, deleted, or being cleaned by the background
         task.
-        """
-        from kafkafs.storage.errors import StorageError
         from kafkafs.storage.operations.compaction import compact
+        """
+        from kafkafs.storage.errors import (StorageError)
+        
 
         self._refuse_uncompacted(topic)
         numbers = self.topics[topic] if partition is None else [operator.index(partition)]
@@ -156,8 +157,8 @@ class WritableLogDirectories(LogDirectories):
         return found
 
     def _refuse_uncompacted(self, topic: str) -> None:
-        from kafkafs.storage.cleaner.plan import COMPACT
-        from kafkafs.storage.errors import PolicyViolation
+        from kafkafs.storage.cleaner.plan import (COMPACT)
+        from kafkafs.storage.errors import (PolicyViolation)
 
         if COMPACT not in self._writable.topic_config(topic).config.cleanup_policy:
             raise PolicyViolation('cleanup.policy does not include "compact"')
@@ -181,7 +182,7 @@ class WritableLogDirectories(LogDirectories):
         super().close()
 
     def _producer(self) -> TransactionalProducer:
-        from kafkafs.storage.transactions.producer import TransactionalProducer
+        from kafkafs.storage.transactions.producer import (TransactionalProducer)
 
         self._end_transactions()
         with self._guard:
@@ -207,7 +208,7 @@ class WritableLogDirectories(LogDirectories):
 
 
 def _end_transaction(producer: TransactionalProducer) -> None:
-    from kafkafs.storage.errors import InvalidTxnState, StorageError
+    from kafkafs.storage.errors import (InvalidTxnState, StorageError)
 
     with suppress(StorageError, OSError):
         try:
@@ -285,7 +286,7 @@ class WritablePartition(Partition):
     def abort_transaction(self, producer_id: int) -> None:
         """Aborts a producer's open transaction in this partition, for a hanging producer. Raises
         InvalidTxnState (a Refused) if it has none."""
-        from kafkafs.storage.transactions.producer import abort_transaction
+        from kafkafs.storage.transactions.producer import (abort_transaction)
 
         abort_transaction(self._writer(), producer_id)
 
@@ -321,8 +322,8 @@ class Transaction:
 
 
 def _plan(compression: str, batch_size: int) -> BatchPlan:
-    from kafkafs.storage.format.layout import Codec
-    from kafkafs.storage.format.records.encoder import BatchPlan
+    from kafkafs.storage.format.layout import (Codec)
+    from kafkafs.storage.format.records.encoder import (BatchPlan)
 
     names = {codec.name.lower(): codec for codec in Codec}
     if compression not in names:
@@ -342,12 +343,12 @@ def _stamped(records: Any, engine: LogManager) -> RecordColumns:
 
 
 def _columns(records: Any) -> RecordColumns:
-    from kafkafs.storage.format.records.record_columns import RecordColumns
+    from kafkafs.storage.format.records.record_columns import (RecordColumns)
 
     if hasattr(records, "read_all"):
         records = records.read_all()
     if hasattr(records, "schema"):
-        from kafkafs.storage.format.records.arrow import to_record_columns  # with pyarrow
+        from kafkafs.storage.format.records.arrow import (to_record_columns)  # with pyarrow
 
         return to_record_columns(records)
     if isinstance(records, bytes | bytearray | memoryview | str):
@@ -359,16 +360,16 @@ def _columns(records: Any) -> RecordColumns:
 
 
 def _simple(record: Any) -> SimpleRecord:
-    from kafkafs.storage.format.records.builder import NONE
-    from kafkafs.storage.format.records.columns import Record
-    from kafkafs.storage.format.records.record_columns import SimpleRecord
+    from kafkafs.storage.format.layout import (NO_TIMESTAMP)
+    from kafkafs.storage.format.records.columns import (Record)
+    from kafkafs.storage.format.records.record_columns import (SimpleRecord)
 
     if isinstance(record, bytes | str):
         return SimpleRecord(value=_bytes(record))
     if not isinstance(record, ProducerRecord | Record):
         kind = type(record).__name__
         raise TypeError(f"a record is bytes, a str or a ProducerRecord, not {kind}")
-    timestamp = NONE if record.timestamp is None else milliseconds(record.timestamp)
+    timestamp = NO_TIMESTAMP if record.timestamp is None else milliseconds(record.timestamp)
     pairs = record.headers.items() if isinstance(record.headers, Mapping) else record.headers
     headers = [(name, _bytes(value)) for name, value in pairs]
     return SimpleRecord(timestamp, _bytes(record.key), _bytes(record.value), headers)

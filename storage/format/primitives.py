@@ -1,4 +1,4 @@
-"""Encodes and decodes single values as Kafka and the JVM do: varints, UUIDs and text."""
+"""Converts single values as Kafka and the JVM do: varints, UUIDs and text."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import re
 import uuid
 from typing import Final
 
-INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
-INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 UUID_BYTES: Final = 16
 _UUID_TEXT: Final = re.compile(r"[A-Za-z0-9_-]{22}")
 # Java and Python both replace the longest prefix of a character in a malformed sequence with one
@@ -20,33 +18,7 @@ _SURROGATE: Final = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT: Final = "\N{REPLACEMENT CHARACTER}".encode()
 
 
-# -- varints: zigzag, then groups of seven bits, lowest first (Kafka ByteUtils) --------------------
-
-
-def encode_varint(value: int) -> bytes:
-    """Encodes a signed 32-bit number in 1 to 5 bytes. Raises ValueError out of range."""
-    if not INT32_MIN <= value <= INT32_MAX:
-        raise ValueError(f"{value} does not fit a varint of 32 bits")
-    return _groups((value << 1) ^ (value >> 31))
-
-
-def encode_varlong(value: int) -> bytes:
-    """Encodes a signed 64-bit number in 1 to 10 bytes. Raises ValueError out of range."""
-    if not INT64_MIN <= value <= INT64_MAX:
-        raise ValueError(f"{value} does not fit a varint of 64 bits")
-    return _groups((value << 1) ^ (value >> 63))
-
-
-def _groups(unsigned: int) -> bytes:
-    # Python's shifts keep the sign, so the zigzag number is never negative here.
-    if unsigned < 0x80:
-        return bytes((unsigned,))
-    out = bytearray()
-    while unsigned >= 0x80:
-        out.append(unsigned & 0x7F | 0x80)
-        unsigned >>= 7
-    out.append(unsigned)
-    return bytes(out)
+# -- varints: zigzag, then groups of seven bits, lowest first (ByteUtils.readVarint) ---------------
 
 
 def read_varint(data: bytes | bytearray | memoryview, at: int) -> tuple[int, int]:

@@ -17,12 +17,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..errors import InvalidRecord, printable
-from ..format.kernels import json_input as kernel
-from ..format.records.batch import Int64s
-from ..format.records.builder import NONE
-from ..format.records.record_columns import Field, Headers, RecordColumns, SimpleRecord
-from .text_input import Parsed
+from ..errors import (InvalidRecord, printable)
+from ..format.kernels import (json_input as kernel)
+from ..format.layout import (NO_TIMESTAMP)
+from ..format.records.batch import (Int64s)
+from ..format.records.record_columns import (Field, Headers, RecordColumns, SimpleRecord)
+from .text_input import (Parsed)
 
 # The average line is rarely shorter.
 _LINE_BYTES: Final = 64
@@ -143,7 +143,7 @@ class _Records:
     def _put(self, at: int, data: bytes | None) -> tuple[int, int, int]:
         """Writes bytes at `at`. Returns the position after them, their start and their size."""
         if data is None:
-            return at, 0, NONE
+            return at, 0, -1
         end = at + len(data)
         self._room[at:end] = data
         return end, at, len(data)
@@ -205,8 +205,8 @@ def _record(line: bytes) -> SimpleRecord:
 
 def _timestamp(value: Any) -> int:
     if value is None:
-        return NONE
-    if type(value) is not int or not NONE <= value <= _MAX_INT64:
+        return NO_TIMESTAMP
+    if type(value) is not int or not NO_TIMESTAMP <= value <= _MAX_INT64:
         raise _Wrong(f"timestamp: {_shown(value)} is not milliseconds since 1970")
     return value
 

@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import InvalidRecord, printable
-from ..format.records.builder import NONE
-from ..format.records.record_columns import Field, Headers, RecordColumns
+from ..errors import (InvalidRecord, printable)
+from ..format.layout import (NO_TIMESTAMP)
+from ..format.records.record_columns import (Field, Headers, RecordColumns)
 
 _NEWLINE: Final = 10
 
@@ -78,7 +78,7 @@ def _lines(data: bytes) -> tuple[Positions, Positions]:
 def _columns(
     data: bytes, keys: tuple[Positions, Positions] | None, values: tuple[Positions, Positions]
 ) -> RecordColumns:
-    none = np.full(len(values[0]), NONE, np.int64)
+    none = np.full(len(values[0]), NO_TIMESTAMP, np.int64)
     return RecordColumns(
         none,
         Field(b"", none, none) if keys is None else Field(data, *keys),

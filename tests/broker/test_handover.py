@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.encoder import BatchPlan
-from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
-from kafkafs.storage.log.state.producer_state import ProducerStateEntry
-from kafkafs.storage.log_manager import LogManager
-from kafkafs.storage.transactions.producer import TransactionalProducer
+from kafkafs.storage.format.layout import (Codec)
+from kafkafs.storage.format.records.encoder import (BatchPlan)
+from kafkafs.storage.format.records.record_columns import (RecordColumns, SimpleRecord)
+from kafkafs.storage.log.state.producer_state import (ProducerStateEntry)
+from kafkafs.storage.log_manager import (LogManager)
+from kafkafs.storage.transactions.producer import (TransactionalProducer)
 from tests.answers import READ_COMMITTED, ExpectedRecord
 from tests.broker.driver import Driver, Message
 from tests.broker.handover import (
@@ -34,6 +33,7 @@ from tests.broker.handover import (
 )
 from tests.broker.kafka import OLDER, OLDEST, VERSION, Broker
 from tests.broker.readers import ROOT, EngineReader, wait_until
+from tests.building import BatchFields, build_batch
 
 StartBroker = Callable[..., Broker]
 StartDriver = Callable[[Broker], Driver]

@@ -14,16 +14,16 @@ from typing import Any
 
 import pytest
 
-from kafkafs.storage.errors import Refused
-from kafkafs.storage.format.layout import MAX_INT32, ControlType
-from kafkafs.storage.format.messages.control import parse_end_txn_marker
-from kafkafs.storage.format.records.batch import BatchTable, scan
-from kafkafs.storage.format.records.builder import BatchFields, build_batch, build_end_txn_marker
-from kafkafs.storage.format.records.record_columns import SimpleRecord
-from kafkafs.storage.format.records.validate import AppendOrigin
-from kafkafs.storage.log.state.producers import Duplicate, ProducerStateManager
-from kafkafs.storage.segment.txn_index import AbortedTxn
+from kafkafs.storage.errors import (Refused)
+from kafkafs.storage.format.layout import (MAX_INT32, ControlType)
+from kafkafs.storage.format.messages.control import (parse_end_txn_marker)
+from kafkafs.storage.format.records.batch import (BatchTable, scan)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.format.records.validate import (AppendOrigin)
+from kafkafs.storage.log.state.producers import (Duplicate, ProducerStateManager)
+from kafkafs.storage.segment.txn_index import (AbortedTxn)
 from tests.broker.kafka import installation, java
+from tests.building import BatchFields, build_batch, build_end_txn_marker
 
 DAY_MS = 86_400_000
 START_MS = 1_790_000_000_000
@@ -31,7 +31,7 @@ STEPS = 4000
 
 
 class Kafka:
-    """Runs ProducerStates.java."""
+    """A process that runs ProducerStates.java."""
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir()

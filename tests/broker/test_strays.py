@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from kafkafs.cli.main import cli
-from kafkafs.storage.errors import Unregistered
-from kafkafs.storage.format.records.builder import build_batch
-from kafkafs.storage.format.records.record_columns import SimpleRecord
-from kafkafs.storage.log_manager import LogManager
+from kafkafs.cli.main import (cli)
+from kafkafs.storage.errors import (Unregistered)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.log_manager import (LogManager)
 from tests.broker.driver import Driver, Message
 from tests.broker.kafka import Broker
+from tests.building import build_batch
 
 
 def kafkafs(*words: object) -> Result:

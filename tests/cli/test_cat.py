@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from kafkafs.storage.format.records.builder import build_batch
-from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
 from tests import answers
+from tests.building import build_batch
 from tests.cli.terminal import Terminal
 from tests.logs import write_partition
 

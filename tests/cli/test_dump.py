@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from kafkafs import __version__
-from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs import (__version__)
+from kafkafs.storage.format.layout import (Codec)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_partition
 
 Kafkafs = Callable[..., Result]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 
-from kafkafs.mount.nodes.partition import NAMES
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.mount.nodes.partition import (NAMES)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
 from tests import answers
+from tests.building import BatchFields, build_batch
 from tests.cli.terminal import Terminal
 from tests.logs import write_log_dir, write_partition
 

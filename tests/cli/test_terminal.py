@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from tests.building import BatchFields, build_batch
 from tests.logs import TopicSettings, write_log_dir, write_partition
 
 #: C0 but for tab and line ends, DEL, and C1 as UTF-8.

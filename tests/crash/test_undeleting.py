@@ -15,12 +15,12 @@ from typing import cast
 
 import pytest
 
-from kafkafs.storage.clock import SetClock
-from kafkafs.storage.errors import CannotUndelete, LogDirOffline, NotClosed, SettingsStay
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.record_columns import SimpleRecord
-from kafkafs.storage.io.durable import replaced
-from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.clock import (SetClock)
+from kafkafs.storage.errors import (CannotUndelete, LogDirOffline, NotClosed, SettingsStay)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.io.durable import (replaced)
+from kafkafs.storage.log_manager import (LogManager)
+from tests.building import BatchFields, build_batch
 from tests.crash.checks import refuse_complaints
 from tests.crash.moments import moments
 from tests.crash.workload import NOW_MS

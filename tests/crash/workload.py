@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafkafs.storage.clock import SetClock
-from kafkafs.storage.format.layout import CONTROL_MASK, Codec
-from kafkafs.storage.format.records.batch import parse_header
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.record_columns import SimpleRecord
-from kafkafs.storage.log.append.appending import LogAppendInfo
-from kafkafs.storage.log.append.writer import LogWriter
-from kafkafs.storage.log.read.view import View
-from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.clock import (SetClock)
+from kafkafs.storage.format.layout import (CONTROL_MASK, Codec)
+from kafkafs.storage.format.records.batch import (parse_header)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.log.append.appending import (LogAppendInfo)
+from kafkafs.storage.log.append.writer import (LogWriter)
+from kafkafs.storage.log.read.view import (View)
+from kafkafs.storage.log_manager import (LogManager)
+from tests.building import BatchFields, build_batch
 from tests.crash.model import (
     Contents,
     Deleting,

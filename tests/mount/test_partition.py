@@ -120,11 +120,11 @@ def test_a_log_cut_back_and_filled_again_has_new_numbers_for_records(
 def test_a_listing_goes_on_after_a_replacement(log_dir: Path, tree: Tree) -> None:
     directory = tree.resolve("t/0/offset")
     assert isinstance(directory, DirectoryNode)
-    runs = directory.runs(0)
+    runs = directory.readdir(0)
     assert len(list(next(runs).rows)) == 2
     for path in (log_dir / "t-0").glob(f"{0:020}.*"):
         path.unlink()
-    found = [row[0] for run in runs for row in run.rows]
+    found = [row[0] for run in runs for row in run.entries]
     assert found[-4:] == [b"2", b"3", b"4", b"5"]
 
 
@@ -146,7 +146,7 @@ def test_a_listing_tells_of_each_record_what_looking_it_up_tells(
     write_partition(directory / "t-0", map(batch, offsets), TopicSettings(), base_offset=offsets[0])
     node = Tree(Engine(str(directory))).resolve("t/0/offset")
     assert isinstance(node, DirectoryNode)
-    rows = [row for run in node.runs(0) for row in run.rows if row[0].isdigit()]
+    rows = [row for run in node.readdir(0) for row in run.entries if row[0].isdigit()]
     assert [int(row[0]) for row in rows] == offsets
     for found, inode, size, mtime_ns, _ in rows:
         attributes = node.child(found.decode()).attributes()
@@ -155,7 +155,7 @@ def test_a_listing_tells_of_each_record_what_looking_it_up_tells(
     assert places == sorted(places)
     for place in places:
         if place < MAX_OFFSET:  # shared by rows without a place of their own
-            rest = [row[0] for run in node.runs(place) for row in run.rows]
+            rest = [row[0] for run in node.readdir(place) for row in run.entries]
             assert rest == [row[0] for row in rows if row[4] > place]
 
 
@@ -212,5 +212,5 @@ def test_the_greatest_offsets(tmp_path: Path) -> None:
     assert isinstance(offsets, DirectoryNode)
     entries = list(offsets.list())
     assert [entry.name for entry in entries[2:]] == [str(first + at) for at in range(3)]
-    assert all(entry.next_start < 1 << 63 for entry in entries)
+    assert all(entry.readdir_offset < 1 << 63 for entry in entries)
     assert tree.resolve(f"t/0/offset/{first + 2}").attributes().size == 5

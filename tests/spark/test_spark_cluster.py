@@ -20,10 +20,10 @@ import pyarrow as pa
 import pytest
 
 import kafkafs
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
-from kafkafs.storage.log_manager import LogManager
+from kafkafs.storage.format.records.record_columns import (RecordColumns, SimpleRecord)
+from kafkafs.storage.log_manager import (LogManager)
 from tests import answers
+from tests.building import BatchFields, build_batch
 from tests.conftest import fingerprint
 from tests.logs import TopicSettings, write_log_dir, write_partition
 from tests.readme import ROOT

@@ -9,15 +9,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 
-from kafkafs.storage.format.layout import TimestampType
-from kafkafs.storage.format.records.arrow import SCHEMA, schema_of, to_message, to_record_batch
-from kafkafs.storage.format.records.batch import BatchTable, scan
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.columns import Columns
-from kafkafs.storage.format.records.decoder import Decoder
-from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
-from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.format.layout import (TimestampType)
+from kafkafs.storage.format.records.arrow import (SCHEMA, schema_of, to_message, to_record_batch)
+from kafkafs.storage.format.records.batch import (BatchTable, scan)
+from kafkafs.storage.format.records.columns import (Columns)
+from kafkafs.storage.format.records.decoder import (Decoder)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
 from tests.batches import any_batches
+from tests.building import BatchFields, MessageFields, build_batch, build_messages
 from tests.reading import plain
 
 NAMES = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]

@@ -12,12 +12,18 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.layout import Codec, ControlType, TimestampType
-from kafkafs.storage.format.primitives import encode_varint, encode_varlong
-from kafkafs.storage.format.records.builder import BatchFields, build_batch, build_end_txn_marker
-from kafkafs.storage.format.records.compress import compress, lz4_frame
-from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
-from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.format.layout import (Codec, ControlType, TimestampType)
+from kafkafs.storage.format.records.compress import (compress, lz4_frame)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from tests.building import (
+    BatchFields,
+    MessageFields,
+    build_batch,
+    build_end_txn_marker,
+    build_messages,
+    encode_varint,
+    encode_varlong,
+)
 
 T = 1700000000000
 

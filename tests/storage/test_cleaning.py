@@ -18,26 +18,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkafs.storage.cleaner.cleaned import CleanedSegment
-from kafkafs.storage.cleaner.cleaning import CleanedSink, CleaningResult, clean
-from kafkafs.storage.cleaner.fates import FilterResult, RecordRetention
-from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
-from kafkafs.storage.cleaner.plan import LogToClean, SegmentToClean
-from kafkafs.storage.cleaner.reading import Chunk, read_chunks
-from kafkafs.storage.cleaner.throttle import Throttle
-from kafkafs.storage.clock import SetClock
-from kafkafs.storage.concurrency.read_ahead import read_ahead
-from kafkafs.storage.errors import CleaningAborted, ConfigError, CorruptError, LogDirOffline
-from kafkafs.storage.format.layout import ControlType
-from kafkafs.storage.format.records import batch as b
-from kafkafs.storage.format.records.batch import BatchHeader, BatchTable, scan
-from kafkafs.storage.format.records.builder import BatchFields, build_batch, build_end_txn_marker
-from kafkafs.storage.format.records.encoder import put_checksums
-from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
-from kafkafs.storage.format.records.record_columns import SimpleRecord
-from kafkafs.storage.io.durable import SyncFailed, WritableDirFd, replaced
-from kafkafs.storage.log.read.view import View
+from kafkafs.storage.cleaner.cleaned import (CleanedSegment)
+from kafkafs.storage.cleaner.cleaning import (CleanedSink, CleaningResult, clean)
+from kafkafs.storage.cleaner.record_filter import (FilterResult, RecordRetention)
+from kafkafs.storage.cleaner.offset_map import (SLOT_BYTES, OffsetMap)
+from kafkafs.storage.cleaner.plan import (LogToClean, SegmentToClean)
+from kafkafs.storage.cleaner.reading import (Chunk, read_chunks)
+from kafkafs.storage.cleaner.cleaning import (Throttle)
+from kafkafs.storage.clock import (SetClock)
+from kafkafs.storage.concurrency.read_ahead import (read_ahead)
+from kafkafs.storage.errors import (CleaningAborted, ConfigError, CorruptError, LogDirOffline)
+from kafkafs.storage.format.layout import (ControlType)
+from kafkafs.storage.format.records import (batch as b)
+from kafkafs.storage.format.records.batch import (BatchHeader, BatchTable, scan)
+from kafkafs.storage.format.records.encoder import (put_checksums)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.io.durable import (SyncFailed, WritableDirFd, replaced)
+from kafkafs.storage.log.read.view import (View)
 from tests.batches import damaged_logs
+from tests.building import (
+    BatchFields,
+    MessageFields,
+    build_batch,
+    build_end_txn_marker,
+    build_messages,
+)
 from tests.cleaning import CONFIG, Exchange, log_to_clean
 from tests.faults import FailingCalls
 from tests.logs import TopicSettings, write_partition

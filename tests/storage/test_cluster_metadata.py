@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.record_columns import SimpleRecord
-from kafkafs.storage.log_dirs.cluster_metadata import ClusterMetadata, MetadataImage
-from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.log_dirs.cluster_metadata import (ClusterMetadata, MetadataImage)
+from kafkafs.storage.log_dirs.engine import (Engine)
 from tests import answers
+from tests.building import BatchFields, build_batch
 from tests.logs import walk
 
 KRAFT = sorted(set(answers.CORPORA) - {"kafka28", "kafka43-two-dirs"})

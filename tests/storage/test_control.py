@@ -6,15 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.layout import ControlType, TimestampType
-from kafkafs.storage.format.messages.control import EndTxnMarker, control_type, parse_end_txn_marker
-from kafkafs.storage.format.records.builder import (
-    BatchFields,
-    build_batch,
-    build_end_txn_marker,
-    frame_batch,
-)
-from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.format.layout import (ControlType, TimestampType)
+from kafkafs.storage.format.messages.control import (EndTxnMarker, control_type, parse_end_txn_marker)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.log.append.preparing import (end_of_transaction)
+from tests.building import BatchFields, build_batch, build_end_txn_marker, frame_batch
 
 COMMIT_KEY = b"\0\0\0\1"
 VECTOR = bytes.fromhex(
@@ -62,6 +58,8 @@ def test_a_marker_is_read_as_it_was_built(
     data = build_end_txn_marker(kind, timestamp, coordinator_epoch, BatchFields(producer_id=7))
     marker = EndTxnMarker(kind is ControlType.COMMIT, coordinator_epoch, timestamp)
     assert parse_end_txn_marker(data) == marker
+    written = end_of_transaction(7, -1, marker.is_commit, coordinator_epoch, timestamp)
+    assert bytes(written.data) == data
 
 
 def test_a_marker_has_the_append_time_where_the_topic_has() -> None:

@@ -1,28 +1,29 @@
-"""Encoding columns: the bytes are those that `builder.py` makes of the same batches."""
+"""Encodes columns: the bytes are those that `tests.building` makes of the same batches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkafs.storage.errors import InvalidTimestamp
-from kafkafs.storage.format.kernels import encode as kernel
-from kafkafs.storage.format.layout import Codec, TimestampType
-from kafkafs.storage.format.records import arrow
-from kafkafs.storage.format.records import batch as b
-from kafkafs.storage.format.records.batch import BatchTable, scan
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.columns import Columns
-from kafkafs.storage.format.records.decoder import Decoder
-from kafkafs.storage.format.records.encoder import BatchPlan, encode
-from kafkafs.storage.format.records.record_columns import RecordColumns, SimpleRecord
+from kafkafs.storage.errors import (InvalidTimestamp)
+from kafkafs.storage.format.kernels import (encode as kernel)
+from kafkafs.storage.format.layout import (MAX_INT32, Codec, TimestampType)
+from kafkafs.storage.format.records import (arrow)
+from kafkafs.storage.format.records import (batch as b)
+from kafkafs.storage.format.records.batch import (BatchTable, scan)
+from kafkafs.storage.format.records.columns import (Columns)
+from kafkafs.storage.format.records.decoder import (Decoder)
+from kafkafs.storage.format.records.encoder import (BatchPlan, empty_batch, encode)
+from kafkafs.storage.format.records.record_columns import (RecordColumns, SimpleRecord)
 from tests import kernel_forms
 from tests.batches import BYTES, HEADERS
+from tests.building import BatchFields, build_batch
 
 TIMESTAMPS = st.one_of(
     st.integers(-1, (1 << 63) - 2), st.integers(1_700_000_000_000, 1_700_000_100_000)
@@ -45,14 +46,24 @@ PLANS = st.builds(
 )
 
 
-def built(records: Sequence[SimpleRecord], plan: BatchPlan) -> list[bytes]:
-    """The same batches, by the slow builder and by the rule that Kafka's producer cuts them by."""
+def built(
+    records: Sequence[SimpleRecord], plan: BatchPlan, offsets: Sequence[int] = ()
+) -> list[bytes]:
+    """Builds the same batches slowly, cut by the rule of Kafka's producer and, with offsets, where
+    a delta would not fit in an int32."""
     batches: list[bytes] = []
+    if not offsets:
+        offsets = range(plan.base_offset, plan.base_offset + len(records))
+    records = [
+        replace(record, offset=offset) for record, offset in zip(records, offsets, strict=True)
+    ]
     first = 0
     while first < len(records):
         count = 1
         while first + count < len(records):
             longer = records[first : first + count + 1]
+            if longer[-1].offset - longer[0].offset > MAX_INT32:
+                break
             if len(_build(longer, replace(plan, codec=Codec.NONE), 0)) > plan.batch_bytes:
                 break
             count += 1
@@ -67,7 +78,7 @@ def _build(records: Sequence[SimpleRecord], plan: BatchPlan, first: int) -> byte
     return build_batch(
         records,
         BatchFields(
-            base_offset=plan.base_offset + first,
+            base_offset=records[0].offset,
             leader_epoch=plan.leader_epoch,
             codec=plan.codec,
             level=plan.level,
@@ -91,6 +102,31 @@ def decoded(data: memoryview, table: BatchTable) -> Columns:
 def test_the_bytes_are_the_builders(records: list[SimpleRecord], plan: BatchPlan) -> None:
     encoded = encode(RecordColumns.from_records(records), plan)
     assert bytes(encoded.data) == b"".join(built(records, plan))
+
+
+@given(RECORDS, PLANS, st.data())
+def test_offsets_may_have_gaps(
+    records: list[SimpleRecord], plan: BatchPlan, data: st.DataObject
+) -> None:
+    steps = st.one_of(st.integers(1, 3), st.sampled_from([MAX_INT32, MAX_INT32 + 1, 1 << 40]))
+    count = len(records)
+    gaps = data.draw(st.lists(steps, min_size=count - 1, max_size=count - 1))
+    offsets = list(accumulate(gaps, initial=data.draw(st.integers(0, 1 << 50))))
+    columns, numbers = RecordColumns.from_records(records), np.array(offsets, dtype=np.int64)
+    encoded = encode(columns, plan, numbers)
+    assert bytes(encoded.data) == b"".join(built(records, plan, offsets))
+    found = bytes(encoded.data)
+    table, _ = scan(found, len(found), 0, BatchTable.empty(count), whole=True)
+    assert table.rows.tolist() == encoded.table.rows.tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernel, "encode_batches", kernel_forms.uncompiled("encode").encode_batches)
+        assert bytes(encode(columns, plan, numbers).data) == found
+
+
+@given(st.integers(0, 1 << 62), st.integers(0, MAX_INT32))
+def test_a_batch_without_records(base_offset: int, more: int) -> None:
+    fields = BatchFields(base_offset=base_offset, last_offset=base_offset + more)
+    assert empty_batch(base_offset, base_offset + more) == build_batch([], fields)
 
 
 @given(RECORDS, PLANS)

@@ -11,20 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.layout import Codec
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
-from kafkafs.storage.format.records.record_columns import SimpleRecord
-from kafkafs.storage.log.read import lookup
-from kafkafs.storage.log.read.explain import (
-    OffsetIndexStep,
-    Step,
-    TimeIndexStep,
-    WalkStep,
-    explain_offset,
-    explain_time,
-)
+from kafkafs.storage.format.layout import (Codec)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.log.read import (lookup)
+from kafkafs.storage.log.read.explain import (OffsetIndexStep, Step, TimeIndexStep, WalkStep, explain_offset, explain_time)
 from tests.batches import LEGACY_CODECS, any_batches
+from tests.building import BatchFields, MessageFields, build_batch, build_messages
 from tests.index_damage import INDEX_DAMAGE, damage_indexes
 from tests.logs import TopicSettings, walk, write_partition
 from tests.reading import (

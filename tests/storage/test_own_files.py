@@ -12,28 +12,18 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kafkafs.storage.clock import SetClock
-from kafkafs.storage.config.topic_file import TOPIC_SETTINGS_FILE
-from kafkafs.storage.errors import CannotUndelete, CorruptError, StorageError
-from kafkafs.storage.format.files.names import is_legal_topic
-from kafkafs.storage.format.files.properties import format_properties, parse_properties
-from kafkafs.storage.format.records.builder import build_batch
-from kafkafs.storage.format.records.record_columns import SimpleRecord
-from kafkafs.storage.ingest.commit_file import PLACEMENTS_FILE
-from kafkafs.storage.log_dirs.deleted_topics import (
-    DELETED_PARTITION_FILE,
-    DeletedPartition,
-    _checksum,
-    format_deleted_partition,
-    parse_deleted_partition,
-)
-from kafkafs.storage.log_dirs.engine import Engine
-from kafkafs.storage.log_manager import LogManager
-from kafkafs.storage.transactions.decisions import (
-    TRANSACTIONS_FILE,
-    format_decisions,
-    parse_decisions,
-)
+from kafkafs.storage.clock import (SetClock)
+from kafkafs.storage.config.topic_file import (TOPIC_SETTINGS_FILE)
+from kafkafs.storage.errors import (CannotUndelete, CorruptError, StorageError)
+from kafkafs.storage.format.files.names import (is_legal_topic)
+from kafkafs.storage.format.files.properties import (format_properties, parse_properties)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.ingest.commit_file import (PLACEMENTS_FILE)
+from kafkafs.storage.log_dirs.deleted_topics import (DELETED_PARTITION_FILE, DeletedPartition, _checksum, format_deleted_partition, parse_deleted_partition)
+from kafkafs.storage.log_dirs.engine import (Engine)
+from kafkafs.storage.log_manager import (LogManager)
+from kafkafs.storage.transactions.decisions import (TRANSACTIONS_FILE, format_decisions, parse_decisions)
+from tests.building import build_batch
 from tests.reading import read
 
 NOW_MS = 1_700_000_000_000

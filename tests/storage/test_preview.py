@@ -13,18 +13,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kafkafs.storage.cleaner.preview.compacted_view import CompactedView
-from kafkafs.storage.cleaner.preview.preview import PreviewRequest, completed, preview
-from kafkafs.storage.config.kafka import BrokerConfig, TopicConfig, broker_config
-from kafkafs.storage.errors import CleaningAborted, CorruptError
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.columns import Columns
-from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
-from kafkafs.storage.format.records.record_columns import SimpleRecord
-from kafkafs.storage.log.read.transactions import Isolation
-from kafkafs.storage.log.read.view import View
-from kafkafs.storage.log_dirs.engine import Engine
+from kafkafs.storage.cleaner.preview.compacted_view import (CompactedView)
+from kafkafs.storage.cleaner.preview.preview import (PreviewRequest, completed, preview)
+from kafkafs.storage.config.kafka import (BrokerConfig, TopicConfig, broker_config)
+from kafkafs.storage.errors import (CleaningAborted, CorruptError)
+from kafkafs.storage.format.records.columns import (Columns)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.log.read.transactions import (Isolation)
+from kafkafs.storage.log.read.view import (View)
+from kafkafs.storage.log_dirs.engine import (Engine)
 from tests import answers
+from tests.building import BatchFields, MessageFields, build_batch, build_messages
 from tests.logs import TopicSettings, write_partition
 from tests.mounted.live import LiveLog
 from tests.reading import Plain, open_view, plain

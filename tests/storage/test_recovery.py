@@ -13,18 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkafs.storage.config.kafka import TopicConfig
-from kafkafs.storage.errors import CorruptError, StorageError
-from kafkafs.storage.format.files.checkpoints import EpochEntry, parse_offsets
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.record_columns import SimpleRecord
-from kafkafs.storage.io.disk import DirFd
-from kafkafs.storage.io.durable import WritableDirFd, replaced
-from kafkafs.storage.log.load import log_loader as recovery
-from kafkafs.storage.log.load.log_loader import RecoveryPlan
-from kafkafs.storage.log.load.recovery_actions import Cut
-from kafkafs.storage.log.read.context import ReadLimits
+from kafkafs.storage.config.kafka import (TopicConfig)
+from kafkafs.storage.errors import (CorruptError, StorageError)
+from kafkafs.storage.format.files.checkpoints import (EpochEntry, parse_offsets)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.io.disk import (DirFd)
+from kafkafs.storage.io.durable import (WritableDirFd, replaced)
+from kafkafs.storage.log.load import (log_loader as recovery)
+from kafkafs.storage.log.load.log_loader import (RecoveryPlan)
+from kafkafs.storage.log.load.recovery_actions import (Cut)
+from kafkafs.storage.log.read.context import (ReadLimits)
 from tests.batches import MUTATIONS, mutated
+from tests.building import BatchFields, build_batch
 from tests.conftest import differences, fingerprint
 from tests.faults import CrashState, RecordingCalls, crash_states
 from tests.logs import TopicSettings, rebuild_indexes, walk, write_partition

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from kafkafs.storage.config.kafka import TopicConfig
-from kafkafs.storage.errors import LogDirOffline
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.record_columns import SimpleRecord
-from kafkafs.storage.io.durable import WritableDirFd, replaced
-from kafkafs.storage.log.delete.deleted import DeletedFiles
-from kafkafs.storage.log.delete.replacing import discard_cleaned, replace_files
-from kafkafs.storage.log.load import log_loader as recovery
+from kafkafs.storage.config.kafka import (TopicConfig)
+from kafkafs.storage.errors import (LogDirOffline)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.io.durable import (WritableDirFd, replaced)
+from kafkafs.storage.log.delete.deleted import (DeletedFiles)
+from kafkafs.storage.log.delete.replacing import (discard_cleaned, replace_files)
+from kafkafs.storage.log.load import (log_loader as recovery)
+from tests.building import BatchFields, build_batch
 from tests.faults import FailingCalls, RecordingCalls, crash_states
 from tests.logs import TopicSettings, rebuild_indexes, walk, write_partition
 from tests.reading import open_log, open_view, read

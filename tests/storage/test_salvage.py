@@ -12,15 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.errors import CorruptError
-from kafkafs.storage.format.kernels import COMPILED
-from kafkafs.storage.format.records.batch import BatchHeader, parse_header
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
-from kafkafs.storage.format.records.record_columns import SimpleRecord
-from kafkafs.storage.io.disk import DirFd
-from kafkafs.storage.segment.extent import Extent
-from kafkafs.storage.segment.salvage import after, is_sound, next_batch, suspicion
+from kafkafs.storage.errors import (CorruptError)
+from kafkafs.storage.format.kernels import (COMPILED)
+from kafkafs.storage.format.records.batch import (BatchHeader, parse_header)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from kafkafs.storage.io.disk import (DirFd)
+from kafkafs.storage.segment.extent import (Extent)
+from kafkafs.storage.segment.salvage import (after, is_sound, next_batch, suspicion)
+from tests.building import BatchFields, MessageFields, build_batch, build_messages
 
 LIMIT = 1 << 20
 # Over more than one of the pieces in which a file is searched.

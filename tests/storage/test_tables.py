@@ -8,10 +8,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.format.records.arrow import Most, cut, tables
-from kafkafs.storage.format.records.builder import BatchFields, build_batch
-from kafkafs.storage.format.records.columns import Columns
-from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.format.records.arrow import (Most, cut, tables)
+from kafkafs.storage.format.records.columns import (Columns)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
+from tests.building import BatchFields, build_batch
 from tests.columns import decoded
 
 _BYTES = st.none() | st.binary(max_size=40)

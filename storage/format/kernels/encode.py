@@ -210,16 +210,17 @@ def _close_batch(
     start: cython.Py_ssize_t,
     end: cython.Py_ssize_t,
     base_offset: cython.longlong,
+    delta: cython.longlong,
     count: cython.longlong,
     base_timestamp: cython.longlong,
     greatest: cython.longlong,
     base_sequence: cython.longlong,
 ) -> cython.void:
     """Sets the fields that differ from batch to batch, in the header at ``out[start]`` and in the
-    batch's row of ``table``."""
+    batch's row of ``table``. ``delta`` is that of the last offset."""
     _put_int(out, start, base_offset, 8)
     _put_int(out, start + 8, end - start - 12, 4)
-    _put_int(out, start + 23, count - 1, 4)
+    _put_int(out, start + 23, delta, 4)
     _put_int(out, start + 27, base_timestamp, 8)
     _put_int(out, start + 35, greatest, 8)
     _put_int(out, start + 53, base_sequence, 4)
@@ -227,7 +228,7 @@ def _close_batch(
     table[batch, 0] = start
     table[batch, 1] = end - start
     table[batch, 2] = base_offset
-    table[batch, 3] = base_offset + count - 1
+    table[batch, 3] = base_offset + delta
     table[batch, 8] = base_timestamp
     table[batch, 9] = greatest
     table[batch, 12] = base_sequence
@@ -422,6 +423,7 @@ def _encode(
     headers: cython.const[cython.uchar][::1],
     header_spans: cython.const[cython.longlong][:, ::1],
     header_bounds: cython.const[cython.longlong][::1],
+    offsets: cython.const[cython.longlong][::1],
     template: cython.const[cython.uchar][::1],
     base_offset: cython.longlong,
     base_sequence: cython.longlong,
@@ -443,6 +445,10 @@ def _encode(
     has_keys: cython.bint = key_sizes.shape[0] != 0
     has_values: cython.bint = value_sizes.shape[0] != 0
     has_headers: cython.bint = header_bounds.shape[0] != 0
+    has_offsets: cython.bint = offsets.shape[0] != 0
+    first_offset: cython.longlong = base_offset
+    last: cython.longlong = 0
+    delta: cython.longlong = 0
     timestamp: cython.longlong = 0
     base: cython.longlong = 0
     greatest: cython.longlong = 0
@@ -455,7 +461,7 @@ def _encode(
     body: cython.longlong = 0
     size: cython.longlong
     while True:
-        if row > first and not has_headers:
+        if row > first and not has_headers and not has_offsets:
             row, at, greatest = _put_common_run(
                 out, at, end, row, first, base, greatest, timestamps,
                 keys, key_starts, key_sizes, values, value_starts, value_sizes,
@@ -481,13 +487,23 @@ def _encode(
             if body < 0:
                 return batch, start, row, 1
             if row > first:
+                delta = row - first
+                if has_offsets:
+                    delta = _minus(offsets[row], first_offset)
                 size = body + _varint_size(_minus(timestamp, base))
-                size += _varint_size(row - first)
-        if row > first and (row == rows or at - start + size + _varint_size(size) > batch_bytes):
+                size += _varint_size(delta)
+        if row > first and (
+            row == rows
+            or at - start + size + _varint_size(size) > batch_bytes
+            or (has_offsets and (delta <= 0 or delta > 2147483647))
+        ):
             if (template[22] & 8) != 0:
                 greatest = append_time
+            last = row - first - 1
+            if has_offsets:
+                last = _minus(offsets[row - 1], first_offset)
             _close_batch(
-                out, table, batch, start, at, base_offset + first, row - first,
+                out, table, batch, start, at, first_offset, last, row - first,
                 base, greatest, _sequence(base_sequence, first),
             )  # fmt: skip
             batch += 1
@@ -498,6 +514,10 @@ def _encode(
         if row == first:
             base = timestamp
             greatest = base
+            first_offset = base_offset + row
+            if has_offsets:
+                first_offset = offsets[row]
+            delta = 0
             size = body + 2
             if batch >= table.shape[0] or out.shape[0] - at < 61:
                 return batch, start, row, 2
@@ -509,7 +529,7 @@ def _encode(
         if out.shape[0] - at < size + 5:
             return batch, start, row, 2
         at = _put_record(
-            out, at, size, _minus(timestamp, base), row - first,
+            out, at, size, _minus(timestamp, base), delta,
             keys, key_start, key_size, values, value_start, value_size,
             headers, header_spans, low, high,
         )  # fmt: skip
@@ -529,6 +549,7 @@ def encode_batches(
     headers: cython.const[cython.uchar][::1],
     header_spans: cython.const[cython.longlong][:, ::1],
     header_bounds: cython.const[cython.longlong][::1],
+    offsets: cython.const[cython.longlong][::1],
     template: cython.const[cython.uchar][::1],
     base_offset: cython.longlong,
     base_sequence: cython.longlong,
@@ -537,18 +558,19 @@ def encode_batches(
     out: cython.uchar[::1],
     table: cython.longlong[:, ::1],
 ) -> tuple[int, int, int, int]:
-    """Encodes the records, one per row of ``timestamps``, at consecutive offsets from
-    ``base_offset``.
+    """Encodes the records, one per row of ``timestamps``, at the ascending ``offsets`` or, without
+    these, at consecutive ones from ``base_offset``.
 
     Starts and sizes refer to the buffer passed before them; size -1 is null, and without sizes
     every record has null. Rows of ``header_spans`` are name start, name size, value start, value
     size; record i has the rows from ``header_bounds[i]`` up to ``header_bounds[i + 1]``; without
     bounds there are no headers. A batch is closed when another record would make it longer than
-    ``batch_bytes``; a record that exceeds this alone gets a batch of its own. ``template`` is a
-    batch header in which leader epoch, magic, attributes and producer are set; if it says
-    LogAppendTime, ``append_time`` is the greatest timestamp of each batch. The rows of ``table``
-    receive the fields that differ from batch to batch. Sequences start at ``base_sequence``, -1 for
-    none. Returns (batches, bytes, record at which encoding ended, why).
+    ``batch_bytes`` or its offset delta would not fit in an int32; a record that exceeds the former
+    alone gets a batch of its own. ``template`` is a batch header in which leader epoch, magic,
+    attributes and producer are set; if it says LogAppendTime, ``append_time`` is the greatest
+    timestamp of each batch. The rows of ``table`` receive the fields that differ from batch to
+    batch. Sequences start at ``base_sequence``, -1 for none. Returns (batches, bytes, record at
+    which encoding ended, why).
     """
     rows: cython.Py_ssize_t = timestamps.shape[0]
     batches: cython.Py_ssize_t
@@ -561,6 +583,7 @@ def encode_batches(
         or (value_sizes.shape[0] != 0 and value_sizes.shape[0] != rows)
         or value_starts.shape[0] != value_sizes.shape[0]
         or (header_bounds.shape[0] != 0 and header_bounds.shape[0] != rows + 1)
+        or (offsets.shape[0] != 0 and offsets.shape[0] != rows)
         or header_spans.shape[1] != 4
         or template.shape[0] != 61
         or table.shape[1] < 14
@@ -573,8 +596,8 @@ def encode_batches(
     with cython.nogil:
         batches, used, row, why = _encode(
             timestamps, keys, key_starts, key_sizes, values, value_starts, value_sizes, headers,
-            header_spans, header_bounds, template, base_offset, base_sequence, append_time,
-            batch_bytes, out, table,
+            header_spans, header_bounds, offsets, template, base_offset, base_sequence,
+            append_time, batch_bytes, out, table,
         )  # fmt: skip
     return batches, used, row, why
 

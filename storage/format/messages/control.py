@@ -9,16 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 from struct import Struct
+from typing import Final
 
-from ...errors import CorruptError
-from ..layout import RECORD_BATCH_OVERHEAD, ControlType, TimestampType
-from ..primitives import read_varint, read_varlong
-from ..records.batch import Bytes, parse_header
-from .fields import Fields
-from .message import Schema, parse_schemas, to_json
-from .schemas import raft
+from ...errors import (CorruptError)
+from ..layout import (RECORD_BATCH_OVERHEAD, ControlType, TimestampType)
+from ..primitives import (read_varint, read_varlong)
+from ..records.batch import (Bytes, parse_header)
+from .fields import (Fields)
+from .message import (Schema, parse_schemas, to_json)
+from .schemas import (raft)
 
-_END_TXN_VALUE = Struct(">hi")  # version, coordinator epoch
+_KEY: Final = Struct(">hh")  # version, control type
+_END_TXN_VALUE: Final = Struct(">hi")  # version, coordinator epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,12 @@ def control_type(data: Bytes) -> ControlType | None:
     """Returns the type of a control batch's (first) record, None if truncated or unknown."""
     record = _read(data)
     return None if record is None else record.control_type
+
+
+def end_txn_record(is_commit: bool, coordinator_epoch: int) -> tuple[bytes, bytes]:
+    """Returns the key and value of the marker that ends a transaction."""
+    kind = ControlType.COMMIT if is_commit else ControlType.ABORT
+    return _KEY.pack(0, kind), _END_TXN_VALUE.pack(0, coordinator_epoch)
 
 
 def parse_end_txn_marker(data: Bytes) -> EndTxnMarker | None:

@@ -1,7 +1,7 @@
 """Encodes columns of records into as many batches of magic 2 as they need.
 
-This produces, fast, what a producer would send; ``builder.py`` builds a single batch with anything
-that a log may hold. Both produce the same bytes for the same batch.
+They are the batches that a producer would send, with gaps between offsets if needed; single control
+records; and batches without records, as cleaning leaves them.
 """
 
 from __future__ import annotations
@@ -12,24 +12,24 @@ from typing import Final
 
 import numpy as np
 
-from ...errors import InvalidTimestamp, MessageTooLarge
-from .. import layout
-from ..checksum import crc32c
-from ..kernels import encode as kernel
-from ..layout import Codec, TimestampType
-from . import batch as b
-from .batch import BatchTable
-from .compress import compress
-from .record_columns import RecordColumns
+from ...errors import (InvalidTimestamp, MessageTooLarge)
+from .. import (layout)
+from ..checksum import (crc32c)
+from ..kernels import (encode as kernel)
+from ..layout import (Codec, TimestampType)
+from . import (batch as b)
+from .batch import (BatchTable, Int64s)
+from .compress import (compress)
+from .record_columns import (RecordColumns)
 
 # The default of Kafka's batch.size, the maximum size of a producer's batch in bytes.
 DEFAULT_BATCH_BYTES: Final = 16384
 # The maximum size of a record in bytes without key, value and headers: length, attributes,
 # timestamp delta, offset delta, key length, value length, header count.
 RECORD_OVERHEAD: Final = 5 + 1 + 10 + 5 + 5 + 5 + 5
-# A batch header with the fields that all batches of a run share; the others are zero.
-_TEMPLATE: Final = struct.Struct(">8xiiBIhiqqqhii")
+_HEADER: Final = struct.Struct(">qiiBIhiqqqhii")
 _SIZE: Final = struct.Struct(">i")
+_NOTHING: Final[Int64s] = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +53,7 @@ class BatchPlan:
     producer_epoch: int = layout.NO_PRODUCER_EPOCH
     base_sequence: int = layout.NO_SEQUENCE
     is_transactional: bool = False
+    is_control: bool = False
 
     @property
     def attributes(self) -> int:
@@ -62,6 +63,8 @@ class BatchPlan:
             bits |= layout.TIMESTAMP_TYPE_MASK
         if self.is_transactional:
             bits |= layout.TRANSACTIONAL_MASK
+        if self.is_control:
+            bits |= layout.CONTROL_MASK
         return bits
 
 
@@ -74,8 +77,9 @@ class Encoded:
     table: BatchTable
 
 
-def encode(records: RecordColumns, plan: BatchPlan) -> Encoded:
-    """Encodes records as batches with checksums, at consecutive offsets from ``plan.base_offset``.
+def encode(records: RecordColumns, plan: BatchPlan, offsets: Int64s = _NOTHING) -> Encoded:
+    """Encodes records as batches with checksums, at ``offsets``, which ascend and may have gaps, or
+    without these at consecutive offsets from ``plan.base_offset``.
 
     Raises InvalidTimestamp for a timestamp below -1 and MessageTooLarge for a record that fits in
     no batch (2 GiB). ``validate.py`` checks the limits of the topic.
@@ -83,7 +87,14 @@ def encode(records: RecordColumns, plan: BatchPlan) -> Encoded:
     payload = records.keys.nbytes + records.values.nbytes + records.headers.nbytes
     most = payload + RECORD_OVERHEAD * len(records)
     # any two consecutive batches together exceed the limit
-    batches = min(len(records), 2 * most // max(plan.batch_bytes, 1) + 1)
+    batches = 2 * most // max(plan.batch_bytes, 1) + 1
+    base_offset = plan.base_offset
+    if len(offsets):
+        base_offset, end = int(offsets[0]), int(offsets[-1]) + 1
+        batches += (end - base_offset) >> 31  # offset deltas are int32
+        if end - base_offset == len(records):
+            offsets = _NOTHING
+    batches = min(len(records), batches)
     out = np.empty(most + batches * layout.RECORD_BATCH_OVERHEAD, dtype=np.uint8)
     table = BatchTable.empty(batches)
     count, used, row, why = kernel.encode_batches(
@@ -97,8 +108,9 @@ def encode(records: RecordColumns, plan: BatchPlan) -> Encoded:
         records.headers.data,
         records.headers.spans,
         records.headers.bounds,
+        offsets,
         _template(plan),
-        plan.base_offset,
+        base_offset,
         plan.base_sequence,
         plan.append_time,
         plan.batch_bytes,
@@ -114,6 +126,23 @@ def encode(records: RecordColumns, plan: BatchPlan) -> Encoded:
         data = _compress(data, table, plan)
     put_checksums(data, table)
     return Encoded(data, table)
+
+
+def empty_batch(base_offset: int, last_offset: int) -> bytes:
+    """Returns a batch without records for these offsets, as the log cleaner leaves it
+    (DefaultRecordBatch.writeEmptyHeader)."""
+    none = layout.NO_TIMESTAMP
+    data = bytearray(
+        _HEADER.pack(
+            base_offset, layout.RECORD_BATCH_OVERHEAD - layout.LOG_OVERHEAD, 0, 2, 0, 0,
+            last_offset - base_offset, none, none, layout.NO_PRODUCER_ID,
+            layout.NO_PRODUCER_EPOCH, layout.NO_SEQUENCE, 0,
+        )
+    )  # fmt: skip
+    struct.pack_into(
+        ">I", data, layout.CRC_POSITION, crc32c(memoryview(data)[layout.CRC_COVERS_FROM :])
+    )
+    return bytes(data)
 
 
 def put_checksums(data: memoryview, table: BatchTable) -> None:
@@ -138,8 +167,9 @@ def _fill(table: BatchTable, plan: BatchPlan) -> None:
 
 
 def _template(plan: BatchPlan) -> bytes:
-    return _TEMPLATE.pack(
-        0, plan.leader_epoch, 2, 0, plan.attributes, 0, 0, 0,
+    """Returns a header with the fields that all batches share; the others are zero."""
+    return _HEADER.pack(
+        0, 0, plan.leader_epoch, 2, 0, plan.attributes, 0, 0, 0,
         plan.producer_id, plan.producer_epoch, 0, 0,
     )  # fmt: skip
 

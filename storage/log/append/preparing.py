@@ -6,14 +6,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from ...config.kafka import TopicConfig
-from ...errors import InvalidRecord
-from ...format.layout import NO_TIMESTAMP, Codec, ControlType, TimestampType
-from ...format.records.batch import BatchTable, scan
-from ...format.records.builder import BatchFields, build_end_txn_marker
-from ...format.records.encoder import BatchPlan, encode
-from ...format.records.record_columns import RecordColumns
-from ...format.records.validate import ValidationResult, ValidationRules, check_records, check_sizes
+from ...config.kafka import (TopicConfig)
+from ...errors import (InvalidRecord)
+from ...format.layout import (NO_TIMESTAMP, Codec, TimestampType)
+from ...format.messages.control import (end_txn_record)
+from ...format.records.encoder import (BatchPlan, encode)
+from ...format.records.record_columns import (RecordColumns)
+from ...format.records.validate import (ValidationResult, ValidationRules, check_records, check_sizes)
 
 _CODECS = {"uncompressed": Codec.NONE} | {codec.kafka_name: codec for codec in Codec if codec}
 _TIMESTAMP_TYPES = {
@@ -75,9 +74,13 @@ def _planned(plan: BatchPlan, rules: ValidationRules) -> BatchPlan:
 def end_of_transaction(
     producer_id: int, producer_epoch: int, is_commit: bool, coordinator_epoch: int, now_ms: int
 ) -> ValidationResult:
-    """Builds the marker that ends a producer's transaction."""
-    kind = ControlType.COMMIT if is_commit else ControlType.ABORT
-    fields = BatchFields(producer_id=producer_id, producer_epoch=producer_epoch)
-    data = bytearray(build_end_txn_marker(kind, now_ms, coordinator_epoch, fields))
-    table, _ = scan(data, len(data), 0, BatchTable.empty(1), whole=True)
-    return ValidationResult(memoryview(data), table)
+    """Encodes the marker that ends a producer's transaction: a control batch of one record."""
+    key, value = end_txn_record(is_commit, coordinator_epoch)
+    plan = BatchPlan(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        is_control=True,
+    )
+    found = encode(RecordColumns.from_values([value], [key], now_ms), plan)
+    return ValidationResult(found.data, found.table)

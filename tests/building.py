@@ -1,20 +1,21 @@
-"""Encodes single record batches of magic 2 from Python values.
+"""Encodes single batches of magic 2, and messages of magic 0 and 1, from Python values.
 
-Layout and rules: Kafka `DefaultRecordBatch`, `DefaultRecord`, `MemoryRecordsBuilder`. Input is not
-validated: gaps between offsets, empty batches and delete horizons are allowed, so that any batch a
-broker or its log cleaner may write can be built.
+Layout and rules: Kafka `DefaultRecordBatch`, `DefaultRecord`, `MemoryRecordsBuilder`,
+`LegacyRecord` and `AbstractLegacyRecordBatch`. Input is not validated: gaps between offsets, empty
+batches and delete horizons are allowed, so that any batch a broker or its log cleaner may write can
+be built. It shares no code with the product's encoder, which it checks, but the codecs.
 """
 
 import struct
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from .. import layout
-from ..checksum import crc32c
-from ..layout import Codec, ControlType, TimestampType
-from ..primitives import encode_varint, encode_varlong
-from .compress import compress
-from .record_columns import SimpleRecord
+from kafkafs.storage.format import (layout)
+from kafkafs.storage.format.checksum import (crc32c)
+from kafkafs.storage.format.layout import (Codec, ControlType, TimestampType)
+from kafkafs.storage.format.records.compress import (compress)
+from kafkafs.storage.format.records.record_columns import (SimpleRecord)
 
 NONE = -1
 """Kafka's sentinel for "no" timestamp, offset, producer id or epoch, sequence, leader epoch."""
@@ -22,6 +23,8 @@ NONE = -1
 _FROM_ATTRIBUTES = struct.Struct(">hiqqqhii")
 _CONTROL_KEY = struct.Struct(">hh")
 _END_TXN_VALUE = struct.Struct(">hi")
+INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,3 +162,107 @@ def _max_timestamp(records: Sequence[SimpleRecord], fields: BatchFields) -> int:
     if fields.max_timestamp is not None:
         return fields.max_timestamp
     return max((record.timestamp for record in records), default=NONE)
+
+
+# -- magic 0 and 1, and their compressed wrappers, which only old logs contain ---------------------
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFields:
+    """The fields of messages besides their records.
+
+    `magic` is 0 or 1; with a codec, one wrapper holds all records. `inner_absolute` None: the
+    default of the magic (0 absolute, 1 relative to the first record). `wrapper_offset` -1: the last
+    record's offset. `log_append_time` -1: CreateTime, each record with its own timestamp.
+    """
+
+    magic: int = 1
+    base_offset: int = 0
+    codec: Codec = Codec.NONE
+    level: int | None = None
+    log_append_time: int = NONE
+    inner_absolute: bool | None = None
+    wrapper_offset: int = NONE
+
+    @property
+    def timestamp_type(self) -> TimestampType:
+        """LogAppendTime if `log_append_time` is set; magic 0 has no timestamps."""
+        if self.magic == 0:
+            return TimestampType.NO_TIMESTAMP
+        if self.log_append_time == NONE:
+            return TimestampType.CREATE_TIME
+        return TimestampType.LOG_APPEND_TIME
+
+
+def build_messages(records: Sequence[SimpleRecord], fields: MessageFields) -> bytes:
+    """Encodes the records as consecutive messages, or as one wrapper if there is a codec."""
+    if fields.codec is not Codec.NONE:
+        return _build_wrapper(records, fields)
+    out = []
+    for record, offset in zip(records, resolve_offsets(records, fields.base_offset), strict=True):
+        timestamp = record.timestamp if fields.log_append_time == NONE else fields.log_append_time
+        out.append(_message(record.key, record.value, offset, timestamp, fields))
+    return b"".join(out)
+
+
+def _build_wrapper(records: Sequence[SimpleRecord], fields: MessageFields) -> bytes:
+    offsets = resolve_offsets(records, fields.base_offset)
+    absolute = fields.inner_absolute
+    if absolute is None:
+        absolute = fields.magic == 0
+    first = 0 if absolute else offsets[0]
+    plain = MessageFields(magic=fields.magic)
+    inner = b"".join(
+        _message(record.key, record.value, offset - first, record.timestamp, plain)
+        for record, offset in zip(records, offsets, strict=True)
+    )
+    timestamp = fields.log_append_time
+    if timestamp == NONE:
+        timestamp = max(record.timestamp for record in records)
+    offset = offsets[-1] if fields.wrapper_offset == NONE else fields.wrapper_offset
+    value = compress(fields.codec, inner, fields.magic, fields.level)
+    return _message(None, value, offset, timestamp, fields)
+
+
+def _message(
+    key: bytes | None, value: bytes | None, offset: int, timestamp: int, fields: MessageFields
+) -> bytes:
+    attributes = int(fields.codec)
+    if fields.timestamp_type is TimestampType.LOG_APPEND_TIME:
+        attributes |= layout.TIMESTAMP_TYPE_MASK
+    stamp = struct.pack(">q", timestamp) if fields.magic == 1 else b""
+    covered = bytes((fields.magic, attributes)) + stamp + _with_size(key) + _with_size(value)
+    return struct.pack(">qiI", offset, 4 + len(covered), zlib.crc32(covered)) + covered
+
+
+def _with_size(data: bytes | None) -> bytes:
+    return struct.pack(">i", -1) if data is None else struct.pack(">i", len(data)) + data
+
+
+# -- varints: zigzag, then groups of seven bits, lowest first (ByteUtils.writeVarint) --------------
+
+
+def encode_varint(value: int) -> bytes:
+    """Encodes a signed 32-bit number in 1 to 5 bytes. Raises ValueError out of range."""
+    if not INT32_MIN <= value <= INT32_MAX:
+        raise ValueError(f"{value} does not fit a varint of 32 bits")
+    return _groups((value << 1) ^ (value >> 31))
+
+
+def encode_varlong(value: int) -> bytes:
+    """Encodes a signed 64-bit number in 1 to 10 bytes. Raises ValueError out of range."""
+    if not INT64_MIN <= value <= INT64_MAX:
+        raise ValueError(f"{value} does not fit a varint of 64 bits")
+    return _groups((value << 1) ^ (value >> 63))
+
+
+def _groups(unsigned: int) -> bytes:
+    # Python's shifts keep the sign, so the zigzag number is never negative here.
+    if unsigned < 0x80:
+        return bytes((unsigned,))
+    out = bytearray()
+    while unsigned >= 0x80:
+        out.append(unsigned & 0x7F | 0x80)
+        unsigned >>= 7
+    out.append(unsigned)
+    return bytes(out)
