@@ -449,6 +449,7 @@ def _encode(
     first_offset: cython.longlong = base_offset
     last: cython.longlong = 0
     delta: cython.longlong = 0
+    is_far: cython.bint = False
     timestamp: cython.longlong = 0
     base: cython.longlong = 0
     greatest: cython.longlong = 0
@@ -490,12 +491,11 @@ def _encode(
                 delta = row - first
                 if has_offsets:
                     delta = _minus(offsets[row], first_offset)
+                    is_far = delta <= 0 or delta > 2147483647
                 size = body + _varint_size(_minus(timestamp, base))
                 size += _varint_size(delta)
         if row > first and (
-            row == rows
-            or at - start + size + _varint_size(size) > batch_bytes
-            or (has_offsets and (delta <= 0 or delta > 2147483647))
+            row == rows or at - start + size + _varint_size(size) > batch_bytes or is_far
         ):
             if (template[22] & 8) != 0:
                 greatest = append_time
@@ -518,6 +518,7 @@ def _encode(
             if has_offsets:
                 first_offset = offsets[row]
             delta = 0
+            is_far = False
             size = body + 2
             if batch >= table.shape[0] or out.shape[0] - at < 61:
                 return batch, start, row, 2
