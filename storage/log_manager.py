@@ -20,8 +20,8 @@ from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import Self
 
+from .cleaner.cleaning import check_rate
 from .cleaner.manager import CleanerManager
-from .cleaner.throttle import check_rate
 from .clock import Clock, SystemClock
 from .concurrency.interruption import uninterrupted
 from .config.kafka import Resolved, broker_config, run_settings
@@ -152,7 +152,7 @@ class LogManager(Engine):
         key = (topic, partition)
         writer = self.writer(*key)
         log_dir = self.dirs.of(key)
-        with self.cleaner.claims.paused(key):
+        with self.cleaner.cleaning_state.abort_and_pause(key):
             if writer.truncate_to(offset) and log_dir is not None:
                 log_dir.checkpoint_recovery_points()
                 log_dir.limit_cleaner_offset(key, writer.retention_state().segments[-1].base_offset)
@@ -258,7 +258,7 @@ class LogManager(Engine):
         Raises CleaningAborted for a partition that is being cleaned; the first failure is raised
         after all were tried."""
         chosen = self.leftovers() if found is None else found
-        return purge(self.dirs, self.cleaner.claims, chosen)
+        return purge(self.dirs, self.cleaner.cleaning_state, chosen)
 
     # -- tasks ----------------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kafkafs.storage.cleaner.cleaned import CleanedSegment
-from kafkafs.storage.cleaner.fates import FilterResult
 from kafkafs.storage.cleaner.plan import LogToClean, SegmentToClean
+from kafkafs.storage.cleaner.record_filter import FilterResult
 from kafkafs.storage.config.kafka import TopicConfig
 from kafkafs.storage.format.records.rewrite import rewrite
 from kafkafs.storage.log.read.view import View
@@ -32,10 +32,12 @@ def log_to_clean(
     *,
     now_ms: int = NOW,
     check: Callable[[], None] = nothing,
-    told: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> LogToClean:
     """Returns a log without active producers."""
-    return LogToClean(view, config, first_dirty, first_uncleanable, now_ms, lambda: (), check, told)
+    return LogToClean(
+        view, config, first_dirty, first_uncleanable, now_ms, lambda: (), check, on_progress
+    )
 
 
 @dataclass
@@ -47,14 +49,14 @@ class Rewritten:
     def begin(self, segments: Sequence[SegmentToClean]) -> None:
         pass
 
-    def put(self, judged: FilterResult) -> int:
+    def put(self, filtered: FilterResult) -> int:
         kept = rewrite(
-            judged.data,
-            judged.base,
-            judged.columns,
-            judged.keep,
-            judged.actions,
-            judged.horizons,
+            filtered.data,
+            filtered.base,
+            filtered.columns,
+            filtered.keep,
+            filtered.actions,
+            filtered.horizons,
         )
         self.data += kept.data
         return len(kept.data)

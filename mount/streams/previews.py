@@ -21,10 +21,10 @@ from typing import Any, Final
 
 from kafkafs.storage.cleaner.preview.compacted_view import CompactedView
 from kafkafs.storage.cleaner.preview.preview import (
+    OnProgress,
     Preview,
     PreviewRequest,
     Stamp,
-    Told,
     completed,
     preview,
 )
@@ -67,11 +67,11 @@ class Answer:
     given_at: float
 
 
-Show = Callable[[], AbstractContextManager[Told]]
+Show = Callable[[], AbstractContextManager[OnProgress]]
 
 
 @contextmanager
-def nobody_watches() -> Iterator[Told]:
+def no_progress() -> Iterator[OnProgress]:
     """Yields a callback that does nothing: progress appears in `status.json` only."""
     yield lambda done, total: None
 
@@ -93,7 +93,7 @@ class Previews:
         self._answers: dict[MountedPartition, Answer] = {}
         self._progress: dict[MountedPartition, Progress] = {}
         self._is_ending = False
-        self.show = nobody_watches
+        self.show = no_progress
 
     def pending(self, partition: MountedPartition, *, in_full: bool = False) -> Pending | None:
         """Returns the long-running part of `of`; None if `of` was called a moment ago. Costs
@@ -242,13 +242,13 @@ class Previews:
         pinned = question.pinned()
         with self.show() as show:
 
-            def told(done: int, total: int) -> None:
+            def on_progress(done: int, total: int) -> None:
                 self._progress[partition] = Progress(done, total)
                 show(done, total)
 
             if short is not None:
-                return completed(short, pinned, told, self._check)
-            return preview(pinned, told, self._check, in_full=in_full)
+                return completed(short, pinned, on_progress, self._check)
+            return preview(pinned, on_progress, self._check, in_full=in_full)
 
     def _drop_oldest(self) -> None:
         kept = sum(found.kept.nbytes for found in self._known.values())

@@ -10,28 +10,33 @@ The input is a view, which is only read. Damage in it ends the pass.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
+from ..clock import Clock
 from ..concurrency.interruption import uninterrupted
 from ..concurrency.read_ahead import read_ahead
 from ..config.kafka import TopicConfig
-from ..errors import LogDirOffline
+from ..errors import ConfigError, LogDirOffline
 from ..format.records.batch import Int64s
 from ..format.records.decoder import Decoder
 from ..format.records.rewrite import rewrite
 from ..io.durable import SyncFailed, WritableDirFd
 from ..segment.segment import Segment
 from .cleaned import CleanedSegment
-from .fates import FilterResult, LatestOffsets, NewestInMap, RecordFilter, RecordRetention
-from .learning import Learning
 from .offset_map import OffsetMap
+from .offset_map_builder import OffsetMapBuilder
 from .plan import LogToClean, SegmentToClean, group, segments_of
 from .reading import Chunk, read_chunks
-from .throttle import Throttle
+from .record_filter import FilterResult, LatestOffsets, NewestInMap, RecordFilter, RecordRetention
+
+_RATE: Final = "log.cleaner.io.max.bytes.per.second"
+# The interval at which the rate is checked, as in Kafka's Throttler.
+_CHECK_MS: Final = 300
 
 
 class Sink(Protocol):
@@ -40,7 +45,7 @@ class Sink(Protocol):
     def begin(self, segments: Sequence[SegmentToClean]) -> None:
         """Starts the group of `segments`."""
 
-    def put(self, judged: FilterResult) -> int:
+    def put(self, filtered: FilterResult) -> int:
         """Adds consecutive batches; returns the number of bytes retained of them."""
 
     def end(self) -> None:
@@ -71,20 +76,20 @@ class CleanedSink:
         self._group = segments
         self._cleaned = CleanedSegment(self._directory, segments[0].base_offset, self._config)
 
-    def put(self, judged: FilterResult) -> int:
+    def put(self, filtered: FilterResult) -> int:
         assert self._cleaned is not None
         kept = rewrite(
-            judged.data,
-            judged.base,
-            judged.columns,
-            judged.keep,
-            judged.actions,
-            judged.horizons,
+            filtered.data,
+            filtered.base,
+            filtered.columns,
+            filtered.keep,
+            filtered.actions,
+            filtered.horizons,
         )
         if len(kept.table):
             self._cleaned.append(kept.data, kept.table)
-        if judged.aborted:
-            self._cleaned.append_aborted(judged.aborted)
+        if filtered.aborted:
+            self._cleaned.append_aborted(filtered.aborted)
         return len(kept.data)
 
     def end(self) -> None:
@@ -130,8 +135,8 @@ def clean(
     """
     with log.view.context.decoder() as decoder:
         cleaning = Cleaning(log, decoder, throttle)
-        cleaning.learn(offset_map)
-        result = cleaning.go_through(NewestInMap(offset_map, log.first_dirty), sink)
+        cleaning.build_offset_map(offset_map)
+        result = cleaning.filter_into(NewestInMap(offset_map, log.first_dirty), sink)
         return replace(result, keys=len(offset_map))
 
 
@@ -144,18 +149,52 @@ def legacy_horizon_ms(
     return clean[-1] - config.delete_retention_ms if clean else 0
 
 
+def check_rate(bytes_per_second: float) -> None:
+    """Raises ConfigError for a rate at which nothing would ever be read."""
+    if not bytes_per_second > 0:
+        raise ConfigError(_RATE, f"must be greater than 0 (got {bytes_per_second})")
+
+
+class Throttle:
+    """Limits the bytes read and written per second."""
+
+    def __init__(
+        self, bytes_per_second: float, clock: Clock, wait: Callable[[float], None] = time.sleep
+    ) -> None:
+        """`wait` takes seconds, and may raise an error to end the pass. Raises ConfigError like
+        `check_rate`."""
+        check_rate(bytes_per_second)
+        self._rate = bytes_per_second
+        self._clock = clock
+        self._wait = wait
+        self._since_ms = clock.now_ms()
+        self._bytes = 0
+
+    def spend(self, count: int) -> None:
+        """Accounts for `count` bytes read or written, and waits until the rate allows them."""
+        self._bytes += count
+        elapsed = self._clock.now_ms() - self._since_ms
+        if elapsed <= _CHECK_MS:
+            return
+        ahead = self._bytes * 1000 / self._rate - elapsed
+        if ahead > 0:
+            self._wait(ahead / 1000)
+        self._since_ms = self._clock.now_ms()
+        self._bytes = 0
+
+
 class Copying:
     """Filters groups of segments into a sink and counts their records."""
 
     def __init__(
         self,
-        judge: RecordFilter,
+        record_filter: RecordFilter,
         decoder: Decoder,
         read: Callable[[Segment], Iterator[Chunk]],
         pay: Callable[[int], None] = lambda kept: None,
     ) -> None:
         """`pay` is called with the number of bytes retained of each chunk."""
-        self._judge = judge
+        self._record_filter = record_filter
         self._decoder = decoder
         self._read = read
         self._pay = pay
@@ -168,10 +207,10 @@ class Copying:
         for segment in segments:
             for chunk in self._read(segment.segment):
                 kept = 0
-                for judged in self._judge.judge(chunk, self._decoder):
-                    kept += sink.put(judged)
-                    self._counts += judged.counts()
-                    self._tombstones += judged.tombstones(judged.keep)
+                for filtered in self._record_filter.filter(chunk, self._decoder):
+                    kept += sink.put(filtered)
+                    self._counts += filtered.counts()
+                    self._tombstones += filtered.tombstones(filtered.keep)
                 self._pay(kept)
                 self._written += kept
 
@@ -202,24 +241,24 @@ class Cleaning:
         self._done = 0
         self._total = self._size
 
-    def learn(self, offset_map: OffsetMap) -> bool:
+    def build_offset_map(self, offset_map: OffsetMap) -> bool:
         """Builds the offset map, whose content is overwritten. Returns whether keys alone decide
-        what is retained (see `Learning.keys_decide`)."""
-        learning = Learning(self._log, self._segments, offset_map)
-        self._done, self._total = learning.skipped, self._size + learning.nbytes
-        learning.learn(self._spend)
-        return learning.keys_decide
+        what is retained (see `OffsetMapBuilder.keys_decide`)."""
+        builder = OffsetMapBuilder(self._log, self._segments, offset_map)
+        self._done, self._total = builder.skipped, self._size + builder.nbytes
+        builder.build(self._spend)
+        return builder.keys_decide
 
-    def go_through(self, newest: LatestOffsets, sink: Sink) -> CleaningResult:
+    def filter_into(self, newest: LatestOffsets, sink: Sink) -> CleaningResult:
         """Filters all segments up to the latest offset of `newest` into the sink. If that fails,
         the sink discards its incomplete group. `keys` of the result is 0."""
         try:
-            return self._go_through(newest, sink)
+            return self._filter_into(newest, sink)
         except BaseException as error:
             _discard(sink, error)
             raise
 
-    def _go_through(self, newest: LatestOffsets, sink: Sink) -> CleaningResult:
+    def _filter_into(self, newest: LatestOffsets, sink: Sink) -> CleaningResult:
         log = self._log
         end_offset = max(newest.latest_offset + 1, log.first_dirty)
         groups: list[list[SegmentToClean]] = []
@@ -228,10 +267,10 @@ class Cleaning:
         taken = [segment for segments in groups for segment in segments]
         size = sum(segment.size for segment in taken)
         self._total = self._done + size
-        judge = self._judge(newest)
-        copying = Copying(judge, self._decoder, self._read, self._pay)
+        record_filter = self._record_filter(newest)
+        copying = Copying(record_filter, self._decoder, self._read, self._pay)
         for segments in groups:
-            judge.set_producers(log.producers())
+            record_filter.set_producers(log.producers())
             with uninterrupted:  # else a group that was just started could not be discarded
                 sink.begin(segments)
             copying.put(segments, sink)
@@ -240,7 +279,7 @@ class Cleaning:
                 sink.end()
         return copying.result(end_offset, len(taken), len(groups), size, 0)
 
-    def _judge(self, newest: LatestOffsets) -> RecordFilter:
+    def _record_filter(self, newest: LatestOffsets) -> RecordFilter:
         log = self._log
         return RecordFilter(
             log.view,
@@ -262,7 +301,7 @@ class Cleaning:
         """Accounts for bytes read: checks for an abort, reports progress and throttles."""
         self._log.check()
         self._done += count
-        self._log.told(self._done, self._total)
+        self._log.on_progress(self._done, self._total)
         self._pay(count)
 
     def _pay(self, count: int) -> None:

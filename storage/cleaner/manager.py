@@ -33,18 +33,17 @@ from ..log.delete.leftovers import set_aside_unfinished
 from ..log.delete.retention import RetentionPlan
 from ..log.load.loaded import LoadedSegment
 from ..log.read.view import View
-from .claims import LogCleaningState, TopicPartition
-from .cleaning import CleanedSink, CleaningResult, clean
+from .cleaning import CleanedSink, CleaningResult, Throttle, clean
+from .cleaning_state import LogCleaningState, TopicPartition
 from .offset_map import OffsetMap
 from .plan import COMPACT, CleanPlan, LogToClean, plan, state_of
-from .throttle import Throttle
 
 logger = logging.getLogger(__name__)
 
 # Raised if a log or files of it are being deleted.
 _GONE = (SegmentGone, UnknownPartition, UnknownTopic)
 
-Told = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 #: Swaps in a new segment for those with these base offsets: `LogWriter.replace_segments`.
 Replace = Callable[[LoadedSegment, Sequence[int]], None]
 #: Cleans a log and swaps in the new segments.
@@ -87,7 +86,7 @@ class CleanerManager:
         config: BrokerConfig,
         clock: Clock,
     ) -> None:
-        self.claims = LogCleaningState()
+        self.cleaning_state = LogCleaningState()
         self.uncleanable: dict[TopicPartition, str] = {}
         self._dirs = dirs
         self._view_of = view_of
@@ -109,7 +108,7 @@ class CleanerManager:
         its partition is claimed or paused."""
         for log_dir in self._dirs:
             writer = log_dir.logs.get(key)
-            if writer is not None and self._is_wanted(key, writer):
+            if writer is not None and self._is_cleanable(key, writer):
                 return self._planned(key, log_dir, writer)
         return None
 
@@ -135,12 +134,12 @@ class CleanerManager:
     def _compacted(self) -> Iterator[tuple[TopicPartition, CleanedDir, LogWriter]]:
         for log_dir in self._dirs:
             for key, writer in log_dir.sorted_logs():
-                if self._is_wanted(key, writer):
+                if self._is_cleanable(key, writer):
                     yield key, log_dir, writer
 
-    def _is_wanted(self, key: TopicPartition, writer: LogWriter) -> bool:
+    def _is_cleanable(self, key: TopicPartition, writer: LogWriter) -> bool:
         is_compacted = COMPACT in writer.config.cleanup_policy
-        return is_compacted and key not in self.uncleanable and self.claims.is_free(key)
+        return is_compacted and key not in self.uncleanable and self.cleaning_state.is_idle(key)
 
     def _planned(
         self, key: TopicPartition, log_dir: CleanedDir, writer: LogWriter
@@ -163,16 +162,16 @@ class CleanerManager:
         (LogCleaner.cleanFilthiestLog). An OSError that stopped one of them is raised after all were
         tried; errors of a log or a directory are recorded there."""
         failures: list[OSError] = []
-        passed_over: set[TopicPartition] = set()
+        skipped: set[TopicPartition] = set()
         offset_map: OffsetMap | None = None
         while True:
-            chosen = next((each for each in self.due() if each.key not in passed_over), None)
-            if chosen is not None:
+            candidate = next((each for each in self.due() if each.key not in skipped), None)
+            if candidate is not None:
                 offset_map = offset_map or self.new_map()
-                if not self._cleans(chosen, offset_map, failures):
-                    passed_over.add(chosen.key)
+                if not self._makes_progress(candidate, offset_map, failures):
+                    skipped.add(candidate.key)
             failures += self._retain()
-            if chosen is None:
+            if candidate is None:
                 break
         if failures:
             try:
@@ -180,36 +179,39 @@ class CleanerManager:
             finally:
                 del failures  # avoids a reference cycle between the errors and this frame
 
-    def _cleans(
-        self, chosen: CleaningCandidate, offset_map: OffsetMap, failures: list[OSError]
+    def _makes_progress(
+        self, candidate: CleaningCandidate, offset_map: OffsetMap, failures: list[OSError]
     ) -> bool:
         """Returns whether a pass made progress, so that the next one may follow at once."""
         try:
-            return self.clean(chosen, offset_map).end_offset > chosen.plan.first_dirty
+            return self.clean(candidate, offset_map).end_offset > candidate.plan.first_dirty
         except OSError as error:
             failures.append(error)
         except Exception:
             # The log is in `uncleanable`, its directory is offline, or the cleaning was aborted.
-            logger.debug("%s-%d: the cleaning ended", *chosen.key, exc_info=True)
+            logger.debug("%s-%d: the cleaning ended", *candidate.key, exc_info=True)
         return False
 
     def clean(
-        self, chosen: CleaningCandidate, offset_map: OffsetMap, told: Told | None = None
+        self,
+        candidate: CleaningCandidate,
+        offset_map: OffsetMap,
+        on_progress: OnProgress | None = None,
     ) -> CleaningResult:
-        """Makes one pass over a log. `told` is called with the bytes processed and the total.
-        Raises the same errors as `clean_by`."""
-        writer = chosen.writer
+        """Makes one pass over a log. `on_progress` is called with the bytes processed and the
+        total. Raises the same errors as `clean_by`."""
+        writer = candidate.writer
         most = self._config.log_cleaner_io_max_bytes_per_second
 
         def work(log: LogToClean, replace: Replace) -> CleaningResult:
             sink = CleanedSink(writer.directory, writer.config, replace)
-            throttle = Throttle(most, self._clock, partial(self.claims.wait, chosen.key))
+            throttle = Throttle(most, self._clock, partial(self.cleaning_state.wait, candidate.key))
             return clean(log, offset_map, sink, throttle)
 
-        return self.clean_by(chosen, work, told)
+        return self.clean_by(candidate, work, on_progress)
 
     def clean_by(
-        self, chosen: CleaningCandidate, work: Work, told: Told | None = None
+        self, candidate: CleaningCandidate, work: Work, on_progress: OnProgress | None = None
     ) -> CleaningResult:
         """Makes one pass over a log by calling `work`.
 
@@ -218,8 +220,8 @@ class CleanerManager:
         such as CorruptError, makes the log uncleanable. Segments swapped in before an error are
         kept.
         """
-        key, log_dir, writer = chosen.key, chosen.log_dir, chosen.writer
-        with self.claims.take(key) as is_mine:
+        key, log_dir, writer = candidate.key, candidate.log_dir, candidate.writer
+        with self.cleaning_state.in_progress(key) as is_mine:
             if not is_mine:
                 raise CleaningAborted("the partition is already being cleaned or changed")
             try:
@@ -229,7 +231,7 @@ class CleanerManager:
                     # A record may only be discarded if a power failure cannot undo the reason: a
                     # later record, or the end of its transaction, possibly above the cleaned part.
                     writer.flush()
-                    result = self._clean(now, work, told or (lambda done, of: None))
+                    result = self._clean(now, work, on_progress or (lambda done, of: None))
                     log_dir.put_cleaner_offset(key, result.end_offset)
                     return result
             except _GONE as error:
@@ -240,32 +242,32 @@ class CleanerManager:
                 self._give_up(key, error)
                 raise
 
-    def _clean(self, now: CleaningCandidate, work: Work, told: Told) -> CleaningResult:
-        check = partial(self.claims.check, now.key)
+    def _clean(self, now: CleaningCandidate, work: Work, on_progress: OnProgress) -> CleaningResult:
+        check = partial(self.cleaning_state.check_aborted, now.key)
         check()
         set_aside_unfinished(now.writer.directory)
-        log = self.log_to_clean(now, check, told)
+        log = self.log_to_clean(now, check, on_progress)
         result = work(log, lambda new, bases: now.writer.replace_segments(new, bases, now.rolled))
         check()  # a log about to be truncated must not get a checkpoint
         return result
 
     def log_to_clean(
         self,
-        chosen: CleaningCandidate,
+        candidate: CleaningCandidate,
         check: Callable[[], None] = lambda: None,
-        told: Told = lambda done, of: None,
+        on_progress: OnProgress = lambda done, of: None,
     ) -> LogToClean:
         """Returns the input of a pass over a candidate that starts now. Does not claim the
         partition."""
         return LogToClean(
-            view=chosen.view,
-            config=chosen.writer.config,
-            first_dirty=chosen.plan.first_dirty,
-            first_uncleanable=chosen.plan.first_uncleanable,
+            view=candidate.view,
+            config=candidate.writer.config,
+            first_dirty=candidate.plan.first_dirty,
+            first_uncleanable=candidate.plan.first_uncleanable,
             now_ms=self._clock.now_ms(),
-            producers=chosen.writer.producer_states,
+            producers=candidate.writer.producer_states,
             check=check,
-            told=told,
+            on_progress=on_progress,
         )
 
     def new_map(self) -> OffsetMap:
@@ -281,16 +283,18 @@ class CleanerManager:
 
     # -- retention -------------------------------------------------------------------------------
 
-    def retain(self, key: TopicPartition, writer: LogWriter) -> RetentionPlan | None:
-        """Applies retention to one log, compacted or not, unless it is being cleaned; returns what
-        was deleted."""
-        with self.claims.take(key) as is_mine:
-            return writer.retain() if is_mine else None
+    def retain(
+        self, key: TopicPartition, writer: LogWriter, now_ms: int | None = None
+    ) -> RetentionPlan | None:
+        """Applies retention as of `now_ms`, by default now, to one log, compacted or not, unless it
+        is being cleaned; returns what was deleted."""
+        with self.cleaning_state.in_progress(key) as is_mine:
+            return writer.retain(now_ms) if is_mine else None
 
     def delete_below_start(self, key: TopicPartition, writer: LogWriter) -> int | None:
         """Deletes the segments of one log below its log start offset, unless it is being cleaned;
         returns how many."""
-        with self.claims.take(key) as is_mine:
+        with self.cleaning_state.in_progress(key) as is_mine:
             return writer.delete_below_start() if is_mine else None
 
     def _retain(self) -> list[OSError]:
@@ -313,7 +317,7 @@ class CleanerManager:
 
     def stop(self) -> None:
         """Aborts the current cleaning; no other can start."""
-        self.claims.stop()
+        self.cleaning_state.stop()
 
     def _give_up(self, key: TopicPartition, error: Exception) -> None:
         self.uncleanable[key] = str(error) or type(error).__name__

@@ -206,7 +206,7 @@ def _bounds(log: CleanableLog, config: TopicConfig, first_dirty: int, now_ms: in
     """Returns the status of each segment."""
     youngest = now_ms - config.min_compaction_lag_ms if config.min_compaction_lag_ms > 0 else None
     bounds: list[Bound] = []
-    stays = False
+    is_uncleanable = False
     for index, segment in enumerate(log.segments):
         upper = log.upper_bound(index)
         if index + 1 == len(log.segments):
@@ -218,8 +218,8 @@ def _bounds(log: CleanableLog, config: TopicConfig, first_dirty: int, now_ms: in
         elif youngest is not None and segment.largest_timestamp > youngest:
             bound = Bound.LAG
         else:
-            bound = Bound.OLDER_STAYS if stays else Bound.DIRTY
-        stays |= bound not in (Bound.CLEAN, Bound.DIRTY)
+            bound = Bound.OLDER_STAYS if is_uncleanable else Bound.DIRTY
+        is_uncleanable |= bound not in (Bound.CLEAN, Bound.DIRTY)
         bounds.append(bound)
     return bounds
 
@@ -299,7 +299,7 @@ class LogToClean:
     and discards older records that they supersede. `now_ms`: since 1970.
 
     `producers` returns the active producers; it is called for each group. `check` raises an error
-    to end the pass; `told` is called with its progress: bytes read, and total bytes to read.
+    to end the pass; `on_progress` is called with its progress: bytes read, and total bytes to read.
     `is_shown`: this is a preview for which a user waits: other threads read and hash keys, and
     checksums are verified together, as `read_runs` describes.
     """
@@ -311,5 +311,5 @@ class LogToClean:
     now_ms: int
     producers: Callable[[], Iterable[ProducerStateEntry]]
     check: Callable[[], None]
-    told: Callable[[int, int], None]
+    on_progress: Callable[[int, int], None]
     is_shown: bool = False

@@ -168,7 +168,10 @@ def _bringing(
 ) -> Iterator[_Bringing]:
     """Yields a partition that nothing else changes meanwhile: the cleaner writes `.cleaned` files,
     too."""
-    with engine.cleaner.claims.paused(key), engine.writer(*key).placing() as placing:
+    with (
+        engine.cleaner.cleaning_state.abort_and_pause(key),
+        engine.writer(*key).placing() as placing,
+    ):
         yield _Bringing(key, placing, parts)
 
 

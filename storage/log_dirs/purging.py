@@ -14,7 +14,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from ..cleaner.claims import LogCleaningState
+from ..cleaner.cleaning_state import LogCleaningState
 from ..errors import CleaningAborted, SegmentGone
 from ..format.files.names import METADATA_TOPIC, PartitionState
 from ..io.disk import DirFd
@@ -22,7 +22,7 @@ from ..log.delete import leftovers
 from ..log.delete.leftovers import LeftoverKind
 from .engine import Engine
 from .log_dir import LogDirs, PartitionDir, TopicPartition
-from .selection import Choice, choose
+from .selection import Selection
 from .writable_log_dirs import WritableLogDirs, do_all
 
 
@@ -78,24 +78,16 @@ def find_leftovers(
 
 
 def select(
-    engine: Engine, leftovers: Iterable[FoundLeftover], chosen: Sequence[Choice]
+    engine: Engine, leftovers: Iterable[FoundLeftover], selection: Selection
 ) -> list[FoundLeftover]:
-    """Returns the leftovers of the selected topics and partitions, all without a selection. Raises
-    UnknownTopic or UnknownPartition for a selection that neither exists nor has leftovers."""
+    """Returns the leftovers of the selected topics and partitions. Raises UnknownTopic or
+    UnknownPartition for a name that neither exists nor has leftovers."""
     found = list(leftovers)
-    for each in chosen:
-        if not any(_is_of(leftover, each) for leftover in found):
-            choose(engine.topics(), [each])
-    return [
-        leftover
-        for leftover in found
-        if not chosen or any(_is_of(leftover, each) for each in chosen)
-    ]
-
-
-def _is_of(leftover: FoundLeftover, choice: Choice) -> bool:
-    topic, number = choice
-    return leftover.topic == topic and number in (None, leftover.partition)
+    for each in selection.names:
+        named = Selection((each,))
+        if not any(named.includes(leftover.topic, leftover.partition) for leftover in found):
+            named.partitions(engine.topics())
+    return [each for each in found if selection.includes(each.topic, each.partition)]
 
 
 def _of_partition(found: PartitionDir, strays: bool) -> Iterator[FoundLeftover]:
@@ -122,7 +114,7 @@ def _size(directory: DirFd) -> int:
 
 
 def purge(
-    dirs: WritableLogDirs, claims: LogCleaningState, chosen: Iterable[FoundLeftover]
+    dirs: WritableLogDirs, cleaning_state: LogCleaningState, chosen: Iterable[FoundLeftover]
 ) -> list[FoundLeftover]:
     """Removes leftovers, partition by partition; returns those removed. Skips what is no longer a
     leftover. Raises CleaningAborted for a partition that is being cleaned; the first failure is
@@ -131,13 +123,13 @@ def purge(
     ordered = sorted(chosen, key=lambda each: each.path)
     groups = groupby(ordered, key=lambda each: (each.log_dir, each.directory))
     together = [list(group) for _, group in groups]
-    do_all(partial(_purge, dirs, claims, group, removed) for group in together)
+    do_all(partial(_purge, dirs, cleaning_state, group, removed) for group in together)
     return removed
 
 
 def _purge(
     dirs: WritableLogDirs,
-    claims: LogCleaningState,
+    cleaning_state: LogCleaningState,
     group: Sequence[FoundLeftover],
     removed: list[FoundLeftover],
 ) -> None:
@@ -148,7 +140,7 @@ def _purge(
             removed.append(first)
         return
     key = (first.topic, first.partition)
-    with claims.take(key) as is_mine:
+    with cleaning_state.in_progress(key) as is_mine:
         if not is_mine:
             raise CleaningAborted("the partition is already being cleaned or changed")
         names = log_dir.purge_files(key, {each.name for each in group})

@@ -152,7 +152,7 @@ class Topics:
         before = writer.config
         writer.config = config
         if COMPACT in before.cleanup_policy and COMPACT not in config.cleanup_policy:
-            self._cleaner.claims.abort(key)
+            self._cleaner.cleaning_state.abort(key)
 
     # -- deleting -------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class Topics:
         for key in keys:
             log_dir = self._dirs.of(key)
             if log_dir is not None:
-                with self._cleaner.claims.paused(key):
+                with self._cleaner.cleaning_state.abort_and_pause(key):
                     was = self._as_it_is(log_dir, key, topic_id, len(keys), now_ms)
                     log_dir.delete(key, was if comes_back else None)
                 self._cleaner.forget(key)

@@ -24,7 +24,7 @@ from ..log_dirs.deleted_topics import DeletedTopic, Doomed, deleted_topics, foun
 from ..log_dirs.engine import Engine
 from ..log_dirs.log_dir import TopicPartition
 from ..log_dirs.log_opening import LogOpening
-from ..log_dirs.selection import choose
+from ..log_dirs.selection import Selection
 from ..log_dirs.writable_log_dir import WritableLogDir
 from ..log_dirs.writable_log_dirs import WritableLogDirs
 from .topic_configs import KeptSettings
@@ -54,7 +54,7 @@ def refuse_undelete(engine: Engine, topic: str, partition: int | None, offset: i
     """Raises what `LogManager.undelete` would raise in directories that no process has open, as
     far as reading shows. Raises CorruptError or OSError if reading fails."""
     if partition is not None:
-        choose(engine.topics(), [(topic, partition)])
+        Selection(((topic, partition),)).partitions(engine.topics())
         _refuse_records(engine, (topic, partition), offset)
         return
     found = found_deletions(engine, topic)
@@ -149,7 +149,7 @@ class Undeleting:
     def _records(self, key: TopicPartition, offset: int | None) -> list[Deletion]:
         writer, log_dir = self._dirs.writer(key), self._dirs.of(key)
         assert log_dir is not None  # the writer's directory
-        with self._cleaner.claims.paused(key), log_dir.guarded():
+        with self._cleaner.cleaning_state.abort_and_pause(key), log_dir.guarded():
             found = writer.undelete(offset)
             log_dir.checkpoint_start_offsets()
             return found

@@ -263,13 +263,13 @@ def test_a_rate_at_which_nothing_is_read_is_refused(root: Path, rate: str) -> No
 
 
 def test_closing_ends_a_cleaning(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkafs.storage.cleaner.throttle._CHECK_MS", 0)
+    monkeypatch.setattr("kafkafs.storage.cleaner.cleaning._CHECK_MS", 0)
     slow = {"log.cleaner.io.max.bytes.per.second": "10", "log.cleaner.backoff.ms": "1"}
     start = time.monotonic()
     with LogManager(str(root), slow, maintain=True) as engine:
         make(engine, "a", 600)
         engine.start()
-        wait_until(lambda: not engine.cleaner.claims.is_free(("a", 0)))
+        wait_until(lambda: not engine.cleaner.cleaning_state.is_idle(("a", 0)))
     assert time.monotonic() - start < 30
     assert unfinished(root) == []
     assert checkpoint(root) == {}
@@ -279,7 +279,7 @@ def test_closing_ends_a_cleaning(root: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_rate_is_kept(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkafs.storage.cleaner.throttle._CHECK_MS", 0)
+    monkeypatch.setattr("kafkafs.storage.cleaner.cleaning._CHECK_MS", 0)
     with LogManager(str(root), {"log.cleaner.io.max.bytes.per.second": "300000"}) as engine:
         make(engine, "a", 0, internal_segment_bytes="30000")
         append(engine, "a", 300, size=500)
@@ -311,8 +311,8 @@ def test_a_truncation_gives_it_up(root: Path, engine: LogManager) -> None:
 
     def meanwhile() -> None:
         threading.Thread(target=truncate).start()
-        wait_until(lambda: not engine.cleaner.claims.is_free(("a", 0)))
-        wait_until(lambda: engine.cleaner.claims._pauses[("a", 0)] > 0)
+        wait_until(lambda: not engine.cleaner.cleaning_state.is_idle(("a", 0)))
+        wait_until(lambda: engine.cleaner.cleaning_state._pauses[("a", 0)] > 0)
 
     refused(engine, "a", meanwhile, "truncated")
     assert done.wait(10)
@@ -358,7 +358,7 @@ def test_the_deletion_of_the_topic_gives_it_up(root: Path, engine: LogManager) -
 
     def meanwhile() -> None:
         deleted.start()
-        wait_until(lambda: engine.cleaner.claims._pauses[("a", 0)] > 0)
+        wait_until(lambda: engine.cleaner.cleaning_state._pauses[("a", 0)] > 0)
 
     refused(engine, "a", meanwhile, "truncated, deleted")
     deleted.join(10)
@@ -393,7 +393,7 @@ def test_another_policy_gives_it_up(root: Path, engine: LogManager) -> None:
 
     def meanwhile() -> None:
         configure.start()
-        wait_until(lambda: engine.cleaner.claims._pauses[("a", 0)] > 0)
+        wait_until(lambda: engine.cleaner.cleaning_state._pauses[("a", 0)] > 0)
 
     refused(engine, "a", meanwhile, "configured")
     configure.join(10)
@@ -404,7 +404,7 @@ def test_another_policy_gives_it_up(root: Path, engine: LogManager) -> None:
 def test_who_has_it_is_not_disturbed(engine: LogManager) -> None:
     make(engine, "a", cleanup_policy="compact,delete")
     found = chosen(engine, "a")
-    with engine.cleaner.claims.take(("a", 0)):
+    with engine.cleaner.cleaning_state.in_progress(("a", 0)):
         assert engine.cleaner.due() == []
         assert engine.cleaner.candidate(("a", 0)) is None
         assert engine.cleaner.retain(("a", 0), found.writer) is None

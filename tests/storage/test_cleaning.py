@@ -18,23 +18,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkafs.storage.cleaner.cleaned import (CleanedSegment)
-from kafkafs.storage.cleaner.cleaning import (CleanedSink, CleaningResult, clean)
-from kafkafs.storage.cleaner.record_filter import (FilterResult, RecordRetention)
-from kafkafs.storage.cleaner.offset_map import (SLOT_BYTES, OffsetMap)
-from kafkafs.storage.cleaner.plan import (LogToClean, SegmentToClean)
-from kafkafs.storage.cleaner.reading import (Chunk, read_chunks)
-from kafkafs.storage.cleaner.cleaning import (Throttle)
-from kafkafs.storage.clock import (SetClock)
-from kafkafs.storage.concurrency.read_ahead import (read_ahead)
-from kafkafs.storage.errors import (CleaningAborted, ConfigError, CorruptError, LogDirOffline)
-from kafkafs.storage.format.layout import (ControlType)
-from kafkafs.storage.format.records import (batch as b)
-from kafkafs.storage.format.records.batch import (BatchHeader, BatchTable, scan)
-from kafkafs.storage.format.records.encoder import (put_checksums)
-from kafkafs.storage.format.records.record_columns import (SimpleRecord)
-from kafkafs.storage.io.durable import (SyncFailed, WritableDirFd, replaced)
-from kafkafs.storage.log.read.view import (View)
+from kafkafs.storage.cleaner.cleaned import CleanedSegment
+from kafkafs.storage.cleaner.cleaning import CleanedSink, CleaningResult, Throttle, clean
+from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
+from kafkafs.storage.cleaner.plan import LogToClean, SegmentToClean
+from kafkafs.storage.cleaner.reading import Chunk, read_chunks
+from kafkafs.storage.cleaner.record_filter import FilterResult, RecordRetention
+from kafkafs.storage.clock import SetClock
+from kafkafs.storage.concurrency.read_ahead import read_ahead
+from kafkafs.storage.errors import CleaningAborted, ConfigError, CorruptError, LogDirOffline
+from kafkafs.storage.format.layout import ControlType
+from kafkafs.storage.format.records import batch as b
+from kafkafs.storage.format.records.batch import BatchHeader, BatchTable, scan
+from kafkafs.storage.format.records.encoder import put_checksums
+from kafkafs.storage.format.records.record_columns import SimpleRecord
+from kafkafs.storage.io.durable import SyncFailed, WritableDirFd, replaced
+from kafkafs.storage.log.read.view import View
 from tests.batches import damaged_logs
 from tests.building import (
     BatchFields,
@@ -62,8 +61,8 @@ class Remembered:
     def begin(self, segments: Sequence[SegmentToClean]) -> None:
         self.groups.append([segment.base_offset for segment in segments])
 
-    def put(self, judged: FilterResult) -> int:
-        self.kept += judged.columns.offsets[judged.keep != 0].tolist()
+    def put(self, filtered: FilterResult) -> int:
+        self.kept += filtered.columns.offsets[filtered.keep != 0].tolist()
         return 0
 
     def end(self) -> None:
@@ -412,7 +411,7 @@ def test_what_was_exchanged_before_an_error_stays(sample: View) -> None:
 
 def test_progress_is_told_up_to_the_end(sample: View) -> None:
     heard: list[tuple[int, int]] = []
-    attempt(sample, told=lambda done, total: heard.append((done, total)))
+    attempt(sample, on_progress=lambda done, total: heard.append((done, total)))
     size = sum(segment.size for segment in sample.segments[:-1])
     assert heard[-1] == (2 * size, 2 * size)
     assert [done for done, _ in heard] == sorted({done for done, _ in heard})
@@ -457,7 +456,7 @@ def test_a_pass_keeps_to_the_rate(sample: View) -> None:
         clock.advance(301)
 
     sink = CleanedSink(WritableDirFd(str(view_dir(sample))), CONFIG, Exchange(view_dir(sample)))
-    log = all_but_active(sample, told=told)
+    log = all_but_active(sample, on_progress=told)
     result = clean(log, OffsetMap(1 << 12), sink, Throttle(100, clock, wait))
     moved = 2 * result.bytes_before + result.bytes_after
     assert clock.now_ms() - NOW == pytest.approx(moved * 10, rel=0.1)

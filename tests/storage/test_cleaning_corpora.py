@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from kafkafs.storage.cleaner.cleaning import CleanedSink, CleaningResult, clean
-from kafkafs.storage.cleaner.fates import RecordRetention
 from kafkafs.storage.cleaner.offset_map import OffsetMap
 from kafkafs.storage.cleaner.plan import CleanPlan, LogToClean, plan, state_of
 from kafkafs.storage.cleaner.reading import read_chunks
+from kafkafs.storage.cleaner.record_filter import RecordRetention
 from kafkafs.storage.config.kafka import Configs, TopicConfig, topic_config
 from kafkafs.storage.format.layout import DELETE_HORIZON_MASK
 from kafkafs.storage.format.records import batch as b

@@ -17,10 +17,10 @@ from typing import Final
 import numpy as np
 import pytest
 
-from kafkafs.storage.cleaner.fates import RecordRetention
 from kafkafs.storage.cleaner.manager import CleaningCandidate
 from kafkafs.storage.cleaner.offset_map import SLOT_BYTES, OffsetMap
 from kafkafs.storage.cleaner.preview.preview import PreviewRequest, preview
+from kafkafs.storage.cleaner.record_filter import RecordRetention
 from kafkafs.storage.clock import SetClock
 from kafkafs.storage.format.layout import Codec
 from kafkafs.storage.format.records.batch import Int64s

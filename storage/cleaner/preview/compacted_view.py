@@ -23,8 +23,8 @@ from ...log.read.view import View, last_offset
 from ...segment.extent import Fault
 from ...segment.segment import Segment
 from ...segment.walk import walk_headers
-from ..fates import RecordRetention
 from ..plan import SegmentToClean, segments_of
+from ..record_filter import RecordRetention
 from .counting import Totals
 from .preview import Preview, PreviewRequest
 
@@ -80,8 +80,8 @@ class CompactedView:
 
     def mask(self, offsets: b.Int64s) -> NDArray[np.bool_]:
         """Returns which of the ascending offsets would be retained: bool of shape (n,)."""
-        stays: NDArray[np.bool_] = self.preview.mask(offsets) & (offsets >= self.start_offset)
-        return stays
+        is_kept: NDArray[np.bool_] = self.preview.mask(offsets) & (offsets >= self.start_offset)
+        return is_kept
 
     def scan(
         self,

@@ -16,9 +16,9 @@ from ...format.records.batch import BatchTable
 from ...format.records.columns import Columns
 from ...format.records.rewrite import rewrite
 from ...log.read.view import View
-from ..fates import FilterResult, RecordRetention
 from ..kept_offsets import KeptOffsets
 from ..plan import SegmentToClean
+from ..record_filter import FilterResult, RecordRetention
 
 _DATA_FATES: Final = (
     RecordRetention.SUPERSEDED,
@@ -105,15 +105,15 @@ class Counting:
         self._size = self._records = 0
         self._largest = NO_TIMESTAMP
 
-    def put(self, judged: FilterResult) -> int:
-        columns = judged.columns
+    def put(self, filtered: FilterResult) -> int:
+        columns = filtered.columns
         there = self._there(columns.offsets)
-        keep = judged.keep if there is None else judged.keep & there
-        self._count(judged, there)
+        keep = filtered.keep if there is None else filtered.keep & there
+        self._count(filtered, there)
         self._remember(columns, keep)
-        self._tombstones += judged.tombstones(keep)
+        self._tombstones += filtered.tombstones(keep)
         written = rewrite(
-            judged.data, judged.base, columns, keep, judged.actions, judged.horizons,
+            filtered.data, filtered.base, columns, keep, filtered.actions, filtered.horizons,
             checked=False,
         )  # fmt: skip
         self._size += len(written.data)
@@ -141,20 +141,22 @@ class Counting:
         there[:below] = self._before.mask(offsets[:below])
         return there
 
-    def _count(self, judged: FilterResult, there: NDArray[np.bool_] | None) -> None:
+    def _count(self, filtered: FilterResult, there: NDArray[np.bool_] | None) -> None:
         """Counts each record from the log start offset on once, by its fate."""
-        columns = judged.columns
+        columns = filtered.columns
         first = int(columns.offsets.searchsorted(self._start_offset))
         if first or there is not None:
-            fates = judged.fates[first:] if there is None else judged.fates[first:][there[first:]]
+            fates = (
+                filtered.fates[first:] if there is None else filtered.fates[first:][there[first:]]
+            )
             self._counts += np.bincount(fates, minlength=len(RecordRetention))
         else:
-            self._counts += judged.counted
-        unread = judged.batch_fates != RecordRetention.KEPT
+            self._counts += filtered.counted
+        unread = filtered.batch_fates != RecordRetention.KEPT
         if unread.any():
             batches = columns.batches.rows[unread]
             new = batches[:, b.BASE_OFFSET] >= max(self._start_offset, self._before_end)
-            np.add.at(self._counts, judged.batch_fates[unread][new], batches[new, b.RECORD_COUNT])
+            np.add.at(self._counts, filtered.batch_fates[unread][new], batches[new, b.RECORD_COUNT])
 
     def _remember(self, columns: Columns, keep: NDArray[Any]) -> None:
         """Remembers what is retained, including markers, because later passes find it there.

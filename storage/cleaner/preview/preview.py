@@ -37,14 +37,14 @@ from ...segment.extent import Fault
 from ...segment.segment import Segment
 from ...segment.walk import walk_headers
 from ..cleaning import Cleaning
-from ..fates import NewestAmong, NewestInMap
 from ..kept_offsets import KeptOffsets
 from ..offset_map import SLOT_BYTES, OffsetMap
 from ..plan import COMPACT, CleanPlan, LogToClean, plan, state_of
+from ..record_filter import NewestAmong, NewestInMap
 from .counting import Counting, Totals
 
 #: Called with the bytes read in a pass, and the total.
-Told = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 
 # The largest size of a log that counts as small.
 _FEW_BYTES: Final = 16 << 20
@@ -150,19 +150,19 @@ class Preview:
         """Returns which of the ascending offsets of some records are retained: bool of shape
         (n,)."""
         below = int(offsets.searchsorted(self.end_offset))
-        stays = np.ones(len(offsets), dtype=np.bool_)
+        is_kept = np.ones(len(offsets), dtype=np.bool_)
         if below:
-            stays[:below] = self.kept.mask(offsets[:below])
-        return stays
+            is_kept[:below] = self.kept.mask(offsets[:below])
+        return is_kept
 
 
-def _unheard(done: int, total: int) -> None:
+def _ignore_progress(done: int, total: int) -> None:
     """Ignores progress."""
 
 
 def preview(
     question: PreviewRequest,
-    told: Told = _unheard,
+    on_progress: OnProgress = _ignore_progress,
     check: Callable[[], None] = lambda: None,
     *,
     in_full: bool = True,
@@ -177,18 +177,18 @@ def preview(
         return Preview(question.stamp(), found.kept, 0, found.totals(0))
     offset_map = _map_for(question)
     is_cut_short = not in_full and DELETE not in question.config.cleanup_policy
-    log, passes = _log_to_clean(question, told, check), 0
+    log, passes = _log_to_clean(question, on_progress, check), 0
     with question.view.context.decoder() as decoder:
         while first_dirty < end:
             cleaning = Cleaning(replace(log, first_dirty=first_dirty), decoder)
-            keys_decide = cleaning.learn(offset_map)
+            keys_decide = cleaning.build_offset_map(offset_map)
             if is_cut_short and keys_decide and not passes:
-                kept = _told_by(offset_map, question)
+                kept = _kept_by_map(offset_map, question)
                 if kept is not None:
                     return Preview(question.stamp(), kept, end, None)
             found.begin_pass()
             newest = NewestInMap(offset_map, first_dirty)
-            reached = cleaning.go_through(newest, found).end_offset
+            reached = cleaning.filter_into(newest, found).end_offset
             assert reached > first_dirty, "the map has room for a key at least"
             found.end_pass(reached, question.view)
             first_dirty, passes = reached, passes + 1
@@ -198,21 +198,23 @@ def preview(
 def completed(
     short: Preview,
     question: PreviewRequest,
-    told: Told = _unheard,
+    on_progress: OnProgress = _ignore_progress,
     check: Callable[[], None] = lambda: None,
 ) -> Preview:
     """Returns a preview without totals that answers the question, completed with its totals. For
     the parameters see `preview`."""
     found = Counting(question.view.start_offset, question.now_ms)
     with question.view.context.decoder() as decoder:
-        cleaning = Cleaning(_log_to_clean(question, told, check), decoder)
+        cleaning = Cleaning(_log_to_clean(question, on_progress, check), decoder)
         found.begin_pass()
-        cleaning.go_through(NewestAmong(short.kept, short.end_offset - 1), found)
+        cleaning.filter_into(NewestAmong(short.kept, short.end_offset - 1), found)
         found.end_pass(short.end_offset, question.view)
     return replace(short, totals=found.totals(1))
 
 
-def _log_to_clean(question: PreviewRequest, told: Told, check: Callable[[], None]) -> LogToClean:
+def _log_to_clean(
+    question: PreviewRequest, on_progress: OnProgress, check: Callable[[], None]
+) -> LogToClean:
     view, planned, now_ms = question.view, question.planned, question.now_ms
 
     @cache
@@ -221,11 +223,11 @@ def _log_to_clean(question: PreviewRequest, told: Told, check: Callable[[], None
 
     return LogToClean(
         view, question.config, planned.first_dirty, planned.first_uncleanable, now_ms,
-        producers, check, told, is_shown=True,
+        producers, check, on_progress, is_shown=True,
     )  # fmt: skip
 
 
-def _told_by(offset_map: OffsetMap, question: PreviewRequest) -> KeptOffsets | None:
+def _kept_by_map(offset_map: OffsetMap, question: PreviewRequest) -> KeptOffsets | None:
     """Returns what is retained if keys alone decide: the records in the map. None if the map lacks
     keys, or was not built from all records."""
     planned = question.planned

@@ -2,16 +2,16 @@
 
 All pieces use the log and a shared directory; those of the same step are independent of each other:
 
-1. `learn` writes the keys of a range of the log to a file, by slices of their hashes.
+1. `write_keys` writes the keys of a range of the log to a file, by slices of their hashes.
 2. `decide` finds which records are the newest of the keys in some slices.
 3. `copy` filters segments that are merged into one, as `cleaning` does, into a `.cleaned` segment.
 
 The result is that of a single pass whose offset map has capacity for all keys. Pieces are
-idempotent, even if done twice at the same time, and `learn` and `decide` skip a piece that is
+idempotent, even if done twice at the same time, and `write_keys` and `decide` skip a piece that is
 already done. The log must not change from the plan until the last piece is done.
 
-Memory of a piece: in `learn` two runs of entries, in `decide` the offset map of a slice and 8 bytes
-for each key, in `copy` 16 bytes for each retained record.
+Memory of a piece: in `write_keys` two runs of entries, in `decide` the offset map of a slice and
+8 bytes for each key, in `copy` 16 bytes for each retained record.
 """
 
 from __future__ import annotations
@@ -39,15 +39,23 @@ from ...log.read.view import View
 from ...segment.segment import Segment
 from ..cleaned import CleanedSegment
 from ..cleaning import CleanedSink, CleaningResult, Copying
-from ..fates import NewestAmong, OpenTransactions, Outcomes, RecordFilter
 from ..kept_offsets import KeptOffsets
-from ..learning import learned
 from ..live_keys import FIRST_BYTES
 from ..offset_map import OffsetMap
+from ..offset_map_builder import records_to_map
 from ..plan import SegmentToClean
 from ..reading import Chunk, read_chunks
+from ..record_filter import NewestAmong, OpenTransactions, Outcomes, RecordFilter
 from .key_entries import EntryFile, EntryWriter, checksum
-from .split_plan import LOAD_FACTOR, Learned, LogRange, SegmentGroup, Shape, SplitPass, SplitPiece
+from .split_plan import (
+    LOAD_FACTOR,
+    LogRange,
+    RangeTransactions,
+    SegmentGroup,
+    Shape,
+    SplitPass,
+    SplitPiece,
+)
 
 _OPEN_FILES: Final = 256
 # The number of keys, and a checksum.
@@ -57,22 +65,24 @@ _TRAILER_BYTES: Final = 16
 # -- reading keys ---------------------------------------------------------------------------------
 
 
-def learn(split: SplitPass, view: View, each: LogRange, place: WritableDirFd) -> Learned:
+def write_keys(
+    split: SplitPass, view: View, each: LogRange, place: WritableDirFd
+) -> RangeTransactions:
     """Writes the keys of a range to a file. Raises CorruptError if the log is damaged."""
     name = _keys_name(split.shape, each.number)
     with suppress(SegmentGone, CorruptError):
         there = EntryFile(place, name, split.shape.slices)
         if there.is_whole():
-            return Learned.of_json(there.note())
+            return RangeTransactions.of_json(there.note())
     new = f"{name}.{uuid.uuid4().hex}"
     writer = EntryWriter(place.create(new), split.shape.hash_key, split.shape.slices)
-    found = _Learning(split, view, writer).learn(each)
+    found = _RangeKeys(split, view, writer).write(each)
     writer.finish(found.as_json())
     place.rename(new, name)
     return found
 
 
-class _Learning:
+class _RangeKeys:
     """The state of one range while its keys are written."""
 
     def __init__(self, split: SplitPass, view: View, writer: EntryWriter) -> None:
@@ -82,7 +92,7 @@ class _Learning:
         self._outcomes = Outcomes(view)
         self._open = OpenTransactions({})
 
-    def learn(self, each: LogRange) -> Learned:
+    def write(self, each: LogRange) -> RangeTransactions:
         with self._view.context.decoder() as decoder:
             for piece in each.pieces:
                 segment = _segment(self._view, piece.base_offset, piece.size)
@@ -90,9 +100,9 @@ class _Learning:
                     self._follow(chunk)
                     self._put_clean(chunk, decoder)
                     low = self._split.first_dirty
-                    for columns, first in learned(chunk, low, self._outcomes, decoder):
+                    for columns, first in records_to_map(chunk, low, self._outcomes, decoder):
                         self._writer.put(columns, first, len(columns), latest=True)
-        return Learned(self._open.begun, frozenset(self._open.ended))
+        return RangeTransactions(self._open.begun, frozenset(self._open.ended))
 
     def _follow(self, chunk: Chunk) -> None:
         control = chunk.table.flagged(CONTROL_MASK)
@@ -159,7 +169,8 @@ def _keys_name(shape: Shape, number: int) -> str:
 
 
 def decide(split: SplitPass, part: int, place: WritableDirFd) -> int:
-    """Finds the newest records of the keys in one part of the slices; all ranges must be learned.
+    """Finds the newest records of the keys in one part of the slices; the keys of all ranges
+    must be written.
     Returns the number of keys."""
     name = _newest_name(split.shape, part)
     with suppress(SegmentGone):
@@ -207,8 +218,8 @@ class _Ranges:
         if low > self._split.bounds[0]:
             for entries in self._entries(number):
                 clean = entries[entries[:, 2] < low]
-                stays = keys.get_entries(np.ascontiguousarray(clean)) < 0
-                newest.append(clean[stays, 2].astype(np.int64))
+                is_kept = keys.get_entries(np.ascontiguousarray(clean)) < 0
+                newest.append(clean[is_kept, 2].astype(np.int64))
         return np.concatenate(newest), len(keys)
 
     def _entries(self, number: int) -> Iterator[Any]:
@@ -258,7 +269,7 @@ def copy(
     """Writes a durable `.cleaned` segment for a group in the directory `into`; all parts must be
     decided. Raises CorruptError if the log is damaged."""
     newest = NewestAmong(_newest_of(split, each, place), split.first_uncleanable - 1)
-    judge = RecordFilter(
+    record_filter = RecordFilter(
         view,
         newest,
         split.first_uncleanable,
@@ -267,13 +278,13 @@ def copy(
         split.legacy_horizon_ms,
         each.begun,
     )
-    judge.set_producers(split.producers)
+    record_filter.set_producers(split.producers)
     limit = view.context.limits.max_batch_bytes
     segments = [SegmentToClean(_segment(view, *named), limit) for named in each.segments]
     made: list[CleanedSegment] = []
     sink = CleanedSink(into, split.config, lambda cleaned, _: made.append(cleaned))
     with view.context.decoder() as decoder:
-        copying = Copying(judge, decoder, lambda segment: read_chunks(segment, 0, limit))
+        copying = Copying(record_filter, decoder, lambda segment: read_chunks(segment, 0, limit))
         sink.begin(segments)
         copying.put(segments, sink)
         sink.end()

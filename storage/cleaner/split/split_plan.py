@@ -79,7 +79,7 @@ class SplitPiece:
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """The input of one `learn`, about `size` bytes."""
+    """The input of one `write_keys`, about `size` bytes."""
 
     number: int
     group: int
@@ -122,7 +122,7 @@ class SplitPass:
 
 
 @dataclass(frozen=True, slots=True)
-class Learned:
+class RangeTransactions:
     """The transactions that a range began and ended, see `OpenTransactions`."""
 
     begun: Mapping[int, int]
@@ -137,7 +137,7 @@ class Learned:
         return json.dumps([list(self.begun.items()), sorted(self.ended)]).encode()
 
     @classmethod
-    def of_json(cls, data: bytes) -> Learned:
+    def of_json(cls, data: bytes) -> RangeTransactions:
         begun, ended = json.loads(data)
         return cls(dict(begun), frozenset(ended))
 
@@ -170,12 +170,12 @@ class Plan:
         named = [tuple((s.base_offset, s.size) for s in each) for each in groups]
         return cls(split, ranges, tuple(SegmentGroup(n, each, {}) for n, each in enumerate(named)))
 
-    def with_transactions(self, learned: Sequence[Learned]) -> Plan:
+    def with_transactions(self, transactions: Sequence[RangeTransactions]) -> Plan:
         """Returns the plan with the transactions of its groups, which `copy` needs, from the
         results of all ranges in order."""
         begun: dict[int, int] = {}
         at_start: dict[int, dict[int, int]] = {}
-        for each, found in zip(self.ranges, learned, strict=True):
+        for each, found in zip(self.ranges, transactions, strict=True):
             at_start.setdefault(each.group, dict(begun))
             begun = found.added_to(begun)
         groups = tuple(replace(each, begun=at_start[each.number]) for each in self.groups)
@@ -183,7 +183,7 @@ class Plan:
 
 
 def fingerprint(log: LogToClean) -> str:
-    """Returns a hash that differs whenever the results of `learn` and `decide` could."""
+    """Returns a hash that differs whenever the results of `write_keys` and `decide` could."""
     segments = [s.segment for s in segments_of(log.view) if s.base_offset < log.first_uncleanable]
     what = [(s.base_offset, *s.files.identity, *s.state) for s in segments]
     text = repr((what, log.first_dirty, log.first_uncleanable, log.config)).encode()

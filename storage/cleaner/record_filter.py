@@ -73,8 +73,8 @@ class FilterResult:
     (b,)). `fates`, `keep` (uint8, shape (n,)): the fate of each row, and whether it is retained.
     `actions` (int8), `horizons` (int64, both of shape (b,)): as `rewrite` takes them. `aborted`:
     entries of the transaction index that are retained with these batches. `counted`: the number of
-    rows by fate (int64 of shape (len(Fate),)). `has_tombstones`: whether any retained row has no
-    value.
+    rows by fate (int64 of shape (len(RecordRetention),)). `has_tombstones`: whether any retained
+    row has no value.
     """
 
     data: memoryview
@@ -108,7 +108,7 @@ class FilterResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Verdicts:
+class _BatchRetention:
     """The decisions that follow from the headers of a chunk's batches and its markers; all of shape
     (b,).
 
@@ -198,20 +198,20 @@ class RecordFilter:
         number of its next batch is checked against it."""
         self._producers = _LastRecords(states)
 
-    def judge(self, chunk: Chunk, decoder: Decoder) -> Iterator[FilterResult]:
+    def filter(self, chunk: Chunk, decoder: Decoder) -> Iterator[FilterResult]:
         """Yields the decisions about a chunk's batches, in order. Raises CorruptError if a batch
         cannot be decoded."""
-        verdicts = self._verdicts(chunk)
-        aborted = verdicts.aborted
-        for columns, batches in _stretches(chunk, verdicts.unread_fates, decoder):
-            yield self._judged(chunk, columns, verdicts, batches, aborted)
+        retention = self._batch_retention(chunk)
+        aborted = retention.aborted
+        for columns, batches in _stretches(chunk, retention.unread_fates, decoder):
+            yield self._filtered(chunk, columns, retention, batches, aborted)
             aborted = ()
 
-    def _judged(
+    def _filtered(
         self,
         chunk: Chunk,
         columns: Columns,
-        verdicts: _Verdicts,
+        retention: _BatchRetention,
         batches: slice,
         aborted: Sequence[AbortedTxn],
     ) -> FilterResult:
@@ -221,17 +221,17 @@ class RecordFilter:
         counted = np.zeros(len(RecordRetention), dtype=np.int64)
         kernel.judge_records(
             columns.spans, columns.offsets, self._newest.of(columns), columns.first_row,
-            verdicts.rules[batches], self._newest.latest_offset, fates, keep, tombstones, counted,
+            retention.rules[batches], self._newest.latest_offset, fates, keep, tombstones, counted,
         )  # fmt: skip
         return FilterResult(
             chunk.run.data,
             chunk.run.base,
             columns,
             keep,
-            verdicts.actions[batches],
-            self._horizons(table, verdicts.discards[batches], tombstones),
+            retention.actions[batches],
+            self._horizons(table, retention.discards[batches], tombstones),
             fates,
-            verdicts.unread_fates[batches],
+            retention.unread_fates[batches],
             aborted,
             counted,
             bool(tombstones.any()),
@@ -247,25 +247,27 @@ class RecordFilter:
             horizons[waits] = self._horizon_ms
         return horizons
 
-    def _verdicts(self, chunk: Chunk) -> _Verdicts:
+    def _batch_retention(self, chunk: Chunk) -> _BatchRetention:
         table = chunk.table
         control = table.flagged(CONTROL_MASK)
         expired = table.flagged(DELETE_HORIZON_MASK)
         expired &= table.column(b.BASE_TIMESTAMP) <= self._now_ms
         discards, aborted = self._transactions.follow(chunk, control)
-        goes = discards & (expired | ~control)
+        is_deleted = discards & (expired | ~control)
         unread = np.zeros(len(table), dtype=np.uint8)
-        unread[goes] = np.where(control[goes], RecordRetention.MARKER, RecordRetention.ABORTED)
+        unread[is_deleted] = np.where(
+            control[is_deleted], RecordRetention.MARKER, RecordRetention.ABORTED
+        )
         rules = np.full(len(table), kernel.NEWEST_STAY, dtype=np.int8)
         rules[expired] = kernel.TOMBSTONES_GO
         if chunk.segment.mtime_ns // 1_000_000 <= self._legacy_horizon_ms:
             rules[table.column(b.MAGIC) < 2] = kernel.TOMBSTONES_GO
         rules[control] = kernel.ALL_STAY
-        actions = np.where(goes, np.int8(DROP), np.int8(KEEP))
-        stays = self._producers.last_batches(table, control)
-        stays |= table.column(b.LAST_OFFSET) == self._last_offset
-        actions[stays] = RETAIN_EMPTY
-        return _Verdicts(discards, unread, rules, actions, aborted)
+        actions = np.where(is_deleted, np.int8(DROP), np.int8(KEEP))
+        is_last = self._producers.last_batches(table, control)
+        is_last |= table.column(b.LAST_OFFSET) == self._last_offset
+        actions[is_last] = RETAIN_EMPTY
+        return _BatchRetention(discards, unread, rules, actions, aborted)
 
 
 class _LastRecords:
@@ -345,11 +347,11 @@ class OpenTransactions:
         self._begin(table, done, len(table), data)
 
     def _begin(self, table: BatchTable, first: int, end: int, data: Bools) -> None:
-        chosen = table.rows[first:end][data[first:end]]
-        if not len(chosen):
+        selected = table.rows[first:end][data[first:end]]
+        if not len(selected):
             return
         begun = self.begun
-        for producer_id, offset in chosen[:, (b.PRODUCER_ID, b.BASE_OFFSET)].tolist():
+        for producer_id, offset in selected[:, (b.PRODUCER_ID, b.BASE_OFFSET)].tolist():
             begun.setdefault(producer_id, offset)
 
     def _end(self, chunk: Chunk, header: BatchHeader) -> tuple[ControlType | None, int | None]:
@@ -428,11 +430,11 @@ def _stretches(
     """Yields all batches of a chunk, with the records of those that must be read, and their slice
     of the chunk."""
     table = chunk.table
-    wanted = (unread_fates == RecordRetention.KEPT) & (table.column(b.RECORD_COUNT) != 0)
-    chosen = table if wanted.all() else table.select(wanted)
+    is_read = (unread_fates == RecordRetention.KEPT) & (table.column(b.RECORD_COUNT) != 0)
+    selected = table if is_read.all() else table.select(is_read)
     positions = table.column(b.POSITION)
     done = 0
-    for part in chunk.decode(chosen, decoder):
+    for part in chunk.decode(selected, decoder):
         at = positions.searchsorted(part.batches.column(b.POSITION))
         first, end = int(at[0]), int(at[-1]) + 1
         if first > done:

@@ -23,32 +23,32 @@ class LogCleaningState:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()  # guards the attributes below
-        self._taken: set[TopicPartition] = set()
+        self._in_progress: set[TopicPartition] = set()
         self._pauses: Counter[TopicPartition] = Counter()
         self._is_stopped = False
 
-    def is_free(self, key: TopicPartition) -> bool:
-        """Returns whether `take` would succeed."""
+    def is_idle(self, key: TopicPartition) -> bool:
+        """Returns whether `in_progress` would succeed."""
         with self._changed:
-            return self._is_free(key)
+            return self._is_idle(key)
 
     @contextmanager
-    def take(self, key: TopicPartition) -> Iterator[bool]:
+    def in_progress(self, key: TopicPartition) -> Iterator[bool]:
         """Claims the partition for the duration of the block; yields whether it succeeded. The
-        holder must call `check` regularly."""
+        holder must call `check_aborted` regularly."""
         with self._changed:
-            is_mine = self._is_free(key)
+            is_mine = self._is_idle(key)
             if is_mine:
-                self._taken.add(key)
+                self._in_progress.add(key)
         try:
             yield is_mine
         finally:
             if is_mine:
                 with self._changed:
-                    self._taken.discard(key)
+                    self._in_progress.discard(key)
                     self._changed.notify_all()
 
-    def check(self, key: TopicPartition) -> None:
+    def check_aborted(self, key: TopicPartition) -> None:
         """Raises CleaningAborted if the holder must give the partition up."""
         with self._changed:
             if self._is_stopped:
@@ -57,7 +57,7 @@ class LogCleaningState:
                 raise CleaningAborted("the partition is being truncated, deleted or reconfigured")
 
     def wait(self, key: TopicPartition, seconds: float) -> None:
-        """Waits `seconds`, or less if `check` would raise."""
+        """Waits `seconds`, or less if `check_aborted` would raise."""
         end = time.monotonic() + seconds
         with self._changed:
             while not (self._is_stopped or self._pauses[key]):
@@ -66,7 +66,7 @@ class LogCleaningState:
                     return
 
     @contextmanager
-    def paused(self, key: TopicPartition) -> Iterator[None]:
+    def abort_and_pause(self, key: TopicPartition) -> Iterator[None]:
         """Keeps the partition unclaimed during the block; first aborts the current holder and waits
         for it."""
         with self._changed:
@@ -74,7 +74,7 @@ class LogCleaningState:
             self._changed.notify_all()
         try:
             with self._changed:
-                self._changed.wait_for(lambda: key not in self._taken)
+                self._changed.wait_for(lambda: key not in self._in_progress)
             yield
         finally:
             with self._changed:
@@ -82,7 +82,7 @@ class LogCleaningState:
 
     def abort(self, key: TopicPartition) -> None:
         """Aborts the partition's holder, if there is one, and waits until it has stopped."""
-        with self.paused(key):
+        with self.abort_and_pause(key):
             pass
 
     def stop(self) -> None:
@@ -91,5 +91,5 @@ class LogCleaningState:
             self._is_stopped = True
             self._changed.notify_all()
 
-    def _is_free(self, key: TopicPartition) -> bool:
-        return not (self._is_stopped or key in self._taken or self._pauses[key])
+    def _is_idle(self, key: TopicPartition) -> bool:
+        return not (self._is_stopped or key in self._in_progress or self._pauses[key])

@@ -15,17 +15,17 @@ from typing import Final
 
 import numpy as np
 
-from ..concurrency.read_ahead import Ahead, parallel_map
+from ..concurrency.read_ahead import OrderedResults, parallel_map
 from ..format.layout import CONTROL_MASK, DELETE_HORIZON_MASK, TRANSACTIONAL_MASK
 from ..format.records import batch as b
 from ..format.records.batch import BatchTable
 from ..format.records.columns import Columns
 from ..format.records.decoder import Decoder
 from ..log.read.lookup import position_for
-from .fates import Outcomes
 from .offset_map import Entries, OffsetMap
 from .plan import LogToClean, SegmentToClean
 from .reading import Chunk, read_chunks
+from .record_filter import Outcomes
 
 # Threads that hash keys for a preview: two are about as busy as the one that fills the map.
 _HASHERS: Final = 2
@@ -33,23 +33,23 @@ _HASHERS: Final = 2
 _ENTRIES_AHEAD: Final = 1 << 20
 
 
-def learned(
+def records_to_map(
     chunk: Chunk, low: int, outcomes: Outcomes, decoder: Decoder
 ) -> Iterator[tuple[Columns, int]]:
     """Yields the records of a chunk for the offset map, all but markers and aborted records, each
     with the first row whose offset is at least `low`."""
     table = chunk.table
-    wanted = table.column(b.RECORD_COUNT) != 0
-    wanted &= table.column(b.LAST_OFFSET) >= low
-    wanted &= ~table.flagged(CONTROL_MASK)
-    in_transaction = np.flatnonzero(wanted & table.flagged(TRANSACTIONAL_MASK))
+    selected = table.column(b.RECORD_COUNT) != 0
+    selected &= table.column(b.LAST_OFFSET) >= low
+    selected &= ~table.flagged(CONTROL_MASK)
+    in_transaction = np.flatnonzero(selected & table.flagged(TRANSACTIONAL_MASK))
     if len(in_transaction):
-        wanted[in_transaction] = np.logical_not(outcomes.aborted(chunk, in_transaction))
-    for columns in chunk.decode(table if wanted.all() else table.select(wanted), decoder):
+        selected[in_transaction] = np.logical_not(outcomes.aborted(chunk, in_transaction))
+    for columns in chunk.decode(table if selected.all() else table.select(selected), decoder):
         yield columns, int(columns.offsets.searchsorted(low))
 
 
-class Learning:
+class OffsetMapBuilder:
     """Builds an offset map of the keys from the first dirty offset on, as far as it has capacity.
 
     `nbytes`: size of the segments to read; `skipped`: bytes in them before the dirty part.
@@ -73,7 +73,7 @@ class Learning:
         self.nbytes = sum(segment.size for segment in self._segments)
         self.skipped = sum(self._starts)
 
-    def learn(self, spend: Callable[[int], None]) -> None:
+    def build(self, spend: Callable[[int], None]) -> None:
         """Builds the map, whose content is overwritten. `spend` is called with the number of bytes
         read."""
         self._map.clear()
@@ -84,7 +84,7 @@ class Learning:
                 if keys.nbytes:
                     spend(keys.nbytes)
 
-    def _hashed(self) -> Ahead[Iterator[_Keys]] | Generator[Iterator[_Keys]]:
+    def _hashed(self) -> OrderedResults[Iterator[_Keys]] | Generator[Iterator[_Keys]]:
         if self._log.is_shown:
             hashers = [_Hasher(self._log, self._map) for _ in range(_HASHERS)]
             return parallel_map(self._chunks(), [each.begin for each in hashers])
@@ -149,7 +149,7 @@ class _Hasher:
             return
         entries = None
         with self._context.decoder() as decoder:
-            for columns, first in learned(chunk, self._low, self._outcomes, decoder):
+            for columns, first in records_to_map(chunk, self._low, self._outcomes, decoder):
                 if entries is not None:
                     yield _Keys(chunk.table, entries)
                 entries = self._map.entries(columns, first)

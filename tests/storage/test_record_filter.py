@@ -14,19 +14,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkafs.storage.cleaner.fates import FilterResult, NewestInMap, RecordFilter, RecordRetention
 from kafkafs.storage.cleaner.offset_map import OffsetMap
 from kafkafs.storage.cleaner.reading import read_chunks
+from kafkafs.storage.cleaner.record_filter import (
+    FilterResult,
+    NewestInMap,
+    RecordFilter,
+    RecordRetention,
+)
 from kafkafs.storage.errors import CorruptError
 from kafkafs.storage.format.checksum import crc32c
 from kafkafs.storage.format.layout import Codec, ControlType
-from kafkafs.storage.format.records.builder import BatchFields, build_batch, build_end_txn_marker
-from kafkafs.storage.format.records.legacy_builder import MessageFields, build_messages
 from kafkafs.storage.format.records.record_columns import SimpleRecord
 from kafkafs.storage.format.records.rewrite import DROP, KEEP, RETAIN_EMPTY
 from kafkafs.storage.log.read.view import View
 from kafkafs.storage.log.state.producer_state import BatchMetadata, ProducerStateEntry
 from kafkafs.storage.segment.txn_index import AbortedTxn
+from tests.building import (
+    BatchFields,
+    MessageFields,
+    build_batch,
+    build_end_txn_marker,
+    build_messages,
+)
 from tests.kernel_forms import in_use, uncompiled
 from tests.logs import TopicSettings, write_partition
 from tests.reading import open_view
@@ -125,12 +135,12 @@ def test_arrays_that_do_not_fit_together_are_refused(
         kernel.judge_records(*arrays.values(), rules, 9, fates, keep, tombstones, counts)
 
 
-# -- the judge ------------------------------------------------------------------------------------
+# -- the filter -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A judged batch: what is done with it, the horizon that it gets, and its records' fates."""
+    """A filtered batch: what is done with it, the horizon that it gets, and its records' fates."""
 
     action: int
     horizon: int = -1
@@ -144,7 +154,7 @@ class Found:
     counts: dict[RecordRetention, int]
 
 
-def judge(
+def filter_log(
     view: View,
     newest: dict[bytes, int] | None = None,
     latest: int | None = None,
@@ -172,32 +182,32 @@ def judge(
     with view.context.decoder() as decoder:
         for segment in view.segments:
             for chunk in read_chunks(segment, 0, 1 << 20):
-                for judged in made.judge(chunk, decoder):
-                    add(found, judged)
+                for filtered in made.filter(chunk, decoder):
+                    add(found, filtered)
     return found
 
 
-def add(found: Found, judged: FilterResult) -> None:
-    counts = judged.counts()
+def add(found: Found, filtered: FilterResult) -> None:
+    counts = filtered.counts()
     for fate in RecordRetention:
         found.counts[fate] += int(counts[fate])
-    found.aborted.extend(judged.aborted)
-    columns = judged.columns
-    assert columns.first_row[-1] == len(columns) == len(judged.keep)
-    assert judged.keep.tolist() == (judged.fates == RecordRetention.KEPT).tolist()
+    found.aborted.extend(filtered.aborted)
+    columns = filtered.columns
+    assert columns.first_row[-1] == len(columns) == len(filtered.keep)
+    assert filtered.keep.tolist() == (filtered.fates == RecordRetention.KEPT).tolist()
     for number, header in enumerate(columns.batches):
         rows = slice(*columns.first_row[number : number + 2].tolist())
         offsets = columns.offsets[rows].tolist()
         assert all(header.base_offset <= o <= header.last_offset for o in offsets) or (
             header.magic < 2
         )
-        fates = [RecordRetention(fate) for fate in judged.fates[rows].tolist()]
-        unread = RecordRetention(int(judged.batch_fates[number]))
+        fates = [RecordRetention(fate) for fate in filtered.fates[rows].tolist()]
+        unread = RecordRetention(int(filtered.batch_fates[number]))
         if unread is not RecordRetention.KEPT:
             assert not fates
             fates = [unread] * header.record_count
-        horizon = int(judged.horizons[number])
-        found.batches.append(Batch(int(judged.actions[number]), horizon, fates))
+        horizon = int(filtered.horizons[number])
+        found.batches.append(Batch(int(filtered.actions[number]), horizon, fates))
 
 
 Open = Callable[..., View]
@@ -243,7 +253,7 @@ K, S = RecordRetention.KEPT, RecordRetention.SUPERSEDED
 
 def test_the_newest_record_of_a_key_stays_and_one_without_a_key_goes(log: Open) -> None:
     view = log(data(0, (b"a", b"1"), (b"b", b"1"), (None, b"x")), data(3, (b"a", b"2")))
-    found = judge(view, {b"a": 3, b"b": 1})
+    found = filter_log(view, {b"a": 3, b"b": 1})
     assert found.batches == [
         Batch(KEEP, fates=[S, K, RecordRetention.KEYLESS]),
         Batch(KEEP, fates=[K]),
@@ -254,36 +264,36 @@ def test_the_newest_record_of_a_key_stays_and_one_without_a_key_goes(log: Open) 
 
 def test_what_the_map_does_not_know_of_stays(log: Open) -> None:
     view = log(data(0, (b"a", b"1"), (b"a", b"1"), (None, b"x"), (b"a", None)))
-    found = judge(view, {b"a": 1}, latest=1)
+    found = filter_log(view, {b"a": 1}, latest=1)
     assert found.batches == [Batch(KEEP, NOW + RETENTION, [S, K, K, K])]
 
 
 def test_a_tombstone_gets_its_horizon_and_goes_when_that_has_come(log: Open) -> None:
     records = (b"a", None), (b"b", b"v"), (b"c", None)
     newest = {b"a": 0, b"b": 1, b"c": 9}
-    assert judge(log(data(0, *records)), newest).batches == [
+    assert filter_log(log(data(0, *records)), newest).batches == [
         Batch(KEEP, NOW + RETENTION, [K, K, S])
     ]
     for horizon, fate in ((NOW + 1, K), (NOW, RecordRetention.TOMBSTONE)):
         view = log(data(0, *records, delete_horizon_ms=horizon))
         # The batch has a horizon: it gets no other.
-        assert judge(view, newest).batches == [Batch(KEEP, -1, [fate, K, S])]
+        assert filter_log(view, newest).batches == [Batch(KEEP, -1, [fate, K, S])]
 
 
 def test_a_tombstone_that_is_superseded_sets_no_horizon(log: Open) -> None:
-    assert judge(log(data(0, (b"a", None))), {b"a": 5}).batches == [Batch(KEEP, -1, [S])]
+    assert filter_log(log(data(0, (b"a", None))), {b"a": 5}).batches == [Batch(KEEP, -1, [S])]
 
 
 def test_a_horizon_that_never_comes_is_none(log: Open) -> None:
     view = log(data(0, (b"a", None)), marker(1, 1, COMMIT))
     for retention, horizon in ((2**63 - 1 - NOW, 2**63 - 1), (2**63 - NOW, -1), (2**63 - 1, -1)):
-        found = judge(view, {b"a": 0}, delete_retention_ms=retention)
+        found = filter_log(view, {b"a": 0}, delete_retention_ms=retention)
         assert found.batches == [Batch(KEEP, horizon, [K])] * 2
 
 
 def test_the_last_batch_before_what_is_not_cleaned_stays_even_without_records(log: Open) -> None:
     view = log(data(0, (b"a", b"1")), data(1, (b"a", b"2")))
-    found = judge(view, {b"a": 7}, first_uncleanable=2)
+    found = filter_log(view, {b"a": 7}, first_uncleanable=2)
     assert [batch.action for batch in found.batches] == [KEEP, RETAIN_EMPTY]
 
 
@@ -297,7 +307,7 @@ def test_the_last_batch_of_an_active_producer_stays_even_without_records(log: Op
 
     view = log(batch(0, 5), batch(1, 5), batch(2, 7), batch(3, 3), data(4, (b"a", b"v")))
     states = [state(7, 2), state(5, 1), state(9, 0), state(3, 99)]
-    actions = [batch.action for batch in judge(view, {b"a": 9}, producers=states).batches]
+    actions = [batch.action for batch in filter_log(view, {b"a": 9}, producers=states).batches]
     assert actions == [KEEP, RETAIN_EMPTY, RETAIN_EMPTY, KEEP, KEEP]
 
 
@@ -306,7 +316,7 @@ def test_what_was_aborted_goes_unread_and_its_marker_stays_while_there_was_data(
         in_transaction(0, 1, b"a", b"b"), marker(2, 1, ABORT),
         in_transaction(3, 1, b"a"), marker(4, 1, COMMIT),
     )  # fmt: skip
-    found = judge(view, {b"a": 3})
+    found = filter_log(view, {b"a": 3})
     assert found.batches == [
         Batch(DROP, -1, [RecordRetention.ABORTED] * 2), Batch(KEEP, -1, [K]),
         Batch(KEEP, -1, [K]), Batch(KEEP, -1, [K]),
@@ -319,29 +329,29 @@ def test_what_was_aborted_goes_unread_and_its_marker_stays_while_there_was_data(
 def test_a_marker_without_its_data_gets_a_horizon_and_goes_when_that_has_come(
     log: Open, kind: ControlType
 ) -> None:
-    first = judge(log(marker(0, 1, kind)))
+    first = filter_log(log(marker(0, 1, kind)))
     assert first.batches == [Batch(KEEP, NOW + RETENTION, [K])]
     assert first.aborted == []
     for horizon, batch in (
         (NOW + 1, Batch(KEEP, -1, [K])),
         (NOW, Batch(DROP, -1, [RecordRetention.MARKER])),
     ):
-        assert judge(log(marker(0, 1, kind, horizon))).batches == [batch]
+        assert filter_log(log(marker(0, 1, kind, horizon))).batches == [batch]
 
 
 def test_each_transaction_has_a_marker_of_its_own(log: Open) -> None:
     view = log(in_transaction(0, 1, b"a"), marker(1, 1, COMMIT), marker(2, 1, COMMIT))
-    horizons = [batch.horizon for batch in judge(view, {b"a": 0}).batches]
+    horizons = [batch.horizon for batch in filter_log(view, {b"a": 0}).batches]
     assert horizons == [-1, -1, NOW + RETENTION]
     # Another producer's data are not its own.
     view = log(in_transaction(0, 2, b"a"), marker(1, 1, COMMIT), marker(2, 2, COMMIT))
-    horizons = [batch.horizon for batch in judge(view, {b"a": 0}).batches]
+    horizons = [batch.horizon for batch in filter_log(view, {b"a": 0}).batches]
     assert horizons == [-1, NOW + RETENTION, -1]
 
 
 def test_data_that_went_in_this_very_pass_still_keep_their_marker(log: Open) -> None:
     view = log(in_transaction(0, 1, b"a"), marker(1, 1, COMMIT), segment_bytes=100)
-    found = judge(view, {b"a": 5})
+    found = filter_log(view, {b"a": 5})
     assert found.batches == [Batch(KEEP, -1, [S]), Batch(KEEP, -1, [K])]
 
 
@@ -352,22 +362,22 @@ def test_an_emptied_control_batch_goes_unless_a_producer_needs_it(log: Open) -> 
     path = Path(log(data(0, (b"a", b"1"))).segments[0].path)
     path.write_bytes(emptied)
     view = open_view(path.parent)
-    assert [batch.action for batch in judge(view).batches] == [KEEP]
+    assert [batch.action for batch in filter_log(view).batches] == [KEEP]
     state = ProducerStateEntry(1, epoch=-1)
-    assert [batch.action for batch in judge(view, producers=[state]).batches] == [RETAIN_EMPTY]
+    assert [batch.action for batch in filter_log(view, producers=[state]).batches] == [RETAIN_EMPTY]
 
 
 def test_a_marker_is_the_last_of_a_producer_of_whom_no_data_are_known(log: Open) -> None:
     view = log(marker(0, 1, COMMIT, NOW))
     for epoch, action in ((0, RETAIN_EMPTY), (1, DROP)):
-        found = judge(view, producers=[ProducerStateEntry(1, epoch=epoch)])
+        found = filter_log(view, producers=[ProducerStateEntry(1, epoch=epoch)])
         assert found.batches == [Batch(action, -1, [RecordRetention.MARKER])]
 
 
 def test_control_records_of_other_kinds_stay(log: Open) -> None:
     key = bytes([0, 0, 0, ControlType.LEADER_CHANGE])
     change = build_batch([SimpleRecord(NOW, key, b"v")], BatchFields(is_control=True))
-    assert judge(log(change)).batches == [Batch(KEEP, -1, [K])]
+    assert filter_log(log(change)).batches == [Batch(KEEP, -1, [K])]
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.LZ4])
@@ -386,7 +396,7 @@ def test_batches_that_are_not_read_lie_among_others(log: Open, codec: Codec) -> 
     )
     gone = Batch(DROP, -1, [RecordRetention.ABORTED])
     kept = Batch(KEEP, -1, [K])
-    assert judge(view, {b"a": 5, b"b": 2, b"c": 6}).batches == [
+    assert filter_log(view, {b"a": 5, b"b": 2, b"c": 6}).batches == [
         gone, Batch(KEEP, -1, [S, K]), gone, gone, kept, kept, gone, kept, gone, kept,
     ]  # fmt: skip
 
@@ -396,14 +406,14 @@ def test_an_entry_that_the_transaction_index_has_lost_is_made_anew(log: Open) ->
         in_transaction(0, 1, b"a"), in_transaction(1, 2, b"b"), in_transaction(2, 1, b"a"),
         marker(3, 1, ABORT), marker(4, 2, ABORT),
     )  # fmt: skip
-    whole = judge(log(*batches))
+    whole = filter_log(log(*batches))
     assert whole.aborted == [AbortedTxn(1, 0, 3, 1), AbortedTxn(2, 1, 4, 5)]
     view = log(*batches)
     path = Path(view.segments[0].path).with_suffix(".txnindex")
     path.write_bytes(b"\1" * 34 + path.read_bytes()[34:])
-    assert judge(open_view(path.parent)).aborted == whole.aborted
+    assert filter_log(open_view(path.parent)).aborted == whole.aborted
     path.unlink()
-    assert judge(open_view(path.parent)).aborted == whole.aborted
+    assert filter_log(open_view(path.parent)).aborted == whole.aborted
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP])
@@ -412,7 +422,7 @@ def test_tombstones_of_old_formats_go_by_the_age_of_their_segment(log: Open, cod
     view = log(build_messages(records, MessageFields(1, 0, codec)))
     mtime_ms = view.segments[0].mtime_ns // 1_000_000
     for horizon, fate in ((mtime_ms - 1, K), (mtime_ms, RecordRetention.TOMBSTONE)):
-        found = judge(view, {b"a": 0, b"b": 1}, legacy_horizon_ms=horizon)
+        found = filter_log(view, {b"a": 0, b"b": 1}, legacy_horizon_ms=horizon)
         assert [fate for batch in found.batches for fate in batch.fates] == [fate, K]
         assert {batch.horizon for batch in found.batches} == {-1}
 
@@ -424,5 +434,5 @@ def test_a_record_that_cannot_be_read_is_damage(log: Open) -> None:
     bad[17:21] = crc32c(bytes(bad[21:])).to_bytes(4, "big")
     view = log(good, bytes(bad))
     with pytest.raises(CorruptError) as caught:
-        judge(view)
+        filter_log(view)
     assert (caught.value.file, caught.value.position) == (view.segments[0].path, len(good))
