@@ -29,7 +29,7 @@ from kafkafs.storage.io.durable import WritableDirFd
 from kafkafs.storage.errors import LogDirLocked
 from kafkafs.storage.io.lock import DirectoryLock, who_holds
 try:
-    DirectoryLock(WritableDirectory(sys.argv[1])).release()
+    DirectoryLock(WritableDirFd(sys.argv[1])).release()
 except LogDirLocked as error:
     print(error.pid)
 else:
