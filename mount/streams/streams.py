@@ -16,7 +16,7 @@ Invariants:
    begins there fails once; from then on the damage is skipped.
 
 One thread at a time produces (`_producing`); it hands over pieces under `_state`, which is never
-held for longer than a copy. A thread in `keep_ahead` produces while the reader goes on reading.
+held for longer than a copy. A thread in `keep_ahead` produces while the reader reads.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from kafkafs.storage.errors import CorruptError, StorageError, fresh
-from kafkafs.storage.format.records.buffer_pool import ROOMS
+from kafkafs.storage.format.records.buffer_pool import BUFFERS
 
-from ..vfs.errnos import Interrupted, Outgrown, PastEnd
+from ..vfs.errnos import DamageAhead, Outgrown, PastEnd
 from ..vfs.handles import Data, Handle
 from ..vfs.pending import Pending
 from .reported import Reported
@@ -102,7 +102,7 @@ class StreamHandle(Handle):
     known to be damaged.
 
     If the size was not known, a bound was reported. No read returns the last byte before the bound
-    if the stream goes on there, so a program that stops at the bound has met an error.
+    if the stream is longer, so a program that stops at the bound has met an error.
     """
 
     #: Whether reads may come from the page cache although the stream bypasses it. A read that
@@ -136,7 +136,7 @@ class StreamHandle(Handle):
         self._window_end = 0
         self._length: int | None = None  # once the end was seen
         self._damage: dict[int, CorruptError] = {}  # not yet raised, by position
-        self._told: set[int] = set()
+        self._raised: set[int] = set()  # positions whose damage was raised
         self._cut_at = -1  # where damage ended the last read
         self._interrupted = (-1, 0)  # a position, and how often a read there was interrupted
         self._position = 0  # where the last read began; it ended, or should end, at _reached
@@ -147,7 +147,7 @@ class StreamHandle(Handle):
         """Reads bytes. Raises CorruptError once for each damage, if it is at `position`."""
         with self._producing:
             while (data := self.at_hand(position, size)) is None:
-                self._go_to(position)
+                self._seek(position)
                 self._produce(position)
             return data
 
@@ -158,11 +158,11 @@ class StreamHandle(Handle):
 
     def _exactly(self, position: int, size: int) -> Data | None:
         """Implements `at_hand` if the size is known and nothing is damaged."""
-        wanted = min(size, self._known_end() - position)
-        if wanted <= 0:
+        served = min(size, self._known_end() - position)
+        if served <= 0:
             return b""
-        data = self._at_hand(position, wanted)
-        if data is not None and len(data) < wanted:
+        data = self._at_hand(position, served)
+        if data is not None and len(data) < served:
             # A program would take that for the end of the file.
             what = f"a stream of {self._known_end()} bytes ends after {position + len(data)}"
             raise CorruptError(f"{what}: the log changed under it, or was damaged")
@@ -189,7 +189,7 @@ class StreamHandle(Handle):
                 self._moved.notify()
             if position in self._damage:
                 self._interrupt(position, size)
-                self._told.add(position)
+                self._raised.add(position)
                 raise self._damage.pop(position)
             if self._size is None:
                 return self._gather(position, position + size)
@@ -207,7 +207,7 @@ class StreamHandle(Handle):
             if reported.is_outgrown or bound in self._damage:
                 raise Outgrown(reported.name, bound)
             if not is_known:
-                return None  # find out first whether the stream goes on
+                return None  # find out first whether the stream is longer
         data = self._gather(position, position + size)
         if data is not None and self.direct_io:
             end = position + len(data)
@@ -223,7 +223,7 @@ class StreamHandle(Handle):
         at, count = self._interrupted
         self._interrupted = position, count + 1 if at == position else 1
         if self._interrupted[1] <= _INTERRUPTIONS:
-            raise Interrupted
+            raise DamageAhead
 
     def was_cut(self, position: int, size: int) -> bool:
         """Returns whether a read was short because of damage after it."""
@@ -232,26 +232,27 @@ class StreamHandle(Handle):
     def wants_more(self) -> bool:
         """Returns whether more bytes should be made ahead of the reader."""
         with self._state:
-            return self._goes_on() and self._ahead() * 2 < READ_AHEAD
+            return self._is_near_reader() and self._ahead() * 2 < READ_AHEAD
 
     def keep_ahead(self, note_progress: Callable[[], object]) -> None:
         """Makes pieces ahead of the reader, until the stream ends or the reader pauses or seeks
         away. Calls `note_progress` after each."""
         try:
-            while self._wait_for_room():
+            while self._wait_for_space():
                 with self._producing:
                     self._produce(self._position)
                 note_progress()
         except (StorageError, OSError):
             return  # the read that arrives there will raise it again
 
-    def _wait_for_room(self) -> bool:
+    def _wait_for_space(self) -> bool:
         with self._state:
             if self._ahead() >= READ_AHEAD:
                 self._moved.wait_for(
-                    lambda: not self._goes_on() or self._ahead() * 2 < READ_AHEAD, _PAUSE_SECONDS
+                    lambda: not self._is_near_reader() or self._ahead() * 2 < READ_AHEAD,
+                    _PAUSE_SECONDS,
                 )
-            return self._goes_on() and self._ahead() < READ_AHEAD
+            return self._is_near_reader() and self._ahead() < READ_AHEAD
 
     def close(self) -> None:
         with self._state:
@@ -267,11 +268,11 @@ class StreamHandle(Handle):
     def _ahead(self) -> int:
         return self._window_end - self._reached
 
-    def _goes_on(self) -> bool:
+    def _is_near_reader(self) -> bool:
         """Returns whether making more pieces leads to the position of the reader."""
         window_start = self._window[0][0] if self._window else self._window_end
-        is_near = window_start <= self._position <= self._window_end
-        return is_near and self._length is None and not self._closed
+        is_in_window = window_start <= self._position <= self._window_end
+        return is_in_window and self._length is None and not self._closed
 
     def _gather(self, position: int, end: int) -> Data | None:
         """Returns the bytes of the window up to `end`, fewer before damage or the stream's end;
@@ -298,7 +299,7 @@ class StreamHandle(Handle):
 
     # -- under _producing -----------------------------------------------------------------------
 
-    def _go_to(self, position: int) -> None:
+    def _seek(self, position: int) -> None:
         """Restarts the source if that is nearer to `position` than continuing, or if `position` is
         before the window."""
         start, restart = self._start_before(position)
@@ -318,7 +319,7 @@ class StreamHandle(Handle):
     def _produce(self, position: int) -> None:
         """Makes one more piece, or finds the end. Drops what lies well before `position`."""
         if self._pieces is None:
-            self._go_to(self._window_end)
+            self._seek(self._window_end)
         assert self._pieces is not None
         try:
             piece = next(self._pieces, None)
@@ -328,7 +329,7 @@ class StreamHandle(Handle):
         if isinstance(piece, CorruptError):
             self._note_damage(piece)
             with self._state:
-                if self._window_end not in self._told:
+                if self._window_end not in self._raised:
                     self._damage.setdefault(self._window_end, piece)
             return
         if piece is None:
@@ -366,7 +367,7 @@ class PreparedStreamHandle(StreamHandle):
 
 
 def _joined(parts: list[memoryview]) -> memoryview:
-    joined = ROOMS.lend(sum(map(len, parts)))
+    joined = BUFFERS.acquire(sum(map(len, parts)))
     at = 0
     for part in parts:
         joined[at : at + len(part)] = part

@@ -7,6 +7,7 @@ timestampType, headers. It is lossless: bytes that are UTF-8 become a string, ot
 
 from __future__ import annotations
 
+import base64
 import json
 from functools import lru_cache
 from typing import Final
@@ -18,7 +19,7 @@ from ..format.kernels import gather
 from ..format.kernels import render as kernel
 from ..format.layout import TimestampType
 from ..format.records.batch import Int32s
-from ..format.records.buffer_pool import ROOMS
+from ..format.records.buffer_pool import BUFFERS
 from ..format.records.columns import KEY_START, VALUE_START, Columns
 
 _NULL: Final = b"null"
@@ -44,7 +45,7 @@ def keys_lines(columns: Columns, topic: str, partition: int) -> memoryview:
 def lines_of(columns: Columns, field: int) -> memoryview:
     """Renders one field per line: KEY_START or VALUE_START, as in ``View.lines``."""
     total = gather.measure(columns.spans, field)[0] + len(columns)
-    out = ROOMS.lend(total)
+    out = BUFFERS.acquire(total)
     if kernel.write_lines(columns.data, columns.spans, field, out) != total:
         raise CorruptError("records changed while they were written out", columns.file)
     return out
@@ -110,3 +111,11 @@ def _texts(topic: str, partition: int) -> tuple[bytes, Int32s]:
     encoded = [text.encode() for text in texts]
     marks = np.cumsum([0, *map(len, encoded)]).astype(np.int32)
     return b"".join(encoded), marks
+
+
+def bytes_as_json(value: bytes) -> str | dict[str, str]:
+    """Returns a JSON value: a string if `value` is UTF-8, else {"base64": "…"}."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(value).decode("ascii")}

@@ -15,7 +15,7 @@ from ..errors import fresh
 from ..format.layout import LOG_OVERHEAD, MAGIC_END, RECORD_BATCH_OVERHEAD
 from ..format.records import batch as b
 from ..format.records.batch import BatchHeader, BatchTable, Bytes, Walk
-from ..format.records.buffer_pool import ROOMS
+from ..format.records.buffer_pool import BUFFERS
 from ..format.records.decoder import checksum_error, checksums_add_up, first_bad_checksum
 from ..io.disk import NoFile
 from .extent import Extent, Fault
@@ -97,7 +97,7 @@ def read_runs(
     position, previous = extent.start, extent.previous
     while position < extent.end:
         if stay_good:
-            buffer, room = ROOMS.lend(piece), BatchTable.empty(_RUN_ROWS)
+            buffer, room = BUFFERS.acquire(piece), BatchTable.empty(_RUN_ROWS)
         elif piece > len(buffer):
             buffer = memoryview(bytearray(piece))
         wanted = min(piece, extent.end - position)

@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...errors import (CorruptError)
-from ..kernels import (gather as kernel)
-from ..primitives import (decode_utf8)
-from .batch import (Int32s, Int64s)
-from .buffer_pool import (ROOMS)
-from .columns import (HEADER_COUNT, KEY_SIZE, KEY_START, VALUE_SIZE, VALUE_START, Columns)
-from .record_columns import (Field, Headers, RecordColumns)
+from ...errors import CorruptError
+from ..kernels import gather as kernel
+from ..primitives import decode_utf8
+from .batch import Int32s, Int64s
+from .buffer_pool import BUFFERS
+from .columns import HEADER_COUNT, KEY_SIZE, KEY_START, VALUE_SIZE, VALUE_START, Columns
+from .record_columns import Field, Headers, RecordColumns
 
 _HEADER: Final = pa.struct([("key", pa.string()), ("value", pa.binary())])
 SCHEMA: Final = pa.schema(
@@ -170,7 +170,7 @@ class _Envelope:
     def message(self, rows: int, body: _Body) -> memoryview:
         starts = [0, *accumulate(-(-size // _ALIGNMENT) * _ALIGNMENT for size in body.sizes)]
         begin = len(self.metadata)
-        message = ROOMS.lend(begin + starts[-1])
+        message = BUFFERS.acquire(begin + starts[-1])
         message[:begin] = self.metadata
         struct.pack_into("<q", message, self.rows_at, rows)
         struct.pack_into("<q", message, self.body_size_at, starts[-1])

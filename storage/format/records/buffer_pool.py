@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 # The pool keeps at most this many idle buffers, none larger than this.
-_IDLE_ROOMS: Final = 4
+_MAX_IDLE: Final = 4
 _LARGEST_IDLE: Final = 8 << 20
 # Sizes are rounded up to a multiple of this, so that a buffer fits more requests.
 _STEP: Final = 256 << 10
@@ -22,7 +22,7 @@ _STEP: Final = 256 << 10
 _WASTE: Final = 4
 
 
-class _Loan(weakref.ref[NDArray[np.uint8]]):
+class _Acquired(weakref.ref[NDArray[np.uint8]]):
     """A weak reference that reports when an acquired buffer, backed by ``memory``, is free."""
 
     __slots__ = ("memory",)
@@ -34,26 +34,26 @@ class BufferPool:
     """The pool. Any thread may acquire a buffer; it returns when its last view is deleted.
 
     Shared state is only touched by atomic operations and no lock is taken, because a buffer may
-    return at any moment, even in the middle of ``lend``.
+    return at any moment, even in the middle of ``acquire``.
     """
 
     def __init__(self) -> None:
-        self._idle: deque[bytearray] = deque(maxlen=_IDLE_ROOMS)
-        self._lent: dict[int, _Loan] = {}  # keyed by the id of the loan
+        self._idle: deque[bytearray] = deque(maxlen=_MAX_IDLE)
+        self._acquired: dict[int, _Acquired] = {}  # keyed by the id of the reference
 
-    def lend(self, size: int) -> memoryview:
-        """Acquires ``size`` uninitialized, writable bytes, aligned to 16."""
+    def acquire(self, size: int) -> memoryview:
+        """Returns ``size`` uninitialized, writable bytes, aligned to 16."""
         memory = self._fitting(size)
         # An array, because bytearrays cannot be weakly referenced, and a weak reference to a
         # memoryview does not cover the views derived from it. Views of an array keep it alive.
-        room = np.frombuffer(memory, dtype=np.uint8)
-        loan = _Loan(room, self._take_back)
-        loan.memory = memory
-        self._lent[id(loan)] = loan
-        return room.data[:size]
+        array = np.frombuffer(memory, dtype=np.uint8)
+        reference = _Acquired(array, self._release)
+        reference.memory = memory
+        self._acquired[id(reference)] = reference
+        return array.data[:size]
 
     def _fitting(self, size: int) -> bytearray:
-        for _ in range(_IDLE_ROOMS):
+        for _ in range(_MAX_IDLE):
             try:
                 memory = self._idle.pop()  # the last one used may still be in the CPU cache
             except IndexError:
@@ -63,10 +63,10 @@ class BufferPool:
             self._idle.appendleft(memory)
         return bytearray(-(-max(size, 1) // _STEP) * _STEP)
 
-    def _take_back(self, loan: _Loan) -> None:
-        del self._lent[id(loan)]
-        if len(loan.memory) <= _LARGEST_IDLE:
-            self._idle.append(loan.memory)
+    def _release(self, reference: _Acquired) -> None:
+        del self._acquired[id(reference)]
+        if len(reference.memory) <= _LARGEST_IDLE:
+            self._idle.append(reference.memory)
 
 
-ROOMS: Final = BufferPool()
+BUFFERS: Final = BufferPool()

@@ -24,7 +24,7 @@ from ..kernels import legacy as legacy_kernel
 from ..kernels import records as records_kernel
 from . import batch as b
 from .batch import BatchHeader, BatchTable, Bytes, Int32s, Int64s
-from .buffer_pool import ROOMS
+from .buffer_pool import BUFFERS
 from .codecs import Scratch, decompress
 from .columns import Columns, Lines
 
@@ -266,13 +266,13 @@ class Decoder:
             return
         first = 0
         while first < len(table):
-            room = ROOMS.lend(size)
+            buffer = BUFFERS.acquire(size)
             batches, written, error, at = records_kernel.copy_lines(
                 data, starts, ends, table.rows, first, field,
-                self._offsets, self._timestamps, self._spans, room,
+                self._offsets, self._timestamps, self._spans, buffer,
             )  # fmt: skip
             if written:
-                yield Lines(_cut(room, written), int(table.rows[first, b.BASE_OFFSET]))
+                yield Lines(_cut(buffer, written), int(table.rows[first, b.BASE_OFFSET]))
             first += batches
             if error:
                 yield _bad_records(table[first], error, at - int(starts[first]))
@@ -403,9 +403,9 @@ def _bad_records(header: BatchHeader, error: int, at: int) -> BadBatch:
     return BadBatch(header, _located(CorruptError(what), header))
 
 
-def _cut(room: memoryview, size: int) -> memoryview:
+def _cut(buffer: memoryview, size: int) -> memoryview:
     """Returns the first ``size`` bytes of a buffer, copied if they fill less than half of it."""
-    return room[:size] if 2 * size >= len(room) else memoryview(bytes(room[:size]))
+    return buffer[:size] if 2 * size >= len(buffer) else memoryview(bytes(buffer[:size]))
 
 
 def _too_few(count: int, size: int) -> CorruptError:

@@ -12,15 +12,15 @@ from typing import Final
 
 import numpy as np
 
-from ...errors import (InvalidTimestamp, MessageTooLarge)
-from .. import (layout)
-from ..checksum import (crc32c)
-from ..kernels import (encode as kernel)
-from ..layout import (Codec, TimestampType)
-from . import (batch as b)
-from .batch import (BatchTable, Int64s)
-from .compress import (compress)
-from .record_columns import (RecordColumns)
+from ...errors import InvalidTimestamp, MessageTooLarge
+from .. import layout
+from ..checksum import crc32c
+from ..kernels import encode as kernel
+from ..layout import Codec, TimestampType
+from . import batch as b
+from .batch import BatchTable, Int64s
+from .compress import compress
+from .record_columns import RecordColumns
 
 # The default of Kafka's batch.size, the maximum size of a producer's batch in bytes.
 DEFAULT_BATCH_BYTES: Final = 16384

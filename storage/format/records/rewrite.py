@@ -25,7 +25,7 @@ from ..kernels import rewrite as kernel
 from ..layout import Codec
 from . import batch as b
 from .batch import BatchHeader, BatchTable, Bytes, Int64s
-from .buffer_pool import ROOMS
+from .buffer_pool import BUFFERS
 from .columns import Columns
 from .compress import compress
 from .encoder import put_checksums
@@ -82,7 +82,7 @@ def rewrite(
     room = int(columns.batches.column(b.SIZE).sum()) + _GROWTH * len(keep)
     if columns.data is not data:
         room += len(columns.data)
-    out = ROOMS.lend(room)
+    out = BUFFERS.acquire(room)
     table = BatchTable.empty(len(columns.batches))
     is_made = np.empty(len(table), dtype=np.uint8)
     count, used, batch, why = kernel.rewrite_batches(

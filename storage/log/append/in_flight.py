@@ -29,7 +29,7 @@ class AppendsInFlight(Iterator[LogAppendInfo]):
     An error of an append, or of `requests`, is raised in place of its result: everything before it
     is then appended, and nothing after it. `close` ends the iteration early and returns when
     everything sent is appended. If the iterator is merely dropped, everything sent is appended,
-    too, but nobody waits for it: see `Ahead`.
+    too, but nobody waits for it: see `OrderedResults`.
     """
 
     def __init__(self, requests: Iterator[AppendRequest], append: _Append) -> None:
